@@ -1,0 +1,44 @@
+# Everything a newcomer runs. A machine needs Python 3.11+, git and make; the rest is fetched once.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The system's own Python, never a downloaded one; the system's certificates, for networks that bring their own.
+export UV_PYTHON_DOWNLOADS := never
+export UV_SYSTEM_CERTS := 1
+export UV_PROJECT_ENVIRONMENT := .venv
+# A virtual environment or a PYTHONPATH the caller happens to have must not leak in.
+unexport VIRTUAL_ENV
+unexport PYTHONPATH
+
+PYTHON := .venv/bin/python
+PYTEST := .venv/bin/python -m pytest
+READY := .venv/.ready
+BENCH_READY := .venv/.bench-ready
+MINUTES ?= 10
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(READY) ## make .venv from the lock file (fetches uv if it is missing)
+
+# Once per change of the lock: every other target hangs on this stamp.
+$(READY): pyproject.toml uv.lock
+	@uv=$$(tools/find-uv.sh) && "$$uv" sync --frozen --quiet
+	@touch $@
+
+$(BENCH_READY): $(READY)
+	@uv=$$(tools/find-uv.sh) && "$$uv" sync --frozen --quiet --group bench
+	@touch $@
+
+.PHONY: run
+run: $(READY) ## a 30-second story: an agent is killed in mid-run and resumes
+	@$(PYTHON) examples/story.py
+
+.PHONY: fmt
+fmt: $(READY) ## format, and mend what can be mended
+	.venv/bin/ruff check --fix --quiet .
+	.venv/bin/ruff format --quiet .

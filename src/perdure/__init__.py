@@ -1,0 +1,1 @@
+"""Perdure: the durable state layer for AI agents."""
