@@ -1,0 +1,136 @@
+"""The one error tree of Perdure.
+
+Every failure a caller can meet is a `PerdureError` with a stable `code`, a `hint` that says what to do next and a
+`retryable` flag. Branch on the class; show the message to people. Exceptions of database drivers never leak: engines
+translate them here and nowhere else. Not found, refused, unavailable and corrupt are different types, so a failed read
+can never be mistaken for an empty one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PerdureError(Exception):
+    """Base of every error that Perdure raises on purpose."""
+
+    code = "error"
+    retryable = False
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class InvalidError(PerdureError, ValueError):
+    """The request itself is wrong; nothing was read or written. `path` names the offending part when there is one."""
+
+    code = "invalid"
+
+    def __init__(self, message: str, *, hint: str | None = None, path: str | None = None) -> None:
+        super().__init__(f"{path}: {message}" if path else message, hint=hint)
+        self.path = path
+
+
+class NotFoundError(PerdureError, LookupError):
+    """What was named does not exist (or was deleted)."""
+
+    code = "not_found"
+
+
+class ConflictError(PerdureError):
+    """The stored data did not meet a condition of the request; nothing was written. `actual` is as observed."""
+
+    code = "conflict"
+
+    def __init__(self, message: str, *, expected: Any = None, actual: Any = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.expected = expected
+        self.actual = actual
+
+
+class VersionConflict(ConflictError):
+    """Somebody else wrote first: the version, head or revision named by the caller is stale."""
+
+    code = "version_conflict"
+
+
+class AlreadyExists(ConflictError):
+    """An id or name that must be unique is taken."""
+
+    code = "already_exists"
+
+
+class KeyReused(ConflictError):
+    """An idempotency key came back with different content."""
+
+    code = "key_reused"
+
+
+class StaleClaim(ConflictError):
+    """The write carries a fence lower than one that already started: its worker was superseded."""
+
+    code = "stale_claim"
+
+
+class IllegalTransition(ConflictError):
+    """The run machine does not allow this move."""
+
+    code = "illegal_transition"
+
+
+class SelectionConflict(ConflictError):
+    """The pending messages a boundary would take are not the ones the caller saw."""
+
+    code = "selection_conflict"
+
+
+class HasChildren(ConflictError):
+    """A thread with child threads was to be deleted with the `reject` strategy."""
+
+    code = "has_children"
+
+
+class CursorExpired(PerdureError):
+    """A page cursor is damaged, too old, or belongs to another query."""
+
+    code = "cursor_expired"
+
+
+class UnavailableError(PerdureError):
+    """The store cannot serve the request now; nothing was written."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class OutcomeUnknown(PerdureError):
+    """The answer was lost: the commit may have landed. Retrying with the same idempotency key is safe."""
+
+    code = "outcome_unknown"
+    retryable = True
+
+    def __init__(self, message: str, *, rev: int, key: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.rev = rev
+        self.key = key
+
+
+class CorruptError(PerdureError):
+    """Stored data contradicts itself; `where` names the record. Damage is reported, never served."""
+
+    code = "corrupt"
+
+    def __init__(self, message: str, *, where: str, hint: str | None = None) -> None:
+        super().__init__(f"{where}: {message}", hint=hint)
+        self.where = where
+
+
+class UnsupportedError(PerdureError):
+    """This engine, schema or build cannot do what was asked, and says so."""
+
+    code = "unsupported"

@@ -1,0 +1,243 @@
+"""The door between stores and engines: requests are validated here, once, before any I/O.
+
+`Kernel` has the four verbs of an engine and adds nothing but refusals: unknown names, wrong types, a row named twice, an
+empty transaction. So every engine may trust its arguments and every engine refuses the same things in the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perdure import limits
+from perdure.errors import InvalidError
+from perdure.kernel.engine import Engine, Watch
+from perdure.kernel.ops import (
+    ABSENT, ANY, Append, Applied, Ask, AtMost, Check, Delete, Drop, Get, Heads, Inc, Max, Min, Now, Op, Patch, Put,
+    Read, Ref, Rule, Scan, Seq, Swap, Taken,
+)  # fmt: skip
+from perdure.kernel.schema import ColumnType, Log, Schema, Table
+
+_EXPRESSIONS: dict[type, tuple[str, ...]] = {
+    Inc: ("int",),
+    Max: ("int",),
+    Min: ("int",),
+    Now: ("int",),
+    Seq: ("int",),
+    Swap: ("int", "text"),
+}
+
+
+class Kernel:
+    """An engine behind validation. Stores hold one of these."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.schema: Schema = engine.schema
+
+    async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
+        """Validate, then apply all or nothing."""
+        check_ops(self.schema, ops)
+        return await self.engine.transact(scope, ops, hints)
+
+    async def view(self, scope: str, *reads: Ask) -> list[Any]:
+        """Validate, then answer every read from one snapshot."""
+        for position, read in enumerate(reads):
+            check_read(self.schema, read, position)
+        return await self.engine.view(scope, reads)
+
+    async def take(
+        self,
+        scope: str,
+        table: str,
+        index: str,
+        eq: tuple[Any, ...],
+        *,
+        upto: Mapping[str, int],
+        limit: int,
+        set: Mapping[str, Any],
+    ) -> Taken:
+        """Validate, then claim the first rows of an index within `upto`."""
+        declared = _table(self.schema, table).index_by_name.get(index)
+        if declared is None or len(eq) != len(declared.by):
+            raise InvalidError(f"take needs an index of {table} and a value for each of its `by` columns")
+        if declared.order[0] not in upto:
+            raise InvalidError(f"take must bound {declared.order[0]}, the first ordering column")
+        if limit < 1:
+            raise InvalidError("take needs a limit of at least 1")
+        _check_columns(_table(self.schema, table), set)
+        return await self.engine.take(scope, table, index, eq, upto=upto, limit=limit, set=set)
+
+    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+        """Subscribe to hints."""
+        return self.engine.watch(scope, topics)
+
+
+def check_ops(schema: Schema, ops: Sequence[Op]) -> None:
+    """Refuse a transaction that is malformed in itself."""
+    if not ops:
+        raise InvalidError("an empty transaction")
+    named: set[tuple[Any, ...]] = set()
+    appended = {op.log for op in ops if type(op) is Append}
+    for op in ops:
+        if isinstance(op, (Append, Drop)):
+            name: tuple[Any, ...] = (op.log, op.partition)
+            _check_log_op(_log(schema, op.log), op)
+        else:
+            name = (op.table, op.key)
+            _check_table_op(_table(schema, op.table), op, appended)
+        if name in named:
+            raise InvalidError(f"{name[0]} {name[1]!r} is named twice in one transaction")
+        named.add(name)
+
+
+def _check_log_op(log: Log, op: Append | Drop) -> None:
+    if not isinstance(op.partition, str):
+        raise InvalidError(f"the partition of {log.name} must be text")
+    if type(op) is not Append:
+        return
+    if not op.entries:
+        raise InvalidError(f"an empty append to {log.name}")
+    width = len(log.columns) + 1
+    for entry in op.entries:
+        if len(entry) != width or type(entry[-1]) is not bytes:
+            raise InvalidError(f"an entry of {log.name} is {width - 1} column values and a body")
+        for column, value in zip(log.columns, entry, strict=False):
+            if type(value) is not Now:
+                _check_value(column.name, column.type, value)
+
+
+def _check_table_op(table: Table, op: Check | Put | Patch | Delete, appended: set[str]) -> None:
+    _check_key(table, op.key)
+    _check_condition(table, op.if_)
+    if type(op) is Check:
+        if op.if_ is ANY or op.if_ is ABSENT:
+            raise InvalidError("Check takes PRESENT, a rev or columns; use Put(if_=ABSENT) to require absence")
+    elif type(op) is Put:
+        if isinstance(op.if_, dict):
+            raise InvalidError("Put takes no column conditions; use Patch or Check")
+        _check_columns(table, op.columns, appended, (Now, Seq))
+    elif type(op) is Patch:
+        _check_columns(table, op.set, appended)
+        if op.default is not None:
+            _check_columns(table, op.default.columns, appended, (Now, Seq))
+
+
+def _check_key(table: Table, key: Any) -> None:
+    if type(key) is not tuple or len(key) != len(table.key):
+        raise InvalidError(f"the key of {table.name} is ({', '.join(table.key_names)}), not {key!r}")
+    for column, value in zip(table.key, key, strict=True):
+        if value is None:
+            raise InvalidError(f"{table.name}.{column.name} is part of the key and cannot be NULL")
+        _check_value(column.name, column.type, value)
+
+
+def _check_condition(table: Table, condition: Any) -> None:
+    if isinstance(condition, Rule) or type(condition) is int:
+        return
+    if not isinstance(condition, dict) or not condition:
+        raise InvalidError(f"{condition!r} is not a condition")
+    for name, value in condition.items():
+        kind = _column_type(table, name)
+        _check_value(name, kind, value.limit if type(value) is AtMost else value)
+
+
+def _check_columns(
+    table: Table,
+    columns: Mapping[str, Any],
+    appended: set[str] | None = None,
+    allowed: tuple[type, ...] | None = None,
+) -> None:
+    for name, value in columns.items():
+        kind = _column_type(table, name)
+        expression = type(value)
+        if expression not in _EXPRESSIONS:
+            _check_value(name, kind, value)
+            continue
+        if kind not in _EXPRESSIONS[expression] or (allowed is not None and expression not in allowed):
+            raise InvalidError(f"{expression.__name__} cannot be written to {table.name}.{name} here")
+        if expression is Seq and value.log not in (appended or ()):
+            raise InvalidError(f"Seq names {value.log}, to which this transaction appends nothing")
+
+
+def _column_type(table: Table, name: str) -> ColumnType:
+    if name not in table.column_names:
+        raise InvalidError(f"{table.name} has no column {name}")
+    return table.types[name]
+
+
+def _check_value(name: str, kind: ColumnType, value: Any) -> None:
+    if value is None:
+        return
+    if kind == "text":
+        if type(value) is not str:
+            raise InvalidError(f"{name} must be text, not {value!r}")
+    elif type(value) is not int or not -limits.INTEGER_MAX <= value <= limits.INTEGER_MAX:
+        raise InvalidError(f"{name} must be an integer within ±2^52, not {value!r}")
+
+
+def check_read(schema: Schema, read: Ask, position: int) -> None:
+    """Refuse a read that is malformed in itself."""
+    if isinstance(read, Get):
+        table = _table(schema, read.table)
+        if isinstance(read.keys, Ref):
+            _check_ref(read.keys, position)
+        else:
+            for key in read.keys:
+                _check_key(table, key)
+    elif isinstance(read, Scan):
+        _check_scan(_table(schema, read.table), read, position)
+    elif isinstance(read, Read):
+        _check_log_read(_log(schema, read.log), read)
+    elif isinstance(read, Heads):
+        _log(schema, read.log)
+    else:
+        raise InvalidError(f"{read!r} is not a read")
+
+
+def _check_scan(table: Table, scan: Scan, position: int) -> None:
+    if scan.index is not None and scan.index not in table.index_by_name:
+        raise InvalidError(f"{table.name} has no index {scan.index}")
+    by = table.key_names if scan.index is None else table.index_by_name[scan.index].by
+    if len(scan.eq) > len(by) or (scan.index is not None and len(scan.eq) != len(by)):
+        raise InvalidError(f"a scan of {table.name} by {scan.index or 'key'} takes values for {by}")
+    for value in scan.eq:
+        if isinstance(value, Ref):
+            _check_ref(value, position)
+    for name in (*scan.where, *scan.upto):
+        if name not in table.types:
+            raise InvalidError(f"{table.name} has no column {name}")
+
+
+def _check_log_read(log: Log, read: Read) -> None:
+    for name in read.where:
+        if name not in log.types:
+            raise InvalidError(f"{log.name} has no column {name}")
+    if read.segments is None:
+        return
+    if log.segment is None:
+        raise InvalidError(f"{log.name} has no segments")
+    reached = 0
+    for segment in read.segments:
+        if segment.after < reached or (segment.upto is not None and segment.upto < segment.after):
+            raise InvalidError("segments must be disjoint and ascending")
+        reached = limits.INTEGER_MAX if segment.upto is None else segment.upto
+
+
+def _check_ref(ref: Ref, position: int) -> None:
+    if not 0 <= ref.read < position:
+        raise InvalidError("a Ref names an earlier read of the same view")
+
+
+def _table(schema: Schema, name: str) -> Table:
+    try:
+        return schema.table[name]
+    except KeyError:
+        raise InvalidError(f"there is no table {name}") from None
+
+
+def _log(schema: Schema, name: str) -> Log:
+    try:
+        return schema.log[name]
+    except KeyError:
+        raise InvalidError(f"there is no log {name}") from None

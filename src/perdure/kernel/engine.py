@@ -1,0 +1,121 @@
+"""What a backend implements, and what it may say of itself.
+
+An engine moves bytes; it knows nothing of threads or runs. Its promises are checked by the conformance kit in
+`perdure.testkit`, which an outsider can run on an engine of their own. Conflicts leave an engine as `Conflict`; stores
+turn them into the public errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from perdure.kernel.ops import Applied, Ask, Op, Taken
+from perdure.kernel.schema import Schema
+
+Durability = Literal["none", "process", "power"]
+ConflictKind = Literal["condition", "length", "unique"]
+
+
+class Conflict(Exception):
+    """An operation's condition failed inside the transaction; nothing was written.
+
+    `op` is the index of *a* failing operation; `actual` is as observed. Internal: stores translate it.
+    """
+
+    def __init__(self, op: int, kind: ConflictKind, expected: Any, actual: Any) -> None:
+        super().__init__(f"operation {op}: {kind} expected {expected!r}, actual {actual!r}")
+        self.op = op
+        self.kind = kind
+        self.expected = expected
+        self.actual = actual
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What an engine can do, as data: tests, wrappers and users all ask the same record."""
+
+    engine: str
+    durability: Durability
+    processes: Literal["one", "many"]
+    machines: Literal["one", "many"]
+    round_trips_per_commit: int
+    watch: Literal["push", "poll"]
+    blocking: bool
+    notes: tuple[str, ...] = ()
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The engine's real settings, read now. `problems` lists, in words, what weakens its promises."""
+
+    engine: str
+    ok: bool
+    durability: Durability
+    settings: Mapping[str, Any]
+    problems: tuple[str, ...] = ()
+
+
+class Watch(Protocol):
+    """A subscription to wake-up hints. Hints may be lost, repeated or merged: every consumer also polls."""
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait until a hint arrives or `timeout` seconds pass; True if there was a hint."""
+        ...
+
+    def close(self) -> None:
+        """End the subscription; idempotent."""
+        ...
+
+
+class Engine(Protocol):
+    """The kernel contract. Every call has exactly one scope; arguments were validated by `kernel.door`."""
+
+    schema: Schema
+    capabilities: Capabilities
+
+    async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
+        """Apply all operations or none; serialisable, durable when it returns. Raises `Conflict`."""
+        ...
+
+    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+        """Answer all reads from one snapshot of durable data."""
+        ...
+
+    async def take(
+        self,
+        scope: str,
+        table: str,
+        index: str,
+        eq: tuple[Any, ...],
+        *,
+        upto: Mapping[str, int],
+        limit: int,
+        set: Mapping[str, Any],
+    ) -> Taken:
+        """Atomically select and update the first `limit` rows of an index within `upto`."""
+        ...
+
+    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+        """Subscribe to hints on the given topics of a scope."""
+        ...
+
+    def blocking(self) -> Engine | None:
+        """The same engine as seen by blocking callers: its coroutines never suspend. None if there is no such view."""
+        ...
+
+    async def scopes(self) -> list[str]:
+        """Every scope that holds a row, sorted: for audits and whole-store copies."""
+        ...
+
+    async def check(self) -> list[str]:
+        """The engine's own integrity check; findings in words, empty when sound."""
+        ...
+
+    async def health(self) -> Health:
+        """Read the real settings."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was submitted and release everything; idempotent."""
+        ...

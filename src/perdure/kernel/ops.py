@@ -1,0 +1,247 @@
+"""What can be asked of the kernel: operations for `transact`, reads for `view`, and the values both are made of.
+
+Nothing here does anything; engines interpret these records. Bodies are JSON text as bytes, already encoded by the store
+that owns them. A row or a partition is named at most once per transaction, so the order of operations never matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from perdure.kernel.schema import Key
+
+
+class Rule(Enum):
+    """Conditions that need no value."""
+
+    ANY = "any"
+    ABSENT = "absent"
+    PRESENT = "present"
+
+
+ANY: Final = Rule.ANY
+ABSENT: Final = Rule.ABSENT
+PRESENT: Final = Rule.PRESENT
+
+
+class AtMost(msgspec.Struct, frozen=True):
+    """A column condition: the stored integer is NULL or not above `limit`."""
+
+    limit: int
+
+
+Condition = Rule | int | dict[str, Any]
+"""ANY, ABSENT, PRESENT, a rev, or columns with the value (or `AtMost`) that each must hold."""
+
+
+class Inc(msgspec.Struct, frozen=True):
+    """Add to a column; NULL counts as 0."""
+
+    by: int = 1
+
+
+class Max(msgspec.Struct, frozen=True):
+    """Raise a column to at least `value`; NULL counts as missing."""
+
+    value: int
+
+
+class Min(msgspec.Struct, frozen=True):
+    """Lower a column to at most `value`; NULL counts as missing."""
+
+    value: int
+
+
+class Now(msgspec.Struct, frozen=True):
+    """The engine's clock at this transaction, plus `plus` milliseconds."""
+
+    plus: int = 0
+
+
+class Swap(msgspec.Struct, frozen=True):
+    """`new` if the column equals `old` (NULL equals NULL), else what it was: how pointers move."""
+
+    old: str | int | None
+    new: str | int | None
+
+
+class Seq(msgspec.Struct, frozen=True):
+    """The last seq this transaction appends to `log`, minus `back`."""
+
+    log: str
+    back: int = 0
+
+
+NOW: Final = Now()
+
+
+class Check(msgspec.Struct, frozen=True):
+    """Refuse the transaction unless the row meets `if_` (not ANY, not ABSENT)."""
+
+    table: str
+    key: Key
+    if_: Condition
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Write a whole row. Columns may hold `Now` and `Seq`; `if_` is ANY, ABSENT, PRESENT or a rev."""
+
+    table: str
+    key: Key
+    columns: dict[str, Any]
+    body: bytes | None = None
+    if_: Condition = ANY
+
+
+class Default(msgspec.Struct, frozen=True):
+    """The row that a `Patch` inserts when there is none."""
+
+    columns: dict[str, Any]
+    body: bytes | None = None
+
+
+class Patch(msgspec.Struct, frozen=True):
+    """Change some columns, and the body if one is given.
+
+    On an absent row it conflicts, whatever `if_`, unless it has a `default`, which is then inserted as it stands;
+    conditions apply only to an existing row.
+    """
+
+    table: str
+    key: Key
+    set: dict[str, Any]
+    if_: Condition = ANY
+    body: bytes | None = None
+    default: Default | None = None
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Remove a row; an absent row is fine unless `if_` says otherwise."""
+
+    table: str
+    key: Key
+    if_: Condition = ANY
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Add entries to a partition: each is the declared columns' values in order, then the body.
+
+    `expect` is the partition's length before the append. Values may be `Now`.
+    """
+
+    log: str
+    partition: str
+    entries: Sequence[tuple[Any, ...]]
+    expect: int | None = None
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """Remove a whole partition; the next append to it starts at 1."""
+
+    log: str
+    partition: str
+
+
+Op = Check | Put | Patch | Delete | Append | Drop
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """Keys taken from the rows that an earlier read of the same view returned (rows with a NULL are skipped)."""
+
+    read: int
+    columns: tuple[str, ...]
+
+
+class Get(msgspec.Struct, frozen=True):
+    """Rows by key, in the order asked, None for an absent one; with a `Ref`, the rows that exist."""
+
+    table: str
+    keys: Sequence[Key] | Ref
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """Rows in the order of an index (None: of the key), where the index's leading `by` columns equal `eq`.
+
+    `eq` is a prefix of `by` (or of the key) and must cover `by` wholly when an order is wanted; NULL matches NULL; one
+    value may be a `Ref`. `after` is the keyset of the last row seen: ordering values, then key. `where` (a value, a
+    tuple of values, None for NULL) and `upto` (column at most n) are residual: they cost what they skip.
+    """
+
+    table: str
+    index: str | None = None
+    eq: tuple[Any, ...] = ()
+    after: tuple[Any, ...] | None = None
+    limit: int | None = None
+    desc: bool = False
+    where: Mapping[str, Any] = {}
+    upto: Mapping[str, int] = {}
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """The entries of one segment value (a branch) with `after < seq <= upto`."""
+
+    value: int
+    after: int
+    upto: int | None = None
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Entries of a partition with `after < seq <= upto`, ascending or descending.
+
+    `segments`, disjoint and ascending, restrict the read to the given stretches. `where` works as in `Scan`; equality on
+    a unique column is an index look-up.
+    """
+
+    log: str
+    partition: str
+    after: int = 0
+    upto: int | None = None
+    limit: int | None = None
+    desc: bool = False
+    where: Mapping[str, Any] = {}
+    segments: tuple[Segment, ...] | None = None
+
+
+class Heads(msgspec.Struct, frozen=True):
+    """The last seq of each partition, 0 for an empty one, in the order asked."""
+
+    log: str
+    partitions: Sequence[str]
+
+
+Ask = Get | Scan | Read | Heads
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One row of a table as read: its key, all declared columns by name, its rev and its body."""
+
+    key: Key
+    columns: dict[str, Any]
+    rev: int
+    body: bytes | str | None
+
+    def __getitem__(self, name: str) -> Any:
+        return self.columns[name]
+
+
+LogEntry = tuple[Any, ...]
+"""`(seq, rev, *columns, body)` in declared order; bodies come as JSON text, str or bytes as the engine has them."""
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What `transact` returns: the transaction's rev, the last seq of each appended (log, partition), and the clock."""
+
+    rev: int
+    seqs: dict[tuple[str, str], int]
+    now: int
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What `take` returns: the claimed rows as updated, and the clock."""
+
+    rows: list[Row]
+    now: int

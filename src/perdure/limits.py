@@ -1,0 +1,41 @@
+"""Every cap in the product, on one screen.
+
+Limits are checked above the engines, before any I/O, so that all engines refuse the same things with the same words.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ID_BYTES: Final = 256
+SCOPE_BYTES: Final = 64
+NAME_BYTES: Final = 256
+TITLE_BYTES: Final = 4_096
+
+PAGE_DEFAULT: Final = 50
+PAGE_MAX: Final = 200
+
+MESSAGE_BYTES: Final = 4 * 1024 * 1024
+COMMIT_BYTES: Final = 8 * 1024 * 1024
+COMMIT_MESSAGES: Final = 1_000
+STATE_BYTES: Final = 256 * 1024
+CUSTOM_BYTES: Final = 64 * 1024
+RUN_BYTES: Final = 1024 * 1024
+JSON_DEPTH: Final = 64
+
+BRANCHES_PER_THREAD: Final = 10_000
+PENDING_PER_THREAD: Final = 1_000
+ANCESTORS: Final = 256
+CASCADE_THREADS: Final = 1_000
+
+INTEGER_MAX: Final = 2**52
+"""Integers in declared columns stay within ±2^52, which every engine keeps exactly (Redis scripts use doubles)."""
+
+COMMIT_ATTEMPTS: Final = 8
+"""How often a store rebuilds a transaction whose guess about the current branch or tree proved stale."""
+
+KEY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
+BUSY_TIMEOUT_MS: Final = 10_000
+WATCH_POLL_MS: Final = 20
+FOLLOW_POLL_MS: Final = 1_000
+ERASE_CHUNK: Final = 500

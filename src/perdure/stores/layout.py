@@ -1,0 +1,108 @@
+"""The product's schema: every table and log of the conversation stores, declared once for all engines.
+
+Scope leads every key; `rev` and `body` are implicit. A thread is two rows: `threads` is cold and changes when a person
+changes something; `thread_heads` is hot, narrow and patched by every commit, and a thread is alive exactly as long as its
+hot row exists. Listing needs its order on the hot row; the `resource` and `parent` indexes are sparse, so that a commit on
+a thread with neither pays for one index only.
+"""
+
+from __future__ import annotations
+
+from perdure.kernel.schema import Index, Log, Schema, Table, integer, text
+
+THREADS = Table(
+    "threads",
+    key=text("thread"),
+    columns=text("parent", "resource", "title") + integer("created_at", "deleted_at", "erased_at"),
+    indexes=(Index("deleted", by=(), order=("deleted_at",)),),
+)
+"""Cold: lineage, title, custom metadata (body), and the tombstone of a deleted thread."""
+
+THREAD_HEADS = Table(
+    "thread_heads",
+    key=text("thread"),
+    columns=(
+        integer("version", "branch", "branches", "fence", "children", "created_at", "updated_at", "latest_run_at")
+        + text("active_run", "open_run", "latest_run", "parent", "resource")
+    ),
+    indexes=(
+        Index("active", by=(), order=("updated_at",)),
+        Index("created", by=(), order=("created_at",)),
+        Index("resource_active", by=("resource",), order=("updated_at",), sparse=True),
+        Index("resource_created", by=("resource",), order=("created_at",), sparse=True),
+        Index("parent_active", by=("parent",), order=("updated_at",), sparse=True),
+        Index("parent_created", by=("parent",), order=("created_at",), sparse=True),
+    ),
+)
+"""Hot: version, current branch, number of branches made, fence, run pointers, and the copies that listing needs."""
+
+BRANCHES = Table(
+    "branches",
+    key=text("thread") + integer("branch"),
+    columns=integer("parent", "fork_seq", "head_seq", "length", "created_at", "deleted_at") + text("head", "name"),
+    unique=(("thread", "name"),),
+)
+"""One row per branch, the main one (0) included; `length` counts the records written on the branch itself."""
+
+LABELS = Table("labels", key=text("thread", "message"), columns=integer("seq", "at") + text("label"))
+"""A label on a message: outside the tree, never in the history."""
+
+RUNS = Table(
+    "runs",
+    key=text("run"),
+    columns=(
+        text("thread", "agent_id", "status", "parent_run_id")
+        + integer("branch", "created_at", "started_at", "finished_at", "updated_at")
+        + integer("steps", "input_tokens", "output_tokens")
+        + integer("input_first", "input_last", "output_first", "output_last", "output_count")
+    ),
+    indexes=(
+        Index("created", by=(), order=("created_at",)),
+        Index("thread", by=("thread",), order=("created_at",)),
+        Index("status", by=("status",), order=("created_at",)),
+        Index("thread_status", by=("thread", "status"), order=("created_at",)),
+    ),
+)
+"""Counters and times are columns, so that a step patches numbers and leaves the body alone."""
+
+STATE = Table("state", key=text("thread", "run", "name"), columns=integer("schema", "at"))
+"""One document per name, owned by a thread (run is empty) or by one of its runs."""
+
+KEYS = Table(
+    "keys",
+    key=text("thread", "key"),
+    columns=integer("version", "count", "at", "run_rev") + text("digest", "run"),
+    indexes=(Index("age", by=(), order=("at",)),),
+)
+"""Idempotency keys with what their receipt needs."""
+
+PENDING = Table(
+    "pending",
+    key=text("thread", "id"),
+    columns=integer("position", "revision", "created_at", "updated_at"),
+    indexes=(Index("position", by=("thread",), order=("position",)),),
+)
+"""Delivered but unread messages; the body holds the message and its delivery mode."""
+
+QUEUES = Table(
+    "queues",
+    key=text("thread"),
+    columns=integer("count", "revision") + text("waiting"),
+    indexes=(Index("waiting", by=(), order=("waiting",)),),
+)
+"""The guard row of a thread's pending messages; `waiting` is the thread id while there are any."""
+
+MESSAGES = Log(
+    "messages",
+    partition="thread",
+    columns=text("id", "role") + integer("branch") + text("visibility", "run") + integer("step", "at"),
+    unique=("id",),
+    segment="branch",
+)
+"""Every message of a thread over all branches, in commit order; seq is the thread's version after it."""
+
+SCHEMA = Schema(
+    version=1,
+    tables=(THREADS, THREAD_HEADS, BRANCHES, LABELS, RUNS, STATE, KEYS, PENDING, QUEUES),
+    logs=(MESSAGES,),
+)
