@@ -17,6 +17,8 @@ PYTEST := .venv/bin/python -m pytest
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
 MINUTES ?= 10
+# Two test processes: what a small machine has.
+WORKERS ?= 2
 
 .PHONY: help
 help: ## list the targets
@@ -37,6 +39,37 @@ $(BENCH_READY): $(READY)
 .PHONY: run
 run: $(READY) ## a 30-second story: an agent is killed in mid-run and resumes
 	@$(PYTHON) examples/story.py
+
+# Stages are run by tools/stages.py, which runs all of them and closes with a table.
+STATIC := lint '.venv/bin/ruff check --quiet .' \
+	format '.venv/bin/ruff format --check --quiet .' \
+	mypy '.venv/bin/mypy' \
+	pyright '.venv/bin/basedpyright' \
+	surface '.venv/bin/basedpyright --verifytypes perdure --ignoreexternal'
+PARALLEL := $(PYTEST) -q -n $(WORKERS) --dist worksteal
+
+.PHONY: check
+check: $(READY) ## lint, types, tidy, unit and conformance on the embedded engines (under 90 s)
+	@$(PYTHON) tools/stages.py $(STATIC) \
+		tests '$(PARALLEL) tests/tidy tests/unit tests/conformance'
+
+.PHONY: test
+test: $(READY) ## everything: check, all tests, then the planted bugs
+	@$(PYTHON) tools/stages.py $(STATIC) \
+		tests '$(PARALLEL) tests' \
+		planted '$(PYTHON) tests/planted/run.py'
+
+.PHONY: matrix
+matrix: $(READY) ## capability x engine, with the conformance cases passed in each cell
+	@$(PYTHON) -m perdure.testkit.matrix
+
+.PHONY: bench
+bench: $(BENCH_READY) ## measure against raw sqlite3, OpenAI Agents and LangGraph in one run
+	@$(PYTHON) bench/run.py
+
+.PHONY: torture
+torture: $(READY) ## kill, damage and race for MINUTES=10
+	@$(PYTHON) tests/torture/run.py --minutes $(MINUTES)
 
 .PHONY: fmt
 fmt: $(READY) ## format, and mend what can be mended
