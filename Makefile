@@ -46,7 +46,7 @@ STATIC := lint '.venv/bin/ruff check --quiet .' \
 	mypy '.venv/bin/mypy' \
 	pyright '.venv/bin/basedpyright' \
 	surface '.venv/bin/basedpyright --verifytypes perdure --ignoreexternal'
-PARALLEL := $(PYTEST) -q -n $(WORKERS) --dist worksteal
+PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal
 
 .PHONY: check
 check: $(READY) ## lint, types, tidy, unit and conformance on the embedded engines (under 90 s)

@@ -1,0 +1,34 @@
+"""What every test shares: one random seed per run, printed, and the same one in every worker process.
+
+A test that wants chance takes the `seed` fixture and builds its own `random.Random(seed)`. The line in the header
+replays the run. Coroutines are run by the test itself with `asyncio.run`: there is no plugin and no event loop
+that outlives its test.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from hypothesis import settings
+
+SEED_VARIABLE = "PERDURE_SEED"
+
+# A slow shared machine is no reason to fail; a failure prints the blob that replays it.
+settings.register_profile("perdure", deadline=None, print_blob=True)
+settings.load_profile("perdure")
+
+
+def pytest_configure() -> None:
+    # Workers inherit the environment, so all of them draw from the seed that the header names.
+    os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
+
+
+def pytest_report_header() -> str:
+    return f"seed: {os.environ[SEED_VARIABLE]} (replay with {SEED_VARIABLE}={os.environ[SEED_VARIABLE]})"
+
+
+@pytest.fixture
+def seed() -> int:
+    return int(os.environ[SEED_VARIABLE])

@@ -1,0 +1,200 @@
+"""The house rules as functions: each takes one file and yields what is wrong with it, line by line.
+
+Rules are pure, so that the self-tests can feed each of them a bad snippet and see it bite. `test_tidy.py` walks the
+real tree with the same functions. Import arrows live next door, in `arrows.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import TypeVar
+
+from tests.tidy.arrows import forbidden_arrows
+
+MAX_MODULE_LINES = 600
+MAX_FUNCTION_LINES = 70
+REVIVING_MODULES = frozenset({"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"})
+BANNED_CALLS = frozenset({"eval", "exec", "__import__"})
+# What a pure decision has no business with: time, chance, processes, files, networks, threads.
+IMPURE_MODULES = frozenset(
+    {"asyncio", "concurrent", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets"}
+    | {"select", "shutil", "signal", "socket", "sqlite3", "subprocess", "sys", "tempfile", "threading", "time"}
+    | {"urllib", "uuid"}
+)
+IMPURE_BUILTINS = frozenset({"open", "print", "input"})
+# Character classes keep these patterns from finding themselves.
+UNFINISHED = re.compile(r"\b(?:TO[D]O|FIX[M]E|X[X]X)\b")
+MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:(?:home|Users)/\w|(?:root|work)/)")
+SQL = re.compile(
+    r"\s*(?:select\s[\s\S]+\sfrom\s|insert\s+(?:or\s+\w+\s+)?into\s|update\s+\S+\s+set\s|delete\s+from\s|replace\s+into\s"
+    r"|create\s+(?:unique\s+|virtual\s+|temp\s+)*(?:table|index|view|trigger)\s|drop\s+(?:table|index|view)\s"
+    r"|alter\s+table\s|pragma\s+\w+|(?-i:(?:BEGIN|SAVEPOINT|RELEASE|VACUUM|ATTACH)\b))",
+    re.IGNORECASE,
+)
+
+Finding = tuple[int, str]
+Node = TypeVar("Node", bound=ast.stmt | ast.expr)
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the repository: its path from the root, and its text."""
+
+    path: PurePosixPath
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, filename=str(self.path))
+
+    @property
+    def is_python(self) -> bool:
+        return self.path.suffix == ".py"
+
+    @property
+    def is_product(self) -> bool:
+        return self.is_python and self.path.parts[0] == "src"
+
+    def inside(self, room: str) -> bool:
+        return self.is_product and self.path.parts[2:3] == (room,)
+
+
+def arrows_point_down(file: File) -> Iterator[Finding]:
+    if file.is_product:
+        yield from forbidden_arrows(file.tree, file.path.relative_to("src"))
+
+
+def modules_are_short(file: File) -> Iterator[Finding]:
+    lines = len(file.text.splitlines())
+    if file.is_python and lines > MAX_MODULE_LINES:
+        yield 1, f"{lines} lines; a module has at most {MAX_MODULE_LINES}"
+
+
+def functions_are_short(file: File) -> Iterator[Finding]:
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = [
+        *_nodes(file, ast.FunctionDef),
+        *_nodes(file, ast.AsyncFunctionDef),
+    ]
+    for node in functions:
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if lines > MAX_FUNCTION_LINES:
+            yield node.lineno, f"{node.name} has {lines} lines; a function has at most {MAX_FUNCTION_LINES}"
+
+
+def modules_introduce_themselves(file: File) -> Iterator[Finding]:
+    if file.is_python and file.text.strip() and not ast.get_docstring(file.tree):
+        yield 1, "a module opens with a docstring that says what it is"
+
+
+def nothing_is_revived(file: File) -> Iterator[Finding]:
+    if not file.is_product:
+        return
+    for line, module in _imported_modules(file):
+        if module in REVIVING_MODULES:
+            yield line, f"{module} brings stored bytes back to life as code; JSON in, JSON out"
+    for line, name in _called_names(file):
+        if name in BANNED_CALLS:
+            yield line, f"{name}() runs text as code"
+
+
+def checks_survive_optimisation(file: File) -> Iterator[Finding]:
+    if file.is_product:
+        for node in _nodes(file, ast.Assert):
+            yield node.lineno, "assert vanishes under python -O; raise an error of perdure.errors"
+
+
+def nothing_is_left_for_later(file: File) -> Iterator[Finding]:
+    if file.path.suffix != ".md":
+        yield from _matching_lines(file, UNFINISHED, "finish it, or open an issue")
+
+
+def no_machine_is_named(file: File) -> Iterator[Finding]:
+    yield from _matching_lines(file, MACHINE_PATH, "a path of one particular machine")
+
+
+def rules_are_pure(file: File) -> Iterator[Finding]:
+    if not file.inside("rules"):
+        return
+    for kind in (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith):
+        for node in _nodes(file, kind):
+            yield node.lineno, "rules decide at once: nothing in them is asynchronous"
+    for line, module in _imported_modules(file):
+        if module in IMPURE_MODULES:
+            yield line, f"rules take their facts as arguments and must not import {module}"
+    for line, name in _called_names(file):
+        if name in IMPURE_BUILTINS:
+            yield line, f"rules do no input or output: {name}()"
+
+
+def sql_stays_in_engines(file: File) -> Iterator[Finding]:
+    if not file.is_product or file.inside("engines"):
+        return
+    docstrings = {id(node) for node in _docstrings(file.tree)}
+    for line, text in _strings(file.tree, docstrings):
+        if SQL.match(text):
+            yield line, f"SQL belongs to engines/: {text.strip()[:40]!r}"
+
+
+RULES: tuple[Callable[[File], Iterator[Finding]], ...] = (
+    arrows_point_down,
+    modules_are_short,
+    functions_are_short,
+    modules_introduce_themselves,
+    nothing_is_revived,
+    checks_survive_optimisation,
+    nothing_is_left_for_later,
+    no_machine_is_named,
+    rules_are_pure,
+    sql_stays_in_engines,
+)
+
+
+def _nodes(file: File, kind: type[Node]) -> Iterator[Node]:
+    if file.is_python:
+        yield from (node for node in ast.walk(file.tree) if isinstance(node, kind))
+
+
+def _imported_modules(file: File) -> Iterator[tuple[int, str]]:
+    """The top-level name of every absolute import, with its line."""
+    for node in _nodes(file, ast.Import):
+        yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
+    for origin in _nodes(file, ast.ImportFrom):
+        if origin.module and not origin.level:
+            yield origin.lineno, origin.module.split(".")[0]
+
+
+def _called_names(file: File) -> Iterator[tuple[int, str]]:
+    for node in _nodes(file, ast.Call):
+        if isinstance(node.func, ast.Name):
+            yield node.lineno, node.func.id
+
+
+def _matching_lines(file: File, pattern: re.Pattern[str], reason: str) -> Iterator[Finding]:
+    for number, line in enumerate(file.text.splitlines(), start=1):
+        if match := pattern.search(line):
+            yield number, f"{match.group()!r}: {reason}"
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.expr]:
+    """Every string that stands alone as a statement: docstrings, and the notes under attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.value
+
+
+def _strings(node: ast.AST, skip: set[int]) -> Iterator[tuple[int, str]]:
+    """String literals; an f-string counts as one, with a stand-in for each value."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "x" for part in child.values)
+            yield child.lineno, "".join(map(str, parts))
+        elif isinstance(child, ast.Constant):
+            if isinstance(child.value, str) and id(child) not in skip:
+                yield child.lineno, child.value
+        else:
+            yield from _strings(child, skip)
