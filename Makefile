@@ -15,7 +15,9 @@ unexport PYTHONPATH
 PYTHON := .venv/bin/python
 PYTEST := .venv/bin/python -m pytest
 READY := .venv/.ready
-BENCH_READY := .venv/.bench-ready
+# The peers bring pytest plugins of their own, so they live in an environment of their own.
+BENCH_VENV := .venv-bench
+BENCH_READY := $(BENCH_VENV)/.ready
 MINUTES ?= 10
 # Two test processes: what a small machine has.
 WORKERS ?= 2
@@ -32,8 +34,8 @@ $(READY): pyproject.toml uv.lock
 	@uv=$$(tools/find-uv.sh) && "$$uv" sync --frozen --quiet
 	@touch $@
 
-$(BENCH_READY): $(READY)
-	@uv=$$(tools/find-uv.sh) && "$$uv" sync --frozen --quiet --group bench
+$(BENCH_READY): pyproject.toml uv.lock
+	@uv=$$(tools/find-uv.sh) && UV_PROJECT_ENVIRONMENT=$(BENCH_VENV) "$$uv" sync --frozen --quiet --group bench
 	@touch $@
 
 .PHONY: run
@@ -41,11 +43,11 @@ run: $(READY) ## a 30-second story: an agent is killed in mid-run and resumes
 	@$(PYTHON) examples/story.py
 
 # Stages are run by tools/stages.py, which runs all of them and closes with a table.
-STATIC := lint '.venv/bin/ruff check --quiet .' \
-	format '.venv/bin/ruff format --check --quiet .' \
+STATIC := lint '.venv/bin/ruff check --output-format concise .' \
+	format '.venv/bin/ruff format --check .' \
 	mypy '.venv/bin/mypy' \
 	pyright '.venv/bin/basedpyright' \
-	surface '.venv/bin/basedpyright --verifytypes perdure --ignoreexternal'
+	surface '$(PYTHON) tools/surface.py'
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal
 
 .PHONY: check
@@ -65,7 +67,7 @@ matrix: $(READY) ## capability x engine, with the conformance cases passed in ea
 
 .PHONY: bench
 bench: $(BENCH_READY) ## measure against raw sqlite3, OpenAI Agents and LangGraph in one run
-	@$(PYTHON) bench/run.py
+	@$(BENCH_VENV)/bin/python bench/run.py
 
 .PHONY: torture
 torture: $(READY) ## kill, damage and race for MINUTES=10

@@ -41,8 +41,7 @@ def run_stage(name: str, command: str) -> Outcome:
         for line in process.stdout or ():
             sys.stdout.write(line)
             sys.stdout.flush()
-            if not line.startswith("Completed in "):  # pyright's clock says less than the line before it
-                last_line = COLOUR.sub("", line).strip("= \n") or last_line
+            last_line = COLOUR.sub("", line).strip("= \n") or last_line
     return Outcome(name, process.returncode, time.monotonic() - started, last_line)
 
 
