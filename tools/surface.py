@@ -1,8 +1,8 @@
 """Ask pyright whether the public surface is fully typed, the way a user's own type checker will see it.
 
 `--verifytypes` treats every module without an underscore as public. What a user or an engine author imports is a
-smaller set, listed in `PUBLIC`; only findings there count. It finds the package through the `python` on the PATH, so the
-environment's own is put first.
+smaller set, listed in `PUBLIC`; only findings there count. It finds the package through the `python` on the PATH, so
+the environment's own is put first.
 """
 
 from __future__ import annotations
