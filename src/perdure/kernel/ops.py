@@ -150,7 +150,10 @@ Op = Check | Put | Patch | Delete | Append | Drop
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """Keys taken from the rows that an earlier read of the same view returned (rows with a NULL are skipped)."""
+    """Keys taken from the rows that an earlier read of the same view returned (rows with a NULL are skipped).
+
+    `columns` name promoted columns of those rows, or the key column where the key is a single one.
+    """
 
     read: int
     columns: tuple[str, ...]

@@ -39,7 +39,7 @@ THREAD_HEADS = Table(
 BRANCHES = Table(
     "branches",
     key=text("thread") + integer("branch"),
-    columns=integer("parent", "fork_seq", "head_seq", "length", "created_at", "deleted_at") + text("head", "name"),
+    columns=integer("parent", "fork_seq", "head_seq", "length", "created_at", "deleted_at") + text("fork", "head", "name"),
     unique=(("thread", "name"),),
 )
 """One row per branch, the main one (0) included; `length` counts the records written on the branch itself."""

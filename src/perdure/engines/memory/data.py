@@ -1,0 +1,149 @@
+"""What the memory engine holds: rows by key, sorted indexes beside them, and log partitions as lists.
+
+One `Scope` is one tenant's data. Everything here assumes that the caller holds the engine's lock and has already decided
+that a write may happen; `transaction` decides, this module only keeps rows and their indexes in step.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from typing import Any
+
+from perdure.kernel.ops import Row
+from perdure.kernel.schema import Index, Key, Log, Schema, Table
+
+Sortable = tuple[Any, ...]
+
+
+def sortable(values: tuple[Any, ...]) -> Sortable:
+    """Values that compare with each other: NULL sorts first and equals NULL."""
+    return tuple((0, 0) if value is None else (1, value) for value in values)
+
+
+class TableData:
+    """Rows of one table in one scope, with its indexes and unique groups."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.rows: dict[Key, Row] = {}
+        self.orders: dict[str | None, list[tuple[Sortable, Key]]] = {None: []}
+        self.orders.update({index.name: [] for index in table.indexes})
+        self.unique: dict[tuple[str, ...], dict[tuple[Any, ...], Key]] = {group: {} for group in table.unique}
+
+    def replace(self, key: Key, row: Row | None) -> None:
+        """Make `row` the row at `key` (None removes it) and move its index entries."""
+        old = self.rows.get(key)
+        if old is not None:
+            self._unindex(old)
+            del self.rows[key]
+        if row is not None:
+            self.rows[key] = row
+            self._index(row)
+
+    def values(self, row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:
+        """The row's values under these names, key columns included."""
+        keyed = dict(zip(self.table.key_names, row.key, strict=True))
+        return tuple(keyed[n] if n in keyed else row.columns[n] for n in names)
+
+    def _place(self, index: Index, row: Row) -> Sortable | None:
+        by, order = self.values(row, index.by), self.values(row, index.order)
+        if None in order or (index.sparse and None in by):
+            return None
+        return sortable(by + order + row.key)
+
+    def _index(self, row: Row) -> None:
+        insort(self.orders[None], (sortable(row.key), row.key))
+        for index in self.table.indexes:
+            place = self._place(index, row)
+            if place is not None:
+                insort(self.orders[index.name], (place, row.key))
+        for group, taken in self.unique.items():
+            values = self.values(row, group)
+            if None not in values:
+                taken[values] = row.key
+
+    def _unindex(self, row: Row) -> None:
+        _remove(self.orders[None], (sortable(row.key), row.key))
+        for index in self.table.indexes:
+            place = self._place(index, row)
+            if place is not None:
+                _remove(self.orders[index.name], (place, row.key))
+        for group, taken in self.unique.items():
+            values = self.values(row, group)
+            if None not in values:
+                del taken[values]
+
+    def walk(self, index: str | None, eq: tuple[Any, ...], after: tuple[Any, ...] | None, *, desc: bool) -> list[Key]:
+        """Keys under an `eq` prefix in order, beginning after the keyset."""
+        order = self.orders[index]
+        prefix = sortable(eq)
+        low = bisect_left(order, (prefix,))
+        high = bisect_left(order, (prefix + ((2, 0),),))
+        if after is not None:
+            place = (sortable(eq + after) if index is not None else sortable(after),)
+            if desc:
+                high = min(high, bisect_left(order, place))
+            else:
+                low = max(low, bisect_right(order, (*place, _AFTER_ANY_KEY)))
+        keys = [key for _, key in order[low:high]]
+        return keys[::-1] if desc else keys
+
+
+class _Greatest:
+    """Compares above every key."""
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    def __gt__(self, other: object) -> bool:
+        return True
+
+
+_AFTER_ANY_KEY = _Greatest()
+
+
+def _remove(order: list[tuple[Sortable, Key]], entry: tuple[Sortable, Key]) -> None:
+    del order[bisect_left(order, entry)]
+
+
+class LogData:
+    """Partitions of one log in one scope: entries as read, and unique values to seqs."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.entries: dict[str, list[tuple[Any, ...]]] = {}
+        self.unique: dict[tuple[str, str], dict[Any, int]] = {}
+
+    def head(self, partition: str) -> int:
+        """Last seq of a partition, 0 when empty."""
+        return len(self.entries.get(partition, ()))
+
+    def taken(self, column: str, partition: str) -> dict[Any, int]:
+        """Unique values of a partition and the seq that holds each."""
+        return self.unique.get((column, partition), {})
+
+    def extend(self, partition: str, entries: list[tuple[Any, ...]]) -> None:
+        """Append finished entries."""
+        self.entries.setdefault(partition, []).extend(entries)
+        for column in self.log.unique:
+            at = self.log.position[column] + 2
+            taken = self.unique.setdefault((column, partition), {})
+            taken.update({entry[at]: entry[0] for entry in entries if entry[at] is not None})
+
+    def drop(self, partition: str) -> None:
+        """Forget a partition."""
+        self.entries.pop(partition, None)
+        for column in self.log.unique:
+            self.unique.pop((column, partition), None)
+
+
+class Scope:
+    """All tables and logs of one tenant."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.tables = {table.name: TableData(table) for table in schema.tables}
+        self.logs = {log.name: LogData(log) for log in schema.logs}
+
+    def empty(self) -> bool:
+        """True when nothing is stored."""
+        return not any(t.rows for t in self.tables.values()) and not any(log.entries for log in self.logs.values())

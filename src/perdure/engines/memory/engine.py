@@ -1,0 +1,223 @@
+"""The memory engine itself: a lock, some dictionaries and a condition variable for hints.
+
+It promises everything but durability. Its coroutines never suspend except in `watch`, so it serves blocking callers
+directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from perdure.clock import Clock, system_clock
+from perdure.engines.memory.data import Scope
+from perdure.engines.memory.transaction import Transaction, evaluate
+from perdure.engines.memory.views import answer, select
+from perdure.errors import UnavailableError
+from perdure.ids import new_rev
+from perdure.kernel.engine import Capabilities, Engine, Health, Watch
+from perdure.kernel.ops import Applied, Ask, Op, Row, Scan, Taken
+from perdure.kernel.schema import Schema
+
+_CAPABILITIES = Capabilities(
+    engine="memory",
+    durability="none",
+    processes="one",
+    machines="one",
+    round_trips_per_commit=0,
+    watch="push",
+    blocking=True,
+    notes=("nothing survives the process",),
+)
+
+
+class MemoryEngine:
+    """Everything in one process's memory."""
+
+    capabilities = _CAPABILITIES
+
+    def __init__(self, schema: Schema, clock: Clock = system_clock) -> None:
+        self.schema = schema
+        self.clock = clock
+        self._scopes: dict[str, Scope] = {}
+        self._lock = threading.Lock()
+        self._watchers: dict[tuple[str, str], set[Callable[[], None]]] = {}
+        self._closed = False
+
+    def _scope(self, name: str) -> Scope:
+        if self._closed:
+            raise UnavailableError("the store is closed", hint="open it again")
+        return self._scopes.setdefault(name, Scope(self.schema))
+
+    async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
+        """Apply all operations or none."""
+        with self._lock:
+            transaction = Transaction(self._scope(scope), new_rev(), self.clock())
+            transaction.run(ops)
+        self._hint(scope, hints)
+        return Applied(transaction.rev, transaction.seqs, transaction.now)
+
+    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+        """Answer all reads from one snapshot."""
+        results: list[Any] = []
+        with self._lock:
+            data = self._scope(scope)
+            for read in reads:
+                results.append(answer(data, read, results))
+        return results
+
+    async def take(
+        self,
+        scope: str,
+        table: str,
+        index: str,
+        eq: tuple[Any, ...],
+        *,
+        upto: Mapping[str, int],
+        limit: int,
+        set: Mapping[str, Any],
+    ) -> Taken:
+        """Select and update the first rows of an index."""
+        with self._lock:
+            data = self._scope(scope).tables[table]
+            now, rev = self.clock(), new_rev()
+            rows = select(data, Scan(table, index, eq, limit=limit, upto=upto), eq)
+            taken = []
+            for row in rows:
+                columns = {**row.columns, **{n: evaluate(v, row.columns[n], now, {}) for n, v in set.items()}}
+                updated = Row(row.key, columns, rev, row.body)
+                data.replace(row.key, updated)
+                taken.append(updated)
+        return Taken(taken, now)
+
+    def _hint(self, scope: str, topics: Sequence[str]) -> None:
+        with self._lock:
+            wakes = [wake for topic in topics for wake in self._watchers.get((scope, topic), ())]
+        for wake in wakes:
+            wake()
+
+    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+        """Subscribe from a running event loop."""
+        return _Subscription(self, scope, topics, _LoopSignal())
+
+    def subscribe(self, scope: str, topics: Sequence[str], wake: Callable[[], None]) -> None:
+        """Call `wake` at every hint on these topics."""
+        with self._lock:
+            for topic in topics:
+                self._watchers.setdefault((scope, topic), set()).add(wake)
+
+    def unsubscribe(self, scope: str, topics: Sequence[str], wake: Callable[[], None]) -> None:
+        """Undo `subscribe`."""
+        with self._lock:
+            for topic in topics:
+                self._watchers.get((scope, topic), set()).discard(wake)
+
+    def blocking(self) -> Engine:
+        """The same data for callers without an event loop."""
+        return BlockingMemory(self)
+
+    async def scopes(self) -> list[str]:
+        """Scopes that hold something."""
+        with self._lock:
+            return sorted(name for name, scope in self._scopes.items() if not scope.empty())
+
+    async def check(self) -> list[str]:
+        """Nothing can be damaged here."""
+        return []
+
+    async def health(self) -> Health:
+        """Honest: this engine keeps nothing."""
+        problems = ("data lives in this process only and is gone when it ends",)
+        return Health("memory", not self._closed, "none", {"scopes": len(self._scopes)}, problems)
+
+    async def close(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._closed = True
+            self._scopes.clear()
+
+
+class BlockingMemory:
+    """The memory engine as blocking callers see it: every coroutine but `wait` already never suspends."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        self._engine = engine
+        self.schema = engine.schema
+        self.capabilities = engine.capabilities
+        self.transact = engine.transact
+        self.view = engine.view
+        self.take = engine.take
+        self.scopes = engine.scopes
+        self.check = engine.check
+        self.health = engine.health
+        self.close = engine.close
+
+    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+        """Subscribe from a plain thread."""
+        return _Subscription(self._engine, scope, topics, _ThreadSignal())
+
+    def blocking(self) -> Engine:
+        """Already blocking."""
+        return self
+
+
+class _LoopSignal:
+    """A hint that wakes a task, whichever thread rings."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def ring(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, timeout: float) -> bool:
+        try:
+            await asyncio.wait_for(self._event.wait(), timeout)
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return True
+
+
+class _ThreadSignal:
+    """A hint that wakes a thread."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+
+    async def wait(self, timeout: float) -> bool:
+        rung = self._event.wait(timeout)
+        self._event.clear()
+        return rung
+
+
+class _Subscription:
+    """A watch on the memory engine."""
+
+    def __init__(
+        self, engine: MemoryEngine, scope: str, topics: Sequence[str], signal: _LoopSignal | _ThreadSignal
+    ) -> None:
+        self._where = (engine, scope, tuple(topics))
+        self._signal = signal
+        engine.subscribe(scope, topics, signal.ring)
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait for a hint."""
+        return await self._signal.wait(timeout)
+
+    def close(self) -> None:
+        """Unsubscribe."""
+        engine, scope, topics = self._where
+        engine.unsubscribe(scope, topics, self._signal.ring)
+
+
+async def open_memory(schema: Schema, *, clock: Clock = system_clock) -> MemoryEngine:
+    """A fresh, empty engine."""
+    return MemoryEngine(schema, clock)

@@ -1,0 +1,273 @@
+"""Messages: what a person, a model or a tool said, as blocks.
+
+A `Message` is the payload a caller brings; a `MessageRecord` is a message with its place in the log. Content is always a
+list of blocks; a tool call is a `ToolUse` block and nothing else, and a tool message holds exactly one `ToolResult`.
+Blocks and fields that this build does not know are carried (see `faithful`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+import msgspec
+
+from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, Reader, from_json, to_json
+
+ALL = "all"
+INTERNAL = "internal"
+
+
+class Base64Source(Faithful, frozen=True, tag="base64", tag_field="type", gc=False):
+    """Media carried inline."""
+
+    media_type: str
+    data: str
+    extra: Extra = NO_EXTRA
+
+
+class UrlSource(Faithful, frozen=True, tag="url", tag_field="type", gc=False):
+    """Media somewhere else."""
+
+    url: str
+    extra: Extra = NO_EXTRA
+
+
+Source = Union[Base64Source, UrlSource, Opaque]  # noqa: UP007 - named at run time by the reader
+
+
+class Text(Faithful, frozen=True, tag="text", tag_field="type", gc=False):
+    """Plain text."""
+
+    text: str
+    extra: Extra = NO_EXTRA
+
+
+class Image(Faithful, frozen=True, tag="image", tag_field="type", gc=False):
+    """A picture."""
+
+    source: Source
+    extra: Extra = NO_EXTRA
+
+
+class Audio(Faithful, frozen=True, tag="audio", tag_field="type", gc=False):
+    """A sound."""
+
+    source: Source
+    extra: Extra = NO_EXTRA
+
+
+class Video(Faithful, frozen=True, tag="video", tag_field="type", gc=False):
+    """A film."""
+
+    source: Source
+    extra: Extra = NO_EXTRA
+
+
+class Document(Faithful, frozen=True, tag="document", tag_field="type", gc=False):
+    """A document, with a title if it has one."""
+
+    source: Source
+    title: str | None = None
+    extra: Extra = NO_EXTRA
+
+
+class ToolUse(Faithful, frozen=True, tag="tool_use", tag_field="type", gc=False):
+    """The model asks for a tool: `id` pairs the call with its result."""
+
+    id: str
+    name: str
+    input: Any = None
+    extra: Extra = NO_EXTRA
+
+
+class ToolResult(Faithful, frozen=True, tag="tool_result", tag_field="type", gc=False):
+    """What a tool answered to the call `tool_use_id`."""
+
+    tool_use_id: str
+    content: list[Block] = []
+    is_error: bool = False
+    extra: Extra = NO_EXTRA
+
+
+class Thinking(Faithful, frozen=True, tag="thinking", tag_field="type", gc=False):
+    """The model's reasoning, with the provider's signature if there is one."""
+
+    thinking: str
+    signature: str | None = None
+    extra: Extra = NO_EXTRA
+
+
+Block = Union[Text, Image, Audio, Video, Document, ToolUse, ToolResult, Thinking, Opaque]  # noqa: UP007
+
+
+class Compaction(Faithful, frozen=True, gc=False):
+    """Marks a message as the summary of the records `from_seq`..`to_seq`, which it replaces in the history."""
+
+    from_seq: int
+    to_seq: int
+    extra: Extra = NO_EXTRA
+
+
+class MessageBody(Faithful, frozen=True, gc=False):
+    """The part of a message that is stored as JSON; the rest are columns."""
+
+    content: list[Block]
+    sender_agent_id: str | None = None
+    compaction: Compaction | None = None
+    metadata: dict[str, Any] | None = None
+    extra: Extra = NO_EXTRA
+
+
+class Message(Faithful, frozen=True, kw_only=True, gc=False):
+    """What was said. `commit` mints `id` when it is absent and fills a missing producer (`run_id`, `step`).
+
+    `visibility` is "all" or "internal" (seen by the model only; on a tool message it marks the call as retracted).
+    """
+
+    role: str
+    content: list[Block]
+    id: str | None = None
+    visibility: str = ALL
+    run_id: str | None = None
+    step: int | None = None
+    sender_agent_id: str | None = None
+    compaction: Compaction | None = None
+    metadata: dict[str, Any] | None = None
+    extra: Extra = NO_EXTRA
+
+    @staticmethod
+    def user(content: str | list[Block], **fields: Any) -> Message:
+        """A message from a person."""
+        return Message(role="user", content=_blocks(content), **fields)
+
+    @staticmethod
+    def assistant(content: str | list[Block], **fields: Any) -> Message:
+        """A message from the model."""
+        return Message(role="assistant", content=_blocks(content), **fields)
+
+    @staticmethod
+    def system(content: str | list[Block], **fields: Any) -> Message:
+        """Instructions."""
+        return Message(role="system", content=_blocks(content), **fields)
+
+    @staticmethod
+    def tool(call_id: str, content: str | list[Block] = "", *, is_error: bool = False, **fields: Any) -> Message:
+        """The result of the tool call `call_id`."""
+        result = ToolResult(tool_use_id=call_id, content=_blocks(content), is_error=is_error)
+        return Message(role="tool", content=[result], **fields)
+
+    @staticmethod
+    def retraction(call_id: str, **fields: Any) -> Message:
+        """A marker that withdraws a tool call: it, its result and this marker leave the external view and the history."""
+        return Message.tool(call_id, visibility=INTERNAL, **fields)
+
+    @staticmethod
+    def summary(content: str | list[Block], from_seq: int, to_seq: int, **fields: Any) -> Message:
+        """A summary that replaces the records `from_seq`..`to_seq` in the history of its branch; internal unless told."""
+        fields.setdefault("visibility", INTERNAL)
+        mark = Compaction(from_seq=from_seq, to_seq=to_seq)
+        return Message(role="user", content=_blocks(content), compaction=mark, **fields)
+
+    @staticmethod
+    def from_json(value: Any) -> Message:
+        """A message from decoded JSON, whatever unknown fields and blocks it holds."""
+        return from_json(Message, value, "message")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON data, unknown fields at their level."""
+        data: dict[str, Any] = to_json(self)
+        return data
+
+    @property
+    def text(self) -> str:
+        """The text blocks joined."""
+        return text_of(self.content)
+
+    @property
+    def tool_calls(self) -> list[ToolUse]:
+        """The tool calls of this message, in order."""
+        return [block for block in self.content if isinstance(block, ToolUse)]
+
+    @property
+    def tool_call_id(self) -> str | None:
+        """The call that a tool message answers."""
+        return call_answered(self.role, self.content)
+
+
+class MessageRecord(msgspec.Struct, frozen=True, gc=False):
+    """A message and its place: `seq` in the thread's log, branch, parent, producer and time (ms)."""
+
+    thread_id: str
+    seq: int
+    branch: int
+    parent_id: str | None
+    message: Message
+    at: int
+
+    @property
+    def message_id(self) -> str:
+        """The message's id, always present on a record."""
+        return self.message.id or ""
+
+    @property
+    def role(self) -> str:
+        """Who spoke."""
+        return self.message.role
+
+    @property
+    def content(self) -> list[Block]:
+        """The blocks."""
+        return self.message.content
+
+    @property
+    def text(self) -> str:
+        """The text blocks joined."""
+        return text_of(self.message.content)
+
+    @property
+    def visibility(self) -> str:
+        """Who may see it."""
+        return self.message.visibility
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that produced it."""
+        return self.message.run_id
+
+    @property
+    def step(self) -> int | None:
+        """The step of that run, from 0."""
+        return self.message.step
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON data of the record and its message."""
+        place = {"seq": self.seq, "branch": self.branch, "parent_id": self.parent_id, "at": self.at}
+        return {"thread_id": self.thread_id, **place, "message": self.message.to_json()}
+
+
+class UnfinishedCall(msgspec.Struct, frozen=True):
+    """A tool call that has no result on its path: it may or may not have run."""
+
+    call: ToolUse
+    message_id: str
+    seq: int
+    run_id: str | None
+
+
+def _blocks(content: str | list[Block]) -> list[Block]:
+    return ([Text(content)] if content else []) if isinstance(content, str) else list(content)
+
+
+def text_of(content: list[Block]) -> str:
+    """The text blocks of some content, joined."""
+    return "".join([block.text for block in content if isinstance(block, Text)])
+
+
+def call_answered(role: str, content: list[Block]) -> str | None:
+    """The call id that a tool message answers, else None."""
+    if role != "tool":
+        return None
+    return next((block.tool_use_id for block in content if isinstance(block, ToolResult)), None)
+
+
+BODY_READER: Reader[MessageBody] = Reader(MessageBody)

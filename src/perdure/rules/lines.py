@@ -1,0 +1,44 @@
+"""Lines through a tree: which stretches of the log make up a branch's path.
+
+A branch knows its parent branch and its fork point, so a path is a handful of segments: the branch's own records, before
+them the parent's up to the fork point, and so on to a root. The walk is over branches, never over messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from perdure.errors import CorruptError
+
+Stretch = tuple[int, int, int | None]
+"""(branch, after, upto): the records of `branch` with after < seq <= upto, None meaning open."""
+
+Origin = tuple[int | None, int]
+"""(parent branch or None, fork seq)."""
+
+
+def stretches(branch: int, origins: Mapping[int, Origin], *, where: str) -> tuple[Stretch, ...]:
+    """The path of a branch, from its root on; a missing parent or a cycle is damage and is reported as such."""
+    found: list[Stretch] = []
+    upto: int | None = None
+    current: int | None = branch
+    seen: set[int] = set()
+    while current is not None:
+        if current in seen:
+            raise CorruptError(f"branch {current} is its own ancestor", where=where)
+        if current not in origins:
+            raise CorruptError(f"branch {current} is missing", where=where)
+        seen.add(current)
+        parent, fork_seq = origins[current]
+        if upto is not None and upto < fork_seq:
+            raise CorruptError(f"branch {current} is forked before it begins", where=where)
+        found.append((current, fork_seq, upto))
+        current, upto = parent, fork_seq
+    return tuple(reversed(found))
+
+
+def bounded(path: tuple[Stretch, ...], upto: int) -> tuple[Stretch, ...]:
+    """The same path cut after seq `upto`."""
+    return tuple(
+        (branch, after, upto if end is None else min(end, upto)) for branch, after, end in path if after < upto
+    )

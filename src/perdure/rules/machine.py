@@ -1,0 +1,99 @@
+"""The run machine: created → running ⇄ waiting → done, and what each move does to the thread's pointers.
+
+A move to the same status is allowed (a step); done is final. Nothing clears another run's pointer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.errors import InvalidError
+from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, WAITING, NewRun, RunBody, RunChange
+from perdure.model.run_snapshots import SeqRange
+from perdure.rules.names import check_count, check_id, check_word
+
+_MOVES = {
+    CREATED: (CREATED, RUNNING, DONE),
+    RUNNING: (RUNNING, WAITING, DONE),
+    WAITING: (WAITING, RUNNING, DONE),
+    DONE: (),
+}
+
+
+def may_move(status: str, to: str | None) -> bool:
+    """True if a run in `status` may move to `to` (None: take a step where it is)."""
+    return (to or status) in _MOVES.get(status, ())
+
+
+def check_change(change: RunChange) -> None:
+    """Refuse a change that is malformed in itself."""
+    check_count(change.steps, "steps")
+    check_count(change.input_tokens, "input_tokens")
+    check_count(change.output_tokens, "output_tokens")
+    if change.status is not None and change.status not in STATUSES:
+        raise InvalidError(f"{change.status!r} is not a run status")
+    if (change.waiting is not None) != (change.status == WAITING):
+        raise InvalidError("a run has something to wait for exactly while it waits")
+    if (change.outcome is not None) != (change.status == DONE):
+        raise InvalidError("a run has an outcome exactly when it is done")
+    if change.waiting is not None:
+        _check_waiting(change)
+
+
+def _check_waiting(change: RunChange) -> None:
+    if change.waiting is None:
+        return
+    check_word(change.waiting.reason, "waiting.reason")
+    ids = [check_id(ticket.ticket_id, "ticket_id") for ticket in change.waiting.tickets]
+    if len(set(ids)) != len(ids):
+        raise InvalidError("a ticket id appears twice")
+
+
+def check_new(run: NewRun, thread_id: str) -> None:
+    """Refuse a new run that is malformed in itself."""
+    check_id(run.agent_id, "agent_id")
+    if run.id is not None:
+        check_id(run.id, "run id")
+    if run.parent_run_id is not None:
+        check_id(run.parent_run_id, "parent_run_id")
+    if run.status not in (CREATED, RUNNING):
+        raise InvalidError(f"a run begins as created or running, not as {run.status!r}")
+    if run.body.waiting is not None or run.body.outcome is not None:
+        raise InvalidError("a new run neither waits nor has an outcome")
+    _check_body(run.body, thread_id)
+
+
+def _check_body(body: RunBody, thread_id: str) -> None:
+    for name in ("resolution_id", "dispatch_id", "session_id", "transport_request_id"):
+        value = getattr(body, name)
+        if value is not None:
+            check_id(value, name)
+    if body.activation is not None:
+        intent = body.activation.intent
+        if intent.thread_id is not None and intent.thread_id != thread_id:
+            raise InvalidError(f"the activation names thread {intent.thread_id!r}, the run belongs to {thread_id!r}")
+        for decision in body.activation.decisions:
+            check_id(decision.call_id, "decision call_id")
+    if body.request is not None:
+        for decision in body.request.decisions:
+            check_id(decision.call_id, "decision call_id")
+    if body.input is not None and body.input.range is not None:
+        check_range(body.input.range)
+
+
+def check_range(span: SeqRange) -> None:
+    """A range of seqs is 1-based and not empty."""
+    if type(span.from_seq) is not int or type(span.to_seq) is not int or not 1 <= span.from_seq <= span.to_seq:
+        raise InvalidError(f"the range {span.from_seq}..{span.to_seq} must be 1-based and not empty")
+
+
+def pointer_moves(run_id: str, status: str, *, created: bool) -> dict[str, Any]:
+    """What a run's move does to the pointers: `set` pointers take the run, `clear` ones let go if they hold it,
+    `fill` ones take it if they hold nothing."""
+    if status == CREATED:
+        return {"set": ("latest_run",) if created else (), "fill": ("open_run",), "clear": ()}
+    if status == RUNNING:
+        return {"set": ("active_run", "open_run", "latest_run"), "fill": (), "clear": ()}
+    if status == WAITING:
+        return {"set": (), "fill": ("open_run",), "clear": ("active_run",)}
+    return {"set": (), "fill": (), "clear": ("active_run", "open_run")}

@@ -1,0 +1,93 @@
+"""What a name may be: ids, scopes, branch names, titles.
+
+Ids are 1 to 256 bytes of UTF-8 without control characters, and not blank; they are compared as bytes and never changed,
+except lineage ids (`resource_id`, `parent_thread_id`), which are trimmed, blank meaning none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from perdure import limits
+from perdure.errors import InvalidError
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+
+
+def check_id(value: Any, what: str, *, most: int = limits.ID_BYTES) -> str:
+    """The id itself, or a refusal that says which rule it breaks."""
+    if type(value) is not str:
+        raise InvalidError(f"{what} must be text, not {value!r:.80}")
+    if value.isascii() and value.isprintable() and len(value) <= most and not value.isspace() and value:
+        return value
+    if not value.strip():
+        raise InvalidError(f"{what} must not be empty")
+    if _CONTROL.search(value):
+        raise InvalidError(f"{what} must not contain control characters: {value!r:.80}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidError(f"{what} holds a lone surrogate, which UTF-8 cannot carry") from None
+    if size > most:
+        raise InvalidError(f"{what} is {size} bytes long, the limit is {most}")
+    return value
+
+
+def check_scope(value: Any) -> str:
+    """A tenant's name."""
+    return check_id(value, "scope", most=limits.SCOPE_BYTES)
+
+
+def lineage(value: Any, what: str) -> str | None:
+    """A lineage id: trimmed, and None when blank."""
+    if value is None:
+        return None
+    if type(value) is not str:
+        raise InvalidError(f"{what} must be text, not {value!r:.80}")
+    trimmed = value.strip()
+    return check_id(trimmed, what) if trimmed else None
+
+
+def check_title(value: Any) -> str | None:
+    """A title: any text within the limit."""
+    if value is None:
+        return None
+    if type(value) is not str or len(value.encode("utf-8", "replace")) > limits.TITLE_BYTES:
+        raise InvalidError(f"title must be text of at most {limits.TITLE_BYTES} bytes")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidError("title holds a lone surrogate, which UTF-8 cannot carry") from None
+    if "\x00" in value:
+        raise InvalidError("title must not contain NUL")
+    return value
+
+
+def check_word(value: Any, what: str) -> str:
+    """A role, status or mode: a lower-case word. Unknown words are carried."""
+    if type(value) is not str or not _WORD.fullmatch(value):
+        raise InvalidError(f"{what} must be a lower-case word, not {value!r:.80}")
+    return value
+
+
+def check_count(value: Any, what: str, *, least: int = 0) -> int:
+    """A whole number within the limits that every engine keeps exactly."""
+    if type(value) is not int or not least <= value <= limits.INTEGER_MAX:
+        raise InvalidError(f"{what} must be an integer of at least {least}, not {value!r:.80}")
+    return value
+
+
+def check_limit(value: Any) -> int:
+    """A page size: 1 to 200."""
+    if type(value) is not int or not 1 <= value <= limits.PAGE_MAX:
+        raise InvalidError(f"limit must be between 1 and {limits.PAGE_MAX}, not {value!r:.80}")
+    return value
+
+
+def check_order(value: Any, *known: str) -> str:
+    """One of the known words."""
+    if value not in known:
+        raise InvalidError(f"must be one of {', '.join(known)}, not {value!r:.80}", path="order")
+    return str(value)

@@ -1,0 +1,146 @@
+"""The three ways to look at a line of messages: raw, external, and the history that reaches the model.
+
+All functions take the records of one path in order and give back records with their seq untouched. A tool message with
+visibility `internal` is a retraction marker: it withdraws the call it names, the call's result and itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from perdure.model.message import INTERNAL, MessageRecord, ToolUse, UnfinishedCall, call_answered
+
+
+def history(path: Sequence[MessageRecord]) -> list[MessageRecord]:
+    """What the model should see: compaction folded, tool pairs intact, markers gone, internal messages included."""
+    return _strip(fold(path), external=False)
+
+
+def external(path: Sequence[MessageRecord]) -> list[MessageRecord]:
+    """What an outsider should see: no internal messages, no retracted or unanswered calls, nothing folded."""
+    return _strip(path, external=True)
+
+
+def unfinished(path: Sequence[MessageRecord]) -> list[UnfinishedCall]:
+    """Tool calls that no tool message answers (or retracts) later on the path, in order."""
+    open_calls: dict[str, UnfinishedCall] = {}
+    for record in path:
+        answered = _answers(record)
+        if answered is not None:
+            open_calls.pop(answered, None)
+        for call in record.message.tool_calls:
+            open_calls[call.id] = UnfinishedCall(call, record.message_id, record.seq, record.run_id)
+    return sorted(open_calls.values(), key=lambda call: call.seq)
+
+
+def fold(path: Sequence[MessageRecord]) -> list[MessageRecord]:
+    """Each summary replaces the path's records in its interval, at the interval's start; the widest wins."""
+    marks = [record for record in path if record.message.compaction is not None]
+    if not marks:
+        return list(path)
+    winners = _widest(marks)
+    losers = {mark.seq for mark in marks} - {mark.seq for mark in winners}
+    winning_seqs = {mark.seq for mark in winners}
+    out: list[MessageRecord] = []
+    placed: set[int] = set()
+    for record in path:
+        if record.seq in losers:
+            continue
+        covering = [mark for mark in winners if mark.seq not in placed and _covers(mark, record.seq)]
+        for mark in covering:
+            placed.add(mark.seq)
+            out.append(mark)
+        if record.seq in winning_seqs:
+            if record.seq not in placed:
+                placed.add(record.seq)
+                out.append(record)
+        elif not any(_covers(mark, record.seq) for mark in winners):
+            out.append(record)
+    return out
+
+
+def _covers(mark: MessageRecord, seq: int) -> bool:
+    interval = mark.message.compaction
+    return interval is not None and interval.from_seq <= seq <= interval.to_seq
+
+
+def _widest(marks: list[MessageRecord]) -> list[MessageRecord]:
+    """Summaries whose interval lies in no other's; of equal intervals the newest."""
+    kept: list[MessageRecord] = []
+    reached = 0
+    for mark in sorted(marks, key=_start_then_widest):
+        interval = mark.message.compaction
+        if interval is not None and interval.to_seq > reached:
+            kept.append(mark)
+            reached = interval.to_seq
+    return kept
+
+
+def _start_then_widest(mark: MessageRecord) -> tuple[int, int, int]:
+    interval = mark.message.compaction
+    return (0, 0, 0) if interval is None else (interval.from_seq, -interval.to_seq, -mark.seq)
+
+
+def _strip(path: Sequence[MessageRecord], *, external: bool) -> list[MessageRecord]:
+    retracted, paired = _pairs(path)
+    out: list[MessageRecord] = []
+    seen: set[str] = set()
+    for at, record in enumerate(path):
+        message = record.message
+        if message.role == "tool":
+            answered = _answers(record) or ""
+            if message.visibility == INTERNAL or answered in retracted:
+                continue
+            if not external and answered not in seen:
+                continue
+        elif external and message.visibility != "all":
+            continue
+        elif message.role == "assistant":
+            kept = _without_open_calls(record, at, retracted, paired)
+            if kept is None:
+                continue
+            record = kept
+            seen.update(call.id for call in record.message.tool_calls)
+        out.append(record)
+    return out
+
+
+def _pairs(path: Sequence[MessageRecord]) -> tuple[set[str], set[tuple[int, str]]]:
+    """Retracted call ids, and the calls (position, id) that a visible result answers later on."""
+    retracted: set[str] = set()
+    paired: set[tuple[int, str]] = set()
+    asked: dict[str, int] = {}
+    for at, record in enumerate(path):
+        answered = _answers(record)
+        if answered is not None:
+            if record.message.visibility == INTERNAL:
+                retracted.add(answered)
+            elif answered in asked:
+                paired.add((asked[answered], answered))
+        elif record.message.role == "assistant":
+            for call in record.message.tool_calls:
+                asked[call.id] = at
+    return retracted, paired
+
+
+def _without_open_calls(
+    record: MessageRecord, at: int, retracted: set[str], paired: set[tuple[int, str]]
+) -> MessageRecord | None:
+    content = record.message.content
+    kept = [
+        block
+        for block in content
+        if type(block) is not ToolUse or (block.id not in retracted and (at, block.id) in paired)
+    ]
+    if len(kept) == len(content):
+        return record
+    if not kept:
+        return None
+    message = msgspec.structs.replace(record.message, content=kept)
+    return msgspec.structs.replace(record, message=message)
+
+
+def _answers(record: MessageRecord) -> str | None:
+    return call_answered(record.message.role, record.message.content)
