@@ -1,1 +1,134 @@
-"""Perdure: the durable state layer for AI agents."""
+"""Perdure: the durable state layer for AI agents.
+
+An agent's conversation, runs and state survive crashes, branch, and can be looked at. Open a store with `perdure.open`
+(async) or `perdure.sync.open` (blocking); the stores hang off it under plain nouns.
+"""
+
+from importlib.metadata import version as _version
+
+from perdure.errors import (
+    AlreadyExists,
+    ConflictError,
+    CorruptError,
+    CursorExpired,
+    HasChildren,
+    IllegalTransition,
+    InvalidError,
+    KeyReused,
+    NotFoundError,
+    OutcomeUnknown,
+    PerdureError,
+    SelectionConflict,
+    StaleClaim,
+    UnavailableError,
+    UnsupportedError,
+    VersionConflict,
+)
+from perdure.kernel.engine import Capabilities, Health
+from perdure.model.branch import Branch, Label
+from perdure.model.faithful import Extra, Opaque
+from perdure.model.message import (
+    Audio,
+    Base64Source,
+    Compaction,
+    Document,
+    Image,
+    Message,
+    MessageRecord,
+    Text,
+    Thinking,
+    ToolResult,
+    ToolUse,
+    UnfinishedCall,
+    UrlSource,
+    Video,
+)
+from perdure.model.page import Page
+from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
+from perdure.model.receipt import Receipt, Snapshot
+from perdure.model.run import (
+    NewRun,
+    Outcome,
+    Run,
+    RunBody,
+    RunChange,
+    RunInput,
+    RunOutput,
+    Termination,
+    Ticket,
+    Waiting,
+)
+from perdure.model.run_snapshots import Decision, RunActivation, RunIntent, RunRequest, RunTrace, SeqRange
+from perdure.model.state import REMOVE, Doc, StateDoc
+from perdure.model.thread import Thread
+from perdure.opening import open
+from perdure.stores.store import Store
+
+__version__ = _version("perdure")
+
+__all__ = [
+    "REMOVE",
+    "AlreadyExists",
+    "Audio",
+    "Base64Source",
+    "Branch",
+    "Capabilities",
+    "Compaction",
+    "ConflictError",
+    "CorruptError",
+    "CursorExpired",
+    "Decision",
+    "DeliveryMode",
+    "Doc",
+    "Document",
+    "Extra",
+    "HasChildren",
+    "Health",
+    "IllegalTransition",
+    "Image",
+    "InvalidError",
+    "KeyReused",
+    "Label",
+    "Message",
+    "MessageRecord",
+    "NewRun",
+    "NotFoundError",
+    "Opaque",
+    "Outcome",
+    "OutcomeUnknown",
+    "Page",
+    "PendingMessage",
+    "PendingQueue",
+    "PerdureError",
+    "Receipt",
+    "Run",
+    "RunActivation",
+    "RunBody",
+    "RunChange",
+    "RunInput",
+    "RunIntent",
+    "RunOutput",
+    "RunRequest",
+    "RunTrace",
+    "SelectionConflict",
+    "SeqRange",
+    "Snapshot",
+    "StaleClaim",
+    "StateDoc",
+    "Store",
+    "Termination",
+    "Text",
+    "Thinking",
+    "Thread",
+    "Ticket",
+    "ToolResult",
+    "ToolUse",
+    "UnavailableError",
+    "UnfinishedCall",
+    "UnsupportedError",
+    "UrlSource",
+    "VersionConflict",
+    "Video",
+    "Waiting",
+    "open",
+]

@@ -16,6 +16,7 @@ from perdure.model.plain import check_json
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 
+
 def encode(value: Any) -> bytes:
     """JSON bytes of a value that was checked, or of a record."""
     return _encoder.encode(value)

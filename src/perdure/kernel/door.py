@@ -13,8 +13,31 @@ from perdure import limits
 from perdure.errors import InvalidError
 from perdure.kernel.engine import Engine, Watch
 from perdure.kernel.ops import (
-    ABSENT, ANY, Append, Applied, Ask, AtMost, Check, Delete, Drop, Get, Heads, Inc, Max, Min, Now, Op, Patch, Put,
-    Read, Ref, Rule, Scan, Seq, Swap, Taken,
+    ABSENT,
+    ANY,
+    Append,
+    Applied,
+    Ask,
+    AtMost,
+    Check,
+    Delete,
+    Drop,
+    Get,
+    Heads,
+    Inc,
+    Max,
+    Min,
+    Now,
+    Op,
+    Patch,
+    Put,
+    Read,
+    Ref,
+    Rule,
+    Scan,
+    Seq,
+    Swap,
+    Taken,
 )  # fmt: skip
 from perdure.kernel.schema import ColumnType, Log, Schema, Table
 

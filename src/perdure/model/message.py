@@ -11,7 +11,7 @@ from typing import Any, Union
 
 import msgspec
 
-from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, Reader, from_json, to_json
+from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, Reader, from_json, to_json, write
 
 ALL = "all"
 INTERNAL = "internal"
@@ -271,3 +271,8 @@ def call_answered(role: str, content: list[Block]) -> str | None:
 
 
 BODY_READER: Reader[MessageBody] = Reader(MessageBody)
+
+
+def write_body(body: MessageBody) -> bytes:
+    """The stored JSON of a message; a text that UTF-8 cannot carry was refused before."""
+    return write(body)

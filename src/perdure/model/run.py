@@ -82,10 +82,17 @@ class RunInput(Faithful, frozen=True, kw_only=True):
 
 
 class RunOutput(msgspec.Struct, frozen=True):
-    """What a run produced: how many visible assistant and tool messages, and their range if it has no holes."""
+    """What a run produced: how many visible assistant and tool messages, the first and last of their seqs, and the
+    range they fill if it has no holes."""
 
     count: int
-    range: SeqRange | None
+    first: int
+    last: int
+
+    @property
+    def range(self) -> SeqRange | None:
+        """The produced seqs as a range, when nothing of another producer lies between."""
+        return SeqRange(self.first, self.last) if self.last - self.first + 1 == self.count else None
 
 
 class RunBody(Faithful, frozen=True, kw_only=True):
@@ -156,7 +163,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return RunChange(run=self, steps=1, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def wait(
-        self, tickets: list[Ticket] | None = None, *, reason: str = "user_input", message: str | None = None, **counters: int
+        self,
+        tickets: list[Ticket] | None = None,
+        *,
+        reason: str = "user_input",
+        message: str | None = None,
+        **counters: int,
     ) -> RunChange:
         """Pause until the tickets are answered."""
         ordered = sorted(tickets or [], key=lambda t: (t.tool_call_id or "", t.ticket_id))

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader
+from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader, write
 
 
 class ThreadBody(Faithful, frozen=True):
@@ -41,3 +41,8 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BODY_READER: Reader[ThreadBody] = Reader(ThreadBody)
+
+
+def write_body(body: ThreadBody) -> bytes:
+    """The stored JSON of a thread."""
+    return write(body)

@@ -13,7 +13,18 @@ from perdure import limits
 from perdure.errors import InvalidError
 from perdure.model.faithful import NO_EXTRA, Opaque
 from perdure.model.message import (
-    Audio, Base64Source, Compaction, Document, Image, Message, Text, Thinking, ToolResult, ToolUse, UrlSource, Video,
+    Audio,
+    Base64Source,
+    Compaction,
+    Document,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolResult,
+    ToolUse,
+    UrlSource,
+    Video,
 )  # fmt: skip
 from perdure.model.plain import check_json
 from perdure.rules.names import check_count, check_id, check_word
@@ -72,7 +83,9 @@ def _check_tools(message: Message, path: str) -> None:
     results = [block for block in message.content if type(block) is ToolResult]
     if message.role == "tool":
         if len(results) != 1 or len(message.content) != 1:
-            raise InvalidError("a tool message holds exactly one tool_result", path=path, hint="Message.tool(call_id, …)")
+            raise InvalidError(
+                "a tool message holds exactly one tool_result", path=path, hint="Message.tool(call_id, …)"
+            )
     elif results:
         raise InvalidError(f"a {message.role} message must not hold a tool_result", path=path, hint="use role tool")
     calls = [block for block in message.content if type(block) is ToolUse]
@@ -88,7 +101,9 @@ def _check_compaction(mark: Compaction, path: str) -> None:
     if type(mark) is not Compaction or type(mark.from_seq) is not int or type(mark.to_seq) is not int:
         raise InvalidError("compaction is a Compaction(from_seq, to_seq)", path=path)
     if not 1 <= mark.from_seq <= mark.to_seq <= limits.INTEGER_MAX:
-        raise InvalidError(f"the compaction range {mark.from_seq}..{mark.to_seq} must be 1-based and not empty", path=path)
+        raise InvalidError(
+            f"the compaction range {mark.from_seq}..{mark.to_seq} must be 1-based and not empty", path=path
+        )
 
 
 def check_summary_place(mark: Compaction, own_seq: int, path: str) -> None:

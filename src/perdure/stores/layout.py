@@ -22,7 +22,7 @@ THREAD_HEADS = Table(
     "thread_heads",
     key=text("thread"),
     columns=(
-        integer("version", "branch", "branches", "fence", "children", "created_at", "updated_at", "latest_run_at")
+        integer("version", "branch", "branches", "fence", "children", "born", "created_at", "updated_at")
         + text("active_run", "open_run", "latest_run", "parent", "resource")
     ),
     indexes=(
@@ -34,12 +34,14 @@ THREAD_HEADS = Table(
         Index("parent_created", by=("parent",), order=("created_at",), sparse=True),
     ),
 )
-"""Hot: version, current branch, number of branches made, fence, run pointers, and the copies that listing needs."""
+"""Hot: version, current branch, number of branches made, fence, run pointers, and the copies that listing needs.
+`born` is a random number that tells a thread from an earlier one that had its id."""
 
 BRANCHES = Table(
     "branches",
     key=text("thread") + integer("branch"),
-    columns=integer("parent", "fork_seq", "head_seq", "length", "created_at", "deleted_at") + text("fork", "head", "name"),
+    columns=integer("parent", "fork_seq", "head_seq", "length", "created_at", "deleted_at")
+    + text("fork", "head", "name"),
     unique=(("thread", "name"),),
 )
 """One row per branch, the main one (0) included; `length` counts the records written on the branch itself."""
@@ -71,7 +73,7 @@ STATE = Table("state", key=text("thread", "run", "name"), columns=integer("schem
 KEYS = Table(
     "keys",
     key=text("thread", "key"),
-    columns=integer("version", "count", "at", "run_rev") + text("digest", "run"),
+    columns=integer("version", "count", "at") + text("digest", "run"),
     indexes=(Index("age", by=(), order=("at",)),),
 )
 """Idempotency keys with what their receipt needs."""

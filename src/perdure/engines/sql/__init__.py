@@ -1,0 +1,1 @@
+"""What the SQL engines share: reading declarations as a relational database must. No SQL dialect lives here."""

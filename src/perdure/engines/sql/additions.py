@@ -1,0 +1,97 @@
+"""The difference between two versions of the declarations, as far as a database can follow it by itself.
+
+An older file is brought up to date by adding: tables, logs, nullable columns, indexes. Anything else (a removed column,
+another type, a new uniqueness rule on rows that already exist) might lose or refuse data, so it is refused here with the
+list of what changed; such a step is written by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from perdure.errors import CorruptError, UnsupportedError
+from perdure.kernel.schema import Column, Index, Log, Schema, Table
+
+
+class Additions(msgspec.Struct, frozen=True):
+    """What a newer declaration has that an older one has not."""
+
+    tables: tuple[Table, ...]
+    logs: tuple[Log, ...]
+    columns: tuple[tuple[str, Column], ...]
+    indexes: tuple[tuple[Table, Index], ...]
+
+
+def parse_declaration(text: str, where: str) -> Schema:
+    """The schema that a database recorded about itself."""
+    try:
+        return msgspec.json.decode(text, type=Schema)
+    except msgspec.DecodeError as error:
+        raise CorruptError(f"the recorded schema cannot be read: {error}", where=where) from None
+
+
+def additions(old: Schema, new: Schema) -> Additions:
+    """What to add to get from `old` to `new`; `UnsupportedError` when adding is not enough."""
+    losses = list(_losses(old, new))
+    if losses:
+        raise UnsupportedError(
+            f"schema {old.version} cannot become {new.version} by adding alone: {'; '.join(losses)}",
+            hint="export with the older release and import with this one",
+        )
+    columns = [
+        (shape.name, column)
+        for shape, known in _pairs(old, new)
+        for column in shape.columns
+        if column.name not in known.types
+    ]
+    indexes = [
+        (table, index)
+        for table in new.tables
+        if table.name in old.table
+        for index in table.indexes
+        if index.name not in old.table[table.name].index_by_name
+    ]
+    return Additions(
+        tuple(t for t in new.tables if t.name not in old.table),
+        tuple(log for log in new.logs if log.name not in old.log),
+        tuple(columns),
+        tuple(indexes),
+    )
+
+
+def _pairs(old: Schema, new: Schema) -> Iterator[tuple[Table | Log, Table | Log]]:
+    for table in new.tables:
+        if table.name in old.table:
+            yield table, old.table[table.name]
+    for log in new.logs:
+        if log.name in old.log:
+            yield log, old.log[log.name]
+
+
+def _losses(old: Schema, new: Schema) -> Iterator[str]:
+    for name in [*old.table.keys() - new.table.keys(), *old.log.keys() - new.log.keys()]:
+        yield f"{name} is gone"
+    for shape, known in _pairs(old, new):
+        for column, kind in known.types.items():
+            if shape.types.get(column) != kind:
+                yield f"{shape.name}.{column} is gone or has another type"
+    for table in new.tables:
+        if table.name in old.table:
+            yield from _table_losses(old.table[table.name], table)
+    for log in new.logs:
+        if log.name in old.log:
+            known_log = old.log[log.name]
+            if (log.partition, log.unique, log.segment) != (known_log.partition, known_log.unique, known_log.segment):
+                yield f"{log.name} has another partition, uniqueness or segment"
+
+
+def _table_losses(old: Table, new: Table) -> Iterator[str]:
+    if old.key != new.key:
+        yield f"{new.name} has another key"
+    if old.unique != new.unique:
+        yield f"{new.name} has other uniqueness"
+    for index in old.indexes:
+        if new.index_by_name.get(index.name) != index:
+            yield f"index {new.name}.{index.name} is gone or changed"

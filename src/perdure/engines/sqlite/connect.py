@@ -1,0 +1,121 @@
+"""Opening connections: one kind that writes, one that reads, one that may not even leave side files behind.
+
+Never open the database, `-wal` or `-shm` file with plain `open()`: POSIX drops every lock a process holds on a file
+when *any* descriptor of it is closed, and SQLite's locks would be gone. `os.stat` is safe.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeVar
+from urllib.parse import quote
+
+from perdure import limits
+from perdure.engines.sqlite.translate import is_busy, locked, translate
+from perdure.errors import UnsupportedError
+
+T = TypeVar("T")
+
+Sync = Literal["power", "process"]
+OLDEST_SQLITE = (3, 31, 0)
+# By measurement on the turn mix: 4 KB pages write the fewest bytes per commit (10.9 frames, 44 KB; 8 KB pages 9.1 frames,
+# 73 KB) and pack 2.5 KB messages no worse than 8 or 16 KB pages do.
+PAGE_SIZE = 4096
+# The writer checkpoints by itself after it has answered (see `writer`); this is the bound if it never comes to that.
+WAL_BOUND_PAGES = 8_000
+_SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
+_STATEMENTS_KEPT = 512
+_CACHE_KIB = 16_384
+
+
+def writer_connection(path: str, durability: Sync, *, create: bool = False) -> sqlite3.Connection:
+    """The connection that writes. It never waits for locks inside SQLite: the writer retries on its own terms."""
+    connection = _connect(path, "rwc" if create else "rw", timeout=0)
+    connection.execute(f"PRAGMA synchronous={_SYNCHRONOUS[durability]}")
+    connection.execute(f"PRAGMA wal_autocheckpoint={WAL_BOUND_PAGES}")
+    return connection
+
+
+def reader_connection(path: str) -> sqlite3.Connection:
+    """A connection that only reads.
+
+    Readers see durable data only: in WAL mode a commit is published to other connections, through the shared index,
+    after its frames are written and, with synchronous=FULL, after they are synced.
+    """
+    connection = _connect(path, "rw", timeout=limits.BUSY_TIMEOUT_MS / 1000)
+    connection.execute("PRAGMA query_only=1")
+    return connection
+
+
+def still_connection(path: str) -> sqlite3.Connection:
+    """A connection that changes nothing on disk, not even side files.
+
+    A cleanly closed file has no `-wal`; opening it `mode=ro` would create one. Then, and only then, it is opened as
+    immutable; `reader.StillReaders` watches that this stays true.
+    """
+    if Path(f"{path}-wal").exists():
+        return _connect(path, "ro", timeout=limits.BUSY_TIMEOUT_MS / 1000)
+    return _connect(path, "ro&immutable=1", timeout=0)
+
+
+def _connect(path: str, mode: str, timeout: float) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(
+            f"file:{quote(path)}?mode={mode}",
+            uri=True,
+            timeout=timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=_STATEMENTS_KEPT,
+        )
+        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+    return connection
+
+
+def use_wal(connection: sqlite3.Connection, path: str) -> None:
+    """Switch the file to write-ahead logging; it stays so."""
+    (mode,) = retry_busy(lambda: connection.execute("PRAGMA journal_mode=WAL").fetchone(), path)
+    if mode != "wal":
+        raise UnsupportedError(
+            f"{path} is on a file system that cannot do write-ahead logging (journal_mode stayed {mode})",
+            hint="put the file on a local disk",
+        )
+
+
+def retry_busy(action: Callable[[], T], path: str) -> T:
+    """Run `action` until no other connection is in its way, within the product's bound on waiting."""
+    deadline = time.monotonic() + limits.BUSY_TIMEOUT_MS / 1000
+    pause = 0.0002
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+        if time.monotonic() >= deadline:
+            raise locked(path)
+        # Short and jittered: two processes that collided once must not go on colliding in step.
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 1.5, 0.004)
+
+
+def check_library() -> None:
+    """Refuse a SQLite library that lacks what the statements use."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        needed = ".".join(map(str, OLDEST_SQLITE))
+        raise UnsupportedError(f"SQLite {sqlite3.sqlite_version} is too old; {needed} or newer is needed")
+
+
+def file_size(path: str) -> int:
+    """Size in bytes, 0 when there is no such file."""
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - see the module's note on descriptors
+    except FileNotFoundError:
+        return 0

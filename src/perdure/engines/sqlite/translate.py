@@ -1,0 +1,94 @@
+"""SQLite's failures in the words of `perdure.errors`: the driver's exceptions end here.
+
+Each kind has its own type and message: a full disk, a locked file, a read-only file and a damaged one ask different
+things of the person who reads about them. Nothing here decides whether a commit landed; the writer does.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+from perdure.errors import CorruptError, PerdureError, UnavailableError, UnsupportedError
+
+FULL, BUSY, LOCKED, READONLY = sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_WRITE_LOCK_BYTE = "120"
+
+
+def primary_code(error: BaseException) -> int:
+    """SQLite's primary result code, 0 when the error carries none."""
+    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+
+
+def is_busy(error: BaseException) -> bool:
+    """True when another connection holds what this one needs."""
+    return primary_code(error) in (BUSY, LOCKED)
+
+
+def translate(error: Exception, path: str) -> PerdureError:
+    """The public error for a failure that left nothing written."""
+    code = primary_code(error)
+    if code == FULL:
+        return UnavailableError(f"disk full: {path} cannot grow; nothing was written", hint="free some space and retry")
+    if code in (BUSY, LOCKED):
+        return locked(path)
+    if code == READONLY:
+        return UnavailableError(
+            f"{path} is read-only for this process", hint="check the permissions of the file and of its directory"
+        )
+    if code in DAMAGED or "could not decode to utf-8" in str(error).lower():
+        return CorruptError(str(error), where=path, hint="restore a backup, or save what is readable with `sqlite3 .recover`")
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return UnavailableError(f"{path} cannot be opened: {error}", hint="check that its directory exists and is writable")
+    if code == sqlite3.SQLITE_IOERR or isinstance(error, OSError):
+        return UnavailableError(f"an I/O error on {path}: {error}", hint="check the disk; nothing was written")
+    if code == sqlite3.SQLITE_ERROR:
+        return CorruptError(f"the file does not have the expected tables: {error}", where=path)
+    return UnavailableError(f"SQLite failed on {path}: {error}")
+
+
+def locked(path: str) -> UnavailableError:
+    """The file stayed locked for as long as anyone may wait; names the owner where the system tells."""
+    owners = lock_owners(path)
+    who = f" by {', '.join(owners)}" if owners else " by another process"
+    return UnavailableError(f"{path} is locked{who}", hint="end that transaction or process, then retry")
+
+
+def lock_owners(path: str) -> list[str]:
+    """The processes that hold the write lock, as far as /proc/locks shows them."""
+    owners = []
+    with suppress(OSError, ValueError, IndexError):
+        # Only stat: opening and closing the file ourselves would drop every lock this process holds on it.
+        inode = str(Path(f"{path}-shm").stat().st_ino)
+        for line in Path("/proc/locks").read_text().splitlines():
+            # 1: POSIX  ADVISORY  WRITE 4711 fe:00:123456 120 120
+            fields = [field for field in line.split() if field != "->"]
+            if fields[3] == "WRITE" and fields[5].rpartition(":")[2] == inode and fields[6] == _WRITE_LOCK_BYTE:
+                owners.append(f"process {fields[4]} ({_command(fields[4])})")
+    return owners
+
+
+def _command(pid: str) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return "not visible from here"
+
+
+def closed() -> UnavailableError:
+    """For every call after `close`."""
+    return UnavailableError("the store is closed", hint="open it again")
+
+
+def forked() -> UnsupportedError:
+    """For every call in a child of the process that opened the store."""
+    return UnsupportedError(
+        "the store was opened before this process was forked; SQLite connections do not survive a fork",
+        hint="open the store in the child process",
+    )
+
+
+def opened_read_only(path: str) -> UnsupportedError:
+    """For writes to a store opened with `read_only`."""
+    return UnsupportedError(f"{path} was opened read-only", hint="open it without read_only to write")

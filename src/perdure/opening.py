@@ -1,0 +1,112 @@
+"""Opening a store: from a URL to an engine, imported only when it is asked for.
+
+`sqlite:///rel.db` and `sqlite:////abs.db` (SQLAlchemy's habit), `memory://`, or a plain path that ends in `.db`,
+`.sqlite` or `.sqlite3`. What cannot be opened is refused with the list of what can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+from urllib.parse import parse_qsl, unquote
+
+from perdure.clock import Clock, system_clock
+from perdure.errors import InvalidError
+from perdure.kernel.engine import Engine
+from perdure.rules.names import check_scope
+from perdure.stores.erasure import sweep
+from perdure.stores.layout import SCHEMA
+from perdure.stores.store import Store
+
+_KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db, or a path ending in .db, .sqlite or .sqlite3"
+_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+DurabilityChoice = Literal["power", "process"]
+
+
+class Opening(Awaitable[Store]):
+    """What `perdure.open` returns: await it, or use it with `async with`."""
+
+    def __init__(self, url: str, scope: str, **options: Any) -> None:
+        self._url = url
+        self._scope = check_scope(scope)
+        self._options = options
+        self._store: Store | None = None
+
+    def __await__(self) -> Generator[Any, None, Store]:
+        return self._open().__await__()
+
+    async def _open(self) -> Store:
+        clock: Clock = self._options["clock"]
+        engine = await open_engine(self._url, **self._options)
+        store = Store(engine, self._scope, clock=clock)
+        try:
+            await settle(store, read_only=self._options["read_only"])
+        except BaseException:
+            await engine.close()
+            raise
+        return store
+
+    async def __aenter__(self) -> Store:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+def open(
+    url: str,
+    *,
+    scope: str = "default",
+    durability: DurabilityChoice = "power",
+    read_only: bool = False,
+    clock: Clock = system_clock,
+) -> Opening:
+    """Open a store: `store = await perdure.open(url)`, or `async with perdure.open(url) as store:`."""
+    return Opening(url, scope, durability=durability, read_only=read_only, clock=clock)
+
+
+async def settle(store: Store, *, read_only: bool) -> None:
+    """Finish what a crash interrupted, before anybody looks."""
+    if not read_only:
+        await sweep(store._core)  # noqa: SLF001 - opening is part of the store
+
+
+async def open_engine(url: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:
+    """The engine behind a URL."""
+    if not isinstance(url, str) or not url.strip():
+        raise InvalidError(f"a store is opened by its URL, not by {url!r}", hint=_KNOWN)
+    if durability not in ("power", "process"):
+        raise InvalidError(f"durability is 'power' or 'process', not {durability!r}")
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return await _open_path(url, durability=durability, read_only=read_only, clock=clock)
+    if scheme == "memory":
+        from perdure.engines.memory import open_memory
+
+        return await open_memory(SCHEMA, clock=clock)
+    if scheme == "sqlite":
+        path, _, query = rest.partition("?")
+        if parse_qsl(query) or query:
+            raise InvalidError(f"sqlite URLs take no options, found {query!r}", hint="pass them to perdure.open")
+        if not path.startswith("/") or path == "/":
+            raise InvalidError(f"{url!r} names no file", hint="sqlite:///relative.db or sqlite:////absolute.db")
+        return await _open_sqlite(unquote(path[1:]), durability=durability, read_only=read_only, clock=clock)
+    raise InvalidError(f"no engine is known for {scheme}://", hint=f"known: {_KNOWN}")
+
+
+async def _open_path(path: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:
+    if Path(path).suffix.lower() not in _SUFFIXES:
+        raise InvalidError(f"{path!r} is not a URL of a store", hint=f"known: {_KNOWN}")
+    return await _open_sqlite(path, durability=durability, read_only=read_only, clock=clock)
+
+
+async def _open_sqlite(path: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:
+    from perdure.engines.sqlite import open_sqlite
+
+    return await open_sqlite(path, SCHEMA, clock=clock, read_only=read_only, durability=durability)

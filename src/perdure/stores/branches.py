@@ -1,0 +1,285 @@
+"""Branches: lines through a thread's tree. Fork at any message, switch, rename, label; nothing is ever copied.
+
+A branch is one row that names its parent branch and its fork point. Deleting a branch removes that pointer only: its
+records stay in the log, and branches forked from it go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, Final
+
+from perdure import limits
+from perdure.errors import AlreadyExists, ConflictError, InvalidError, NotFoundError
+from perdure.kernel.engine import Conflict
+from perdure.kernel.ops import (
+    ABSENT,
+    NOW,
+    PRESENT,
+    Check,
+    Delete,
+    Get,
+    Inc,
+    LogEntry,
+    Op,
+    Patch,
+    Put,
+    Read,
+    Row,
+    Scan,
+    Segment,
+)
+from perdure.model.branch import Branch, Label
+from perdure.model.message import text_of
+from perdure.rules import names
+from perdure.stores.core import Core, gave_up, require, thread_topic
+from perdure.stores.paths import resolve_branch
+from perdure.stores.records import branch_from, label_from, message_record
+
+LOG = "messages"
+_PREVIEW = 80
+
+
+class Unset(Enum):
+    """Marks an argument that was not given, where None means something."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
+
+
+class Branches:
+    """`store.branches`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def list(self, thread_id: str) -> Sequence[Branch]:
+        """Every branch in order of creation, with a preview of its newest message."""
+        head, rows = await self._rows(thread_id)
+        alive = [row for row in rows if row["deleted_at"] is None]
+        ids = tuple(dict.fromkeys(row["head"] for row in alive if row["head"] is not None))
+        previews: dict[str, str] = {}
+        for start in range(0, len(ids), limits.ERASE_CHUNK):
+            some = ids[start : start + limits.ERASE_CHUNK]
+            entries = (await self._core.view(Read(LOG, thread_id, where={"id": some})))[0]
+            previews.update({entry[2]: _preview(thread_id, entry) for entry in entries})
+        return [branch_from(row, head["branch"], previews.get(row["head"])) for row in alive]
+
+    async def _rows(self, thread_id: str) -> tuple[Row, list[Row]]:
+        names.check_id(thread_id, "thread id")
+        heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
+        return require(heads[0], f"thread {thread_id!r}"), rows
+
+    async def get(self, thread_id: str, branch: int | str) -> Branch:
+        """One branch, by number or name; raises `NotFoundError`."""
+        names.check_id(thread_id, "thread id")
+        number = await resolve_branch(self._core, thread_id, branch)
+        return await self._one(thread_id, number)
+
+    async def current(self, thread_id: str) -> Branch:
+        """The branch that commits go to when they name none."""
+        names.check_id(thread_id, "thread id")
+        return await self._one(thread_id, None)
+
+    async def _one(self, thread_id: str, number: int | None) -> Branch:
+        for _ in range(limits.COMMIT_ATTEMPTS):
+            guess = self._core.current.get(thread_id, 0) if number is None else number
+            heads, rows = await self._core.view(
+                Get("thread_heads", [(thread_id,)]), Get("branches", [(thread_id, guess)])
+            )
+            head = require(heads[0], f"thread {thread_id!r}")
+            self._core.remember_current(thread_id, head["branch"])
+            if number is None and head["branch"] != guess:
+                continue
+            if rows[0] is None or rows[0]["deleted_at"] is not None:
+                raise NotFoundError(f"branch {guess} of thread {thread_id!r} does not exist")
+            return await self._with_preview(rows[0], head)
+        raise gave_up(f"thread {thread_id!r}")
+
+    async def _with_preview(self, row: Row, head: Row) -> Branch:
+        if row["head"] is None:
+            return branch_from(row, head["branch"])
+        thread = str(row.key[0])
+        entries = (await self._core.view(Read(LOG, thread, where={"id": row["head"]})))[0]
+        return branch_from(row, head["branch"], _preview(thread, entries[0]) if entries else None)
+
+    async def fork(
+        self,
+        thread_id: str,
+        *,
+        at: str | Unset | None = UNSET,
+        before: str | None = None,
+        name: str | None = None,
+        switch: bool = False,
+    ) -> Branch:
+        """A new branch that continues after message `at`, or takes the place of message `before`.
+
+        `at=None` starts another root. The branch becomes current only with `switch=True`.
+        """
+        names.check_id(thread_id, "thread id")
+        if (before is None) == isinstance(at, Unset):
+            raise InvalidError("fork takes at=<message id>, at=None for a new root, or before=<message id>")
+        if name is not None:
+            names.check_id(name, "branch name", most=limits.NAME_BYTES)
+        for _ in range(limits.COMMIT_ATTEMPTS):
+            heads = (await self._core.view(Get("thread_heads", [(thread_id,)])))[0]
+            head = require(heads[0], f"thread {thread_id!r}")
+            origin = await self._origin(thread_id, None if isinstance(at, Unset) else at, before)
+            number = head["branches"]
+            if number >= limits.BRANCHES_PER_THREAD:
+                raise InvalidError(f"thread {thread_id!r} has {number} branches, which is the limit")
+            try:
+                await self._core.transact(_fork_ops(thread_id, number, name, origin, switch), thread_topic(thread_id))
+            except Conflict as conflict:
+                _refuse_name(conflict, thread_id, name)
+                continue
+            if switch:
+                self._core.remember_current(thread_id, number)
+            return await self._one(thread_id, number)
+        raise gave_up(f"thread {thread_id!r}")
+
+    async def _origin(self, thread_id: str, at: str | None, before: str | None) -> tuple[int | None, int, str | None]:
+        """Where a fork hangs: (parent branch, seq, message id); a root hangs nowhere."""
+        if at is None and before is None:
+            return None, 0, None
+        entry = await self._entry(thread_id, names.check_id(at if before is None else before, "message id"))
+        if before is None:
+            return entry[4], entry[0], entry[2]
+        earlier, (row,) = await self._core.view(
+            Read(LOG, thread_id, segments=(Segment(entry[4], 0, entry[0] - 1),), desc=True, limit=1),
+            Get("branches", [(thread_id, entry[4])]),
+        )
+        if earlier:
+            return entry[4], earlier[0][0], earlier[0][2]
+        owner = require(row, f"branch {entry[4]} of thread {thread_id!r}")
+        return owner["parent"], owner["fork_seq"], owner["fork"]
+
+    async def _entry(self, thread_id: str, message_id: str) -> LogEntry:
+        heads, entries = await self._core.view(
+            Get("thread_heads", [(thread_id,)]), Read(LOG, thread_id, where={"id": message_id})
+        )
+        require(heads[0], f"thread {thread_id!r}")
+        if not entries:
+            raise NotFoundError(f"message {message_id!r} is not in thread {thread_id!r}")
+        entry: LogEntry = entries[0]
+        return entry
+
+    async def switch(self, thread_id: str, branch: int | str) -> Branch:
+        """Make a branch the current one; switching to the current one changes nothing."""
+        target = await self.get(thread_id, branch)
+        if target.current:
+            return target
+        ops: list[Op] = [
+            Patch("thread_heads", (thread_id,), {"branch": target.id, "updated_at": NOW}, PRESENT),
+            Check("branches", (thread_id, target.id), {"deleted_at": None}),
+        ]
+        try:
+            await self._core.transact(ops, thread_topic(thread_id))
+        except Conflict:
+            raise NotFoundError(f"branch {target.id} of thread {thread_id!r} does not exist") from None
+        self._core.remember_current(thread_id, target.id)
+        return await self._one(thread_id, target.id)
+
+    async def rename(self, thread_id: str, branch: int | str, name: str) -> Branch:
+        """Give a branch another name; raises `AlreadyExists` if a branch of the thread has it."""
+        names.check_id(name, "branch name", most=limits.NAME_BYTES)
+        target = await self.get(thread_id, branch)
+        ops: list[Op] = [
+            Check("thread_heads", (thread_id,), PRESENT),
+            Patch("branches", (thread_id, target.id), {"name": name}, {"deleted_at": None}),
+        ]
+        try:
+            await self._core.transact(ops, thread_topic(thread_id))
+        except Conflict as conflict:
+            _refuse_name(conflict, thread_id, name)
+            raise NotFoundError(f"branch {target.id} of thread {thread_id!r} does not exist") from None
+        return await self._one(thread_id, target.id)
+
+    async def delete(self, thread_id: str, branch: int | str) -> None:
+        """Remove a branch's pointer; its records and the branches forked from it stay. The current one is refused."""
+        target = await self.get(thread_id, branch)
+        for _ in range(limits.COMMIT_ATTEMPTS):
+            heads = (await self._core.view(Get("thread_heads", [(thread_id,)])))[0]
+            current = require(heads[0], f"thread {thread_id!r}")["branch"]
+            if current == target.id:
+                raise ConflictError(
+                    f"branch {target.name!r} is the current one",
+                    actual=target.id,
+                    hint="switch to another branch first",
+                )
+            ops: list[Op] = [
+                Check("thread_heads", (thread_id,), {"branch": current}),
+                Patch("branches", (thread_id, target.id), {"deleted_at": NOW, "name": None}, {"deleted_at": None}),
+            ]
+            try:
+                await self._core.transact(ops, thread_topic(thread_id))
+            except Conflict:
+                await self._one(thread_id, target.id)
+                continue
+            return
+        raise gave_up(f"thread {thread_id!r}")
+
+    async def label(self, thread_id: str, message_id: str, label: str | None) -> None:
+        """Mark a message; the last label wins, None removes it. Labels never reach the model."""
+        names.check_id(thread_id, "thread id")
+        entry = await self._entry(thread_id, names.check_id(message_id, "message id"))
+        key = (thread_id, message_id)
+        change: Op = Delete("labels", key)
+        if label is not None:
+            names.check_id(label, "label", most=limits.NAME_BYTES)
+            change = Put("labels", key, {"seq": entry[0], "at": NOW, "label": label})
+        try:
+            await self._core.transact([Check("thread_heads", (thread_id,), PRESENT), change], thread_topic(thread_id))
+        except Conflict:
+            raise NotFoundError(f"thread {thread_id!r} does not exist") from None
+
+    async def labels(self, thread_id: str) -> Sequence[Label]:
+        """Every label of a thread, in the order of the messages."""
+        names.check_id(thread_id, "thread id")
+        heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("labels", eq=(thread_id,)))
+        require(heads[0], f"thread {thread_id!r}")
+        return sorted((label_from(row) for row in rows), key=lambda label: label.seq)
+
+
+def _fork_ops(
+    thread_id: str, number: int, name: str | None, origin: tuple[int | None, int, str | None], switch: bool
+) -> list[Op]:
+    parent, seq, message_id = origin
+    hot: dict[str, Any] = {"branches": Inc(1), "updated_at": NOW}
+    if switch:
+        hot["branch"] = number
+    columns = {
+        "parent": parent,
+        "fork_seq": seq,
+        "fork": message_id,
+        "head": message_id,
+        "head_seq": seq,
+        "length": 0,
+        "created_at": NOW,
+        "name": name or f"branch-{number}",
+    }
+    return [
+        Patch("thread_heads", (thread_id,), hot, {"branches": number}),
+        Put("branches", (thread_id, number), columns, None, ABSENT),
+    ]
+
+
+def _refuse_name(conflict: Conflict, thread_id: str, name: str | None) -> None:
+    if conflict.kind == "unique":
+        raise AlreadyExists(
+            f"thread {thread_id!r} already has a branch called {(conflict.actual or {}).get('name', name)!r}",
+            actual=name,
+        ) from None
+
+
+def _preview(thread_id: str, entry: LogEntry) -> str:
+    record = message_record(thread_id, entry, None)
+    text = " ".join(record.text.split())
+    if not text:
+        calls = ", ".join(call.name for call in record.message.tool_calls)
+        results = [b for b in record.content if hasattr(b, "tool_use_id")]
+        text = f"[{calls}]" if calls else " ".join(text_of(results[0].content).split()) if results else ""
+    return text[: _PREVIEW - 1] + "…" if len(text) > _PREVIEW else text

@@ -1,0 +1,98 @@
+"""What the stores of one scope share: the kernel, the scope, and guesses about current branches.
+
+The guesses make the hot path one round trip: a commit assumes that the current branch is the one seen last and lets the
+transaction check it; a history assumes the line seen last and checks it in the same snapshot. A wrong guess costs a
+second trip, never a wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.clock import Clock, system_clock
+from perdure.errors import ConflictError, NotFoundError
+from perdure.kernel.door import Kernel
+from perdure.kernel.engine import Durability, Engine
+from perdure.kernel.ops import Applied, Ask, Op, Row, Segment
+from perdure.model.branch import MAIN
+from perdure.rules.lines import Stretch
+from perdure.rules.names import check_scope
+
+_CACHE_MOST = 20_000
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A branch's path as last seen, in the incarnation `born` of its thread (None: true of any)."""
+
+    born: int | None
+    branch: int
+    stretches: tuple[Stretch, ...]
+
+    def segments(self) -> tuple[Segment, ...]:
+        """The path as kernel segments."""
+        return tuple(Segment(branch, after, upto) for branch, after, upto in self.stretches)
+
+
+MAIN_LINE = Line(None, MAIN, ((MAIN, 0, None),))
+
+
+class Core:
+    """The ground that the stores of one scope stand on."""
+
+    def __init__(self, engine: Engine, scope: str, clock: Clock = system_clock) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.kernel = Kernel(engine)
+        self.scope = check_scope(scope)
+        self.durable: Durability = engine.capabilities.durability
+        self.current: dict[str, int] = {}
+        self.lines: dict[tuple[str, int], Line] = {}
+
+    async def transact(self, ops: Sequence[Op], *topics: str) -> Applied:
+        """Apply operations in this scope."""
+        return await self.kernel.transact(self.scope, ops, topics)
+
+    async def view(self, *reads: Ask) -> list[Any]:
+        """Read in this scope, from one snapshot."""
+        return await self.kernel.view(self.scope, *reads)
+
+    def remember_current(self, thread_id: str, branch: int) -> None:
+        """Note the branch that is current now, as far as this process has seen."""
+        if branch == MAIN:
+            self.current.pop(thread_id, None)
+            return
+        if len(self.current) >= _CACHE_MOST:
+            self.current.clear()
+        self.current[thread_id] = branch
+
+    def remember_line(self, thread_id: str, line: Line) -> None:
+        """Note a branch's path; it never changes within one incarnation of a thread."""
+        if len(self.lines) >= _CACHE_MOST:
+            self.lines.clear()
+        self.lines[thread_id, line.branch] = line
+
+    def forget(self, thread_id: str) -> None:
+        """Drop every guess about a thread."""
+        self.current.pop(thread_id, None)
+        for key in [key for key in self.lines if key[0] == thread_id]:
+            del self.lines[key]
+
+
+def thread_topic(thread_id: str) -> str:
+    """The topic on which changes of a thread are hinted."""
+    return f"thread:{thread_id}"
+
+
+def require(row: Row | None, what: str) -> Row:
+    """The row, or `NotFoundError`."""
+    if row is None:
+        raise NotFoundError(f"{what} does not exist")
+    return row
+
+
+def gave_up(what: str) -> ConflictError:
+    """Somebody else kept changing the same thing."""
+    return ConflictError(f"{what} kept changing under this request", hint="try again")

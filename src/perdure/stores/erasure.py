@@ -1,0 +1,131 @@
+"""Deleting a thread: first it becomes invisible, then everything of it goes.
+
+One transaction removes the hot rows of the whole affected set and marks the cold rows as deleted; from then on nothing can
+be read of or written to those threads. Erasing follows before the call returns; if the process dies in between, the next
+`open` finishes it. What remains for a while is a bare tombstone, so that a late commit does not revive the id.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from perdure import failpoints, limits
+from perdure.errors import HasChildren, InvalidError, NotFoundError
+from perdure.kernel.engine import Conflict
+from perdure.kernel.ops import NOW, PRESENT, Delete, Drop, Get, Inc, Op, Patch, Row, Scan
+from perdure.stores.core import Core, gave_up, require, thread_topic
+
+_HIDDEN = {"parent": None, "resource": None, "title": None, "deleted_at": NOW}
+
+
+async def delete_thread(core: Core, thread_id: str, strategy: Literal["reject", "detach", "cascade"]) -> None:
+    """Delete a thread, and its subtree when cascading."""
+    for _ in range(limits.COMMIT_ATTEMPTS):
+        doomed, ops = await _plan(core, thread_id, strategy)
+        try:
+            await core.transact(ops, *[thread_topic(thread) for thread in doomed])
+        except Conflict:
+            continue
+        failpoints.hit("delete.after_tombstone")
+        for thread in doomed:
+            core.forget(thread)
+            await erase(core, thread)
+        return
+    raise gave_up(f"thread {thread_id!r}")
+
+
+async def _plan(core: Core, thread_id: str, strategy: str) -> tuple[list[str], list[Op]]:
+    (head,) = (await core.view(Get("thread_heads", [(thread_id,)])))[0]
+    target = require(head, f"thread {thread_id!r}")
+    doomed = [target]
+    ops: list[Op] = []
+    if strategy == "cascade":
+        doomed = await _subtree(core, target)
+    else:
+        children = await _children(core, thread_id)
+        if children and strategy == "reject":
+            raise HasChildren(
+                f"thread {thread_id!r} has {len(children)} child threads",
+                actual=[str(row.key[0]) for row in children],
+                hint="choose the strategy 'detach' or 'cascade'",
+            )
+        for row in children:
+            ops.append(Patch("threads", row.key, {"parent": None}, {"parent": thread_id, "deleted_at": None}))
+            ops.append(Patch("thread_heads", row.key, {"parent": None, "updated_at": NOW}, {"parent": thread_id}))
+    for row in doomed:
+        # The number of children guards the set: a child born meanwhile changes it, and the plan is made again.
+        ops.append(Delete("thread_heads", row.key, {"children": row["children"], "parent": row["parent"]}))
+        ops.append(Patch("threads", row.key, _HIDDEN, {"deleted_at": None}, b"{}"))
+    if target["parent"] is not None:
+        ops.append(Patch("thread_heads", (target["parent"],), {"children": Inc(-1)}, PRESENT))
+    return [str(row.key[0]) for row in doomed], ops
+
+
+async def _children(core: Core, thread_id: str) -> list[Row]:
+    scan = Scan("thread_heads", "parent_created", (thread_id,), limit=limits.CASCADE_THREADS + 1)
+    rows: list[Row] = (await core.view(scan))[0]
+    if len(rows) > limits.CASCADE_THREADS:
+        raise InvalidError(
+            f"thread {thread_id!r} has more than {limits.CASCADE_THREADS} children", hint="delete some of them first"
+        )
+    return rows
+
+
+async def _subtree(core: Core, target: Row) -> list[Row]:
+    found = [target]
+    for row in found:
+        if row["children"]:
+            found.extend(await _children(core, str(row.key[0])))
+        if len(found) > limits.CASCADE_THREADS:
+            raise InvalidError(
+                f"the subtree holds more than {limits.CASCADE_THREADS} threads", hint="delete parts of it first"
+            )
+    return found
+
+
+async def erase(core: Core, thread_id: str) -> None:
+    """Remove everything of a thread that was made invisible; safe to repeat."""
+    schema = core.kernel.schema
+    for log in schema.logs:
+        if log.partition == "thread":
+            await core.transact([Drop(log.name, thread_id)])
+            failpoints.hit("delete.between_erasures")
+    for table in schema.tables:
+        if table.name in ("threads", "thread_heads"):
+            continue
+        if table.key_names[0] == "thread":
+            await _erase_rows(core, Scan(table.name, eq=(thread_id,), limit=limits.ERASE_CHUNK))
+        elif "thread" in table.column_names:
+            await _erase_rows(core, Scan(table.name, "thread", (thread_id,), limit=limits.ERASE_CHUNK))
+        failpoints.hit("delete.between_erasures")
+    await core.transact([Patch("threads", (thread_id,), {"erased_at": NOW}, {"erased_at": None})])
+
+
+async def _erase_rows(core: Core, scan: Scan) -> None:
+    while True:
+        rows = (await core.view(scan))[0]
+        if rows:
+            await core.transact([Delete(scan.table, row.key) for row in rows])
+        if len(rows) < limits.ERASE_CHUNK:
+            return
+
+
+async def sweep(core: Core) -> None:
+    """Finish interrupted erasures and drop tombstones and idempotency keys past their retention."""
+    old = core.clock() - limits.KEY_RETENTION_MS
+    scan = Scan("threads", "deleted", where={"erased_at": None}, limit=limits.ERASE_CHUNK)
+    for row in (await core.view(scan))[0]:
+        try:
+            await erase(core, str(row.key[0]))
+        except (Conflict, NotFoundError):
+            continue
+    for stale in (
+        Scan("threads", "deleted", upto={"deleted_at": old, "erased_at": old}, limit=limits.ERASE_CHUNK),
+        Scan("keys", "age", upto={"at": old}, limit=limits.ERASE_CHUNK),
+    ):
+        rows = (await core.view(stale))[0]
+        for row in rows:
+            try:
+                await core.transact([Delete(stale.table, row.key, row.rev)])
+            except Conflict:
+                continue

@@ -1,0 +1,267 @@
+"""Messages: reading the log in its three views. Writing is `store.commit`, and nothing written ever changes.
+
+`list` and `range` are raw and cover all branches; `external` and `history` follow one branch. Appending never reads
+earlier messages, and neither does anything here beyond what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Literal
+
+from perdure import limits
+from perdure.errors import CorruptError, InvalidError, NotFoundError
+from perdure.kernel.cursor import decode_cursor, encode_cursor
+from perdure.kernel.ops import Ask, Get, LogEntry, Read, Segment
+from perdure.model.message import MessageRecord, UnfinishedCall
+from perdure.model.page import Page
+from perdure.rules import names, views
+from perdure.stores.core import Core, require, thread_topic
+from perdure.stores.paths import PathQuery, PathRead, read_path, resolve_branch
+from perdure.stores.records import message_record, path_records
+
+Direction = Literal["asc", "desc"]
+Visibility = Literal["any", "external", "internal"]
+LOG = "messages"
+
+
+class Messages:
+    """`store.messages`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def list(
+        self,
+        thread_id: str,
+        *,
+        after_seq: int | None = None,
+        before_seq: int | None = None,
+        order: Direction = "asc",
+        visibility: Visibility = "any",
+        run_id: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[MessageRecord]:
+        """Raw records of all branches in seq order, filtered by seq window, visibility or producing run."""
+        names.check_id(thread_id, "thread id")
+        names.check_limit(limit)
+        where = _filters(visibility, run_id)
+        desc = names.check_order(order, "asc", "desc") == "desc"
+        low = 0 if after_seq is None else names.check_count(after_seq, "after_seq")
+        high = None if before_seq is None else names.check_count(before_seq, "before_seq") - 1
+        query = ("messages", thread_id, after_seq, before_seq, order, visibility, run_id)
+        if cursor is not None:
+            last = _last_seq(decode_cursor(cursor, query))
+            low, high = (low, last - 1) if desc else (last, high)
+        entries = await self._entries(
+            thread_id, Read(LOG, thread_id, after=low, upto=high, limit=limit + 1, desc=desc, where=where)
+        )
+        shown = entries[:limit]
+        more = encode_cursor(query, (shown[-1][0],)) if len(entries) > limit else None
+        return Page(await self._records(thread_id, shown, gapless=not where), more)
+
+    async def _entries(self, thread_id: str, read: Read) -> list[LogEntry]:
+        heads, entries = await self._core.view(Get("thread_heads", [(thread_id,)]), read)
+        require(heads[0], f"thread {thread_id!r}")
+        found: list[LogEntry] = entries
+        return found
+
+    async def iter(
+        self,
+        thread_id: str,
+        *,
+        after_seq: int | None = None,
+        before_seq: int | None = None,
+        order: Direction = "asc",
+        visibility: Visibility = "any",
+        run_id: str | None = None,
+    ) -> AsyncIterator[MessageRecord]:
+        """Every record of the list, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list(
+                thread_id,
+                after_seq=after_seq,
+                before_seq=before_seq,
+                order=order,
+                visibility=visibility,
+                run_id=run_id,
+                limit=limits.PAGE_MAX,
+                cursor=cursor,
+            )
+            for record in page.items:
+                yield record
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def find(self, thread_id: str, message_id: str) -> MessageRecord | None:
+        """The record with this message id, or None."""
+        names.check_id(thread_id, "thread id")
+        names.check_id(message_id, "message id")
+        entries = await self._entries(thread_id, Read(LOG, thread_id, where={"id": message_id}))
+        records = await self._records(thread_id, entries, gapless=False)
+        return records[0] if records else None
+
+    async def get(self, thread_id: str, message_id: str) -> MessageRecord:
+        """The record with this message id; raises `NotFoundError`."""
+        record = await self.find(thread_id, message_id)
+        if record is None:
+            raise NotFoundError(f"message {message_id!r} is not in thread {thread_id!r}")
+        return record
+
+    async def range(self, thread_id: str, from_seq: int, to_seq: int) -> Sequence[MessageRecord]:
+        """Raw records `from_seq` to `to_seq`, both included; what is not there yet is simply not returned."""
+        names.check_id(thread_id, "thread id")
+        names.check_count(from_seq, "from_seq", least=1)
+        if names.check_count(to_seq, "to_seq", least=1) < from_seq:
+            raise InvalidError(f"the range {from_seq}..{to_seq} must not be empty")
+        entries = await self._entries(thread_id, Read(LOG, thread_id, after=from_seq - 1, upto=to_seq))
+        return await self._records(thread_id, entries, gapless=True)
+
+    async def history(
+        self,
+        thread_id: str,
+        *,
+        branch: int | str | None = None,
+        upto: int | str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[MessageRecord]:
+        """What the model should see: one branch's path, compaction folded, tool pairs intact.
+
+        `upto` ends the path at a seq, or at a message (on that message's own branch); `limit` keeps the newest so many
+        records, and never begins with a tool result.
+        """
+        path = await self._path(thread_id, branch, upto, limit)
+        return views.history(path_records(thread_id, path.entries, path.parent_id))
+
+    async def external(
+        self,
+        thread_id: str,
+        *,
+        branch: int | str | None = None,
+        upto: int | str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[MessageRecord]:
+        """What an outsider may see of one branch's path: nothing internal, retracted or unanswered."""
+        path = await self._path(thread_id, branch, upto, limit, fold=False)
+        return views.external(path_records(thread_id, path.entries, path.parent_id))
+
+    async def _path(
+        self, thread_id: str, branch: int | str | None, upto: int | str | None, limit: int | None, fold: bool = True
+    ) -> PathRead:
+        names.check_id(thread_id, "thread id")
+        if limit is not None:
+            names.check_count(limit, "limit", least=1)
+        number, end = await self._target(thread_id, branch, upto)
+        path = await read_path(self._core, thread_id, PathQuery(branch=number, upto=end, limit=limit))
+        if limit is not None and fold and any(_is_summary(entry) for entry in path.entries):
+            return await self._folded_tail(thread_id, PathQuery(branch=number, upto=end), limit)
+        return path
+
+    async def _folded_tail(self, thread_id: str, query: PathQuery, limit: int) -> PathRead:
+        """With summaries in the tail, the newest records are those of the folded path, so all of it is looked at."""
+        path = await read_path(self._core, thread_id, query)
+        kept = {record.seq for record in views.fold(path_records(thread_id, path.entries, None))[-limit:]}
+        entries = [entry for entry in path.entries if entry[0] in kept]
+        return PathRead(path.head, path.branch_row, entries, None, [])
+
+    async def _target(
+        self, thread_id: str, branch: int | str | None, upto: int | str | None
+    ) -> tuple[int | None, int | None]:
+        if isinstance(upto, str):
+            if branch is not None:
+                raise InvalidError("give a branch or a message id as upto, not both: a message knows its branch")
+            record = await self.get(thread_id, upto)
+            return record.branch, record.seq
+        if upto is not None:
+            names.check_count(upto, "upto")
+        return await resolve_branch(self._core, thread_id, branch), upto
+
+    async def unfinished_calls(
+        self, thread_id: str, *, branch: int | str | None = None, run_id: str | None = None
+    ) -> Sequence[UnfinishedCall]:
+        """Tool calls on the path that no result answers: what recovery must look at (of one run, if given)."""
+        names.check_id(thread_id, "thread id")
+        number = await resolve_branch(self._core, thread_id, branch)
+        path = await read_path(self._core, thread_id, PathQuery(branch=number))
+        calls = views.unfinished(path_records(thread_id, path.entries, None))
+        return [call for call in calls if run_id is None or call.run_id == run_id]
+
+    async def follow(self, thread_id: str, *, after_seq: int = 0) -> AsyncIterator[MessageRecord]:
+        """Records after a seq as they are committed, for ever: history first, then live, no gap and no repeat.
+
+        Ends when the thread is deleted, with `NotFoundError`.
+        """
+        names.check_count(after_seq, "after_seq")
+        watch = self._core.kernel.watch(self._core.scope, [thread_topic(thread_id)])
+        try:
+            while True:
+                page = await self.list(thread_id, after_seq=after_seq, limit=limits.PAGE_MAX)
+                for record in page.items:
+                    yield record
+                    after_seq = record.seq
+                if not page.items:
+                    await watch.wait(limits.FOLLOW_POLL_MS / 1000)
+        finally:
+            watch.close()
+
+    async def _records(self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool) -> list[MessageRecord]:
+        """Records with their parents: the record before on the same branch, or the branch's fork point."""
+        ordered = sorted(entries, key=lambda entry: entry[0])
+        if gapless:
+            _refuse_gaps(thread_id, ordered)
+        parents: dict[int, str | None] = {}
+        before: dict[int, LogEntry] = {}
+        unknown: list[LogEntry] = []
+        for entry in ordered:
+            previous = before.get(entry[4])
+            if previous is not None and gapless:
+                parents[entry[0]] = previous[2]
+            elif entry[0] == 1:
+                parents[1] = None
+            else:
+                unknown.append(entry)
+            before[entry[4]] = entry
+        if unknown:
+            parents.update(await self._look_up_parents(thread_id, unknown))
+        return [message_record(thread_id, entry, parents[entry[0]]) for entry in entries]
+
+    async def _look_up_parents(self, thread_id: str, entries: list[LogEntry]) -> dict[int, str | None]:
+        reads: list[Ask] = []
+        for entry in entries:
+            segment = Segment(entry[4], 0, entry[0] - 1)
+            reads.append(Read(LOG, thread_id, segments=(segment,), desc=True, limit=1))
+            reads.append(Get("branches", [(thread_id, entry[4])]))
+        results: list[Any] = await self._core.view(*reads)
+        parents: dict[int, str | None] = {}
+        for i, entry in enumerate(entries):
+            previous, (branch,) = results[2 * i], results[2 * i + 1]
+            parents[entry[0]] = previous[0][2] if previous else (branch["fork"] if branch is not None else None)
+        return parents
+
+
+def _filters(visibility: Visibility, run_id: str | None) -> dict[str, Any]:
+    names.check_order(visibility, "any", "external", "internal")
+    where: dict[str, Any] = {}
+    if visibility != "any":
+        where["visibility"] = "all" if visibility == "external" else "internal"
+    if run_id is not None:
+        where["run"] = names.check_id(run_id, "run id")
+    return where
+
+
+def _last_seq(keyset: tuple[Any, ...]) -> int:
+    return names.check_count(keyset[0] if keyset else None, "cursor")
+
+
+def _is_summary(entry: LogEntry) -> bool:
+    body = entry[-1]
+    return ('"compaction"' if isinstance(body, str) else b'"compaction"') in body
+
+
+def _refuse_gaps(thread_id: str, ordered: Sequence[LogEntry]) -> None:
+    for earlier, later in zip(ordered, ordered[1:], strict=False):
+        if later[0] != earlier[0] + 1:
+            raise CorruptError(f"message {earlier[0] + 1} is missing", where=f"thread {thread_id!r}")

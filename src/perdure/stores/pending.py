@@ -1,0 +1,300 @@
+"""Pending messages: delivered, unread, and editable until a boundary freezes them into the log.
+
+Every change patches the thread's queue row under its revision, so that two writers never interleave: the loser looks
+again. Freezing is a commit like any other, with the consumed entries leaving the queue in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import AlreadyExists, InvalidError, NotFoundError, SelectionConflict, VersionConflict
+from perdure.ids import new_id
+from perdure.kernel.engine import Conflict
+from perdure.kernel.ops import PRESENT, Check, Default, Get, Op, Patch, Read, Row, Scan
+from perdure.model.faithful import write
+from perdure.model.message import Message
+from perdure.model.pending import BOUNDARIES, DeliveryMode, PendingMessage, PendingQueue
+from perdure.model.receipt import Receipt
+from perdure.model.run import NewRun, Run, RunChange
+from perdure.rules import names, selection, shape
+from perdure.stores.commit import perform
+from perdure.stores.core import Core, gave_up, require, thread_topic
+from perdure.stores.prepare import prepare
+from perdure.stores.queues import Entry, edited, enqueued, entry_from, renumbered, requeued, without
+from perdure.stores.records import pending_from
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """A thread's queue as one snapshot saw it."""
+
+    head: Row
+    row: Row | None
+    entries: list[Entry]
+    committed: list[str]
+
+    @property
+    def revision(self) -> int:
+        """What guards the next change."""
+        return 0 if self.row is None else self.row["revision"]
+
+    def position_of(self, message_id: str, thread_id: str) -> int:
+        """Where an entry stands, from 0; raises when it was consumed or never was."""
+        for i, entry in enumerate(self.entries):
+            if entry.item.id == message_id:
+                return i
+        if message_id in self.committed:
+            raise InvalidError(
+                f"pending message {message_id!r} was already consumed", hint="committed messages never change"
+            )
+        raise NotFoundError(f"pending message {message_id!r} is not in thread {thread_id!r}")
+
+
+class Pending:
+    """`store.pending`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def list(self, thread_id: str) -> PendingQueue:
+        """The pending messages in order, and the queue's revision."""
+        queue = await self._queue(thread_id)
+        return PendingQueue([entry.item for entry in queue.entries], queue.revision)
+
+    async def _queue(self, thread_id: str, ids: Sequence[str] = ()) -> Queue:
+        names.check_id(thread_id, "thread id")
+        heads, queues, rows, committed = await self._core.view(
+            Get("thread_heads", [(thread_id,)]),
+            Get("queues", [(thread_id,)]),
+            Scan("pending", "position", (thread_id,)),
+            Read("messages", thread_id, where={"id": tuple(ids)}, limit=len(ids)),
+        )
+        head = require(heads[0], f"thread {thread_id!r}")
+        return Queue(head, queues[0], [entry_from(row) for row in rows], [entry[2] for entry in committed])
+
+    async def append(
+        self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None
+    ) -> Sequence[PendingMessage]:
+        """Add messages at the end of the queue; ids are minted when absent."""
+        shape.check_messages(messages)
+        if not messages:
+            raise InvalidError("there is nothing to append")
+        delivery = _check_mode(mode or DeliveryMode())
+        fresh = [_with_id(message) for message in messages]
+        ids = [message.id or "" for message in fresh]
+        for _ in range(limits.COMMIT_ATTEMPTS):
+            queue = await self._queue(thread_id, ids)
+            _refuse_known(queue, ids, thread_id)
+            added = enqueued(thread_id, queue.entries, fresh, delivery)
+            # An id is also checked against the log: the version guards that look, so that no commit slips in between.
+            guard = Check("thread_heads", (thread_id,), {"version": queue.head["version"]})
+            if await self._change(thread_id, queue, [guard, *[entry.put() for entry in added]], len(added)):
+                rows = (await self._core.view(Get("pending", [(thread_id, name) for name in ids])))[0]
+                return [pending_from(row) for row in rows if row is not None]
+        raise gave_up(f"the queue of thread {thread_id!r}")
+
+    async def edit(
+        self,
+        thread_id: str,
+        message_id: str,
+        message: Message,
+        *,
+        mode: DeliveryMode | None = None,
+        if_revision: int | None = None,
+    ) -> PendingMessage:
+        """Replace a pending message (its id stays), and its mode if one is given."""
+        shape.check_message(message, "message")
+        if message.id not in (None, message_id):
+            raise InvalidError(f"pending message {message_id!r} cannot change its id to {message.id!r}")
+        if mode is not None:
+            _check_mode(mode)
+        for _ in range(limits.COMMIT_ATTEMPTS):
+            queue = await self._queue(thread_id, [message_id])
+            entry = queue.entries[queue.position_of(message_id, thread_id)]
+            _check_revision(entry.item, if_revision)
+            if await self._change(thread_id, queue, [edited(entry, message, mode)], 0):
+                return pending_from((await self._core.view(Get("pending", [(thread_id, message_id)])))[0][0])
+        raise gave_up(f"the queue of thread {thread_id!r}")
+
+    async def retract(self, thread_id: str, message_id: str, *, if_revision: int | None = None) -> None:
+        """Take a message back before anybody read it; the rest moves up."""
+        for _ in range(limits.COMMIT_ATTEMPTS):
+            queue = await self._queue(thread_id, [message_id])
+            entry = queue.entries[queue.position_of(message_id, thread_id)]
+            _check_revision(entry.item, if_revision)
+            if await self._change(thread_id, queue, without(queue.entries, {message_id}), -1):
+                return
+        raise gave_up(f"the queue of thread {thread_id!r}")
+
+    async def reorder(
+        self, thread_id: str, message_ids: Sequence[str], *, if_revision: int | None = None
+    ) -> PendingQueue:
+        """Put the whole queue into this order: `message_ids` names every pending message once."""
+        if len(set(message_ids)) != len(message_ids):
+            raise InvalidError("a message id appears twice in the new order")
+        for _ in range(limits.COMMIT_ATTEMPTS):
+            queue = await self._queue(thread_id, message_ids)
+            if if_revision is not None and if_revision != queue.revision:
+                raise VersionConflict(
+                    "the queue changed since it was read", expected=if_revision, actual=queue.revision
+                )
+            if len(message_ids) != len(queue.entries):
+                raise VersionConflict(
+                    f"{len(message_ids)} ids for a queue of {len(queue.entries)}",
+                    expected=len(message_ids),
+                    actual=len(queue.entries),
+                )
+            order = [queue.entries[queue.position_of(name, thread_id)] for name in message_ids]
+            if not order or await self._change(thread_id, queue, requeued(order), 0):
+                return await self.list(thread_id)
+        raise gave_up(f"the queue of thread {thread_id!r}")
+
+    async def _change(self, thread_id: str, queue: Queue, ops: Sequence[Op], delta: int) -> bool:
+        """Apply a change to the queue as it was read; False if somebody was faster."""
+        guarded = [*ops, *_queue_ops(thread_id, queue, delta)]
+        if not any(op.table == "thread_heads" for op in ops if isinstance(op, Check)):
+            guarded.append(Check("thread_heads", (thread_id,), PRESENT))
+        try:
+            await self._core.transact(guarded, thread_topic(thread_id))
+        except Conflict:
+            return False
+        return True
+
+    async def freeze(
+        self,
+        thread_id: str,
+        *,
+        boundary: str = "new_run",
+        run: Run | RunChange | NewRun | None = None,
+        messages: Sequence[Message] = (),
+        mode: DeliveryMode | None = None,
+        expect: int | None = None,
+        expect_ids: Sequence[str] | None = None,
+        fence: int | None = None,
+        key: str | None = None,
+    ) -> Receipt:
+        """Move what this boundary takes from the queue into the log, with the run that consumes it, in one commit.
+
+        `messages` are appended to the queue first, in the same transaction. `expect_ids` are the pending ids the caller
+        saw selected; another selection raises `SelectionConflict` and changes nothing. A run is written even when
+        nothing is selected.
+        """
+        if boundary not in BOUNDARIES:
+            raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {boundary!r:.80}")
+        shape.check_messages(messages)
+        delivery = _check_mode(mode or DeliveryMode())
+        fresh = [_with_id(message) for message in messages]
+        ids = [message.id or "" for message in fresh]
+        asked = None if key is None else _asked(boundary, messages, delivery)
+        if key is not None and await self._has_key(thread_id, key):
+            return await perform(self._core, prepare(thread_id, run=run, key=key, inputs=True, asked=asked))
+        for _ in range(limits.COMMIT_ATTEMPTS):
+            queue = await self._queue(thread_id, ids)
+            _refuse_known(queue, ids, thread_id)
+            added = enqueued(thread_id, queue.entries, fresh, delivery)
+            taken = selection.select([entry.item for entry in (*queue.entries, *added)], boundary, _run_id(run))
+            _refuse_selection(expect_ids, [item.id for item in taken])
+            commit = prepare(
+                thread_id,
+                messages=[item.message for item in taken],
+                run=run,
+                expect=expect,
+                fence=fence,
+                key=key,
+                inputs=True,
+                asked=asked,
+            )
+            extra = _freeze_ops(thread_id, queue, added, {item.id for item in taken})
+            try:
+                return await perform(self._core, commit, extra)
+            except Conflict:
+                continue
+        raise gave_up(f"the queue of thread {thread_id!r}")
+
+    async def _has_key(self, thread_id: str, key: str) -> bool:
+        return (await self._core.view(Get("keys", [(thread_id, key)])))[0][0] is not None
+
+    async def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> Sequence[str]:
+        """Ids of threads that have pending messages, ascending, after an id."""
+        names.check_limit(limit)
+        keyset = None if after is None else (after, after)
+        rows = (await self._core.view(Scan("queues", "waiting", after=keyset, limit=limit)))[0]
+        return [str(row.key[0]) for row in rows]
+
+
+def _queue_ops(thread_id: str, queue: Queue, delta: int) -> list[Op]:
+    count = len(queue.entries) + delta
+    if count > limits.PENDING_PER_THREAD:
+        raise InvalidError(f"{count} pending messages, the limit is {limits.PENDING_PER_THREAD}")
+    columns: dict[str, Any] = {
+        "count": count,
+        "revision": queue.revision + 1,
+        "waiting": thread_id if count else None,
+    }
+    if queue.row is None:
+        return [Patch("queues", (thread_id,), columns, {"revision": 0}, default=Default(columns))]
+    return [Patch("queues", (thread_id,), columns, {"revision": queue.revision})]
+
+
+def _freeze_ops(thread_id: str, queue: Queue, added: list[Entry], chosen: set[str]) -> list[Op]:
+    stays = [entry for entry in added if entry.item.id not in chosen]
+    if not chosen and not stays:
+        return []
+    gone = len([entry for entry in queue.entries if entry.item.id in chosen])
+    ops = without(queue.entries, chosen)
+    ops.extend(entry.put() for entry in renumbered(stays, len(queue.entries) - gone))
+    return [*ops, *_queue_ops(thread_id, queue, len(stays) - gone)]
+
+
+def _asked(boundary: str, messages: Sequence[Message], mode: DeliveryMode) -> str:
+    """What a keyed freeze asks for: the selection itself is its outcome, not its content."""
+    return "\n".join([boundary, write(mode).decode(), *[write(message).decode() for message in messages]])
+
+
+def _refuse_selection(expected: Sequence[str] | None, chosen: list[str]) -> None:
+    if expected is not None and list(expected) != chosen:
+        raise SelectionConflict(
+            f"the boundary takes {chosen}, the caller saw {list(expected)}",
+            expected=list(expected),
+            actual=chosen,
+            hint="select again and retry",
+        )
+
+
+def _with_id(message: Message) -> Message:
+    return message if message.id is not None else msgspec.structs.replace(message, id=new_id())
+
+
+def _run_id(run: Run | RunChange | NewRun | None) -> str | None:
+    return None if run is None else run.id
+
+
+def _refuse_known(queue: Queue, ids: Sequence[str], thread_id: str) -> None:
+    for name in ids:
+        if any(entry.item.id == name for entry in queue.entries):
+            raise AlreadyExists(f"pending message {name!r} already exists in thread {thread_id!r}", actual=name)
+        if name in queue.committed:
+            raise InvalidError(f"pending message {name!r} was already consumed", hint="use a new id")
+
+
+def _check_mode(mode: DeliveryMode) -> DeliveryMode:
+    if type(mode) is not DeliveryMode:
+        raise InvalidError("mode is a DeliveryMode")
+    if mode.boundary not in BOUNDARIES:
+        raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {mode.boundary!r:.80}", path="mode")
+    if mode.granularity not in ("one", "batch"):
+        raise InvalidError(f"granularity must be one or batch, not {mode.granularity!r:.80}", path="mode")
+    if mode.target_run_id is not None:
+        names.check_id(mode.target_run_id, "target_run_id")
+    return mode
+
+
+def _check_revision(item: PendingMessage, if_revision: int | None) -> None:
+    if if_revision is not None and item.revision != if_revision:
+        raise VersionConflict(
+            f"pending message {item.id!r} changed since it was read", expected=if_revision, actual=item.revision
+        )

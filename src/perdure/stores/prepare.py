@@ -1,0 +1,186 @@
+"""A commit as data: what the caller asked for, checked in shape before any I/O.
+
+Ids and producers are settled here, documents are encoded, and a keyed commit gets the fingerprint by which a retry is
+known. `plan` turns the result into operations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import InvalidError
+from perdure.ids import new_id
+from perdure.kernel import codec
+from perdure.model.faithful import write
+from perdure.model.message import Message
+from perdure.model.run import NewRun, Run, RunChange
+from perdure.model.state import REMOVE, Doc
+from perdure.rules import machine, names, shape
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit whose shape is right. `entries` lack their branch until the target is known."""
+
+    thread_id: str
+    messages: list[Message]
+    message_ids: list[str]
+    run: Run | RunChange | NewRun | None
+    run_id: str | None
+    branch: int | None
+    expect: int | None
+    expect_head: str | None
+    fence: int | None
+    state: list[tuple[str, str, Any]]
+    expect_state: Mapping[str, int | None]
+    key: str | None
+    digest: str | None
+    inputs: bool
+
+    @property
+    def may_create(self) -> bool:
+        """May this commit bring a missing thread into being?"""
+        existing = isinstance(self.run, (Run, RunChange)) or self.fence is not None
+        guarded = any(rev is not None for rev in self.expect_state.values())
+        return not existing and not guarded and self.expect in (None, 0) and self.branch in (None, 0)
+
+
+def prepare(
+    thread_id: str,
+    *,
+    messages: Sequence[Message] = (),
+    run: Run | RunChange | NewRun | None = None,
+    branch: int | None = None,
+    expect: int | None = None,
+    expect_head: str | None = None,
+    fence: int | None = None,
+    state: Mapping[str, Any] | None = None,
+    run_state: Mapping[str, Any] | None = None,
+    expect_state: Mapping[str, int | None] | None = None,
+    key: str | None = None,
+    inputs: bool = False,
+    asked: str | None = None,
+) -> Prepared:
+    """Check the shape of a commit; `inputs` marks its messages as what the run was given, not what it produced.
+
+    `asked` stands for the content in a keyed commit's fingerprint where the caller's request is not the messages
+    themselves.
+    """
+    names.check_id(thread_id, "thread id")
+    shape.check_messages(messages)
+    run_id = _check_run(run, thread_id)
+    for value, what in ((expect, "expect"), (fence, "fence"), (branch, "branch")):
+        if value is not None:
+            names.check_count(value, what)
+    if expect_head is not None:
+        names.check_id(expect_head, "expect_head")
+    if key is not None:
+        names.check_id(key, "key")
+    if run_state and run_id is None:
+        raise InvalidError("run_state needs the run it belongs to", hint="pass run=")
+    settled = [_settle(message, run, run_id, inputs) for message in messages]
+    documents = _documents(state, "") + _documents(run_state, run_id or "")
+    guards = _check_guards(expect_state or {}, state or {})
+    return Prepared(
+        thread_id=thread_id,
+        messages=settled,
+        message_ids=[message.id or "" for message in settled],
+        run=run,
+        run_id=run_id,
+        branch=branch,
+        expect=expect,
+        expect_head=expect_head,
+        fence=fence,
+        state=documents,
+        expect_state=guards,
+        key=key,
+        digest=None if key is None else _fingerprint(messages if asked is None else asked, run, documents, branch),
+        inputs=inputs,
+    )
+
+
+def _check_run(run: Any, thread_id: str) -> str | None:
+    if run is None:
+        return None
+    if isinstance(run, NewRun):
+        machine.check_new(run, thread_id)
+        return run.id or new_id()
+    if not isinstance(run, (Run, RunChange)):
+        hint = "pass a run, or run.step(…), run.wait(…), run.finish(…), run.fail(…)"
+        raise InvalidError(f"run is a {type(run).__name__}", hint=hint)
+    record = run.run if isinstance(run, RunChange) else run
+    if record.thread_id != thread_id:
+        raise InvalidError(f"run {record.id!r} belongs to thread {record.thread_id!r}, not to {thread_id!r}")
+    if isinstance(run, RunChange):
+        machine.check_change(run)
+    return record.id
+
+
+def _settle(message: Message, run: Any, run_id: str | None, inputs: bool) -> Message:
+    """Mint what is missing: the id, and the producer."""
+    producer = message.run_id
+    step = message.step
+    if run_id is not None and not inputs and producer is None:
+        producer = run_id
+        if step is None and not isinstance(run, NewRun):
+            step = run.run.steps if isinstance(run, RunChange) else run.steps
+    if message.id is not None and producer == message.run_id and step == message.step:
+        return message
+    return Message(
+        role=message.role,
+        content=message.content,
+        id=message.id or new_id(),
+        visibility=message.visibility,
+        run_id=producer,
+        step=step,
+        sender_agent_id=message.sender_agent_id,
+        compaction=message.compaction,
+        metadata=message.metadata,
+        extra=message.extra,
+    )
+
+
+def _documents(state: Mapping[str, Any] | None, owner: str) -> list[tuple[str, str, Any]]:
+    found = []
+    for name, value in (state or {}).items():
+        names.check_id(name, "state name", most=limits.NAME_BYTES)
+        if value is REMOVE:
+            found.append((owner, name, REMOVE))
+            continue
+        doc = value if isinstance(value, Doc) else Doc(value)
+        names.check_count(doc.schema, f"schema of state {name!r}", least=1)
+        body = codec.encode_checked(doc.value, f"state.{name}", limits.STATE_BYTES)
+        found.append((owner, name, (doc.schema, body)))
+    return found
+
+
+def _check_guards(guards: Mapping[str, int | None], state: Mapping[str, Any]) -> Mapping[str, int | None]:
+    for name, rev in guards.items():
+        names.check_id(name, "state name", most=limits.NAME_BYTES)
+        if rev is not None and type(rev) is not int:
+            raise InvalidError(f"expect_state[{name!r}] is a rev, or None for a document that must not exist")
+        if rev is None and (name not in state or state[name] is REMOVE):
+            raise InvalidError(f"expect_state[{name!r}] is None, so this commit must write that document")
+    return guards
+
+
+def _fingerprint(content: Sequence[Message] | str, run: Any, documents: list[Any], branch: int | None) -> str:
+    """What a keyed commit asks for, without minted ids and without times."""
+    move: Any = None
+    if isinstance(run, NewRun):
+        move = ["new", run.agent_id, run.id, run.status, run.parent_run_id, write(run.body).decode()]
+    elif isinstance(run, RunChange):
+        counters = [run.steps, run.input_tokens, run.output_tokens]
+        parts = [write(part).decode() if part is not None else None for part in (run.waiting, run.outcome)]
+        move = ["change", run.id, run.status, counters, parts, run.dispatch_id]
+    elif run is not None:
+        move = ["same", run.id]
+    docs = [[owner, name, None if v is REMOVE else [v[0], v[1].decode()]] for owner, name, v in documents]
+    if isinstance(run, NewRun):
+        docs = [["", *doc[1:]] for doc in docs]
+    said = content if isinstance(content, str) else [write(message).decode() for message in content]
+    return hashlib.sha256(codec.encode([said, move, docs, branch])).hexdigest()[:32]

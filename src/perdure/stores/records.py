@@ -1,0 +1,188 @@
+"""From rows to records: the one place where stored columns and bodies become what users hold.
+
+Damage found here is a `CorruptError` that names the record; it is never skipped and never served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.errors import CorruptError, InvalidError
+from perdure.kernel import codec
+from perdure.kernel.ops import LogEntry, Row
+from perdure.model import message as message_model
+from perdure.model import pending as pending_model
+from perdure.model import run as run_model
+from perdure.model import thread as thread_model
+from perdure.model.branch import Branch, Label
+from perdure.model.faithful import Faithful, Reader
+from perdure.model.message import Message, MessageRecord
+from perdure.model.pending import PendingMessage
+from perdure.model.run import Run, RunOutput
+from perdure.model.run_snapshots import SeqRange
+from perdure.model.state import StateDoc
+from perdure.model.thread import Thread
+
+F = TypeVar("F", bound=Faithful)
+
+
+def read_body(reader: Reader[F], body: bytes | str | None, where: str) -> F:
+    """Decode a stored body, or say which record is damaged."""
+    try:
+        return reader.read(body if body is not None else b"{}")
+    except (msgspec.MsgspecError, InvalidError, UnicodeDecodeError) as error:
+        raise CorruptError(f"the stored record cannot be read: {error}", where=where) from None
+
+
+def thread_from(cold: Row, head: Row) -> Thread:
+    """A thread from its two rows."""
+    body = read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}")
+    return Thread(
+        id=str(cold.key[0]),
+        title=cold["title"],
+        resource_id=cold["resource"],
+        parent_thread_id=cold["parent"],
+        custom=body.custom,
+        created_at=head["created_at"],
+        updated_at=head["updated_at"],
+        version=head["version"],
+        branch=head["branch"],
+        children=head["children"],
+        fence=head["fence"],
+        active_run_id=head["active_run"],
+        open_run_id=head["open_run"],
+        latest_run_id=head["latest_run"],
+        rev=cold.rev,
+    )
+
+
+def run_from(row: Row) -> Run:
+    """A run from its row."""
+    body = read_body(run_model.BODY_READER, row.body, f"run {row.key[0]!r}")
+    if row["input_first"] is not None:
+        span = SeqRange(row["input_first"], row["input_last"])
+        body = msgspec.structs.replace(
+            body, input=msgspec.structs.replace(body.input or run_model.RunInput(), range=span)
+        )
+    return Run(
+        id=str(row.key[0]),
+        thread_id=row["thread"],
+        agent_id=row["agent_id"],
+        status=row["status"],
+        branch=row["branch"],
+        parent_run_id=row["parent_run_id"],
+        steps=row["steps"],
+        input_tokens=row["input_tokens"],
+        output_tokens=row["output_tokens"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        updated_at=row["updated_at"],
+        input=body.input,
+        output=run_output(row["output_first"], row["output_last"], row["output_count"]),
+        body=body,
+        rev=row.rev,
+    )
+
+
+def run_output(first: int | None, last: int | None, count: int | None) -> RunOutput | None:
+    """What a run produced, if anything."""
+    return None if first is None or last is None or not count else RunOutput(count, first, last)
+
+
+def branch_from(row: Row, current: int, preview: str | None = None) -> Branch:
+    """A branch from its row."""
+    return Branch(
+        thread_id=str(row.key[0]),
+        id=int(row.key[1]),
+        name=row["name"] or "",
+        parent=row["parent"],
+        fork_seq=row["fork_seq"],
+        head=row["head"],
+        head_seq=row["head_seq"],
+        length=row["length"],
+        created_at=row["created_at"],
+        current=row.key[1] == current,
+        preview=preview,
+    )
+
+
+def label_from(row: Row) -> Label:
+    """A label from its row."""
+    return Label(str(row.key[1]), row["seq"], row["label"], row["at"])
+
+
+def state_from(row: Row) -> StateDoc:
+    """A state document from its row."""
+    thread, run, name = (str(part) for part in row.key)
+    value = codec.decode(row.body, f"state {name!r} of thread {thread!r}")
+    return StateDoc(
+        thread_id=thread, run_id=run or None, name=name, value=value, schema=row["schema"], rev=row.rev, at=row["at"]
+    )
+
+
+def pending_from(row: Row) -> PendingMessage:
+    """A pending message from its row."""
+    body = read_body(pending_model.BODY_READER, row.body, f"pending message {row.key[1]!r} of thread {row.key[0]!r}")
+    return PendingMessage(
+        thread_id=str(row.key[0]),
+        id=str(row.key[1]),
+        position=row["position"],
+        revision=row["revision"],
+        message=body.message,
+        mode=body.mode,
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+def message_record(thread_id: str, entry: LogEntry, parent_id: str | None) -> MessageRecord:
+    """A record from its log entry."""
+    seq, _, message_id, role, branch, visibility, run, step, at, body = entry
+    try:
+        stored = message_model.BODY_READER.read(body)
+    except (msgspec.MsgspecError, InvalidError, UnicodeDecodeError) as error:
+        where = f"message {seq} of thread {thread_id!r}"
+        raise CorruptError(f"the stored record cannot be read: {error}", where=where) from None
+    message = Message(
+        role=role,
+        content=stored.content,
+        id=message_id,
+        visibility=visibility,
+        run_id=run,
+        step=step,
+        sender_agent_id=stored.sender_agent_id,
+        compaction=stored.compaction,
+        metadata=stored.metadata,
+        extra=stored.extra,
+    )
+    return MessageRecord(thread_id, seq, branch, parent_id, message, at)
+
+
+def path_records(thread_id: str, entries: Sequence[LogEntry], parent_id: str | None) -> list[MessageRecord]:
+    """Records of consecutive entries of one path; each hangs under the one before it."""
+    records: list[MessageRecord] = []
+    for entry in entries:
+        records.append(message_record(thread_id, entry, parent_id))
+        parent_id = entry[2]
+    return records
+
+
+def message_entry(message: Message, branch: int, at: Any) -> tuple[Any, ...]:
+    """The log entry of a message whose id and producer are settled."""
+    body = message_model.MessageBody(
+        message.content, message.sender_agent_id, message.compaction, message.metadata, message.extra
+    )
+    return (
+        message.id,
+        message.role,
+        branch,
+        message.visibility,
+        message.run_id,
+        message.step,
+        at,
+        message_model.write_body(body),
+    )

@@ -1,0 +1,171 @@
+"""Runs: one user intent and its outcome. Creating one is a commit; moving one is part of a commit.
+
+`start` makes a running run and its input messages in one transaction; `create` makes one that has not begun. After that a
+run moves only through `store.commit(run=run.step(…))` and its siblings, so that no crash falls between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, TypedDict, Unpack
+
+from perdure import limits
+from perdure.errors import InvalidError, NotFoundError
+from perdure.kernel.cursor import decode_cursor, encode_cursor
+from perdure.kernel.ops import Get, Ref, Scan
+from perdure.model.message import Message
+from perdure.model.page import Page
+from perdure.model.run import CREATED, RUNNING, NewRun, Run, RunBody, RunInput
+from perdure.model.run_snapshots import RunActivation, RunRequest
+from perdure.rules import names
+from perdure.stores.commit import perform
+from perdure.stores.core import Core, require
+from perdure.stores.paths import resolve_branch
+from perdure.stores.prepare import prepare
+from perdure.stores.records import run_from
+
+
+class RunOptions(TypedDict, total=False):
+    """What `create` and `start` take besides the thread and the agent, all by keyword."""
+
+    messages: Sequence[Message]
+    branch: int | str | None
+    run_id: str | None
+    parent_run_id: str | None
+    activation: RunActivation | None
+    request: RunRequest | None
+    input: RunInput | None
+    resolution_id: str | None
+    dispatch_id: str | None
+    session_id: str | None
+    transport_request_id: str | None
+    metadata: dict[str, Any] | None
+    expect: int | None
+    fence: int | None
+    key: str | None
+
+
+class Runs:
+    """`store.runs`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def create(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+        """A run that has not begun; takes the options of `start`. It becomes the thread's latest run."""
+        return await self._begin(thread_id, agent_id, CREATED, options)
+
+    async def start(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+        """A running run, with the messages it was given, in one commit.
+
+        The options are those of `RunOptions`: `messages` is its input, `key` makes a retry safe, and so on.
+        A missing thread is created, taking parent and resource from the activation's trace.
+        """
+        return await self._begin(thread_id, agent_id, RUNNING, options)
+
+    async def _begin(self, thread_id: str, agent_id: str, status: str, options: RunOptions) -> Run:
+        names.check_id(thread_id, "thread id")
+        new = NewRun(
+            agent_id=agent_id,
+            id=options.get("run_id"),
+            status=status,
+            parent_run_id=options.get("parent_run_id"),
+            body=_body(options),
+        )
+        commit = prepare(
+            thread_id,
+            messages=options.get("messages", ()),
+            run=new,
+            branch=await resolve_branch(self._core, thread_id, options.get("branch")),
+            expect=options.get("expect"),
+            fence=options.get("fence"),
+            key=options.get("key"),
+            inputs=True,
+        )
+        receipt = await perform(self._core, commit)
+        if receipt.run is None:
+            raise NotFoundError(f"the run that key {commit.key!r} started was deleted")
+        return receipt.run
+
+    async def find(self, run_id: str) -> Run | None:
+        """The run, or None."""
+        names.check_id(run_id, "run id")
+        runs, heads = await self._core.view(Get("runs", [(run_id,)]), Get("thread_heads", Ref(0, ("thread",))))
+        # A run whose thread is being erased is already gone for every reader.
+        return run_from(runs[0]) if runs[0] is not None and heads else None
+
+    async def get(self, run_id: str) -> Run:
+        """The run; raises `NotFoundError`."""
+        run = await self.find(run_id)
+        if run is None:
+            raise NotFoundError(f"run {run_id!r} does not exist")
+        return run
+
+    async def latest(self, thread_id: str) -> Run | None:
+        """The thread's latest run: the one created or moved to running most recently; None if it has none."""
+        names.check_id(thread_id, "thread id")
+        heads, runs = await self._core.view(Get("thread_heads", [(thread_id,)]), Get("runs", Ref(0, ("latest_run",))))
+        require(heads[0], f"thread {thread_id!r}")
+        return run_from(runs[0]) if runs else None
+
+    async def list(
+        self,
+        *,
+        thread_id: str | None = None,
+        status: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[Run]:
+        """Runs in order of creation: all, of a thread, in a status, or both."""
+        names.check_limit(limit)
+        if status is not None and type(status) is not str:
+            raise InvalidError(f"status must be text, not {status!r:.80}")
+        query = ("runs", thread_id, status)
+        after = None if cursor is None else decode_cursor(cursor, query)
+        rows, heads = await self._core.view(
+            _listing(thread_id, status, limit + 1, after), Get("thread_heads", Ref(0, ("thread",)))
+        )
+        alive = {row.key[0] for row in heads}
+        shown = rows[:limit]
+        keyset = (shown[-1]["created_at"], shown[-1].key[0]) if len(rows) > limit else None
+        items = [run_from(row) for row in shown if row["thread"] in alive]
+        return Page(items, None if keyset is None else encode_cursor(query, keyset))
+
+    async def iter(self, *, thread_id: str | None = None, status: str | None = None) -> AsyncIterator[Run]:
+        """Every run of the list, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list(thread_id=thread_id, status=status, limit=limits.PAGE_MAX, cursor=cursor)
+            for run in page.items:
+                yield run
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+
+def _body(options: RunOptions) -> RunBody:
+    unknown = set(options) - set(RunOptions.__annotations__)
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {sorted(unknown)[0]!r}")
+    return RunBody(
+        resolution_id=options.get("resolution_id"),
+        activation=options.get("activation"),
+        request=options.get("request"),
+        input=options.get("input"),
+        dispatch_id=options.get("dispatch_id"),
+        session_id=options.get("session_id"),
+        transport_request_id=options.get("transport_request_id"),
+        metadata=options.get("metadata"),
+    )
+
+
+def _listing(thread_id: str | None, status: str | None, limit: int, after: tuple[Any, ...] | None) -> Scan:
+    if thread_id is not None:
+        names.check_id(thread_id, "thread id")
+    if thread_id is not None and status is not None:
+        return Scan("runs", "thread_status", (thread_id, status), after, limit)
+    if thread_id is not None:
+        return Scan("runs", "thread", (thread_id,), after, limit)
+    if status is not None:
+        return Scan("runs", "status", (status,), after, limit)
+    return Scan("runs", "created", (), after, limit)

@@ -1,0 +1,104 @@
+"""State: one JSON document per name, owned by a thread or by one of its runs.
+
+Documents are usually written by the commit they belong to; `put` and `delete` are commits that carry nothing else. A
+document of a name or schema that this build does not know is kept and given back as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from perdure import limits
+from perdure.errors import ConflictError, NotFoundError, VersionConflict
+from perdure.kernel import codec
+from perdure.kernel.engine import Conflict
+from perdure.kernel.ops import ABSENT, ANY, NOW, PRESENT, Check, Condition, Delete, Get, Op, Patch, Put, Scan
+from perdure.model.state import Doc, StateDoc
+from perdure.rules import names
+from perdure.stores.core import Core, require, thread_topic
+from perdure.stores.records import state_from
+
+
+class State:
+    """`store.state`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def find(self, thread_id: str, name: str, *, run_id: str | None = None) -> StateDoc | None:
+        """The document, or None; raises `NotFoundError` if the thread does not exist."""
+        key = _key(thread_id, name, run_id)
+        heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Get("state", [key]))
+        require(heads[0], f"thread {thread_id!r}")
+        return None if rows[0] is None else state_from(rows[0])
+
+    async def get(self, thread_id: str, name: str, *, run_id: str | None = None) -> StateDoc:
+        """The document; raises `NotFoundError`."""
+        doc = await self.find(thread_id, name, run_id=run_id)
+        if doc is None:
+            raise NotFoundError(f"thread {thread_id!r} has no state {name!r}")
+        return doc
+
+    async def list(self, thread_id: str, *, run_id: str | None = None) -> Sequence[StateDoc]:
+        """Every document of the thread (or of the run), by name."""
+        names.check_id(thread_id, "thread id")
+        owner = "" if run_id is None else names.check_id(run_id, "run id")
+        heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("state", eq=(thread_id, owner)))
+        require(heads[0], f"thread {thread_id!r}")
+        return [state_from(row) for row in rows]
+
+    async def put(
+        self, thread_id: str, name: str, value: Any, *, run_id: str | None = None, if_rev: int | None = None
+    ) -> StateDoc:
+        """Write a document; with `if_rev`, only over that very revision (0: only if there is none)."""
+        key = _key(thread_id, name, run_id)
+        doc = value if isinstance(value, Doc) else Doc(value)
+        names.check_count(doc.schema, "schema", least=1)
+        body = codec.encode_checked(doc.value, "value", limits.STATE_BYTES)
+        condition: Condition = ANY if if_rev is None else ABSENT if if_rev == 0 else if_rev
+        applied = await self._write(key, Put("state", key, {"schema": doc.schema, "at": NOW}, body, condition), if_rev)
+        return StateDoc(
+            thread_id=thread_id,
+            run_id=run_id,
+            name=name,
+            value=codec.decode(body, "value"),
+            schema=doc.schema,
+            rev=applied[0],
+            at=applied[1],
+        )
+
+    async def delete(self, thread_id: str, name: str, *, run_id: str | None = None, if_rev: int | None = None) -> None:
+        """Remove a document; one that is not there is fine unless `if_rev` names it."""
+        key = _key(thread_id, name, run_id)
+        await self._write(key, Delete("state", key, ANY if if_rev is None else if_rev), if_rev)
+
+    async def _write(self, key: tuple[str, str, str], op: Op, if_rev: int | None) -> tuple[int, int]:
+        thread, run, name = key
+        ops: list[Op] = [Patch("thread_heads", (thread,), {"updated_at": NOW}, PRESENT), op]
+        if run:
+            ops.append(Check("runs", (run,), {"thread": thread}))
+        try:
+            applied = await self._core.transact(ops, thread_topic(thread))
+        except Conflict as conflict:
+            await self._explain(key, if_rev)
+            raise ConflictError(str(conflict), hint="try again") from None
+        return applied.rev, applied.now
+
+    async def _explain(self, key: tuple[str, str, str], if_rev: int | None) -> None:
+        thread, run, name = key
+        heads, docs, runs = await self._core.view(
+            Get("thread_heads", [(thread,)]), Get("state", [key]), Get("runs", [(run,)] if run else [])
+        )
+        require(heads[0], f"thread {thread!r}")
+        if run and (runs[0] is None or runs[0]["thread"] != thread):
+            raise NotFoundError(f"thread {thread!r} has no run {run!r}")
+        actual = 0 if docs[0] is None else docs[0].rev
+        if if_rev is not None and actual != if_rev:
+            raise VersionConflict(f"state {name!r} changed since it was read", expected=if_rev, actual=actual)
+
+
+def _key(thread_id: str, name: str, run_id: str | None) -> tuple[str, str, str]:
+    names.check_id(thread_id, "thread id")
+    names.check_id(name, "state name", most=limits.NAME_BYTES)
+    return thread_id, "" if run_id is None else names.check_id(run_id, "run id"), name

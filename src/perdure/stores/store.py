@@ -1,0 +1,141 @@
+"""The store: one scope's capabilities, hanging off one object under plain nouns.
+
+`commit` and `load` are the two sides of an agent's step: make everything of a step durable at once, and get everything
+back from one snapshot. Everything else is in the stores it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from perdure.clock import Clock, system_clock
+from perdure.kernel.engine import Capabilities, Engine, Health
+from perdure.kernel.ops import Get, Ref, Scan
+from perdure.model.message import Message
+from perdure.model.receipt import Receipt, Snapshot
+from perdure.model.run import NewRun, Run, RunChange
+from perdure.rules import names, views
+from perdure.stores.branches import Branches
+from perdure.stores.commit import perform
+from perdure.stores.core import Core, require
+from perdure.stores.messages import Messages
+from perdure.stores.paths import PathQuery, read_path, resolve_branch
+from perdure.stores.pending import Pending
+from perdure.stores.prepare import prepare
+from perdure.stores.records import branch_from, path_records, run_from, state_from, thread_from
+from perdure.stores.runs import Runs
+from perdure.stores.state import State
+from perdure.stores.threads import Threads
+
+
+class Store:
+    """Durable state of agents, seen through one scope. Made by `perdure.open`."""
+
+    def __init__(
+        self, engine: Engine, scope: str = "default", *, clock: Clock = system_clock, owner: bool = True
+    ) -> None:
+        self._core = Core(engine, scope, clock)
+        self._owner = owner
+        self.threads = Threads(self._core)
+        self.messages = Messages(self._core)
+        self.branches = Branches(self._core)
+        self.pending = Pending(self._core)
+        self.runs = Runs(self._core)
+        self.state = State(self._core)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine below; for tools and tests."""
+        return self._core.engine
+
+    @property
+    def scope(self) -> str:
+        """The tenant this store sees."""
+        return self._core.scope
+
+    async def commit(
+        self,
+        thread_id: str,
+        *,
+        messages: Sequence[Message] = (),
+        run: Run | RunChange | NewRun | None = None,
+        branch: int | str | None = None,
+        expect: int | None = None,
+        expect_head: str | None = None,
+        fence: int | None = None,
+        state: Mapping[str, Any] | None = None,
+        run_state: Mapping[str, Any] | None = None,
+        expect_state: Mapping[str, int | None] | None = None,
+        key: str | None = None,
+    ) -> Receipt:
+        """Make everything of one step durable, in one transaction, or nothing of it.
+
+        `expect` is the thread's version, `expect_head` the branch's last message id, `expect_state` the revs of state
+        documents (None: not there yet), `fence` the claim's number: each refuses the commit when it does not hold. The
+        same `key` with the same content has one effect and returns the first receipt. A missing thread is created when
+        nothing in the commit presumes that it exists.
+        """
+        prepared = prepare(
+            thread_id,
+            messages=messages,
+            run=run,
+            branch=await resolve_branch(self._core, thread_id, branch),
+            expect=expect,
+            expect_head=expect_head,
+            fence=fence,
+            state=state,
+            run_state=run_state,
+            expect_state=expect_state,
+            key=key,
+        )
+        return await perform(self._core, prepared)
+
+    async def load(self, thread_id: str, *, branch: int | str | None = None) -> Snapshot:
+        """A thread, its branch, history, latest run and state, all from one snapshot."""
+        names.check_id(thread_id, "thread id")
+        number = await resolve_branch(self._core, thread_id, branch)
+        also = (
+            Get("threads", [(thread_id,)]),
+            Get("runs", Ref(0, ("latest_run",))),
+            Scan("state", eq=(thread_id, "")),
+            Scan("state", eq=(thread_id, Ref(0, ("latest_run",)))),
+        )
+        path = await read_path(self._core, thread_id, PathQuery(branch=number, also=also))
+        colds, runs, docs, run_docs = path.also
+        head = path.head
+        return Snapshot(
+            thread=thread_from(require(colds[0], f"thread {thread_id!r}"), head),
+            branch=branch_from(path.branch_row, head["branch"]),
+            messages=views.history(path_records(thread_id, path.entries, None)),
+            version=head["version"],
+            run=run_from(runs[0]) if runs else None,
+            state={doc.name: doc for doc in map(state_from, docs)},
+            run_state={doc.name: doc for doc in map(state_from, run_docs)},
+        )
+
+    async def health(self) -> Health:
+        """The engine's real settings, read now, and what weakens its promises."""
+        return await self._core.engine.health()
+
+    def capabilities(self) -> Capabilities:
+        """What the engine below can do."""
+        return self._core.engine.capabilities
+
+    def scoped(self, scope: str) -> Store:
+        """The same connections, seen as another tenant. Closing it closes nothing."""
+        return Store(self._core.engine, scope, clock=self._core.clock, owner=False)
+
+    async def close(self) -> None:
+        """Finish what was submitted and let everything go; idempotent."""
+        if self._owner:
+            await self._core.engine.close()
+
+    async def __aenter__(self) -> Store:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,273 @@
+"""Threads: conversations, their metadata, their place in a hierarchy, their lists.
+
+A thread is two rows: the cold one holds what people edit, the hot one what commits move. It exists as long as its hot row
+does. Deletion is in `erasure`; how a thread is born, and when a parent is acceptable, in `births`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from enum import Enum
+from typing import Any, Final, Literal
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import AlreadyExists, InvalidError, NotFoundError, VersionConflict
+from perdure.ids import new_id
+from perdure.kernel import codec
+from perdure.kernel.cursor import decode_cursor, encode_cursor
+from perdure.kernel.engine import Conflict
+from perdure.kernel.ops import NOW, PRESENT, Get, Inc, Op, Patch, Ref, Row, Scan
+from perdure.model import thread as thread_model
+from perdure.model.page import Page
+from perdure.model.thread import Thread, ThreadBody
+from perdure.rules import names
+from perdure.stores.births import Birth, ancestor_checks, birth_ops
+from perdure.stores.core import Core, gave_up, require, thread_topic
+from perdure.stores.erasure import delete_thread
+from perdure.stores.records import read_body, thread_from
+
+
+class Unset(Enum):
+    """Marks an argument that was not given, where None means something."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
+Strategy = Literal["reject", "detach", "cascade"]
+Order = Literal["active", "created"]
+
+
+class Threads:
+    """`store.threads`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def create(
+        self,
+        thread_id: str | None = None,
+        *,
+        title: str | None = None,
+        resource_id: str | None = None,
+        parent_thread_id: str | None = None,
+        custom: dict[str, Any] | None = None,
+    ) -> Thread:
+        """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing."""
+        name = new_id() if thread_id is None else names.check_id(thread_id, "thread id")
+        parent = names.lineage(parent_thread_id, "parent_thread_id")
+        birth = Birth(
+            thread_id=name,
+            parent=parent,
+            resource=names.lineage(resource_id, "resource_id"),
+            title=names.check_title(title),
+            body=_body(ThreadBody(), custom),
+        )
+        for _ in range(limits.COMMIT_ATTEMPTS):
+            checks = await ancestor_checks(self._core, name, parent)
+            try:
+                await self._core.transact([*birth_ops(birth, {}, {}), *checks], thread_topic(name))
+            except Conflict:
+                birth = await self._after_taken(birth)
+            else:
+                self._core.forget(name)
+                return await self.get(name)
+        raise gave_up(f"thread {name!r}")
+
+    async def _after_taken(self, birth: Birth) -> Birth:
+        """The id is taken: by a living thread, by one still being erased, or only by a tombstone to replace."""
+        name = birth.thread_id
+        cold, hot = await self._core.view(Get("threads", [(name,)]), Get("thread_heads", [(name,)]))
+        if hot[0] is not None:
+            raise AlreadyExists(f"thread {name!r} already exists", actual=name)
+        if cold[0] is None:
+            return msgspec.structs.replace(birth, tombstone=None)
+        if cold[0]["erased_at"] is None:
+            raise AlreadyExists(f"thread {name!r} is being erased", actual=name, hint="try again when that is done")
+        return msgspec.structs.replace(birth, tombstone=cold[0].rev)
+
+    async def find(self, thread_id: str) -> Thread | None:
+        """The thread, or None."""
+        names.check_id(thread_id, "thread id")
+        cold, hot = await self._core.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
+        if hot[0] is None:
+            return None
+        return thread_from(require(cold[0], f"the cold row of thread {thread_id!r}"), hot[0])
+
+    async def get(self, thread_id: str) -> Thread:
+        """The thread; raises `NotFoundError`."""
+        thread = await self.find(thread_id)
+        if thread is None:
+            raise NotFoundError(f"thread {thread_id!r} does not exist")
+        return thread
+
+    async def update(
+        self,
+        thread_id: str,
+        *,
+        title: str | Unset | None = UNSET,
+        custom: dict[str, Any] | Unset | None = UNSET,
+        resource_id: str | Unset | None = UNSET,
+        parent_thread_id: str | Unset | None = UNSET,
+        if_rev: int | None = None,
+    ) -> Thread:
+        """Change what is given and leave the rest; `custom` replaces the whole object, None clears.
+
+        With `if_rev`, raises `VersionConflict` unless the thread still has that `rev`.
+        """
+        names.check_id(thread_id, "thread id")
+        cold: dict[str, Any] = {}
+        if not isinstance(title, Unset):
+            cold["title"] = names.check_title(title)
+        if not isinstance(resource_id, Unset):
+            cold["resource"] = names.lineage(resource_id, "resource_id")
+        if not isinstance(parent_thread_id, Unset):
+            cold["parent"] = names.lineage(parent_thread_id, "parent_thread_id")
+        for _ in range(limits.COMMIT_ATTEMPTS):
+            row = await self._cold(thread_id)
+            _check_rev(row, if_rev)
+            body = None if isinstance(custom, Unset) else self._new_body(row, custom)
+            try:
+                await self._core.transact(await self._changes(row, cold, body), thread_topic(thread_id))
+            except Conflict:
+                continue
+            return await self.get(thread_id)
+        raise gave_up(f"thread {thread_id!r}")
+
+    async def _cold(self, thread_id: str) -> Row:
+        cold, hot = await self._core.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
+        require(hot[0], f"thread {thread_id!r}")
+        return require(cold[0], f"thread {thread_id!r}")
+
+    def _new_body(self, row: Row, custom: dict[str, Any] | None) -> bytes:
+        body = read_body(thread_model.BODY_READER, row.body, f"thread {row.key[0]!r}")
+        return thread_model.write_body(_body(body, custom))
+
+    async def _changes(self, row: Row, cold: dict[str, Any], body: bytes | None) -> list[Op]:
+        thread = str(row.key[0])
+        hot: dict[str, Any] = {"updated_at": NOW}
+        hot.update({name: cold[name] for name in ("resource", "parent") if name in cold})
+        ops: list[Op] = [
+            Patch("threads", row.key, cold, row.rev, body),
+            Patch("thread_heads", row.key, hot, PRESENT),
+        ]
+        old, new = row["parent"], cold.get("parent", row["parent"])
+        if new != old:
+            ops.extend(await ancestor_checks(self._core, thread, new))
+            if new is not None:
+                ops.append(Patch("thread_heads", (new,), {"children": Inc(1)}, PRESENT))
+            if old is not None:
+                ops.append(Patch("thread_heads", (old,), {"children": Inc(-1)}, PRESENT))
+        return ops
+
+    async def delete(self, thread_id: str, *, strategy: Strategy = "detach") -> None:
+        """Delete a thread and everything of it.
+
+        Children: `reject` refuses with `HasChildren`, `detach` makes them roots, `cascade` deletes the whole subtree.
+        """
+        names.check_id(thread_id, "thread id")
+        names.check_order(strategy, "reject", "detach", "cascade")
+        await delete_thread(self._core, thread_id, strategy)
+
+    async def list(
+        self,
+        *,
+        resource_id: str | None = None,
+        parent_thread_id: str | None = None,
+        root: bool = False,
+        order: Order = "active",
+        limit: int = limits.PAGE_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[Thread]:
+        """Threads, newest first by activity (or creation), all or those of a resource, a parent, or the roots."""
+        resource = names.lineage(resource_id, "resource_id")
+        parent = names.lineage(parent_thread_id, "parent_thread_id")
+        names.check_order(order, "active", "created")
+        names.check_limit(limit)
+        if root and parent is not None:
+            raise InvalidError("root=True cannot be combined with parent_thread_id")
+        query = ("threads", resource, parent, root, order)
+        after = None if cursor is None else decode_cursor(cursor, query)
+        scan = _listing(resource, parent, root, order, limit + 1, after)
+        hot, cold = await self._core.view(scan, Get("threads", Ref(0, ("thread",))))
+        colds = {row.key: row for row in cold}
+        rows = [row for row in hot if row.key in colds]
+        items = [thread_from(colds[row.key], row) for row in rows[:limit]]
+        more = len(hot) > limit
+        last = hot[min(limit, len(hot)) - 1] if more else None
+        keyset = None if last is None else (last[_ORDER_COLUMN[order]], last.key[0])
+        return Page(items, None if keyset is None else encode_cursor(query, keyset))
+
+    async def iter(
+        self,
+        *,
+        resource_id: str | None = None,
+        parent_thread_id: str | None = None,
+        root: bool = False,
+        order: Order = "active",
+    ) -> AsyncIterator[Thread]:
+        """Every thread of the list, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list(
+                resource_id=resource_id,
+                parent_thread_id=parent_thread_id,
+                root=root,
+                order=order,
+                limit=limits.PAGE_MAX,
+                cursor=cursor,
+            )
+            for thread in page.items:
+                yield thread
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def children(
+        self, thread_id: str, *, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
+    ) -> Page[Thread]:
+        """The direct children of a thread, newest activity first; raises `NotFoundError` if it does not exist."""
+        await self.get(thread_id)
+        return await self.list(parent_thread_id=thread_id, limit=limit, cursor=cursor)
+
+    async def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
+        """Would this parent do? Raises `InvalidError` (itself, a cycle) or `NotFoundError` (missing, damaged chain)."""
+        names.check_id(thread_id, "thread id")
+        await ancestor_checks(self._core, thread_id, names.lineage(parent_thread_id, "parent_thread_id"))
+
+
+_ORDER_COLUMN = {"active": "updated_at", "created": "created_at"}
+
+
+def _listing(
+    resource: str | None, parent: str | None, root: bool, order: Order, limit: int, after: tuple[Any, ...] | None
+) -> Scan:
+    where: dict[str, Any] = {"parent": None} if root else {}
+    if parent is not None:
+        if resource is not None:
+            where["resource"] = resource
+        return Scan("thread_heads", f"parent_{order}", (parent,), after, limit, desc=True, where=where)
+    if resource is not None:
+        return Scan("thread_heads", f"resource_{order}", (resource,), after, limit, desc=True, where=where)
+    return Scan("thread_heads", order, (), after, limit, desc=True, where=where)
+
+
+def _body(body: ThreadBody, custom: Any) -> ThreadBody:
+    if custom is None:
+        return msgspec.structs.replace(body, custom={})
+    if type(custom) is not dict:
+        raise InvalidError(f"custom must be an object, not {custom!r:.80}")
+    codec.encode_checked(custom, "custom", limits.CUSTOM_BYTES)
+    return msgspec.structs.replace(body, custom=custom)
+
+
+def _check_rev(row: Row, if_rev: int | None) -> None:
+    if if_rev is not None and row.rev != if_rev:
+        raise VersionConflict(
+            f"thread {row.key[0]!r} changed since it was read",
+            expected=if_rev,
+            actual=row.rev,
+            hint="read it again and repeat the change",
+        )
