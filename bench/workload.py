@@ -104,8 +104,10 @@ RUN_RECORD: Json = {
     "status": "running",
     "agent_id": "bench",
     "steps": 3,
-    "usage": {"input_tokens": 123456, "output_tokens": 7890},
-    "times": {"created_at": 1735689600000, "started_at": 1735689600010, "updated_at": 1735689605000},
-    "output": {"first": 3, "last": 42, "count": 40},
+    "input_tokens": 123456,
+    "output_tokens": 7890,
+    "started_at": 1735689600010,
+    "updated_at": 1735689605000,
+    "output": [3, 42, 40],
 }
-"""What a subject without runs of its own stores for one step of a run."""
+"""What a subject without runs of its own stores for one step of a run: as many bytes as Perdure's row, not more."""

@@ -1,0 +1,128 @@
+"""Where one bare Perdure commit spends its time: the disk, the hop between threads, SQLite, our own Python.
+
+    python bench/profile_commit.py [--state] [--top 25]
+
+Wall-clock figures come from plain loops, interleaved: the sync face (no event loop), the same without the disk
+(durability="process": SQLite writes but does not sync), and the async face. The split of what is left comes from
+cProfile on the sync face, scaled to the unprofiled time; the profiler taxes small Python functions, so read shares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import pstats
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import perdure.sync
+from perdure_adapter import Perdure, Prepared, prepare
+from report import render
+from workload import bare, history, with_state
+
+import perdure
+
+COUNT, ROUNDS = 300, 9
+
+
+class Blocking:
+    """Commits through the sync face, in the calling thread."""
+
+    def __init__(self, path: Path, durability: str) -> None:
+        self.store: Any = perdure.sync.open(f"sqlite:///{path}", durability=durability)
+        made = self.store.threads.create()
+        run = self.store.runs.start(made.id, agent_id="bench")
+        self.run = self.store.commit(made.id, messages=prepare(history(10)).messages, run=run.step()).run
+
+    def commits(self, work: list[Prepared]) -> None:
+        run, commit = self.run, self.store.commit
+        for messages, state in work:
+            run = commit(run.thread_id, messages=messages, run=run.step(input_tokens=1200), state=state).run
+        self.run = run
+
+
+def timed(call: Callable[[list[Prepared]], Any], work: list[Prepared]) -> float:
+    """Microseconds a commit."""
+    started = time.perf_counter()
+    call(work)
+    return (time.perf_counter() - started) / len(work) * 1e6
+
+
+def walls(home: Path, work: list[Prepared]) -> tuple[dict[str, float], Blocking]:
+    """Medians of interleaved rounds; the synced store is handed on to the profiler."""
+    synced, unsynced = Blocking(home / "power.db", "power"), Blocking(home / "process.db", "process")
+    spent: dict[str, list[float]] = defaultdict(list)
+    with asyncio.Runner() as runner:
+        loop_store = runner.run(Perdure.open(home / "async.db"))
+        runner.run(loop_store.create("t", history(10)))
+
+        async def through_the_loop(work: list[Prepared]) -> None:
+            for one in work:
+                await loop_store.commit("t", one)
+
+        for _ in range(ROUNDS):
+            spent["sync face"].append(timed(synced.commits, work))
+            spent["sync face, no disk"].append(timed(unsynced.commits, work))
+            spent["async face"].append(timed(lambda w: runner.run(through_the_loop(w)), work))
+        runner.run(loop_store.close())
+    unsynced.store.close()
+    return {name: statistics.median(values) for name, values in spent.items()}, synced
+
+
+def room(function: tuple[str, int, str]) -> str:
+    """The part of the program a profiled function belongs to."""
+    file, _, name = function
+    if "sqlite3" in name:
+        return "sqlite3, with its write and sync"
+    if "msgspec" in name or "msgspec" in file:
+        return "msgspec"
+    if "lock" in name or "acquire" in name:
+        return "waiting for another thread"
+    for part in ("engines", "stores", "kernel", "model", "rules", "sync"):
+        if f"/perdure/{part}" in file:
+            return f"perdure.{part}"
+    return "other Python and built-ins"
+
+
+def profiled(store: Blocking, work: list[Prepared]) -> pstats.Stats:
+    profile = cProfile.Profile()
+    profile.runcall(store.commits, work)
+    return pstats.Stats(profile)
+
+
+def shares(stats: pstats.Stats) -> dict[str, float]:
+    """Each room's share of the profiled time."""
+    rooms: dict[str, float] = defaultdict(float)
+    for function, (_, _, own, _, _) in stats.stats.items():  # type: ignore[attr-defined]
+        rooms[room(function)] += own
+    whole = sum(rooms.values())
+    return {name: own / whole for name, own in sorted(rooms.items(), key=lambda item: -item[1])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Where one commit spends its time.")
+    parser.add_argument("--state", action="store_true", help="commits with two state documents")
+    parser.add_argument("--top", type=int, default=0, help="also list this many functions by their own time")
+    options = parser.parse_args()
+    work = [prepare((with_state if options.state else bare)(index)) for index in range(COUNT)]
+    with tempfile.TemporaryDirectory(prefix="perdure-profile-") as home:
+        wall, store = walls(Path(home), work)
+        stats = profiled(store, work)
+        store.store.close()
+    disk, hop = wall["sync face"] - wall["sync face, no disk"], wall["async face"] - wall["sync face"]
+    rows = [[name, f"{value:.0f} µs"] for name, value in (*wall.items(), ("→ disk", disk), ("→ loop and hop", hop))]
+    print("Wall clock, one client", render(["", "a commit"], rows), sep="\n")
+    parts = [[n, f"{s:.0%}", f"{s * wall['sync face']:.0f} µs"] for n, s in shares(stats).items()]
+    print("\nSync face under cProfile", render(["room", "share", "scaled"], parts), sep="\n")
+    if options.top:
+        stats.sort_stats("tottime").print_stats(options.top)
+
+
+if __name__ == "__main__":
+    main()
