@@ -1,0 +1,184 @@
+"""What a conformance case is made of: the decorator that registers it, the kit it is handed, and helpers that raise.
+
+A case is written once, against the public stores, and runs on every engine. It gets a `Kit` with an open store on fresh,
+empty data and a clock that stands still until the case moves it. Helpers raise `CaseFailed` rather than assert, so that a
+case means the same under `python -O`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+from perdure.clock import Clock, ManualClock
+from perdure.stores.store import Store
+
+Capability = Literal[
+    "threads", "messages", "branches", "pending", "runs", "state", "commit", "load", "scope", "lifecycle"
+]
+CASE_DEADLINE = 120.0
+"""Seconds after which a case is taken to hang; no case measures time."""
+
+E = TypeVar("E", bound=BaseException)
+T = TypeVar("T")
+
+
+class CaseFailed(Exception):
+    """The engine or a store did not do what the case demands."""
+
+
+class Provider(Protocol):
+    """Everything the kit needs to know of an engine. One object serves many cases, one at a time."""
+
+    name: str
+    features: frozenset[str]
+    """Of {"durable", "processes"}: what survives a close, and what a second process can open."""
+    opt_outs: Mapping[str, str]
+    """Case id -> the reason why this engine does not run it."""
+
+    async def start(self, clock: Clock) -> None:
+        """Provide fresh, empty data."""
+        ...
+
+    async def open(self, clock: Clock, *, scope: str = "default") -> Store:
+        """Another client of the current data, as another process would open it."""
+        ...
+
+    async def crash(self) -> None:
+        """Drop every open client without closing it, as a dying process would."""
+        ...
+
+    async def stop(self) -> None:
+        """Throw the current data away."""
+        ...
+
+
+class Kit:
+    """What one run of one case holds in its hands."""
+
+    def __init__(self, provider: Provider, clock: ManualClock, store: Store) -> None:
+        self.provider = provider
+        self.clock = clock
+        self.store = store
+        self._others: list[Store] = []
+
+    async def second(self, *, scope: str = "default") -> Store:
+        """Another client on the same data; closed by the kit."""
+        store = await self.provider.open(self.clock, scope=scope)
+        self._others.append(store)
+        return store
+
+    async def reopen(self) -> Store:
+        """Close every client, open one again: it becomes `kit.store`."""
+        await self.close()
+        self.store = await self.provider.open(self.clock)
+        return self.store
+
+    async def crash(self) -> Store:
+        """Lose every client without a close, then open one again: it becomes `kit.store`."""
+        await self.provider.crash()
+        self._others.clear()
+        self.store = await self.provider.open(self.clock)
+        return self.store
+
+    async def close(self) -> None:
+        """Close every client."""
+        for store in (*self._others, self.store):
+            await store.close()
+        self._others.clear()
+
+
+CaseBody = Callable[[Kit], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A registered case: what it proves (`line`), which public methods it exercises, what the engine must offer."""
+
+    id: str
+    capability: Capability
+    line: str
+    covers: tuple[str, ...]
+    needs: frozenset[str]
+    body: CaseBody
+
+    def reason_to_skip(self, provider: Provider) -> str | None:
+        """Why this case does not run on this provider; None when it does."""
+        missing = self.needs - provider.features
+        if missing:
+            return f"{provider.name} is not {' nor '.join(sorted(missing))}"
+        return provider.opt_outs.get(self.id)
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(
+    capability: Capability, name: str, *, covers: tuple[str, ...], line: str, needs: tuple[str, ...] = ()
+) -> Callable[[CaseBody], CaseBody]:
+    """Register `async def case_…(kit)` as the case `<capability>/<name>`."""
+    identity = f"{capability}/{name}"
+
+    def register(body: CaseBody) -> CaseBody:
+        if identity in CASES:
+            raise ValueError(f"two cases are called {identity}")
+        if not covers or not line:
+            raise ValueError(f"{identity} must say which methods it covers and which line it proves")
+        CASES[identity] = Case(identity, capability, line, covers, frozenset(needs), body)
+        return body
+
+    return register
+
+
+def registry() -> dict[str, Case]:
+    """Every case of every `cases_*` module of the kit, by id."""
+    package = importlib.import_module("perdure.testkit")
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name.startswith("cases_"):
+            importlib.import_module(f"perdure.testkit.{module.name}")
+    return dict(sorted(CASES.items()))
+
+
+async def run_case(chosen: Case, provider: Provider) -> None:
+    """Run one case on fresh data; raises what the case raises."""
+    clock = ManualClock()
+    await provider.start(clock)
+    try:
+        kit = Kit(provider, clock, await provider.open(clock))
+        try:
+            async with asyncio.timeout(CASE_DEADLINE):
+                await chosen.body(kit)
+        finally:
+            await kit.close()
+    finally:
+        await provider.stop()
+
+
+def expect(condition: object, message: str) -> None:
+    """Fail the case unless the condition holds."""
+    if not condition:
+        raise CaseFailed(message)
+
+
+def equal(actual: object, expected: object, what: str) -> None:
+    """Fail the case unless both are equal and of the same type."""
+    if type(actual) is not type(expected) or actual != expected:
+        raise CaseFailed(f"{what}: expected {expected!r:.2000}, got {actual!r:.2000}")
+
+
+async def raises(kind: type[E], attempt: Awaitable[Any], what: str = "") -> E:
+    """Fail the case unless awaiting raises this error; returns it."""
+    try:
+        result = await attempt
+    except kind as error:
+        return error
+    raise CaseFailed(f"{what or 'the call'}: expected {kind.__name__}, got the result {result!r:.500}")
+
+
+async def collect(items: AsyncIterator[T]) -> list[T]:
+    """Everything that an iteration yields."""
+    return [item async for item in items]
