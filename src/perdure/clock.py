@@ -20,9 +20,10 @@ class ManualClock:
     """A clock that stands still until a test moves it."""
 
     def __init__(self, now: int = 1_700_000_000_000) -> None:
-        self.now = now
+        self.now: int = now
 
     def __call__(self) -> int:
+        """The time it shows."""
         return self.now
 
     def advance(self, ms: int) -> None:

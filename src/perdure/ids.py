@@ -20,7 +20,7 @@ _last = 0
 
 def new_id() -> str:
     """A fresh 26-character id, larger than every id minted before it by this process."""
-    global _last
+    global _last  # noqa: PLW0603 - one clockwork per process
     value = (time.time_ns() // 1_000_000 << _RANDOM_BITS) | int.from_bytes(os.urandom(10), "big")
     with _lock:
         if value <= _last:

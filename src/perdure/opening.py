@@ -79,7 +79,8 @@ async def settle(store: Store, *, read_only: bool) -> None:
 
 async def open_engine(url: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:
     """The engine behind a URL."""
-    if not isinstance(url, str) or not url.strip():
+    given: object = url
+    if not isinstance(given, str) or not url.strip():
         raise InvalidError(f"a store is opened by its URL, not by {url!r}", hint=_KNOWN)
     if durability not in ("power", "process"):
         raise InvalidError(f"durability is 'power' or 'process', not {durability!r}")

@@ -1,7 +1,7 @@
 """The door between stores and engines: requests are validated here, once, before any I/O.
 
-`Kernel` has the four verbs of an engine and adds nothing but refusals: unknown names, wrong types, a row named twice, an
-empty transaction. So every engine may trust its arguments and every engine refuses the same things in the same words.
+`Kernel` has the four verbs of an engine and adds nothing but refusals: unknown names, wrong types, a row named twice,
+an empty transaction. So every engine may trust its arguments, and all refuse the same things in the same words.
 """
 
 from __future__ import annotations

@@ -195,8 +195,8 @@ class Segment(msgspec.Struct, frozen=True):
 class Read(msgspec.Struct, frozen=True):
     """Entries of a partition with `after < seq <= upto`, ascending or descending.
 
-    `segments`, disjoint and ascending, restrict the read to the given stretches. `where` works as in `Scan`; equality on
-    a unique column is an index look-up.
+    `segments`, disjoint and ascending, restrict the read to the given stretches. `where` works as in `Scan`; equality
+    on a unique column is an index look-up.
     """
 
     log: str

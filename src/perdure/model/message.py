@@ -1,7 +1,7 @@
 """Messages: what a person, a model or a tool said, as blocks.
 
-A `Message` is the payload a caller brings; a `MessageRecord` is a message with its place in the log. Content is always a
-list of blocks; a tool call is a `ToolUse` block and nothing else, and a tool message holds exactly one `ToolResult`.
+A `Message` is the payload a caller brings; a `MessageRecord` is a message with its place in the log. Content is always
+a list of blocks; a tool call is a `ToolUse` block and nothing else, and a tool message holds exactly one `ToolResult`.
 Blocks and fields that this build does not know are carried (see `faithful`).
 """
 
@@ -158,12 +158,12 @@ class Message(Faithful, frozen=True, kw_only=True, gc=False):
 
     @staticmethod
     def retraction(call_id: str, **fields: Any) -> Message:
-        """A marker that withdraws a tool call: it, its result and this marker leave the external view and the history."""
+        """A marker that withdraws a tool call: call, result and marker leave the external view and the history."""
         return Message.tool(call_id, visibility=INTERNAL, **fields)
 
     @staticmethod
     def summary(content: str | list[Block], from_seq: int, to_seq: int, **fields: Any) -> Message:
-        """A summary that replaces the records `from_seq`..`to_seq` in the history of its branch; internal unless told."""
+        """A summary that replaces the records `from_seq`..`to_seq` in its branch's history; internal unless told."""
         fields.setdefault("visibility", INTERNAL)
         mark = Compaction(from_seq=from_seq, to_seq=to_seq)
         return Message(role="user", content=_blocks(content), compaction=mark, **fields)

@@ -11,7 +11,7 @@ from typing import Any
 from perdure import limits
 from perdure.errors import InvalidError
 
-_HINTS = {
+_HINTS: dict[Any, str] = {
     bytes: "encode it yourself, for example as base64 text",
     set: "use a list",
     tuple: "use a list",

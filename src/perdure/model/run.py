@@ -7,7 +7,7 @@ the record it was made from: if somebody else moved the run since, the commit is
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -111,6 +111,14 @@ class RunBody(Faithful, frozen=True, kw_only=True):
     extra: Extra = NO_EXTRA
 
 
+class Counters(TypedDict, total=False):
+    """What any move of a run may add: steps taken and tokens used, as increments."""
+
+    steps: int
+    input_tokens: int
+    output_tokens: int
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """A run as it was when read. Times are milliseconds, UTC; `branch` is the branch it is pinned to."""
 
@@ -152,7 +160,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """The snapshot of the request behind it."""
         return self.body.request
 
-    def begin(self, **counters: int) -> RunChange:
+    def begin(self, **counters: Unpack[Counters]) -> RunChange:
         """Start executing: a created run, or one that waited."""
         return RunChange(run=self, status=RUNNING, **counters)
 
@@ -168,7 +176,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         *,
         reason: str = "user_input",
         message: str | None = None,
-        **counters: int,
+        **counters: Unpack[Counters],
     ) -> RunChange:
         """Pause until the tickets are answered."""
         ordered = sorted(tickets or [], key=lambda t: (t.tool_call_id or "", t.ticket_id))
@@ -176,27 +184,29 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             run=self, status=WAITING, waiting=Waiting(reason=reason, tickets=ordered, message=message), **counters
         )
 
-    def finish(self, final_output: str | None = None, *, termination: str = NATURAL_END, **counters: int) -> RunChange:
+    def finish(
+        self, final_output: str | None = None, *, termination: str = NATURAL_END, **counters: Unpack[Counters]
+    ) -> RunChange:
         """End well."""
         return self._end(Outcome(Termination(termination), final_output), counters)
 
-    def fail(self, detail: str, *, error: Any = None, **counters: int) -> RunChange:
+    def fail(self, detail: str, *, error: Any = None, **counters: Unpack[Counters]) -> RunChange:
         """End with an error: its text, and the payload if there is one."""
         return self._end(Outcome(Termination("error", detail=detail), error=error), counters)
 
-    def cancel(self, detail: str | None = None, **counters: int) -> RunChange:
+    def cancel(self, detail: str | None = None, **counters: Unpack[Counters]) -> RunChange:
         """End because somebody asked."""
         return self._end(Outcome(Termination("cancelled", detail=detail)), counters)
 
-    def stop(self, code: str, detail: str | None = None, **counters: int) -> RunChange:
+    def stop(self, code: str, detail: str | None = None, **counters: Unpack[Counters]) -> RunChange:
         """End because a limit or policy stopped it."""
         return self._end(Outcome(Termination("stopped", code=code, detail=detail)), counters)
 
-    def block(self, detail: str, **counters: int) -> RunChange:
+    def block(self, detail: str, **counters: Unpack[Counters]) -> RunChange:
         """End because it was not allowed to go on."""
         return self._end(Outcome(Termination("blocked", detail=detail)), counters)
 
-    def _end(self, outcome: Outcome, counters: dict[str, int]) -> RunChange:
+    def _end(self, outcome: Outcome, counters: Counters) -> RunChange:
         return RunChange(run=self, status=DONE, outcome=outcome, **counters)
 
 

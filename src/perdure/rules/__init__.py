@@ -1,1 +1,1 @@
-"""Pure decisions: what a message may look like, how a run may move, what a history holds. No I/O, no clock, no waiting."""
+"""Pure decisions: what a message may look like, how a run may move, what a history holds. No I/O, no clock."""

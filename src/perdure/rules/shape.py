@@ -1,7 +1,7 @@
 """The shape of a message: every rule that can be checked by looking at the message alone.
 
-Refusals come before any I/O and name the message and the block. Tool calls stand only on assistant messages, ids of calls
-are unique within a message, and a tool message answers exactly one call.
+Refusals come before any I/O and name the message and the block. Tool calls stand only on assistant messages, ids of
+calls are unique within a message, and a tool message answers exactly one call.
 """
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ def _check_source(source: Any, path: str) -> None:
 
 
 def _check_opaque(block: Opaque, path: str) -> None:
-    if not isinstance(block.data, dict) or type(block.data.get("type")) is not str:
+    data: Any = block.data
+    if not isinstance(data, dict) or type(data.get("type")) is not str:
         raise InvalidError("an opaque block is an object with a text field `type`", path=path)
     check_json(dict(block.data), path)
 

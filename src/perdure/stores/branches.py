@@ -7,8 +7,7 @@ records stay in the log, and branches forked from it go on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from perdure import limits
 from perdure.errors import AlreadyExists, ConflictError, InvalidError, NotFoundError
@@ -31,7 +30,8 @@ from perdure.kernel.ops import (
     Segment,
 )
 from perdure.model.branch import Branch, Label
-from perdure.model.message import text_of
+from perdure.model.message import ToolResult, text_of
+from perdure.model.unset import UNSET, Unset
 from perdure.rules import names
 from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.paths import resolve_branch
@@ -39,15 +39,6 @@ from perdure.stores.records import branch_from, label_from, message_record
 
 LOG = "messages"
 _PREVIEW = 80
-
-
-class Unset(Enum):
-    """Marks an argument that was not given, where None means something."""
-
-    UNSET = "unset"
-
-
-UNSET: Final = Unset.UNSET
 
 
 class Branches:
@@ -68,7 +59,7 @@ class Branches:
             previews.update({entry[2]: _preview(thread_id, entry) for entry in entries})
         return [branch_from(row, head["branch"], previews.get(row["head"])) for row in alive]
 
-    async def _rows(self, thread_id: str) -> tuple[Row, list[Row]]:
+    async def _rows(self, thread_id: str) -> tuple[Row, Sequence[Row]]:
         names.check_id(thread_id, "thread id")
         heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
         return require(heads[0], f"thread {thread_id!r}"), rows
@@ -280,6 +271,6 @@ def _preview(thread_id: str, entry: LogEntry) -> str:
     text = " ".join(record.text.split())
     if not text:
         calls = ", ".join(call.name for call in record.message.tool_calls)
-        results = [b for b in record.content if hasattr(b, "tool_use_id")]
+        results = [block for block in record.content if isinstance(block, ToolResult)]
         text = f"[{calls}]" if calls else " ".join(text_of(results[0].content).split()) if results else ""
     return text[: _PREVIEW - 1] + "…" if len(text) > _PREVIEW else text

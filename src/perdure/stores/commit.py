@@ -320,7 +320,7 @@ def _run_after(commit: Prepared, guess: Guess, applied: Applied, seqs: list[int]
         return run
     places = [] if commit.inputs else produced(commit.messages, commit.run_id)
     if isinstance(run, NewRun):
-        return _new_run(commit, run, guess, applied, seqs, places)
+        return _new_run(commit, run, guess.branch, applied, seqs)
     old, now = run.run, applied.now
     output = old.output
     if places:
@@ -345,8 +345,9 @@ def _first_output(run: Run) -> int | None:
     return run.output.first if run.output is not None else None
 
 
-def _new_run(commit: Prepared, run: NewRun, guess: Guess, applied: Applied, seqs: list[int], places: list[int]) -> Run:
+def _new_run(commit: Prepared, run: NewRun, branch: int, applied: Applied, seqs: list[int]) -> Run:
     body = run.body
+    places = [] if commit.inputs else produced(commit.messages, commit.run_id)
     if commit.inputs and seqs:
         given = msgspec.structs.replace(body.input or RunInput(), range=SeqRange(seqs[0], seqs[-1]))
         body = msgspec.structs.replace(body, input=given)
@@ -355,7 +356,7 @@ def _new_run(commit: Prepared, run: NewRun, guess: Guess, applied: Applied, seqs
         thread_id=commit.thread_id,
         agent_id=run.agent_id,
         status=run.status,
-        branch=guess.branch,
+        branch=branch,
         parent_run_id=run.parent_run_id,
         steps=0,
         input_tokens=0,

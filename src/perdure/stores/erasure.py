@@ -1,8 +1,8 @@
 """Deleting a thread: first it becomes invisible, then everything of it goes.
 
-One transaction removes the hot rows of the whole affected set and marks the cold rows as deleted; from then on nothing can
-be read of or written to those threads. Erasing follows before the call returns; if the process dies in between, the next
-`open` finishes it. What remains for a while is a bare tombstone, so that a late commit does not revive the id.
+One transaction removes the hot rows of the whole affected set and marks the cold rows as deleted; from then on nothing
+can be read of or written to those threads. Erasing follows before the call returns; if the process dies in between, the
+next `open` finishes it. What remains for a while is a bare tombstone, so that a late commit does not revive the id.
 """
 
 from __future__ import annotations

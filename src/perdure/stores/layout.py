@@ -1,9 +1,9 @@
 """The product's schema: every table and log of the conversation stores, declared once for all engines.
 
 Scope leads every key; `rev` and `body` are implicit. A thread is two rows: `threads` is cold and changes when a person
-changes something; `thread_heads` is hot, narrow and patched by every commit, and a thread is alive exactly as long as its
-hot row exists. Listing needs its order on the hot row; the `resource` and `parent` indexes are sparse, so that a commit on
-a thread with neither pays for one index only.
+changes something; `thread_heads` is hot, narrow and patched by every commit, and a thread is alive exactly as long as
+its hot row exists. Listing needs its order on the hot row; the `resource` and `parent` indexes are sparse, so that a
+commit on a thread with neither pays for one index only.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ earlier messages, and neither does anything here beyond what was asked for.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 from perdure import limits
@@ -61,10 +63,10 @@ class Messages:
         more = encode_cursor(query, (shown[-1][0],)) if len(entries) > limit else None
         return Page(await self._records(thread_id, shown, gapless=not where), more)
 
-    async def _entries(self, thread_id: str, read: Read) -> list[LogEntry]:
+    async def _entries(self, thread_id: str, read: Read) -> Sequence[LogEntry]:
         heads, entries = await self._core.view(Get("thread_heads", [(thread_id,)]), read)
         require(heads[0], f"thread {thread_id!r}")
-        found: list[LogEntry] = entries
+        found: Sequence[LogEntry] = entries
         return found
 
     async def iter(
@@ -207,14 +209,16 @@ class Messages:
         finally:
             watch.close()
 
-    async def _records(self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool) -> list[MessageRecord]:
+    async def _records(
+        self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool
+    ) -> builtins.list[MessageRecord]:
         """Records with their parents: the record before on the same branch, or the branch's fork point."""
         ordered = sorted(entries, key=lambda entry: entry[0])
         if gapless:
             _refuse_gaps(thread_id, ordered)
         parents: dict[int, str | None] = {}
         before: dict[int, LogEntry] = {}
-        unknown: list[LogEntry] = []
+        unknown: builtins.list[LogEntry] = []
         for entry in ordered:
             previous = before.get(entry[4])
             if previous is not None and gapless:
@@ -228,13 +232,13 @@ class Messages:
             parents.update(await self._look_up_parents(thread_id, unknown))
         return [message_record(thread_id, entry, parents[entry[0]]) for entry in entries]
 
-    async def _look_up_parents(self, thread_id: str, entries: list[LogEntry]) -> dict[int, str | None]:
-        reads: list[Ask] = []
+    async def _look_up_parents(self, thread_id: str, entries: Sequence[LogEntry]) -> dict[int, str | None]:
+        reads: builtins.list[Ask] = []
         for entry in entries:
             segment = Segment(entry[4], 0, entry[0] - 1)
             reads.append(Read(LOG, thread_id, segments=(segment,), desc=True, limit=1))
             reads.append(Get("branches", [(thread_id, entry[4])]))
-        results: list[Any] = await self._core.view(*reads)
+        results: builtins.list[Any] = await self._core.view(*reads)
         parents: dict[int, str | None] = {}
         for i, entry in enumerate(entries):
             previous, (branch,) = results[2 * i], results[2 * i + 1]
@@ -262,6 +266,6 @@ def _is_summary(entry: LogEntry) -> bool:
 
 
 def _refuse_gaps(thread_id: str, ordered: Sequence[LogEntry]) -> None:
-    for earlier, later in zip(ordered, ordered[1:], strict=False):
+    for earlier, later in pairwise(ordered):
         if later[0] != earlier[0] + 1:
             raise CorruptError(f"message {earlier[0] + 1} is missing", where=f"thread {thread_id!r}")

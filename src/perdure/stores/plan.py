@@ -1,7 +1,7 @@
 """From a prepared commit to one transaction.
 
-`operations` takes a guess about the target branch and lists what must change; nothing here reads or waits, so a commit's
-cost follows what it adds. The guess is a condition of the transaction: if it is wrong, nothing is written.
+`operations` takes a guess about the target branch and lists what must change; nothing here reads or waits, so a
+commit's cost follows what it adds. The guess is a condition of the transaction: if it is wrong, nothing is written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs: one user intent and its outcome. Creating one is a commit; moving one is part of a commit.
 
-`start` makes a running run and its input messages in one transaction; `create` makes one that has not begun. After that a
-run moves only through `store.commit(run=run.step(…))` and its siblings, so that no crash falls between them.
+`start` makes a running run and its input messages in one transaction; `create` makes one that has not begun. After that
+a run moves only through `store.commit(run=run.step(…))` and its siblings, so that no crash falls between them.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Runs:
 def _body(options: RunOptions) -> RunBody:
     unknown = set(options) - set(RunOptions.__annotations__)
     if unknown:
-        raise TypeError(f"unexpected keyword argument {sorted(unknown)[0]!r}")
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
     return RunBody(
         resolution_id=options.get("resolution_id"),
         activation=options.get("activation"),

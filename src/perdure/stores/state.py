@@ -74,7 +74,7 @@ class State:
         await self._write(key, Delete("state", key, ANY if if_rev is None else if_rev), if_rev)
 
     async def _write(self, key: tuple[str, str, str], op: Op, if_rev: int | None) -> tuple[int, int]:
-        thread, run, name = key
+        thread, run, _ = key
         ops: list[Op] = [Patch("thread_heads", (thread,), {"updated_at": NOW}, PRESENT), op]
         if run:
             ops.append(Check("runs", (run,), {"thread": thread}))

@@ -1,14 +1,13 @@
 """Threads: conversations, their metadata, their place in a hierarchy, their lists.
 
-A thread is two rows: the cold one holds what people edit, the hot one what commits move. It exists as long as its hot row
-does. Deletion is in `erasure`; how a thread is born, and when a parent is acceptable, in `births`.
+A thread is two rows: the cold one holds what people edit, the hot one what commits move. It exists as long as its
+hot row does. Deletion is in `erasure`; how a thread is born, and when a parent is acceptable, in `births`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,20 +21,13 @@ from perdure.kernel.ops import NOW, PRESENT, Get, Inc, Op, Patch, Ref, Row, Scan
 from perdure.model import thread as thread_model
 from perdure.model.page import Page
 from perdure.model.thread import Thread, ThreadBody
+from perdure.model.unset import UNSET, Unset
 from perdure.rules import names
 from perdure.stores.births import Birth, ancestor_checks, birth_ops
 from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.erasure import delete_thread
 from perdure.stores.records import read_body, thread_from
 
-
-class Unset(Enum):
-    """Marks an argument that was not given, where None means something."""
-
-    UNSET = "unset"
-
-
-UNSET: Final = Unset.UNSET
 Strategy = Literal["reject", "detach", "cascade"]
 Order = Literal["active", "created"]
 
@@ -190,7 +182,7 @@ class Threads:
             raise InvalidError("root=True cannot be combined with parent_thread_id")
         query = ("threads", resource, parent, root, order)
         after = None if cursor is None else decode_cursor(cursor, query)
-        scan = _listing(resource, parent, root, order, limit + 1, after)
+        scan = _listing(resource, parent, root=root, order=order, limit=limit + 1, after=after)
         hot, cold = await self._core.view(scan, Get("threads", Ref(0, ("thread",))))
         colds = {row.key: row for row in cold}
         rows = [row for row in hot if row.key in colds]
@@ -242,7 +234,7 @@ _ORDER_COLUMN = {"active": "updated_at", "created": "created_at"}
 
 
 def _listing(
-    resource: str | None, parent: str | None, root: bool, order: Order, limit: int, after: tuple[Any, ...] | None
+    resource: str | None, parent: str | None, *, root: bool, order: Order, limit: int, after: tuple[Any, ...] | None
 ) -> Scan:
     where: dict[str, Any] = {"parent": None} if root else {}
     if parent is not None:

@@ -1,7 +1,7 @@
 """What the memory engine holds: rows by key, sorted indexes beside them, and log partitions as lists.
 
-One `Scope` is one tenant's data. Everything here assumes that the caller holds the engine's lock and has already decided
-that a write may happen; `transaction` decides, this module only keeps rows and their indexes in step.
+One `Scope` is one tenant's data. Everything here assumes that the caller holds the engine's lock and has already
+decided that a write may happen; `transaction` decides, this module only keeps rows and their indexes in step.
 """
 
 from __future__ import annotations

@@ -8,7 +8,24 @@ from typing import Any
 from perdure.engines.memory.data import Scope, TableData
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
-    ABSENT, ANY, PRESENT, Append, AtMost, Check, Delete, Drop, Inc, Max, Min, Now, Op, Patch, Put, Row, Seq, Swap,
+    ABSENT,
+    ANY,
+    PRESENT,
+    Append,
+    AtMost,
+    Check,
+    Delete,
+    Drop,
+    Inc,
+    Max,
+    Min,
+    Now,
+    Op,
+    Patch,
+    Put,
+    Row,
+    Seq,
+    Swap,
 )  # fmt: skip
 from perdure.kernel.schema import Key
 

@@ -1,0 +1,446 @@
+"""The stores as blocking callers see them.
+
+Written by tools/make_sync.py from the async stores: edit those instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Unpack
+
+from perdure import limits
+from perdure.model.branch import Branch, Label
+from perdure.model.message import Message, MessageRecord, UnfinishedCall
+from perdure.model.page import Page
+from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
+from perdure.model.receipt import Receipt
+from perdure.model.run import NewRun, Run, RunChange
+from perdure.model.state import StateDoc
+from perdure.model.thread import Thread
+from perdure.model.unset import UNSET, Unset
+from perdure.stores import branches as async_branches
+from perdure.stores import messages as async_messages
+from perdure.stores import pending as async_pending
+from perdure.stores import runs as async_runs
+from perdure.stores import state as async_state
+from perdure.stores import threads as async_threads
+from perdure.stores.messages import Direction, Visibility
+from perdure.stores.runs import RunOptions
+from perdure.stores.threads import Order, Strategy
+from perdure.sync.driver import Driver
+
+
+class Threads:
+    """`store.threads`, blocking."""
+
+    def __init__(self, inner: async_threads.Threads, driver: Driver) -> None:
+        self._inner = inner
+        self._driver = driver
+
+    def create(
+        self,
+        thread_id: str | None = None,
+        *,
+        title: str | None = None,
+        resource_id: str | None = None,
+        parent_thread_id: str | None = None,
+        custom: dict[str, Any] | None = None,
+    ) -> Thread:
+        """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing."""
+        return self._driver.run(
+            self._inner.create(
+                thread_id, title=title, resource_id=resource_id, parent_thread_id=parent_thread_id, custom=custom
+            )
+        )
+
+    def find(self, thread_id: str) -> Thread | None:
+        """The thread, or None."""
+        return self._driver.run(self._inner.find(thread_id))
+
+    def get(self, thread_id: str) -> Thread:
+        """The thread; raises `NotFoundError`."""
+        return self._driver.run(self._inner.get(thread_id))
+
+    def update(
+        self,
+        thread_id: str,
+        *,
+        title: str | Unset | None = UNSET,
+        custom: dict[str, Any] | Unset | None = UNSET,
+        resource_id: str | Unset | None = UNSET,
+        parent_thread_id: str | Unset | None = UNSET,
+        if_rev: int | None = None,
+    ) -> Thread:
+        """Change what is given and leave the rest; `custom` replaces the whole object, None clears.
+
+        With `if_rev`, raises `VersionConflict` unless the thread still has that `rev`.
+        """
+        return self._driver.run(
+            self._inner.update(
+                thread_id,
+                title=title,
+                custom=custom,
+                resource_id=resource_id,
+                parent_thread_id=parent_thread_id,
+                if_rev=if_rev,
+            )
+        )
+
+    def delete(self, thread_id: str, *, strategy: Strategy = "detach") -> None:
+        """Delete a thread and everything of it.
+
+        Children: `reject` refuses with `HasChildren`, `detach` makes them roots, `cascade` deletes the whole subtree.
+        """
+        return self._driver.run(self._inner.delete(thread_id, strategy=strategy))
+
+    def list(
+        self,
+        *,
+        resource_id: str | None = None,
+        parent_thread_id: str | None = None,
+        root: bool = False,
+        order: Order = "active",
+        limit: int = limits.PAGE_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[Thread]:
+        """Threads, newest first by activity (or creation), all or those of a resource, a parent, or the roots."""
+        return self._driver.run(
+            self._inner.list(
+                resource_id=resource_id,
+                parent_thread_id=parent_thread_id,
+                root=root,
+                order=order,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
+
+    def iter(
+        self,
+        *,
+        resource_id: str | None = None,
+        parent_thread_id: str | None = None,
+        root: bool = False,
+        order: Order = "active",
+    ) -> Iterator[Thread]:
+        """Every thread of the list, page by page."""
+        return self._driver.iterate(
+            self._inner.iter(resource_id=resource_id, parent_thread_id=parent_thread_id, root=root, order=order)
+        )
+
+    def children(self, thread_id: str, *, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None) -> Page[Thread]:
+        """The direct children of a thread, newest activity first; raises `NotFoundError` if it does not exist."""
+        return self._driver.run(self._inner.children(thread_id, limit=limit, cursor=cursor))
+
+    def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
+        """Would this parent do? Raises `InvalidError` (itself, a cycle) or `NotFoundError` (missing, damaged chain)."""
+        return self._driver.run(self._inner.validate_parent(thread_id, parent_thread_id))
+
+
+class Messages:
+    """`store.messages`, blocking."""
+
+    def __init__(self, inner: async_messages.Messages, driver: Driver) -> None:
+        self._inner = inner
+        self._driver = driver
+
+    def list(
+        self,
+        thread_id: str,
+        *,
+        after_seq: int | None = None,
+        before_seq: int | None = None,
+        order: Direction = "asc",
+        visibility: Visibility = "any",
+        run_id: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[MessageRecord]:
+        """Raw records of all branches in seq order, filtered by seq window, visibility or producing run."""
+        return self._driver.run(
+            self._inner.list(
+                thread_id,
+                after_seq=after_seq,
+                before_seq=before_seq,
+                order=order,
+                visibility=visibility,
+                run_id=run_id,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
+
+    def iter(
+        self,
+        thread_id: str,
+        *,
+        after_seq: int | None = None,
+        before_seq: int | None = None,
+        order: Direction = "asc",
+        visibility: Visibility = "any",
+        run_id: str | None = None,
+    ) -> Iterator[MessageRecord]:
+        """Every record of the list, page by page."""
+        return self._driver.iterate(
+            self._inner.iter(
+                thread_id, after_seq=after_seq, before_seq=before_seq, order=order, visibility=visibility, run_id=run_id
+            )
+        )
+
+    def find(self, thread_id: str, message_id: str) -> MessageRecord | None:
+        """The record with this message id, or None."""
+        return self._driver.run(self._inner.find(thread_id, message_id))
+
+    def get(self, thread_id: str, message_id: str) -> MessageRecord:
+        """The record with this message id; raises `NotFoundError`."""
+        return self._driver.run(self._inner.get(thread_id, message_id))
+
+    def range(self, thread_id: str, from_seq: int, to_seq: int) -> Sequence[MessageRecord]:
+        """Raw records `from_seq` to `to_seq`, both included; what is not there yet is simply not returned."""
+        return self._driver.run(self._inner.range(thread_id, from_seq, to_seq))
+
+    def history(
+        self,
+        thread_id: str,
+        *,
+        branch: int | str | None = None,
+        upto: int | str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[MessageRecord]:
+        """What the model should see: one branch's path, compaction folded, tool pairs intact.
+
+        `upto` ends the path at a seq, or at a message (on that message's own branch); `limit` keeps the newest so many
+        records, and never begins with a tool result.
+        """
+        return self._driver.run(self._inner.history(thread_id, branch=branch, upto=upto, limit=limit))
+
+    def external(
+        self,
+        thread_id: str,
+        *,
+        branch: int | str | None = None,
+        upto: int | str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[MessageRecord]:
+        """What an outsider may see of one branch's path: nothing internal, retracted or unanswered."""
+        return self._driver.run(self._inner.external(thread_id, branch=branch, upto=upto, limit=limit))
+
+    def unfinished_calls(
+        self, thread_id: str, *, branch: int | str | None = None, run_id: str | None = None
+    ) -> Sequence[UnfinishedCall]:
+        """Tool calls on the path that no result answers: what recovery must look at (of one run, if given)."""
+        return self._driver.run(self._inner.unfinished_calls(thread_id, branch=branch, run_id=run_id))
+
+    def follow(self, thread_id: str, *, after_seq: int = 0) -> Iterator[MessageRecord]:
+        """Records after a seq as they are committed, for ever: history first, then live, no gap and no repeat.
+
+        Ends when the thread is deleted, with `NotFoundError`.
+        """
+        return self._driver.iterate(self._inner.follow(thread_id, after_seq=after_seq))
+
+
+class Branches:
+    """`store.branches`, blocking."""
+
+    def __init__(self, inner: async_branches.Branches, driver: Driver) -> None:
+        self._inner = inner
+        self._driver = driver
+
+    def list(self, thread_id: str) -> Sequence[Branch]:
+        """Every branch in order of creation, with a preview of its newest message."""
+        return self._driver.run(self._inner.list(thread_id))
+
+    def get(self, thread_id: str, branch: int | str) -> Branch:
+        """One branch, by number or name; raises `NotFoundError`."""
+        return self._driver.run(self._inner.get(thread_id, branch))
+
+    def current(self, thread_id: str) -> Branch:
+        """The branch that commits go to when they name none."""
+        return self._driver.run(self._inner.current(thread_id))
+
+    def fork(
+        self,
+        thread_id: str,
+        *,
+        at: str | Unset | None = UNSET,
+        before: str | None = None,
+        name: str | None = None,
+        switch: bool = False,
+    ) -> Branch:
+        """A new branch that continues after message `at`, or takes the place of message `before`.
+
+        `at=None` starts another root. The branch becomes current only with `switch=True`.
+        """
+        return self._driver.run(self._inner.fork(thread_id, at=at, before=before, name=name, switch=switch))
+
+    def switch(self, thread_id: str, branch: int | str) -> Branch:
+        """Make a branch the current one; switching to the current one changes nothing."""
+        return self._driver.run(self._inner.switch(thread_id, branch))
+
+    def rename(self, thread_id: str, branch: int | str, name: str) -> Branch:
+        """Give a branch another name; raises `AlreadyExists` if a branch of the thread has it."""
+        return self._driver.run(self._inner.rename(thread_id, branch, name))
+
+    def delete(self, thread_id: str, branch: int | str) -> None:
+        """Remove a branch's pointer; its records and the branches forked from it stay. The current one is refused."""
+        return self._driver.run(self._inner.delete(thread_id, branch))
+
+    def label(self, thread_id: str, message_id: str, label: str | None) -> None:
+        """Mark a message; the last label wins, None removes it. Labels never reach the model."""
+        return self._driver.run(self._inner.label(thread_id, message_id, label))
+
+    def labels(self, thread_id: str) -> Sequence[Label]:
+        """Every label of a thread, in the order of the messages."""
+        return self._driver.run(self._inner.labels(thread_id))
+
+
+class Pending:
+    """`store.pending`, blocking."""
+
+    def __init__(self, inner: async_pending.Pending, driver: Driver) -> None:
+        self._inner = inner
+        self._driver = driver
+
+    def list(self, thread_id: str) -> PendingQueue:
+        """The pending messages in order, and the queue's revision."""
+        return self._driver.run(self._inner.list(thread_id))
+
+    def append(
+        self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None
+    ) -> Sequence[PendingMessage]:
+        """Add messages at the end of the queue; ids are minted when absent."""
+        return self._driver.run(self._inner.append(thread_id, messages, mode=mode))
+
+    def edit(
+        self,
+        thread_id: str,
+        message_id: str,
+        message: Message,
+        *,
+        mode: DeliveryMode | None = None,
+        if_revision: int | None = None,
+    ) -> PendingMessage:
+        """Replace a pending message (its id stays), and its mode if one is given."""
+        return self._driver.run(self._inner.edit(thread_id, message_id, message, mode=mode, if_revision=if_revision))
+
+    def retract(self, thread_id: str, message_id: str, *, if_revision: int | None = None) -> None:
+        """Take a message back before anybody read it; the rest moves up."""
+        return self._driver.run(self._inner.retract(thread_id, message_id, if_revision=if_revision))
+
+    def reorder(self, thread_id: str, message_ids: Sequence[str], *, if_revision: int | None = None) -> PendingQueue:
+        """Put the whole queue into this order: `message_ids` names every pending message once."""
+        return self._driver.run(self._inner.reorder(thread_id, message_ids, if_revision=if_revision))
+
+    def freeze(
+        self,
+        thread_id: str,
+        *,
+        boundary: str = "new_run",
+        run: Run | RunChange | NewRun | None = None,
+        messages: Sequence[Message] = (),
+        mode: DeliveryMode | None = None,
+        expect: int | None = None,
+        expect_ids: Sequence[str] | None = None,
+        fence: int | None = None,
+        key: str | None = None,
+    ) -> Receipt:
+        """Move what this boundary takes from the queue into the log, with the run that consumes it, in one commit.
+
+        `messages` are appended to the queue first, in the same transaction. `expect_ids` are the pending ids the caller
+        saw selected; another selection raises `SelectionConflict` and changes nothing. A run is written even when
+        nothing is selected.
+        """
+        return self._driver.run(
+            self._inner.freeze(
+                thread_id,
+                boundary=boundary,
+                run=run,
+                messages=messages,
+                mode=mode,
+                expect=expect,
+                expect_ids=expect_ids,
+                fence=fence,
+                key=key,
+            )
+        )
+
+    def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> Sequence[str]:
+        """Ids of threads that have pending messages, ascending, after an id."""
+        return self._driver.run(self._inner.threads(after=after, limit=limit))
+
+
+class Runs:
+    """`store.runs`, blocking."""
+
+    def __init__(self, inner: async_runs.Runs, driver: Driver) -> None:
+        self._inner = inner
+        self._driver = driver
+
+    def create(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+        """A run that has not begun; takes the options of `start`. It becomes the thread's latest run."""
+        return self._driver.run(self._inner.create(thread_id, agent_id, **options))
+
+    def start(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+        """A running run, with the messages it was given, in one commit.
+
+        The options are those of `RunOptions`: `messages` is its input, `key` makes a retry safe, and so on.
+        A missing thread is created, taking parent and resource from the activation's trace.
+        """
+        return self._driver.run(self._inner.start(thread_id, agent_id, **options))
+
+    def find(self, run_id: str) -> Run | None:
+        """The run, or None."""
+        return self._driver.run(self._inner.find(run_id))
+
+    def get(self, run_id: str) -> Run:
+        """The run; raises `NotFoundError`."""
+        return self._driver.run(self._inner.get(run_id))
+
+    def latest(self, thread_id: str) -> Run | None:
+        """The thread's latest run: the one created or moved to running most recently; None if it has none."""
+        return self._driver.run(self._inner.latest(thread_id))
+
+    def list(
+        self,
+        *,
+        thread_id: str | None = None,
+        status: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[Run]:
+        """Runs in order of creation: all, of a thread, in a status, or both."""
+        return self._driver.run(self._inner.list(thread_id=thread_id, status=status, limit=limit, cursor=cursor))
+
+    def iter(self, *, thread_id: str | None = None, status: str | None = None) -> Iterator[Run]:
+        """Every run of the list, page by page."""
+        return self._driver.iterate(self._inner.iter(thread_id=thread_id, status=status))
+
+
+class State:
+    """`store.state`, blocking."""
+
+    def __init__(self, inner: async_state.State, driver: Driver) -> None:
+        self._inner = inner
+        self._driver = driver
+
+    def find(self, thread_id: str, name: str, *, run_id: str | None = None) -> StateDoc | None:
+        """The document, or None; raises `NotFoundError` if the thread does not exist."""
+        return self._driver.run(self._inner.find(thread_id, name, run_id=run_id))
+
+    def get(self, thread_id: str, name: str, *, run_id: str | None = None) -> StateDoc:
+        """The document; raises `NotFoundError`."""
+        return self._driver.run(self._inner.get(thread_id, name, run_id=run_id))
+
+    def list(self, thread_id: str, *, run_id: str | None = None) -> Sequence[StateDoc]:
+        """Every document of the thread (or of the run), by name."""
+        return self._driver.run(self._inner.list(thread_id, run_id=run_id))
+
+    def put(
+        self, thread_id: str, name: str, value: Any, *, run_id: str | None = None, if_rev: int | None = None
+    ) -> StateDoc:
+        """Write a document; with `if_rev`, only over that very revision (0: only if there is none)."""
+        return self._driver.run(self._inner.put(thread_id, name, value, run_id=run_id, if_rev=if_rev))
+
+    def delete(self, thread_id: str, name: str, *, run_id: str | None = None, if_rev: int | None = None) -> None:
+        """Remove a document; one that is not there is fine unless `if_rev` names it."""
+        return self._driver.run(self._inner.delete(thread_id, name, run_id=run_id, if_rev=if_rev))
