@@ -1,0 +1,59 @@
+"""Every example of the documentation is run, and every link leads somewhere.
+
+Each page is one test. Pages that run nothing are listed here by name, so that a page cannot lose its examples unseen.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import Block, Page, all_pages
+from tests.docs.running import run_page
+
+PAGES = all_pages()
+REASON = "# not run: "
+# Prose. Decision records tell why, not how, so they may be prose as well.
+NOTHING_TO_RUN = {"docs/README.md"}
+
+
+def runs_something(page: Page) -> bool:
+    return any(block.runs for block in page.blocks())
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if runs_something(page)], ids=lambda page: page.name)
+def test_every_snippet_of_the_page_runs(page: Page, tmp_path: Path) -> None:
+    ran = run_page(page, tmp_path)
+    assert ran == sum(block.runs for block in page.blocks())
+
+
+def test_the_pages_without_a_snippet_are_the_known_ones() -> None:
+    silent = {page.name for page in PAGES if not runs_something(page)}
+    print("no snippet runs on:", *sorted(silent))
+    assert {name for name in silent if not name.startswith("docs/decisions/")} == NOTHING_TO_RUN
+
+
+def unexplained(page: Page) -> list[Block]:
+    """Python blocks that are left out without saying why."""
+    blocks = (block for block in page.blocks() if block.language == "python" and "no-run" in block.flags)
+    return [block for block in blocks if not block.code.startswith(REASON)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_snippet_is_left_out_only_with_a_reason(page: Page) -> None:
+    assert not [f"{page.name}:{block.line}" for block in unexplained(page)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Page) -> None:
+    assert not [f"{page.name}:{line}: {target}" for line, target in page.links() if not leads_somewhere(page, target)]
+
+
+def leads_somewhere(page: Page, target: str) -> bool:
+    if "://" in target:
+        return True
+    path, _, anchor = target.partition("#")
+    file = (page.path.parent / path).resolve() if path else page.path
+    if not file.exists():
+        return False
+    return not anchor or anchor in Page(file, file.read_text(encoding="utf-8")).anchors()
