@@ -1,8 +1,8 @@
 """The difference between two versions of the declarations, as far as a database can follow it by itself.
 
-An older file is brought up to date by adding: tables, logs, nullable columns, indexes. Anything else (a removed column,
-another type, a new uniqueness rule on rows that already exist) might lose or refuse data, so it is refused here with the
-list of what changed; such a step is written by hand.
+An older file is brought up to date by adding: tables, logs, nullable columns, indexes. Anything else (a removed
+column, another type, a new uniqueness rule on rows that already exist) might lose or refuse data, so it is refused
+here with the list of what changed; such a step is written by hand.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 Sync = Literal["power", "process"]
 OLDEST_SQLITE = (3, 31, 0)
-# By measurement on the turn mix: 4 KB pages write the fewest bytes per commit (10.9 frames, 44 KB; 8 KB pages 9.1 frames,
-# 73 KB) and pack 2.5 KB messages no worse than 8 or 16 KB pages do.
+# By measurement on the turn mix: 4 KB pages write the fewest bytes per commit (10.9 frames, 44 KB; with 8 KB pages
+# 9.1 frames, 73 KB) and pack 2.5 KB messages no worse than 8 or 16 KB pages do.
 PAGE_SIZE = 4096
 # The writer checkpoints by itself after it has answered (see `writer`); this is the bound if it never comes to that.
 WAL_BOUND_PAGES = 8_000
@@ -35,10 +35,8 @@ _CACHE_KIB = 16_384
 
 def writer_connection(path: str, durability: Sync, *, create: bool = False) -> sqlite3.Connection:
     """The connection that writes. It never waits for locks inside SQLite: the writer retries on its own terms."""
-    connection = _connect(path, "rwc" if create else "rw", timeout=0)
-    connection.execute(f"PRAGMA synchronous={_SYNCHRONOUS[durability]}")
-    connection.execute(f"PRAGMA wal_autocheckpoint={WAL_BOUND_PAGES}")
-    return connection
+    settings = (f"synchronous={_SYNCHRONOUS[durability]}", f"wal_autocheckpoint={WAL_BOUND_PAGES}")
+    return _connect(path, "rwc" if create else "rw", timeout=0, settings=settings)
 
 
 def reader_connection(path: str) -> sqlite3.Connection:
@@ -47,9 +45,7 @@ def reader_connection(path: str) -> sqlite3.Connection:
     Readers see durable data only: in WAL mode a commit is published to other connections, through the shared index,
     after its frames are written and, with synchronous=FULL, after they are synced.
     """
-    connection = _connect(path, "rw", timeout=limits.BUSY_TIMEOUT_MS / 1000)
-    connection.execute("PRAGMA query_only=1")
-    return connection
+    return _connect(path, "rw", timeout=limits.BUSY_TIMEOUT_MS / 1000, settings=("query_only=1",))
 
 
 def still_connection(path: str) -> sqlite3.Connection:
@@ -63,7 +59,8 @@ def still_connection(path: str) -> sqlite3.Connection:
     return _connect(path, "ro&immutable=1", timeout=0)
 
 
-def _connect(path: str, mode: str, timeout: float) -> sqlite3.Connection:
+def _connect(path: str, mode: str, timeout: float, settings: tuple[str, ...] = ()) -> sqlite3.Connection:
+    connection = None
     try:
         connection = sqlite3.connect(
             f"file:{quote(path)}?mode={mode}",
@@ -73,8 +70,11 @@ def _connect(path: str, mode: str, timeout: float) -> sqlite3.Connection:
             check_same_thread=False,
             cached_statements=_STATEMENTS_KEPT,
         )
-        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        for setting in (*settings, f"cache_size=-{_CACHE_KIB}"):
+            connection.execute(f"PRAGMA {setting}")
     except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
         raise translate(error, path) from error
     return connection
 

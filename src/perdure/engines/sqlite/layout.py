@@ -1,9 +1,9 @@
 """The file's layout, derived from the declarations: what a person meets in any SQLite browser.
 
-A table becomes a real table, `WITHOUT ROWID` because its rows are small and found by key; a log keeps its rowid, because
-2 KB entries would overflow the pages of an index tree (0.83–0.87 × the speed). The index over (scope, partition, seq) also
-holds the segment column, so that reading one branch skips the entries of others inside the index. Unique log columns are
-indexed as (scope, column, partition): ids that rise with time then append at one end.
+A table becomes a real table, `WITHOUT ROWID` because its rows are small and found by key; a log keeps its rowid,
+because 2 KB entries would overflow the pages of an index tree (0.83–0.87 × the speed). The index over (scope,
+partition, seq) also holds the segment column, so that reading one branch skips the entries of others inside the
+index. Unique log columns are indexed as (scope, column, partition): ids that rise with time then append at one end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Reading statements and their answers: `Get`, `Scan`, `Read` and `Heads` on one connection.
 
-Like writing statements they are cached by shape. `INDEXED BY` names the index that the declaration promises, so a plan
-cannot silently become a scan; a `Read` comes back as the driver's own tuples, without a line of Python per entry. Bodies
-are read as bytes: the file holds text, and decoding it into a `str` only to parse it again would cost twice.
+Like writing statements they are cached by shape. `INDEXED BY` names the index that the declaration promises, so a
+plan cannot silently become a scan; a `Read` comes back as the driver's own tuples, without a line of Python per
+entry. Bodies are read as bytes: the file holds text, and decoding it into a `str` only to parse it again would cost
+twice.
 """
 
 from __future__ import annotations
@@ -157,9 +158,7 @@ class LogQueries:
             arguments.append(read.limit)
         return cursor.execute(sql, arguments).fetchall()
 
-    def _read_segments(
-        self, cursor: sqlite3.Cursor, scope: str, read: Read, segments: list[Segment]
-    ) -> list[LogEntry]:
+    def _read_segments(self, cursor: sqlite3.Cursor, scope: str, read: Read, segments: list[Segment]) -> list[LogEntry]:
         if read.desc and read.limit is not None:
             return self._newest(cursor, scope, read, segments)
         # One statement for any number of segments: each is one range of the index. They are disjoint and ascending and

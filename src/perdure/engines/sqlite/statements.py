@@ -1,8 +1,8 @@
 """Writing statements, derived from the declarations and cached by shape.
 
-A *shape* is everything about an operation but its values: which columns are set, by which kind of expression, under which
-condition. It is a cheap tuple, so that the hot path looks a statement up and never builds one. Parameters are numbered, so
-that an expression may use its value twice. Values never enter the text of a statement.
+A *shape* is everything about an operation but its values: which columns are set, by which kind of expression, under
+which condition. It is a cheap tuple, so that the hot path looks a statement up and never builds one. Parameters are
+numbered, so that an expression may use its value twice. Values never enter the text of a statement.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""One transaction's operations on an open connection: each a statement or two, refused by the first unmet condition.
+"""One transaction's operations on an open connection: each a statement or two, refused by the first unmet
+condition.
 
-The caller has begun a transaction and undoes it when `Conflict` is raised. Log lengths are looked up first, so that every
-`Seq` is known before anything is written and a stale `expect` costs no undoing; entries are inserted last. What a
-conflict reports as actual is read inside the same transaction.
+The caller has begun a transaction and undoes it when `Conflict` is raised. Log lengths are looked up first, so that
+every `Seq` is known before anything is written and a stale `expect` costs no undoing; entries are inserted last. What
+a conflict reports as actual is read inside the same transaction.
 """
 
 from __future__ import annotations
@@ -13,12 +14,30 @@ from typing import Any
 
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.statements import (
-    Statements, TableStatements, assigned_arguments, condition_arguments, plain,
+    Statements,
+    TableStatements,
+    assigned_arguments,
+    condition_arguments,
+    plain,
 )  # fmt: skip
 from perdure.engines.sqlite.unique import claims, intended
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
-    ABSENT, ANY, PRESENT, Append, Applied, Check, Condition, Default, Delete, Drop, Now, Op, Patch, Put, Row,
+    ABSENT,
+    ANY,
+    PRESENT,
+    Append,
+    Applied,
+    Check,
+    Condition,
+    Default,
+    Delete,
+    Drop,
+    Now,
+    Op,
+    Patch,
+    Put,
+    Row,
 )  # fmt: skip
 
 
@@ -95,16 +114,19 @@ class Transaction:
                 seen.add(value)
         return None
 
-    def _drop(self, _position: int, op: Drop) -> None:
+    def drop(self, _position: int, op: Drop) -> None:
+        """Apply a `Drop`."""
         self.session.cursor.execute(self.session.statements.logs[op.log].drop, (self.scope, op.partition))
 
-    def _check(self, position: int, op: Check) -> None:
+    def check(self, position: int, op: Check) -> None:
+        """Apply a `Check`."""
         sql = self.session.statements.tables[op.table].check(op.if_)
         arguments = (self.scope, *op.key, *condition_arguments(op.if_))
         if self.session.cursor.execute(sql, arguments).fetchone() is None:
             raise self._unmet(position, op, op.if_)
 
-    def _put(self, position: int, op: Put) -> None:
+    def put(self, position: int, op: Put) -> None:
+        """Apply a `Put`."""
         statements = self.session.statements.tables[op.table]
         arguments = self._row_arguments(statements, op, op)
         if op.if_ is ANY:
@@ -118,7 +140,8 @@ class Transaction:
             arguments.append(op.if_)
         self._write_row(position, op, sql, arguments, op.if_)
 
-    def _patch(self, position: int, op: Patch) -> None:
+    def patch(self, position: int, op: Patch) -> None:
+        """Apply a `Patch`."""
         statements = self.session.statements.tables[op.table]
         sql = statements.patch(op.set, op.body is not None, op.if_)
         arguments = assigned_arguments(op.set, self.now, self.seqs)
@@ -138,7 +161,8 @@ class Transaction:
         statements = self.session.statements.tables[op.table]
         self._wrote(position, op, statements.insert, self._row_arguments(statements, op, default))
 
-    def _delete(self, position: int, op: Delete) -> None:
+    def delete(self, position: int, op: Delete) -> None:
+        """Apply a `Delete`."""
         if op.if_ is ABSENT:
             if self._row(op) is not None:
                 raise self._unmet(position, op, ABSENT)
@@ -199,9 +223,9 @@ class Transaction:
 
 
 _WRITE: dict[type, Callable[[Transaction, int, Any], None]] = {
-    Check: Transaction._check,
-    Put: Transaction._put,
-    Patch: Transaction._patch,
-    Delete: Transaction._delete,
-    Drop: Transaction._drop,
+    Check: Transaction.check,
+    Put: Transaction.put,
+    Patch: Transaction.patch,
+    Delete: Transaction.delete,
+    Drop: Transaction.drop,
 }

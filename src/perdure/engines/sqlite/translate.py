@@ -39,9 +39,13 @@ def translate(error: Exception, path: str) -> PerdureError:
             f"{path} is read-only for this process", hint="check the permissions of the file and of its directory"
         )
     if code in DAMAGED or "could not decode to utf-8" in str(error).lower():
-        return CorruptError(str(error), where=path, hint="restore a backup, or save what is readable with `sqlite3 .recover`")
+        return CorruptError(
+            str(error), where=path, hint="restore a backup, or save what is readable with `sqlite3 .recover`"
+        )
     if code == sqlite3.SQLITE_CANTOPEN:
-        return UnavailableError(f"{path} cannot be opened: {error}", hint="check that its directory exists and is writable")
+        return UnavailableError(
+            f"{path} cannot be opened: {error}", hint="check that its directory exists and is writable"
+        )
     if code == sqlite3.SQLITE_IOERR or isinstance(error, OSError):
         return UnavailableError(f"an I/O error on {path}: {error}", hint="check the disk; nothing was written")
     if code == sqlite3.SQLITE_ERROR:

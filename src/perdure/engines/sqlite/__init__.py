@@ -1,0 +1,35 @@
+"""The SQLite engine: the default. One file, several processes, readable in any SQLite browser."""
+
+from __future__ import annotations
+
+import asyncio
+
+from perdure.clock import Clock, system_clock
+from perdure.engines.sqlite.connect import Sync
+from perdure.engines.sqlite.core import open_core
+from perdure.engines.sqlite.engine import SqliteEngine
+from perdure.kernel.schema import Schema
+
+__all__ = ["open_sqlite"]
+
+
+async def open_sqlite(
+    path: str,
+    schema: Schema,
+    *,
+    clock: Clock = system_clock,
+    read_only: bool = False,
+    durability: Sync = "power",
+) -> SqliteEngine:
+    """Open `path`, creating it or bringing it up to date as needed.
+
+    In a running event loop the work is done in a thread; without one the coroutine does it on the spot and never
+    suspends, so that blocking callers can drive it. `read_only` changes nothing on disk. `durability="process"`
+    leaves the sync to the system: commits survive a crash of the process, not of the machine.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return SqliteEngine(open_core(path, schema, clock, durability, read_only=read_only))
+    opened = await asyncio.to_thread(open_core, path, schema, clock, durability, read_only=read_only)
+    return SqliteEngine(opened)

@@ -1,0 +1,205 @@
+"""What both faces of the engine share: one writer, one pool of readers, one hub of hints, and the end of all three.
+
+`open_core` blocks, and so does everything in `Core`; the faces decide in which thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from perdure.clock import Clock, system_clock
+from perdure.engines.sqlite import health
+from perdure.engines.sqlite.committer import Committer
+from perdure.engines.sqlite.connect import Sync, check_library, writer_connection
+from perdure.engines.sqlite.queries import Queries
+from perdure.engines.sqlite.reader import Readers, ReaderThreads, StillReaders
+from perdure.engines.sqlite.statements import Statements
+from perdure.engines.sqlite.transaction import Session
+from perdure.engines.sqlite.translate import closed, forked, opened_read_only
+from perdure.engines.sqlite.versions import prepare, read_recorded, refuse_unless_usable
+from perdure.engines.sqlite.watch import Hub
+from perdure.engines.sqlite.writer import Writer
+from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
+from perdure.kernel.engine import Capabilities, Durability, Health
+from perdure.kernel.schema import Schema
+
+
+class Core:
+    """An open file. `refusal` makes the error for every call once nothing may be done any more."""
+
+    def __init__(
+        self, path: str, schema: Schema, readers: Readers, committer: Committer | None, durability: Durability
+    ) -> None:
+        self.path = path
+        self.schema = schema
+        self.readers = readers
+        self.threads = ReaderThreads()
+        self.committer = committer
+        self.refusal: Callable[[], PerdureError] | None = None
+        self.capabilities = _capabilities(durability, read_only=committer is None)
+        self._closing = threading.Lock()
+        self._durability = durability
+        self.hub = Hub(self._version)
+        self.writer = None if committer is None else Writer(committer, self.hub.publish)
+        self.hub.note_version()
+        _live.add(self)
+
+    @property
+    def clock(self) -> Clock:
+        """What `Now` reads. A store that cannot write has no use for it."""
+        return system_clock if self.committer is None else self.committer.clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        if self.committer is not None:
+            self.committer.clock = clock
+
+    def ready(self) -> None:
+        """Raise if the store is closed, or was opened by the parent of this process."""
+        if self.refusal is not None:
+            raise self.refusal()
+
+    def writing(self) -> Writer:
+        """The writer, unless there is nothing to write to."""
+        if self.refusal is not None:
+            raise self.refusal()
+        if self.writer is None:
+            raise opened_read_only(self.path)
+        return self.writer
+
+    def _version(self) -> int | None:
+        if self.writer is not None:
+            return self.writer.data_version()
+        try:
+            return self.readers.ask(lambda c: int(c.execute("PRAGMA data_version").fetchone()[0]))
+        except PerdureError:
+            return None
+
+    def scopes(self) -> list[str]:
+        """Every scope that holds a row, sorted."""
+        self.ready()
+        return self.readers.ask(lambda connection: health.scopes(connection, self.schema))
+
+    def check(self) -> list[str]:
+        """What is damaged, in words."""
+        self.ready()
+        try:
+            return self.readers.ask(lambda connection: health.findings(connection, self.schema))
+        except CorruptError as error:
+            return [str(error)]
+
+    def health(self) -> Health:
+        """The real settings of the connection that writes (or reads, when nothing may be written)."""
+        self.ready()
+        if self.writer is None:
+            found = self.readers.ask(lambda connection: health.settings(connection, self.path))
+            problems = health.problems(found, writing=False)
+        else:
+            found, trouble = self.writer.inspect(
+                lambda c: (health.settings(c.session.connection, self.path), c.checkpoint_problem)
+            )
+            problems = health.problems(found, writing=True)
+            if trouble is not None:
+                problems.append(f"the last checkpoint failed: {trouble}")
+        return Health("sqlite", not problems, self._durability, found, tuple(problems))
+
+    def close(self) -> None:
+        """Finish what was submitted and release everything; idempotent, and nothing at all in a forked child."""
+        if self.refusal is forked:
+            return
+        with self._closing:
+            self.refusal = closed
+            self.hub.close()
+            self.threads.close()
+            self.readers.close()
+            if self.writer is not None:
+                self.writer.stop()
+
+
+def open_core(path: str, schema: Schema, clock: Clock, durability: Sync, *, read_only: bool) -> Core:
+    """Open the file, creating or migrating it as needed."""
+    check_library()
+    if durability not in ("power", "process"):
+        raise InvalidError(f"durability is 'power' or 'process' on SQLite, not {durability!r}")
+    path = _usable_path(path)
+    queries = Queries(schema)
+    if read_only:
+        return _open_read_only(path, schema, queries, durability)
+    statements = Statements(schema)
+    connection = writer_connection(path, durability, create=True)
+    try:
+        prepare(connection, path, schema)
+        first = [Session(connection, statements, queries)]
+
+        def open_session() -> Session:
+            return first.pop() if first else Session(writer_connection(path, durability), statements, queries)
+
+        return Core(path, schema, Readers(path, queries), Committer(open_session, path, clock), durability)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _open_read_only(path: str, schema: Schema, queries: Queries, durability: Sync) -> Core:
+    if not Path(path).exists():
+        raise UnavailableError(f"{path} does not exist", hint="open it without read_only to create it")
+    readers = StillReaders(path, queries)
+
+    def verify(connection: sqlite3.Connection) -> None:
+        recorded = read_recorded(connection, path)
+        if recorded is None:
+            raise UnsupportedError(f"{path} is empty", hint="open it without read_only to create the tables")
+        refuse_unless_usable(recorded, schema, path)
+        if recorded.version < schema.version:
+            raise UnsupportedError(
+                f"{path} holds schema version {recorded.version}, this build reads {schema.version}",
+                hint="open it once without read_only: that brings it up to date",
+            )
+
+    readers.ask(verify)
+    return Core(path, schema, readers, None, durability)
+
+
+def _usable_path(path: str) -> str:
+    if not path or path == ":memory:" or "\0" in path:
+        raise InvalidError(f"{path!r} is not a file name", hint="use memory:// for a store without a file")
+    absolute = Path(path).absolute()
+    if absolute.is_dir():
+        raise UnavailableError(f"{path} is a directory", hint="name a file inside it")
+    if not absolute.parent.is_dir():
+        raise UnavailableError(f"the directory {absolute.parent} does not exist", hint="create it first")
+    return str(absolute)
+
+
+def _capabilities(durability: Durability, *, read_only: bool) -> Capabilities:
+    notes = ["wake-ups between processes come by polling"]
+    if durability == "process":
+        notes.append("synchronous=NORMAL: a power failure may take the last commits")
+    if read_only:
+        notes.append("opened read-only")
+    return Capabilities(
+        engine="sqlite",
+        durability=durability,
+        processes="many",
+        machines="one",
+        round_trips_per_commit=0,
+        watch="poll",
+        blocking=True,
+        notes=tuple(notes),
+    )
+
+
+_live: weakref.WeakSet[Core] = weakref.WeakSet()
+
+
+def _refuse_in_child() -> None:
+    for core in _live:
+        core.refusal = forked
+
+
+os.register_at_fork(after_in_child=_refuse_in_child)

@@ -1,0 +1,96 @@
+"""The SQLite engine as tasks see it: every call hands its work to a thread and waits for the answer.
+
+Writes go to the writer's thread, where whatever is waiting shares one sync; reads go to a few reader threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perdure.clock import Clock
+from perdure.engines.sqlite.blocking import BlockingSqlite
+from perdure.engines.sqlite.core import Core
+from perdure.engines.sqlite.jobs import Job, TakeJob, TransactJob
+from perdure.engines.sqlite.watch import LoopSignal, Subscription
+from perdure.kernel.engine import Engine, Health, Watch
+from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
+
+
+class SqliteEngine:
+    """The kernel contract on one SQLite file."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.schema = core.schema
+        self.capabilities = core.capabilities
+
+    @property
+    def clock(self) -> Clock:
+        """What `Now` reads; may be replaced, which is how tests move time."""
+        return self._core.clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        self._core.clock = clock
+
+    async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
+        """Apply all operations or none; durable when it returns."""
+        applied: Applied = await self._write(TransactJob(scope, ops, hints))
+        return applied
+
+    async def take(
+        self,
+        scope: str,
+        table: str,
+        index: str,
+        eq: tuple[Any, ...],
+        *,
+        upto: Mapping[str, int],
+        limit: int,
+        set: Mapping[str, Any],
+    ) -> Taken:
+        """Atomically select and update the first rows of an index."""
+        taken: Taken = await self._write(TakeJob(scope, Scan(table, index, eq, limit=limit, upto=upto), set))
+        return taken
+
+    def _write(self, job: Job) -> asyncio.Future[Any]:
+        writer = self._core.writing()
+        future = job.await_on(asyncio.get_running_loop())
+        writer.submit(job)
+        return future
+
+    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+        """Answer all reads from one snapshot of durable data."""
+        core = self._core
+        core.ready()
+        return await core.threads.submit(lambda: core.readers.view(scope, reads))
+
+    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+        """Subscribe to hints, from a running event loop."""
+        self._core.ready()
+        return Subscription(self._core.hub, scope, topics, LoopSignal())
+
+    def blocking(self) -> Engine:
+        """The same file for callers without an event loop; both share one writer."""
+        return BlockingSqlite(self._core)
+
+    async def scopes(self) -> list[str]:
+        """Every scope that holds a row."""
+        self._core.ready()
+        return await self._core.threads.submit(self._core.scopes)
+
+    async def check(self) -> list[str]:
+        """SQLite's integrity check, missing tables, gaps in logs."""
+        self._core.ready()
+        return await self._core.threads.submit(self._core.check)
+
+    async def health(self) -> Health:
+        """Read the real settings."""
+        self._core.ready()
+        return await self._core.threads.submit(self._core.health)
+
+    async def close(self) -> None:
+        """Finish what was submitted and release everything."""
+        await asyncio.to_thread(self._core.close)

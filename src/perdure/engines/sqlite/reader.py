@@ -1,0 +1,201 @@
+"""Reading connections: a pool for any thread, a stricter pool for read-only stores, and threads that serve tasks.
+
+A view of several reads is one read transaction, so all its answers come from one snapshot; a single statement needs
+none. Every result is fetched whole before its connection goes back, because an unfinished statement would pin the
+log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from perdure.engines.sqlite.connect import reader_connection, still_connection
+from perdure.engines.sqlite.queries import Queries
+from perdure.engines.sqlite.translate import closed, locked, translate
+from perdure.errors import CorruptError
+from perdure.kernel.ops import Ask, Get, Heads, Scan
+
+T = TypeVar("T")
+Question = Callable[[sqlite3.Connection], T]
+
+POOL_MOST = 8
+THREADS_MOST = 3
+_STILL_ATTEMPTS = 5
+
+
+class Readers:
+    """A pool of connections that only read."""
+
+    def __init__(self, path: str, queries: Queries) -> None:
+        self._path = path
+        self._queries = queries
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._closed = False
+
+    def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+        """All answers from one snapshot."""
+        return self.ask(lambda connection: self._view(connection, scope, reads))
+
+    def ask(self, question: Question[T]) -> T:
+        """Run `question` on a connection of the pool, in this thread."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            answer = question(connection)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, (sqlite3.Error, OSError)):
+                raise translate(error, self._path) from error
+            raise
+        self._give_back(connection)
+        return answer
+
+    def _view(self, connection: sqlite3.Connection, scope: str, reads: Sequence[Ask]) -> list[Any]:
+        cursor = connection.cursor()
+        if len(reads) == 1 and _is_one_statement(reads[0]):
+            return self._queries.view(cursor, scope, reads)
+        cursor.execute("BEGIN")
+        answers = self._queries.view(cursor, scope, reads)
+        cursor.execute("COMMIT")
+        return answers
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._closed:
+            raise closed()
+        return self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        return reader_connection(self._path)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if len(self._idle) >= POOL_MOST:
+            connection.close()
+            return
+        self._idle.append(connection)
+        if self._closed:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        while True:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return
+
+    def close(self) -> None:
+        """Close every idle connection; one in use is closed when it comes back."""
+        self._closed = True
+        self._close_idle()
+
+
+class StillReaders(Readers):
+    """Readers that leave no trace on disk, for stores opened read-only.
+
+    While there is no `-wal` file their connections are immutable: they take no locks and would not notice a writer. So
+    the file is compared before and after each question, and what was answered during a change is asked again.
+    """
+
+    def __init__(self, path: str, queries: Queries) -> None:
+        super().__init__(path, queries)
+        self._seen: tuple[Any, ...] | None = None
+
+    def ask(self, question: Question[T]) -> T:
+        """Run `question` on a connection that was up to date throughout."""
+        for _ in range(_STILL_ATTEMPTS):
+            before = self._stamp()
+            if before != self._seen:
+                self._close_idle()
+                self._seen = before
+            try:
+                answer = super().ask(question)
+            except CorruptError:
+                if before == self._stamp():
+                    raise
+                continue
+            if before == (True,) or before == self._stamp():
+                return answer
+        raise locked(self._path)
+
+    def _stamp(self) -> tuple[Any, ...]:
+        if Path(f"{self._path}-wal").exists():
+            return (True,)
+        found = os.stat(self._path)  # noqa: PTH116 - the file may not be opened: see `connect`
+        return (False, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def _open(self) -> sqlite3.Connection:
+        return still_connection(self._path)
+
+
+class ReaderThreads:
+    """Runs questions for tasks. Threads are started when they are needed and end when the pool is closed."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._busy = 0
+
+    def submit(self, action: Callable[[], T]) -> asyncio.Future[T]:
+        """Run `action` on a thread; its outcome reaches the running loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def work() -> None:
+            outcome: tuple[asyncio.Future[T], T | None, Exception | None]
+            try:
+                outcome = (future, action(), None)
+            except Exception as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
+                outcome = (future, None, error)
+            try:
+                loop.call_soon_threadsafe(_settle, *outcome)
+            except RuntimeError:
+                return  # the loop was closed: nobody waits there any more
+
+        if self._busy >= len(self._threads) < THREADS_MOST:
+            self._start()
+        self._busy += 1
+        self._work.put(work)
+        return future
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"perdure-reader-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            self._busy -= 1  # an estimate is enough: it only decides when another thread is worth starting
+            work()
+
+    def close(self) -> None:
+        """Finish what was submitted and end the threads."""
+        for _ in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _is_one_statement(read: Ask) -> bool:
+    if isinstance(read, Get):
+        return isinstance(read.keys, Sequence) and len(read.keys) == 1
+    if isinstance(read, Heads):
+        return len(read.partitions) == 1
+    return isinstance(read, Scan) or read.segments is None

@@ -1,0 +1,158 @@
+"""The one writer of a file in this process: a queue, and whoever leads it at the moment.
+
+Everything that waits is taken as one batch and committed with one sync, and only then is anybody told anything,
+conflicts included: a refused member may have seen a neighbour that was not durable yet. Nothing is ever delayed to
+make a batch larger; an idle writer starts at once, and batches form while the disk is busy.
+
+Tasks are served by the writer's thread. A blocking caller that finds the lock free becomes the leader and runs the
+queue in its own thread until its own job is done; if the lock is taken it waits for its outcome. No wake-up is lost:
+a job is queued before the lock is tried, and a leader looks at the queue again after it has released the lock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from perdure.engines.sqlite.committer import Committer
+from perdure.engines.sqlite.jobs import Job, deliver, mark_interrupted
+from perdure.engines.sqlite.translate import closed
+from perdure.errors import PerdureError
+
+BATCH_MOST = 256
+
+Publish = Callable[[set[tuple[str, str]]], None]
+
+
+class Writer:
+    """Queue, lock and thread round a `Committer`."""
+
+    def __init__(self, committer: Committer, publish: Publish) -> None:
+        self._committer = committer
+        self._publish = publish
+        self._jobs: deque[Job] = deque()
+        self._lead = threading.Lock()
+        # A binary semaphore: held while the thread sleeps, released to wake it.
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._serve, name="perdure-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Queue a job whose outcome is delivered to a task."""
+        self._jobs.append(job)
+        self._signal()
+        if self._stopped:
+            self._refuse_rest()
+
+    def run(self, job: Job) -> Any:
+        """Queue a job and block until its outcome, leading the queue if nobody else does."""
+        gate = job.gate = threading.Lock()
+        gate.acquire()
+        self._jobs.append(job)
+        if self._lead.acquire(blocking=False):
+            self._lead_until(job)
+        elif self._stopped:
+            self._refuse_rest()
+        gate.acquire()
+        return job.outcome()
+
+    def data_version(self) -> int | None:
+        """The file's change counter; None while somebody is writing."""
+        if not self._lead.acquire(blocking=False):
+            return None
+        try:
+            return None if self._stopped else self._committer.data_version()
+        except (sqlite3.Error, PerdureError):
+            return None  # the next commit or read will say what is wrong
+        finally:
+            self._step_down()
+
+    def inspect(self, question: Callable[[Committer], Any]) -> Any:
+        """Ask something of the writing connection between two batches."""
+        with self._lead:
+            if self._stopped:
+                raise closed()
+            answer = question(self._committer)
+        self._hand_over()
+        return answer
+
+    def stop(self) -> None:
+        """Commit what is queued, close the connection, end the thread; idempotent."""
+        with self._lead:
+            if not self._stopped:
+                self._drain(None)
+                self._stopped = True
+                self._committer.close()
+        self._refuse_rest()
+        self._signal()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _serve(self) -> None:
+        while not self._stopped:
+            self._wake.acquire()
+            self._lead.acquire()
+            self._lead_until(None)
+
+    def _lead_until(self, own: Job | None) -> None:
+        try:
+            if not self._stopped:
+                self._drain(own)
+        finally:
+            self._step_down()
+
+    def _step_down(self) -> None:
+        self._lead.release()
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """After releasing the lock: whatever came meanwhile is the thread's."""
+        if self._stopped:
+            self._refuse_rest()
+        elif self._jobs or self._committer.checkpoint_due:
+            self._signal()
+
+    def _drain(self, own: Job | None) -> None:
+        jobs = self._jobs
+        while jobs and (own is None or not own.done):
+            batch: list[Job] = []
+            try:
+                while jobs and len(batch) < BATCH_MOST:
+                    batch.append(jobs.popleft())
+                self._committer.commit(batch)
+            except BaseException:
+                mark_interrupted(batch)
+                raise
+            finally:
+                self._tell(batch)
+            if own is None and self._committer.checkpoint_due:
+                self._committer.checkpoint()
+        if own is None and self._committer.checkpoint_due:
+            self._committer.checkpoint()
+
+    def _tell(self, batch: list[Job]) -> None:
+        deliver(batch)
+        hints = {(job.scope, hint) for job in batch if job.error is None for hint in job.hints}
+        if hints:
+            self._publish(hints)
+
+    def _signal(self) -> None:
+        if self._wake.locked():
+            try:
+                self._wake.release()
+            except RuntimeError:
+                return  # somebody else was quicker
+
+    def _refuse_rest(self) -> None:
+        while True:
+            try:
+                job = self._jobs.popleft()
+            except IndexError:
+                return
+            job.error = closed()
+            deliver((job,))
