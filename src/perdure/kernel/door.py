@@ -161,7 +161,9 @@ def _check_condition(table: Table, condition: Any) -> None:
     if not isinstance(condition, dict) or not condition:
         raise InvalidError(f"{condition!r} is not a condition")
     for name, value in condition.items():
-        kind = _column_type(table, name)
+        kind = table.value_types.get(name)
+        if kind is None:
+            raise InvalidError(f"{table.name} has no column {name}")
         _check_value(name, kind, value.limit if type(value) is AtMost else value)
 
 
@@ -171,8 +173,11 @@ def _check_columns(
     appended: set[str] | None = None,
     allowed: tuple[type, ...] | None = None,
 ) -> None:
+    types = table.value_types
     for name, value in columns.items():
-        kind = _column_type(table, name)
+        kind = types.get(name)
+        if kind is None:
+            raise InvalidError(f"{table.name} has no column {name}")
         expression = type(value)
         if expression not in _EXPRESSIONS:
             _check_value(name, kind, value)
@@ -183,20 +188,18 @@ def _check_columns(
             raise InvalidError(f"Seq names {value.log}, to which this transaction appends nothing")
 
 
-def _column_type(table: Table, name: str) -> ColumnType:
-    if name not in table.column_names:
-        raise InvalidError(f"{table.name} has no column {name}")
-    return table.types[name]
-
-
 def _check_value(name: str, kind: ColumnType, value: Any) -> None:
-    if value is None:
+    given = type(value)
+    if given is str:
+        if kind == "text":
+            return
+    elif given is int:
+        if kind == "int" and -limits.INTEGER_MAX <= value <= limits.INTEGER_MAX:
+            return
+    elif value is None:
         return
-    if kind == "text":
-        if type(value) is not str:
-            raise InvalidError(f"{name} must be text, not {value!r}")
-    elif type(value) is not int or not -limits.INTEGER_MAX <= value <= limits.INTEGER_MAX:
-        raise InvalidError(f"{name} must be an integer within ±2^52, not {value!r}")
+    wanted = "text" if kind == "text" else "an integer within ±2^52"
+    raise InvalidError(f"{name} must be {wanted}, not {value!r:.80}")
 
 
 def check_read(schema: Schema, read: Ask, position: int) -> None:

@@ -60,6 +60,11 @@ class Table(msgspec.Struct, frozen=True, dict=True):
         return {c.name: c.type for c in self.key + self.columns}
 
     @cached_property
+    def value_types(self) -> dict[str, ColumnType]:
+        """Type of every column outside the key."""
+        return {c.name: c.type for c in self.columns}
+
+    @cached_property
     def index_by_name(self) -> dict[str, Index]:
         """The declared indexes by name."""
         return {i.name: i for i in self.indexes}

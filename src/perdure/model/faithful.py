@@ -2,8 +2,8 @@
 
 A stored record decodes straight into typed structs when it holds only what this build knows. When it holds more (a
 newer build's field, a provider's own block type), a slower path keeps the rest: unknown fields go to `extra`, unknown
-tagged types become the union's opaque member, and both are written back where they stood. No key of user data is reserved: a
-field that is itself called "extra" is an unknown field like any other.
+tagged types become the union's opaque member, and both are written back where they stood. No key of user data is
+reserved: a field that is itself called "extra" is an unknown field like any other.
 """
 
 from __future__ import annotations

@@ -270,9 +270,17 @@ def call_answered(role: str, content: list[Block]) -> str | None:
     return next((block.tool_use_id for block in content if isinstance(block, ToolResult)), None)
 
 
+_LEAVES = frozenset((Text, ToolUse, Thinking))
+"""Blocks that hold no records of their own: the ones whose unknown fields are found at a glance."""
+
 BODY_READER: Reader[MessageBody] = Reader(MessageBody)
 
 
 def write_body(body: MessageBody) -> bytes:
     """The stored JSON of a message; a text that UTF-8 cannot carry was refused before."""
-    return write(body)
+    if body.extra is not NO_EXTRA or body.compaction is not None:
+        return write(body)
+    for block in body.content:
+        if type(block) not in _LEAVES or block.extra is not NO_EXTRA:  # type: ignore[union-attr]
+            return write(body)
+    return msgspec.json.encode(body)
