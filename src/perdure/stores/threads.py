@@ -6,13 +6,13 @@ hot row does. Deletion is in `erasure`; how a thread is born, and when a parent 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from perdure import limits
-from perdure.errors import AlreadyExists, InvalidError, NotFoundError, VersionConflict
+from perdure.errors import AlreadyExists, CorruptError, InvalidError, NotFoundError, VersionConflict
 from perdure.ids import new_id
 from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
@@ -86,7 +86,7 @@ class Threads:
         cold, hot = await self._core.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
         if hot[0] is None:
             return None
-        return thread_from(require(cold[0], f"the cold row of thread {thread_id!r}"), hot[0])
+        return thread_from(_cold_of(hot[0], {row.key: row for row in cold if row is not None}), hot[0])
 
     async def get(self, thread_id: str) -> Thread:
         """The thread; raises `NotFoundError`."""
@@ -185,8 +185,7 @@ class Threads:
         scan = _listing(resource, parent, root=root, order=order, limit=limit + 1, after=after)
         hot, cold = await self._core.view(scan, Get("threads", Ref(0, ("thread",))))
         colds = {row.key: row for row in cold}
-        rows = [row for row in hot if row.key in colds]
-        items = [thread_from(colds[row.key], row) for row in rows[:limit]]
+        items = [thread_from(_cold_of(row, colds), row) for row in hot[:limit]]
         more = len(hot) > limit
         last = hot[min(limit, len(hot)) - 1] if more else None
         keyset = None if last is None else (last[_ORDER_COLUMN[order]], last.key[0])
@@ -244,6 +243,12 @@ def _listing(
     if resource is not None:
         return Scan("thread_heads", f"resource_{order}", (resource,), after, limit, desc=True, where=where)
     return Scan("thread_heads", order, (), after, limit, desc=True, where=where)
+
+
+def _cold_of(hot: Row, colds: Mapping[Any, Row]) -> Row:
+    if hot.key not in colds:
+        raise CorruptError("its cold row is missing", where=f"thread {hot.key[0]!r}")
+    return colds[hot.key]
 
 
 def _body(body: ThreadBody, custom: Any) -> ThreadBody:
