@@ -1,8 +1,8 @@
 """What a conformance case is made of: the decorator that registers it, the kit it is handed, and helpers that raise.
 
-A case is written once, against the public stores, and runs on every engine. It gets a `Kit` with an open store on fresh,
-empty data and a clock that stands still until the case moves it. Helpers raise `CaseFailed` rather than assert, so that a
-case means the same under `python -O`.
+A case is written once, against the public stores, and runs on every engine. It gets a `Kit` with an open store on
+fresh, empty data and a clock that stands still until the case moves it. Helpers raise `CaseFailed` rather than assert,
+so that a case means the same under `python -O`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,11 @@ CASES: dict[str, Case] = {}
 def case(
     capability: Capability, name: str, *, covers: tuple[str, ...], line: str, needs: tuple[str, ...] = ()
 ) -> Callable[[CaseBody], CaseBody]:
-    """Register `async def case_…(kit)` as the case `<capability>/<name>`."""
+    """Register `async def case_…(kit)` as the case `<capability>/<name>`.
+
+    `covers` names public methods as `threads.create`, `store.commit`; `line` says in words what is proved; `needs` are
+    features without which the case does not apply.
+    """
     identity = f"{capability}/{name}"
 
     def register(body: CaseBody) -> CaseBody:

@@ -1,19 +1,29 @@
 """The engines that come with Perdure, as the conformance kit sees them.
 
-A provider makes fresh data, opens clients on it, drops them without a close, and throws the data away. Write one of these
-for an engine of your own and every case runs on it.
+A provider makes fresh data, opens clients on it, drops them without a close, and throws the data away. Write one of
+these for an engine of your own and every case runs on it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
+import perdure
 from perdure.clock import Clock
 from perdure.engines.memory import MemoryEngine, open_memory
 from perdure.errors import UnsupportedError
+from perdure.opening import DurabilityChoice
 from perdure.stores.layout import SCHEMA
 from perdure.stores.store import Store
 from perdure.testkit.kit import Provider
+
+_SQLITE_FILES = ("", "-wal")
+"""What a dead process leaves behind; the shared-memory index is rebuilt by whoever comes next."""
 
 
 class MemoryProvider:
@@ -47,4 +57,70 @@ class MemoryProvider:
             self._engine = None
 
 
-BUILTIN: dict[str, Callable[[], Provider]] = {"memory": MemoryProvider}
+class SqliteProvider:
+    """The SQLite engine on a file in a temporary directory; every client is an engine of its own on that file.
+
+    A crash copies the files as they are at that instant, which is what a killed process leaves, and goes on there.
+    """
+
+    name = "sqlite"
+    features = frozenset({"durable", "processes"})
+    opt_outs: Mapping[str, str] = {}
+
+    def __init__(self, durability: DurabilityChoice = "process") -> None:
+        self._durability: DurabilityChoice = durability
+        self._folder: Path | None = None
+        self._lives = 0
+        self._clients: list[Store] = []
+
+    @property
+    def path(self) -> Path:
+        """The file that clients open now."""
+        if self._folder is None:
+            raise UnsupportedError("the provider was not started")
+        return self._folder / f"life-{self._lives}.db"
+
+    async def start(self, clock: Clock) -> None:
+        """A fresh directory."""
+        self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="perdure-kit-"))
+        self._lives = 0
+
+    async def open(self, clock: Clock, *, scope: str = "default") -> Store:
+        """A client as another process would open it."""
+        store = await perdure.open(str(self.path), scope=scope, durability=self._durability, clock=clock)
+        self._clients.append(store)
+        return store
+
+    async def crash(self) -> None:
+        """Leave every client where it stands and go on with what it left on disk."""
+        old = self.path
+        self._lives += 1
+        for suffix in reversed(_SQLITE_FILES):
+            left = old.with_name(old.name + suffix)
+            if left.exists():
+                await asyncio.to_thread(shutil.copyfile, left, self.path.with_name(self.path.name + suffix))
+
+    async def stop(self) -> None:
+        """Close what a crash left open, and remove the directory."""
+        for store in self._clients:
+            await store.close()
+        self._clients.clear()
+        if self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder)
+            self._folder = None
+
+
+BUILTIN: dict[str, Callable[[], Provider]] = {"memory": MemoryProvider, "sqlite": SqliteProvider}
+"""Every engine of this build, by name."""
+
+
+def provider_named(name: str) -> Provider:
+    """A built-in provider by its name, or anybody's by `package.module:Class`."""
+    module, found, attribute = name.partition(":")
+    if not found:
+        if name not in BUILTIN:
+            known = ", ".join(BUILTIN)
+            raise UnsupportedError(f"no provider is called {name!r}", hint=f"{known}, or package.module:Class")
+        return BUILTIN[name]()
+    made: Provider = getattr(importlib.import_module(module), attribute)()
+    return made
