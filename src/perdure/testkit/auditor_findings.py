@@ -1,0 +1,111 @@
+"""What the auditor looks for, by name, and what it writes down.
+
+`CHECKS` is the whole list: the name of a check, the invariant it belongs to, and the sentence that must hold. A finding
+names the record, the check and what is wrong. Every check has a test that damages data and sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+
+from perdure.kernel.door import Kernel
+from perdure.kernel.engine import Engine
+from perdure.kernel.ops import Ask, Row, Scan
+from perdure.stores.store import Store
+
+CHUNK = 200
+"""Rows or log entries read at a time."""
+
+CHECKS: dict[str, tuple[str, str]] = {
+    "engine.check": ("I1", "the engine's own integrity check finds nothing"),
+    "index": ("I1", "an index shows exactly the rows that belong in it, in order"),
+    "orphan": ("I2", "every row belongs to a thread that exists, or that is being erased"),
+    "thread.rows": ("I2", "a living thread has its cold and its hot row"),
+    "thread.copies": ("I2", "what listing needs is the same on both rows of a thread"),
+    "thread.tombstone": ("I2", "a deleted thread keeps nothing, and nothing at all once it is erased"),
+    "thread.body": ("I2", "a thread's metadata can be read"),
+    "thread.children": ("I2", "a thread counts its children"),
+    "thread.parent": ("I10", "a parent thread exists, and no thread is its own ancestor"),
+    "log.gap": ("I3", "message seqs run from 1 without a gap"),
+    "log.version": ("I3", "a thread's version is the number of its messages"),
+    "log.id": ("I3", "a message is found by its id, and no id is there twice"),
+    "log.body": ("I3", "every message can be read and has the shape that commits demand"),
+    "log.branch": ("I10", "a message stands on a branch that exists, after the branch's fork point"),
+    "branch.number": ("I10", "branches are numbered without a gap, and the thread counts them"),
+    "branch.parent": ("I10", "a branch hangs under an older branch, or under nothing"),
+    "branch.fork": ("I10", "a fork point is a message of the parent branch, with the id that is written down"),
+    "branch.head": ("I10", "a branch's head is its newest message"),
+    "branch.length": ("I10", "a branch counts its own messages"),
+    "branch.current": ("I10", "the current branch exists and is not deleted"),
+    "branch.name": ("I10", "a living branch has a name of its own, a deleted one has none"),
+    "label": ("I10", "a label is on a message of its thread"),
+    "pointer": ("I9", "active names a running run of the thread, open one that is not done, latest any"),
+    "run.status": ("I9", "a run's status is one that the machine knows"),
+    "run.body": ("I9", "a run can be read; it waits for something iff waiting, has an outcome iff done"),
+    "run.times": ("I9", "a run has started once it ran or waited, and has finished iff done"),
+    "run.counters": ("I9", "a run's counters are there and not negative"),
+    "run.branch": ("I9", "a run is pinned to a branch that exists"),
+    "run.input": ("I9", "a run's input lies inside the log"),
+    "run.output": ("I9", "a run's output is made of visible messages that it produced"),
+    "key": ("I8", "an idempotency key names the messages and the run of exactly one commit"),
+    "state.owner": ("I2", "a state document belongs to its thread or to one of its runs"),
+    "state.body": ("I2", "a state document can be read"),
+    "queue": ("I2", "a queue counts its pending messages and waits iff there are any"),
+    "pending.place": ("I2", "pending messages stand at 1, 2, 3, …"),
+    "pending.body": ("I2", "a pending message can be read and is not in the log yet"),
+    "history": ("I13", "a history never shows a tool result without its call"),
+}
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being checked, how much of it is done, and how much there is."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong: where, which check and invariant, and what."""
+
+    scope: str
+    record: str
+    check: str
+    invariant: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.scope}: {self.record}: {self.problem} ({self.check}, {self.invariant})"
+
+
+class Audit:
+    """One audit of one scope: reads through the kernel, keeps what it finds."""
+
+    def __init__(self, engine: Engine, store: Store) -> None:
+        self.store = store
+        self.scope = store.scope
+        self.kernel = Kernel(engine)
+        self.findings: list[Finding] = []
+
+    async def view(self, *reads: Ask) -> list[Any]:
+        """Read in this scope, from one snapshot."""
+        return await self.kernel.view(self.scope, *reads)
+
+    def report(self, check: str, record: str, problem: str) -> None:
+        """Write a finding down."""
+        self.findings.append(Finding(self.scope, record, check, CHECKS[check][0], problem))
+
+    def expect(self, holds: bool, check: str, record: str, problem: str) -> bool:
+        """Write a finding down unless the condition holds; says whether it does."""
+        if not holds:
+            self.report(check, record, problem)
+        return holds
+
+    async def rows(self, table: str) -> AsyncIterator[Row]:
+        """Every row of a table by key, some at a time."""
+        after: tuple[Any, ...] | None = None
+        while True:
+            rows: list[Row] = (await self.view(Scan(table, after=after, limit=CHUNK)))[0]
+            for row in rows:
+                yield row
+            if len(rows) < CHUNK:
+                return
+            after = rows[-1].key
