@@ -39,3 +39,5 @@ BUSY_TIMEOUT_MS: Final = 10_000
 WATCH_POLL_MS: Final = 20
 FOLLOW_POLL_MS: Final = 1_000
 ERASE_CHUNK: Final = 500
+IMPORT_LEASE_MS: Final = 60_000
+"""How long an import may be silent before a sweep takes what it has written so far for left behind."""

@@ -10,10 +10,13 @@ from __future__ import annotations
 from typing import Literal
 
 from perdure import failpoints, limits
-from perdure.errors import HasChildren, InvalidError, NotFoundError
+from perdure.errors import HasChildren, InvalidError
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import NOW, PRESENT, Delete, Drop, Get, Inc, Op, Patch, Row, Scan
+from perdure.kernel.ops import NOW, PRESENT, Check, Delete, Drop, Get, Inc, Op, Patch, Row, Scan
 from perdure.stores.core import Core, gave_up, require, thread_topic
+
+ARRIVING = b'{"arriving":true}'
+"""The body of a tombstone that hides a thread while it is being imported; every chunk renews its `deleted_at`."""
 
 _HIDDEN = {"parent": None, "resource": None, "title": None, "deleted_at": NOW}
 
@@ -23,13 +26,13 @@ async def delete_thread(core: Core, thread_id: str, strategy: Literal["reject", 
     for _ in range(limits.COMMIT_ATTEMPTS):
         doomed, ops = await _plan(core, thread_id, strategy)
         try:
-            await core.transact(ops, *[thread_topic(thread) for thread in doomed])
+            applied = await core.transact(ops, *[thread_topic(thread) for thread in doomed])
         except Conflict:
             continue
         failpoints.hit("delete.after_tombstone")
         for thread in doomed:
             core.forget(thread)
-            await erase(core, thread)
+            await erase(core, thread, applied.rev)
         return
     raise gave_up(f"thread {thread_id!r}")
 
@@ -83,42 +86,54 @@ async def _subtree(core: Core, target: Row) -> list[Row]:
     return found
 
 
-async def erase(core: Core, thread_id: str) -> None:
-    """Remove everything of a thread that was made invisible; safe to repeat."""
+async def erase(core: Core, thread_id: str, rev: int) -> None:
+    """Remove everything of a thread that was made invisible, and say so on its tombstone, whose rev is `rev`.
+
+    Safe to repeat. If somebody else finished the work, this stops: the id may already belong to a new thread.
+    """
+    try:
+        await erase_contents(core, thread_id, rev)
+        await core.transact([Patch("threads", (thread_id,), {"erased_at": NOW}, rev)])
+    except Conflict:
+        return
+
+
+async def erase_contents(core: Core, thread_id: str, rev: int) -> None:
+    """Remove what belongs to a thread, all but its own two rows, as long as its cold row has this rev."""
     schema = core.kernel.schema
+    guard = Check("threads", (thread_id,), rev)
     for log in schema.logs:
         if log.partition == "thread":
-            await core.transact([Drop(log.name, thread_id)])
+            await core.transact([guard, Drop(log.name, thread_id)])
             failpoints.hit("delete.between_erasures")
     for table in schema.tables:
         if table.name in ("threads", "thread_heads"):
             continue
         if table.key_names[0] == "thread":
-            await _erase_rows(core, Scan(table.name, eq=(thread_id,), limit=limits.ERASE_CHUNK))
+            await _erase_rows(core, guard, Scan(table.name, eq=(thread_id,), limit=limits.ERASE_CHUNK))
         elif "thread" in table.column_names:
-            await _erase_rows(core, Scan(table.name, "thread", (thread_id,), limit=limits.ERASE_CHUNK))
+            await _erase_rows(core, guard, Scan(table.name, "thread", (thread_id,), limit=limits.ERASE_CHUNK))
         failpoints.hit("delete.between_erasures")
-    await core.transact([Patch("threads", (thread_id,), {"erased_at": NOW}, {"erased_at": None})])
 
 
-async def _erase_rows(core: Core, scan: Scan) -> None:
+async def _erase_rows(core: Core, guard: Check, scan: Scan) -> None:
     while True:
         rows = (await core.view(scan))[0]
         if rows:
-            await core.transact([Delete(scan.table, row.key) for row in rows])
+            await core.transact([guard, *[Delete(scan.table, row.key) for row in rows]])
         if len(rows) < limits.ERASE_CHUNK:
             return
 
 
 async def sweep(core: Core) -> None:
     """Finish interrupted erasures and drop tombstones and idempotency keys past their retention."""
-    old = core.clock() - limits.KEY_RETENTION_MS
+    now = core.clock()
+    old = now - limits.KEY_RETENTION_MS
     scan = Scan("threads", "deleted", where={"erased_at": None}, limit=limits.ERASE_CHUNK)
     for row in (await core.view(scan))[0]:
-        try:
-            await erase(core, str(row.key[0]))
-        except (Conflict, NotFoundError):
-            continue
+        rev = await _take_over(core, row, now) if is_arriving(row) else row.rev
+        if rev is not None:
+            await erase(core, str(row.key[0]), rev)
     for stale in (
         Scan("threads", "deleted", upto={"deleted_at": old, "erased_at": old}, limit=limits.ERASE_CHUNK),
         Scan("keys", "age", upto={"at": old}, limit=limits.ERASE_CHUNK),
@@ -129,3 +144,19 @@ async def sweep(core: Core) -> None:
                 await core.transact([Delete(stale.table, row.key, row.rev)])
             except Conflict:
                 continue
+
+
+def is_arriving(tombstone: Row) -> bool:
+    """Is this the placeholder of an import that is under way, or was interrupted?"""
+    body = tombstone.body.encode() if isinstance(tombstone.body, str) else tombstone.body
+    return body == ARRIVING
+
+
+async def _take_over(core: Core, tombstone: Row, now: int) -> int | None:
+    """Claim what an import left behind, unless it is still at work; the new rev stops it if it ever comes back."""
+    if tombstone["deleted_at"] > now - limits.IMPORT_LEASE_MS:
+        return None
+    try:
+        return (await core.transact([Patch("threads", tombstone.key, {"deleted_at": now}, tombstone.rev)])).rev
+    except Conflict:
+        return None
