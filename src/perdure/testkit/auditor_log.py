@@ -90,6 +90,8 @@ def _check_entry(audit: Audit, thread: str, entry: LogEntry, facts: LogFacts) ->
 
 
 def _missing(first: int, last: int) -> str:
+    if last < first:
+        return f"message {last + 1} stands where {first} should"
     return f"message {first} is missing" if first == last else f"messages {first} to {last} are missing"
 
 
