@@ -118,7 +118,7 @@ class MessageBody(Faithful, frozen=True, gc=False):
     extra: Extra = NO_EXTRA
 
 
-class Message(Faithful, frozen=True, kw_only=True, gc=False):
+class Message(Faithful, frozen=True, gc=False):
     """What was said. `commit` mints `id` when it is absent and fills a missing producer (`run_id`, `step`).
 
     `visibility` is "all" or "internal" (seen by the model only; on a tool message it marks the call as retracted).
@@ -267,7 +267,10 @@ def call_answered(role: str, content: list[Block]) -> str | None:
     """The call id that a tool message answers, else None."""
     if role != "tool":
         return None
-    return next((block.tool_use_id for block in content if isinstance(block, ToolResult)), None)
+    for block in content:
+        if type(block) is ToolResult:
+            return block.tool_use_id
+    return None
 
 
 _LEAVES = frozenset((Text, ToolUse, Thinking))

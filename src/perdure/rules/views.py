@@ -10,12 +10,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure.model.message import INTERNAL, MessageRecord, ToolUse, UnfinishedCall, call_answered
+from perdure.model.message import ALL, INTERNAL, Message, MessageRecord, ToolUse, UnfinishedCall, call_answered
 
 
 def history(path: Sequence[MessageRecord]) -> list[MessageRecord]:
     """What the model should see: compaction folded, tool pairs intact, markers gone, internal messages included."""
-    return _strip(fold(path), external=False)
+    return strip(fold(path))
+
+
+def strip(path: Sequence[MessageRecord]) -> list[MessageRecord]:
+    """A folded path without retraction markers, unanswered calls and results that have lost their call."""
+    return _strip(path, external=False)
 
 
 def external(path: Sequence[MessageRecord]) -> list[MessageRecord]:
@@ -27,7 +32,7 @@ def unfinished(path: Sequence[MessageRecord]) -> list[UnfinishedCall]:
     """Tool calls that no tool message answers (or retracts) later on the path, in order."""
     open_calls: dict[str, UnfinishedCall] = {}
     for record in path:
-        answered = _answers(record)
+        answered = call_answered(record.message.role, record.message.content)
         if answered is not None:
             open_calls.pop(answered, None)
         for call in record.message.tool_calls:
@@ -89,22 +94,27 @@ def _strip(path: Sequence[MessageRecord], *, external: bool) -> list[MessageReco
     seen: set[str] = set()
     for at, record in enumerate(path):
         message = record.message
-        if message.role == "tool":
-            answered = _answers(record) or ""
+        role = message.role
+        if role == "tool":
+            answered = call_answered(role, message.content) or ""
             if message.visibility == INTERNAL or answered in retracted:
                 continue
             if not external and answered not in seen:
                 continue
-        elif external and message.visibility != "all":
+        elif external and message.visibility != ALL:
             continue
-        elif message.role == "assistant":
+        elif role == "assistant" and _calls(message):
             kept = _without_open_calls(record, at, retracted, paired)
             if kept is None:
                 continue
             record = kept
-            seen.update(call.id for call in record.message.tool_calls)
+            seen.update([call.id for call in _calls(record.message)])
         out.append(record)
     return out
+
+
+def _calls(message: Message) -> list[ToolUse]:
+    return [block for block in message.content if type(block) is ToolUse]
 
 
 def _pairs(path: Sequence[MessageRecord]) -> tuple[set[str], set[tuple[int, str]]]:
@@ -113,15 +123,17 @@ def _pairs(path: Sequence[MessageRecord]) -> tuple[set[str], set[tuple[int, str]
     paired: set[tuple[int, str]] = set()
     asked: dict[str, int] = {}
     for at, record in enumerate(path):
-        answered = _answers(record)
-        if answered is not None:
-            if record.message.visibility == INTERNAL:
+        message = record.message
+        role = message.role
+        if role == "assistant":
+            for call in _calls(message):
+                asked[call.id] = at
+        elif role == "tool":
+            answered = call_answered(role, message.content) or ""
+            if message.visibility == INTERNAL:
                 retracted.add(answered)
             elif answered in asked:
                 paired.add((asked[answered], answered))
-        elif record.message.role == "assistant":
-            for call in record.message.tool_calls:
-                asked[call.id] = at
     return retracted, paired
 
 
@@ -132,7 +144,7 @@ def _without_open_calls(
     kept = [
         block
         for block in content
-        if type(block) is not ToolUse or (block.id not in retracted and (at, block.id) in paired)
+        if type(block) is not ToolUse or ((at, block.id) in paired and block.id not in retracted)
     ]
     if len(kept) == len(content):
         return record
@@ -140,7 +152,3 @@ def _without_open_calls(
         return None
     message = msgspec.structs.replace(record.message, content=kept)
     return msgspec.structs.replace(record, message=message)
-
-
-def _answers(record: MessageRecord) -> str | None:
-    return call_answered(record.message.role, record.message.content)

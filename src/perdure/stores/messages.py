@@ -19,7 +19,7 @@ from perdure.model.message import MessageRecord, UnfinishedCall
 from perdure.model.page import Page
 from perdure.rules import names, views
 from perdure.stores.core import Core, require, thread_topic
-from perdure.stores.paths import PathQuery, PathRead, read_path, resolve_branch
+from perdure.stores.paths import PathQuery, read_path, resolve_branch
 from perdure.stores.records import message_record, path_records
 
 Direction = Literal["asc", "desc"]
@@ -135,8 +135,12 @@ class Messages:
         `upto` ends the path at a seq, or at a message (on that message's own branch); `limit` keeps the newest so many
         records, and never begins with a tool result.
         """
-        path = await self._path(thread_id, branch, upto, limit)
-        return views.history(path_records(thread_id, path.entries, path.parent_id))
+        records = await self._path(thread_id, branch, upto, limit)
+        if limit is not None and any(record.message.compaction is not None for record in records):
+            # With summaries in the tail, the newest records are those of the folded path, so all of it is looked at.
+            records = views.fold(await self._path(thread_id, branch, upto, None))[-limit:]
+            return views.strip(records)
+        return views.history(records)
 
     async def external(
         self,
@@ -147,27 +151,17 @@ class Messages:
         limit: int | None = None,
     ) -> Sequence[MessageRecord]:
         """What an outsider may see of one branch's path: nothing internal, retracted or unanswered."""
-        path = await self._path(thread_id, branch, upto, limit, fold=False)
-        return views.external(path_records(thread_id, path.entries, path.parent_id))
+        return views.external(await self._path(thread_id, branch, upto, limit))
 
     async def _path(
-        self, thread_id: str, branch: int | str | None, upto: int | str | None, limit: int | None, fold: bool = True
-    ) -> PathRead:
+        self, thread_id: str, branch: int | str | None, upto: int | str | None, limit: int | None
+    ) -> builtins.list[MessageRecord]:
         names.check_id(thread_id, "thread id")
         if limit is not None:
             names.check_count(limit, "limit", least=1)
         number, end = await self._target(thread_id, branch, upto)
         path = await read_path(self._core, thread_id, PathQuery(branch=number, upto=end, limit=limit))
-        if limit is not None and fold and any(_is_summary(entry) for entry in path.entries):
-            return await self._folded_tail(thread_id, PathQuery(branch=number, upto=end), limit)
-        return path
-
-    async def _folded_tail(self, thread_id: str, query: PathQuery, limit: int) -> PathRead:
-        """With summaries in the tail, the newest records are those of the folded path, so all of it is looked at."""
-        path = await read_path(self._core, thread_id, query)
-        kept = {record.seq for record in views.fold(path_records(thread_id, path.entries, None))[-limit:]}
-        entries = [entry for entry in path.entries if entry[0] in kept]
-        return PathRead(path.head, path.branch_row, entries, None, [])
+        return path_records(thread_id, path.entries, path.parent_id)
 
     async def _target(
         self, thread_id: str, branch: int | str | None, upto: int | str | None
@@ -258,11 +252,6 @@ def _filters(visibility: Visibility, run_id: str | None) -> dict[str, Any]:
 
 def _last_seq(keyset: tuple[Any, ...]) -> int:
     return names.check_count(keyset[0] if keyset else None, "cursor")
-
-
-def _is_summary(entry: LogEntry) -> bool:
-    body = entry[-1]
-    return ('"compaction"' if isinstance(body, str) else b'"compaction"') in body
 
 
 def _refuse_gaps(thread_id: str, ordered: Sequence[LogEntry]) -> None:

@@ -141,33 +141,33 @@ def pending_from(row: Row) -> PendingMessage:
 
 def message_record(thread_id: str, entry: LogEntry, parent_id: str | None) -> MessageRecord:
     """A record from its log entry."""
-    seq, _, message_id, role, branch, visibility, run, step, at, body = entry
-    try:
-        stored = message_model.BODY_READER.read(body)
-    except (msgspec.MsgspecError, InvalidError, UnicodeDecodeError) as error:
-        where = f"message {seq} of thread {thread_id!r}"
-        raise CorruptError(f"the stored record cannot be read: {error}", where=where) from None
-    message = Message(
-        role=role,
-        content=stored.content,
-        id=message_id,
-        visibility=visibility,
-        run_id=run,
-        step=step,
-        sender_agent_id=stored.sender_agent_id,
-        compaction=stored.compaction,
-        metadata=stored.metadata,
-        extra=stored.extra,
-    )
-    return MessageRecord(thread_id, seq, branch, parent_id, message, at)
+    return path_records(thread_id, (entry,), parent_id)[0]
 
 
 def path_records(thread_id: str, entries: Sequence[LogEntry], parent_id: str | None) -> list[MessageRecord]:
     """Records of consecutive entries of one path; each hangs under the one before it."""
     records: list[MessageRecord] = []
-    for entry in entries:
-        records.append(message_record(thread_id, entry, parent_id))
-        parent_id = entry[2]
+    read = message_model.BODY_READER.read
+    try:
+        for seq, _, message_id, role, branch, visibility, run, step, at, body in entries:
+            stored = read(body)
+            message = Message(
+                role,
+                stored.content,
+                message_id,
+                visibility,
+                run,
+                step,
+                stored.sender_agent_id,
+                stored.compaction,
+                stored.metadata,
+                stored.extra,
+            )
+            records.append(MessageRecord(thread_id, seq, branch, parent_id, message, at))
+            parent_id = message_id
+    except (msgspec.MsgspecError, InvalidError, UnicodeDecodeError) as error:
+        where = f"message {entries[len(records)][0]} of thread {thread_id!r}"
+        raise CorruptError(f"the stored record cannot be read: {error}", where=where) from None
     return records
 
 

@@ -23,6 +23,8 @@ from perdure.kernel.schema import Log, Schema, Table
 
 # Up to here a statement per key is quicker than handing the keys over as one JSON array.
 FEW_KEYS = 4
+# The same for segments: a statement with plain parameters walks an index faster than one that unpacks JSON per entry.
+FEW_SEGMENTS = 8
 
 
 class TableQueries:
@@ -159,8 +161,8 @@ class LogQueries:
         return cursor.execute(sql, arguments).fetchall()
 
     def _read_segments(self, cursor: sqlite3.Cursor, scope: str, read: Read, segments: list[Segment]) -> list[LogEntry]:
-        if read.desc and read.limit is not None:
-            return self._newest(cursor, scope, read, segments)
+        if len(segments) <= FEW_SEGMENTS or (read.desc and read.limit is not None):
+            return self._one_by_one(cursor, scope, read, segments)
         # One statement for any number of segments: each is one range of the index. They are disjoint and ascending and
         # CROSS JOIN keeps them outermost, so entries come out in order and nothing has to be sorted.
         listed = msgspec.json.encode([(s.value, s.after, s.upto) for s in segments]).decode()
@@ -172,16 +174,15 @@ class LogQueries:
             found.reverse()
         return found
 
-    def _newest(self, cursor: sqlite3.Cursor, scope: str, read: Read, segments: list[Segment]) -> list[LogEntry]:
-        """The last `limit` entries: segment by segment from the end, so that the cost follows the limit."""
+    def _one_by_one(self, cursor: sqlite3.Cursor, scope: str, read: Read, segments: list[Segment]) -> list[LogEntry]:
+        """Segment by segment, from the end if that is wanted, and no further than the limit: cost follows the answer."""
         found: list[LogEntry] = []
-        wanted = read.limit or 0
-        for segment in reversed(segments):
-            if len(found) >= wanted:
+        for segment in reversed(segments) if read.desc else segments:
+            rest = None if read.limit is None else read.limit - len(found)
+            if rest == 0:
                 break
             where = {**read.where, self.log.segment or "": segment.value}
-            rest = wanted - len(found)
-            stretch = Read(read.log, read.partition, segment.after, segment.upto, rest, desc=True, where=where)
+            stretch = Read(read.log, read.partition, segment.after, segment.upto, rest, desc=read.desc, where=where)
             found += self.read(cursor, scope, stretch)
         return found
 
