@@ -90,7 +90,7 @@ async def interleave(cases: list[Case], rounds: int, *, warmup: int = 1, seed: i
 async def _once(case: Case) -> float:
     if case.setup is not None:
         await case.setup()
-    gc.collect()  # every case starts clean; the collector stays on while the clock runs, because its cost is real
+    gc.collect()  # every case starts clean; the collector stays on while the clock runs, for its cost is real
     started = time.perf_counter()
     operations = await case.run()
     return (time.perf_counter() - started) / operations

@@ -31,7 +31,7 @@ async def lengths(report: Report, home: Path, page_size: int, *, quick: bool) ->
     raw, ours = RawThread(home / "raw.db", page_size), await Perdure.open(home / "perdure.db")
     session, graph = OpenAISession(home / "openai.db"), await LangGraphSaver.open(home / "langgraph.db")
     reader = RawReader(raw.path)
-    for length in (10, 100, 1000) if quick else (10, 100, 1000, 5000):
+    for length in (10, 1000) if quick else (10, 100, 1000, 5000):
         kind = Writer if length < 1000 else LongWriter
         few = 10 if length < 1000 else 4 if length < 5000 else 2
         writers = [kind(s, bare, few if s.grows else 100, length) for s in (raw, ours, session, graph)]

@@ -21,12 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import perdure.sync
 from perdure_adapter import Perdure, Prepared, prepare
 from report import render
 from workload import bare, history, with_state
 
 import perdure
+import perdure.sync
 
 COUNT, ROUNDS = 300, 9
 
@@ -47,8 +47,8 @@ class Blocking:
         self.run = run
 
 
-def timed(call: Callable[[list[Prepared]], Any], work: list[Prepared]) -> float:
-    """Microseconds a commit."""
+def timed(call: Callable[[list[Any]], Any], work: list[Any]) -> float:
+    """Microseconds per piece of work."""
     started = time.perf_counter()
     call(work)
     return (time.perf_counter() - started) / len(work) * 1e6
@@ -90,9 +90,9 @@ def room(function: tuple[str, int, str]) -> str:
     return "other Python and built-ins"
 
 
-def profiled(store: Blocking, work: list[Prepared]) -> pstats.Stats:
+def profiled(call: Callable[[list[Any]], Any], work: list[Any]) -> pstats.Stats:
     profile = cProfile.Profile()
-    profile.runcall(store.commits, work)
+    profile.runcall(call, work)
     return pstats.Stats(profile)
 
 
@@ -113,7 +113,7 @@ def main() -> None:
     work = [prepare((with_state if options.state else bare)(index)) for index in range(COUNT)]
     with tempfile.TemporaryDirectory(prefix="perdure-profile-") as home:
         wall, store = walls(Path(home), work)
-        stats = profiled(store, work)
+        stats = profiled(store.commits, work)
         store.store.close()
     disk, hop = wall["sync face"] - wall["sync face, no disk"], wall["async face"] - wall["sync face"]
     rows = [[name, f"{value:.0f} µs"] for name, value in (*wall.items(), ("→ disk", disk), ("→ loop and hop", hop))]

@@ -13,21 +13,26 @@ from harness import Case, Ratio, cost, speed
 
 @dataclass(frozen=True)
 class Target:
-    """A figure the project promises: `at_least` or at most `limit`."""
+    """A figure the project promises: `at_least` or at most `limit`; without a limit it is only shown."""
 
     name: str
-    limit: float
+    limit: float | None
     at_least: bool
     measured: float
     spread: str
 
     @property
     def goal(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.limit:g} ×"
+        return "shown" if self.limit is None else f"{'≥' if self.at_least else '≤'} {self.limit:g} ×"
 
     @property
-    def met(self) -> bool:
+    def met(self) -> bool | None:
+        if self.limit is None:
+            return None
         return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+
+
+_VERDICT = {True: "yes", False: "NO", None: "–"}
 
 
 class Report:
@@ -58,7 +63,7 @@ class Report:
         self.sections.append({"title": title, "data": data if data is not None else {"head": head, "rows": rows}})
         print(f"\n{title}\n{render(head, rows)}", flush=True)
 
-    def promise(self, name: str, limit: float, ratio: Ratio | float, *, at_least: bool) -> None:
+    def promise(self, name: str, limit: float | None, ratio: Ratio | float, *, at_least: bool) -> None:
         """Hold a measured figure against its target."""
         middle = ratio.median if isinstance(ratio, Ratio) else ratio
         shown = spread(ratio) if isinstance(ratio, Ratio) else ""
@@ -66,7 +71,7 @@ class Report:
 
     def finish(self, path: Path | None) -> None:
         """The closing table, and the JSON file if one was asked for."""
-        rows = [[t.name, t.goal, times(t.measured), t.spread, "yes" if t.met else "NO"] for t in self.targets]
+        rows = [[t.name, t.goal, times(t.measured), t.spread, _VERDICT[t.met]] for t in self.targets]
         print(f"\nTargets\n{render(['figure', 'target', 'measured', 'middle half', 'met'], rows)}", flush=True)
         if path is not None:
             targets = [asdict(t) | {"met": t.met} for t in self.targets]

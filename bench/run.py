@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import platform
 import shutil
@@ -112,6 +113,8 @@ def _wrote(connection: sqlite3.Connection) -> bool:
 async def measure(options: argparse.Namespace, home: Path) -> Report:
     report = Report()
     page_size, rows = await durability(home)
+    gc.collect()
+    gc.freeze()  # by now all peers are imported; the collector must not walk their modules at everybody's expense
     packages = ("openai-agents", "langgraph", "langgraph-checkpoint-sqlite", "msgspec")
     report.facts = {
         "python": platform.python_version(),
