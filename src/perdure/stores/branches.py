@@ -6,7 +6,7 @@ records stay in the log, and branches forked from it go on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from perdure import limits
@@ -38,6 +38,8 @@ from perdure.stores.paths import resolve_branch
 from perdure.stores.records import branch_from, label_from, message_record
 
 LOG = "messages"
+BranchList = list[Branch]
+LabelList = list[Label]
 _PREVIEW = 80
 
 
@@ -47,7 +49,7 @@ class Branches:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def list(self, thread_id: str) -> Sequence[Branch]:
+    async def list(self, thread_id: str) -> BranchList:
         """Every branch in order of creation, with a preview of its newest message."""
         head, rows = await self._rows(thread_id)
         alive = [row for row in rows if row["deleted_at"] is None]
@@ -58,6 +60,11 @@ class Branches:
             entries = (await self._core.view(Read(LOG, thread_id, where={"id": some})))[0]
             previews.update({entry[2]: _preview(thread_id, entry) for entry in entries})
         return [branch_from(row, head["branch"], previews.get(row["head"])) for row in alive]
+
+    async def iter(self, thread_id: str) -> AsyncIterator[Branch]:
+        """Every branch of the list, one by one."""
+        for branch in await self.list(thread_id):
+            yield branch
 
     async def _rows(self, thread_id: str) -> tuple[Row, Sequence[Row]]:
         names.check_id(thread_id, "thread id")
@@ -227,7 +234,7 @@ class Branches:
         except Conflict:
             raise NotFoundError(f"thread {thread_id!r} does not exist") from None
 
-    async def labels(self, thread_id: str) -> Sequence[Label]:
+    async def labels(self, thread_id: str) -> LabelList:
         """Every label of a thread, in the order of the messages."""
         names.check_id(thread_id, "thread id")
         heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("labels", eq=(thread_id,)))

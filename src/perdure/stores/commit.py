@@ -117,14 +117,23 @@ def _illegal(commit: Prepared) -> bool:
     return isinstance(change, RunChange) and not machine.may_move(change.run.status, change.status)
 
 
+async def landed(core: Core, commit: Prepared) -> Receipt | None:
+    """The stored receipt if this keyed commit was made before; None while its key is free."""
+    scene = await _look(core, commit, _first_guess(core, commit))
+    return _replay(core, commit, scene) if _remembered(core, scene) else None
+
+
+def _remembered(core: Core, scene: Scene) -> bool:
+    return scene.key is not None and bool(scene.key["at"] + limits.KEY_RETENTION_MS >= core.clock())
+
+
 async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess:
     """Why a try failed: a stored receipt, an error for the caller, or a better guess."""
     scene = await _look(core, commit, guess)
-    if scene.key is not None:
-        if scene.key["at"] + limits.KEY_RETENTION_MS >= core.clock():
-            return _replay(core, commit, scene)
-        if guess.key_rev != scene.key.rev:
-            return msgspec.structs.replace(guess, key_rev=scene.key.rev)
+    if _remembered(core, scene):
+        return _replay(core, commit, scene)
+    if scene.key is not None and guess.key_rev != scene.key.rev:
+        return msgspec.structs.replace(guess, key_rev=scene.key.rev)
     if scene.head is None:
         return await _absent(core, commit, guess, scene)
     _refuse_fence(commit, scene.head)

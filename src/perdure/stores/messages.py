@@ -25,6 +25,8 @@ from perdure.stores.records import message_record, path_records
 Direction = Literal["asc", "desc"]
 Visibility = Literal["any", "external", "internal"]
 LOG = "messages"
+Records = list[MessageRecord]
+UnfinishedCalls = list[UnfinishedCall]
 
 
 class Messages:
@@ -113,7 +115,7 @@ class Messages:
             raise NotFoundError(f"message {message_id!r} is not in thread {thread_id!r}")
         return record
 
-    async def range(self, thread_id: str, from_seq: int, to_seq: int) -> Sequence[MessageRecord]:
+    async def range(self, thread_id: str, from_seq: int, to_seq: int) -> Records:
         """Raw records `from_seq` to `to_seq`, both included; what is not there yet is simply not returned."""
         names.check_id(thread_id, "thread id")
         names.check_count(from_seq, "from_seq", least=1)
@@ -129,7 +131,7 @@ class Messages:
         branch: int | str | None = None,
         upto: int | str | None = None,
         limit: int | None = None,
-    ) -> Sequence[MessageRecord]:
+    ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
         `upto` ends the path at a seq, or at a message (on that message's own branch); `limit` keeps the newest so many
@@ -149,13 +151,13 @@ class Messages:
         branch: int | str | None = None,
         upto: int | str | None = None,
         limit: int | None = None,
-    ) -> Sequence[MessageRecord]:
+    ) -> Records:
         """What an outsider may see of one branch's path: nothing internal, retracted or unanswered."""
         return views.external(await self._path(thread_id, branch, upto, limit))
 
     async def _path(
         self, thread_id: str, branch: int | str | None, upto: int | str | None, limit: int | None
-    ) -> builtins.list[MessageRecord]:
+    ) -> Records:
         names.check_id(thread_id, "thread id")
         if limit is not None:
             names.check_count(limit, "limit", least=1)
@@ -177,7 +179,7 @@ class Messages:
 
     async def unfinished_calls(
         self, thread_id: str, *, branch: int | str | None = None, run_id: str | None = None
-    ) -> Sequence[UnfinishedCall]:
+    ) -> UnfinishedCalls:
         """Tool calls on the path that no result answers: what recovery must look at (of one run, if given)."""
         names.check_id(thread_id, "thread id")
         number = await resolve_branch(self._core, thread_id, branch)
@@ -203,9 +205,7 @@ class Messages:
         finally:
             watch.close()
 
-    async def _records(
-        self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool
-    ) -> builtins.list[MessageRecord]:
+    async def _records(self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool) -> Records:
         """Records with their parents: the record before on the same branch, or the branch's fork point."""
         ordered = sorted(entries, key=lambda entry: entry[0])
         if gapless:

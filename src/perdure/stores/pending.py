@@ -6,7 +6,7 @@ again. Freezing is a commit like any other, with the consumed entries leaving th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,18 +15,23 @@ from perdure import limits
 from perdure.errors import AlreadyExists, InvalidError, NotFoundError, SelectionConflict, VersionConflict
 from perdure.ids import new_id
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import PRESENT, Check, Default, Get, Op, Patch, Read, Row, Scan
+from perdure.kernel.ops import PRESENT, Check, Default, Get, Op, Patch, Read, Ref, Row, Scan
 from perdure.model.faithful import write
 from perdure.model.message import Message
 from perdure.model.pending import BOUNDARIES, DeliveryMode, PendingMessage, PendingQueue
+from perdure.model.plain import check_json
 from perdure.model.receipt import Receipt
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.rules import names, selection, shape
-from perdure.stores.commit import perform
+from perdure.stores.commit import landed, perform
 from perdure.stores.core import Core, gave_up, require, thread_topic
+from perdure.stores.plan import check_size
 from perdure.stores.prepare import prepare
 from perdure.stores.queues import Entry, edited, enqueued, entry_from, renumbered, requeued, without
-from perdure.stores.records import pending_from
+from perdure.stores.records import message_entry, pending_from
+
+PendingMessages = list[PendingMessage]
+ThreadIds = list[str]
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -47,10 +52,7 @@ class Queue(msgspec.Struct, frozen=True):
         for i, entry in enumerate(self.entries):
             if entry.item.id == message_id:
                 return i
-        if message_id in self.committed:
-            raise InvalidError(
-                f"pending message {message_id!r} was already consumed", hint="committed messages never change"
-            )
+        _refuse_consumed(self, [message_id])
         raise NotFoundError(f"pending message {message_id!r} is not in thread {thread_id!r}")
 
 
@@ -65,6 +67,11 @@ class Pending:
         queue = await self._queue(thread_id)
         return PendingQueue([entry.item for entry in queue.entries], queue.revision)
 
+    async def iter(self, thread_id: str) -> AsyncIterator[PendingMessage]:
+        """Every pending message of the list, one by one."""
+        for item in (await self.list(thread_id)).items:
+            yield item
+
     async def _queue(self, thread_id: str, ids: Sequence[str] = ()) -> Queue:
         names.check_id(thread_id, "thread id")
         heads, queues, rows, committed = await self._core.view(
@@ -78,21 +85,24 @@ class Pending:
 
     async def append(
         self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None
-    ) -> Sequence[PendingMessage]:
+    ) -> PendingMessages:
         """Add messages at the end of the queue; ids are minted when absent."""
         shape.check_messages(messages)
         if not messages:
             raise InvalidError("there is nothing to append")
-        delivery = _check_mode(mode or DeliveryMode())
+        delivery = DeliveryMode() if mode is None else _check_mode(mode)
         fresh = [_with_id(message) for message in messages]
+        check_size(fresh)
         ids = [message.id or "" for message in fresh]
-        for _ in range(limits.COMMIT_ATTEMPTS):
+        brought = any(message.id is not None for message in messages)
+        for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, ids)
             _refuse_known(queue, ids, thread_id)
-            added = enqueued(thread_id, queue.entries, fresh, delivery)
-            # An id is also checked against the log: the version guards that look, so that no commit slips in between.
-            guard = Check("thread_heads", (thread_id,), {"version": queue.head["version"]})
-            if await self._change(thread_id, queue, [guard, *[entry.put() for entry in added]], len(added)):
+            ops = [entry.put() for entry in enqueued(thread_id, queue.entries, fresh, delivery)]
+            if brought:
+                # Such an id may be in the log: the version guards the look there, so that no commit slips in between.
+                ops.append(Check("thread_heads", (thread_id,), {"version": queue.head["version"]}))
+            if await self._change(thread_id, queue, ops, len(fresh)):
                 rows = (await self._core.view(Get("pending", [(thread_id, name) for name in ids])))[0]
                 return [pending_from(row) for row in rows if row is not None]
         raise gave_up(f"the queue of thread {thread_id!r}")
@@ -107,12 +117,14 @@ class Pending:
         if_revision: int | None = None,
     ) -> PendingMessage:
         """Replace a pending message (its id stays), and its mode if one is given."""
+        names.check_id(message_id, "message id")
         shape.check_message(message, "message")
+        check_size([message])
         if message.id not in (None, message_id):
             raise InvalidError(f"pending message {message_id!r} cannot change its id to {message.id!r}")
         if mode is not None:
             _check_mode(mode)
-        for _ in range(limits.COMMIT_ATTEMPTS):
+        for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, [message_id])
             entry = queue.entries[queue.position_of(message_id, thread_id)]
             _check_revision(entry.item, if_revision)
@@ -122,7 +134,8 @@ class Pending:
 
     async def retract(self, thread_id: str, message_id: str, *, if_revision: int | None = None) -> None:
         """Take a message back before anybody read it; the rest moves up."""
-        for _ in range(limits.COMMIT_ATTEMPTS):
+        names.check_id(message_id, "message id")
+        for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, [message_id])
             entry = queue.entries[queue.position_of(message_id, thread_id)]
             _check_revision(entry.item, if_revision)
@@ -134,21 +147,23 @@ class Pending:
         self, thread_id: str, message_ids: Sequence[str], *, if_revision: int | None = None
     ) -> PendingQueue:
         """Put the whole queue into this order: `message_ids` names every pending message once."""
-        if len(set(message_ids)) != len(message_ids):
+        ids = [names.check_id(name, "message id") for name in message_ids]
+        if len(set(ids)) != len(ids):
             raise InvalidError("a message id appears twice in the new order")
-        for _ in range(limits.COMMIT_ATTEMPTS):
-            queue = await self._queue(thread_id, message_ids)
+        for _ in range(limits.QUEUE_ATTEMPTS):
+            queue = await self._queue(thread_id, ids)
+            _refuse_consumed(queue, ids)
             if if_revision is not None and if_revision != queue.revision:
                 raise VersionConflict(
                     "the queue changed since it was read", expected=if_revision, actual=queue.revision
                 )
-            if len(message_ids) != len(queue.entries):
+            if len(ids) != len(queue.entries):
                 raise VersionConflict(
-                    f"{len(message_ids)} ids for a queue of {len(queue.entries)}",
-                    expected=len(message_ids),
+                    f"{len(ids)} ids for a queue of {len(queue.entries)}",
+                    expected=len(ids),
                     actual=len(queue.entries),
                 )
-            order = [queue.entries[queue.position_of(name, thread_id)] for name in message_ids]
+            order = [queue.entries[queue.position_of(name, thread_id)] for name in ids]
             if not order or await self._change(thread_id, queue, requeued(order), 0):
                 return await self.list(thread_id)
         raise gave_up(f"the queue of thread {thread_id!r}")
@@ -186,17 +201,22 @@ class Pending:
         if boundary not in BOUNDARIES:
             raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {boundary!r:.80}")
         shape.check_messages(messages)
-        delivery = _check_mode(mode or DeliveryMode())
+        delivery = DeliveryMode() if mode is None else _check_mode(mode)
         fresh = [_with_id(message) for message in messages]
+        check_size(fresh)
         ids = [message.id or "" for message in fresh]
         asked = None if key is None else _asked(boundary, messages, delivery)
-        if key is not None and await self._has_key(thread_id, key):
-            return await perform(self._core, prepare(thread_id, run=run, key=key, inputs=True, asked=asked))
-        for _ in range(limits.COMMIT_ATTEMPTS):
+        for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, ids)
+            if key is not None:
+                # After the queue: whoever landed under this key before that look is seen by this one.
+                done = await landed(self._core, prepare(thread_id, run=run, key=key, inputs=True, asked=asked))
+                if done is not None:
+                    return done
             _refuse_known(queue, ids, thread_id)
             added = enqueued(thread_id, queue.entries, fresh, delivery)
-            taken = selection.select([entry.item for entry in (*queue.entries, *added)], boundary, _run_id(run))
+            waiting = [entry.item for entry in (*queue.entries, *added)]
+            taken = _what_fits(selection.select(waiting, boundary, _run_id(run)))
             _refuse_selection(expect_ids, [item.id for item in taken])
             commit = prepare(
                 thread_id,
@@ -215,15 +235,22 @@ class Pending:
                 continue
         raise gave_up(f"the queue of thread {thread_id!r}")
 
-    async def _has_key(self, thread_id: str, key: str) -> bool:
-        return (await self._core.view(Get("keys", [(thread_id, key)])))[0][0] is not None
-
-    async def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> Sequence[str]:
+    async def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> ThreadIds:
         """Ids of threads that have pending messages, ascending, after an id."""
         names.check_limit(limit)
-        keyset = None if after is None else (after, after)
-        rows = (await self._core.view(Scan("queues", "waiting", after=keyset, limit=limit)))[0]
-        return [str(row.key[0]) for row in rows]
+        if after is not None:
+            names.check_id(after, "after")
+        found: list[str] = []
+        while True:
+            keyset = None if after is None else (after, after)
+            rows, heads = await self._core.view(
+                Scan("queues", "waiting", after=keyset, limit=limit), Get("thread_heads", Ref(0, ("waiting",)))
+            )
+            # The queue of a thread that is being erased is already gone for every reader.
+            found.extend(str(row.key[0]) for row in heads)
+            if len(rows) < limit or len(found) >= limit:
+                return sorted(found, key=str.encode)[:limit]
+            after = str(rows[-1].key[0])
 
 
 def _queue_ops(thread_id: str, queue: Queue, delta: int) -> list[Op]:
@@ -253,6 +280,22 @@ def _freeze_ops(thread_id: str, queue: Queue, added: list[Entry], chosen: set[st
 def _asked(boundary: str, messages: Sequence[Message], mode: DeliveryMode) -> str:
     """What a keyed freeze asks for: the selection itself is its outcome, not its content."""
     return "\n".join([boundary, write(mode).decode(), *[write(message).decode() for message in messages]])
+
+
+def _what_fits(taken: Sequence[PendingMessage]) -> list[PendingMessage]:
+    """As much of a selection as one commit may carry; the rest waits for the next boundary."""
+    room = limits.COMMIT_BYTES
+    for i, item in enumerate(taken):
+        room -= len(message_entry(item.message, 0, 0)[-1])
+        if room < 0 or i >= limits.COMMIT_MESSAGES:
+            return list(taken[:i])
+    return list(taken)
+
+
+def _refuse_consumed(queue: Queue, ids: Sequence[str]) -> None:
+    for name in ids:
+        if name in queue.committed:
+            raise InvalidError(f"pending message {name!r} was already consumed", hint="committed messages never change")
 
 
 def _refuse_selection(expected: Sequence[str] | None, chosen: list[str]) -> None:
@@ -288,6 +331,9 @@ def _check_mode(mode: DeliveryMode) -> DeliveryMode:
         raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {mode.boundary!r:.80}", path="mode")
     if mode.granularity not in ("one", "batch"):
         raise InvalidError(f"granularity must be one or batch, not {mode.granularity!r:.80}", path="mode")
+    if type(mode.barrier) is not bool or type(mode.fallback_to_new_run) is not bool:
+        raise InvalidError("barrier and fallback_to_new_run are booleans", path="mode")
+    check_json(dict(mode.extra), "mode")
     if mode.target_run_id is not None:
         names.check_id(mode.target_run_id, "target_run_id")
     return mode

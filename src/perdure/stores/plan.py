@@ -72,7 +72,7 @@ def operations(commit: Prepared, guess: Guess) -> list[Op]:
         ops.extend(guess.parent_checks)
     if count:
         entries = [message_entry(message, guess.branch, NOW) for message in commit.messages]
-        _check_size(entries)
+        _check_entries(entries)
         expect = 0 if guess.birth is not None else commit.expect
         ops.append(Append(LOG, commit.thread_id, entries, expect))
     ops.extend(_run_ops(commit, guess))
@@ -111,7 +111,12 @@ def _birth(commit: Prepared, birth: Birth, hot: Mapping[str, Any]) -> list[Op]:
     return birth_ops(birth, head, main)
 
 
-def _check_size(entries: Sequence[tuple[Any, ...]]) -> None:
+def check_size(messages: Sequence[Message]) -> None:
+    """Refuse messages that no commit could carry."""
+    _check_entries([message_entry(message, 0, 0) for message in messages])
+
+
+def _check_entries(entries: Sequence[tuple[Any, ...]]) -> None:
     total = 0
     for i, entry in enumerate(entries):
         size = len(entry[-1])

@@ -6,7 +6,7 @@ document of a name or schema that this build does not know is kept and given bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 from perdure import limits
@@ -18,6 +18,8 @@ from perdure.model.state import Doc, StateDoc
 from perdure.rules import names
 from perdure.stores.core import Core, require, thread_topic
 from perdure.stores.records import state_from
+
+StateDocs = list[StateDoc]
 
 
 class State:
@@ -40,13 +42,18 @@ class State:
             raise NotFoundError(f"thread {thread_id!r} has no state {name!r}")
         return doc
 
-    async def list(self, thread_id: str, *, run_id: str | None = None) -> Sequence[StateDoc]:
+    async def list(self, thread_id: str, *, run_id: str | None = None) -> StateDocs:
         """Every document of the thread (or of the run), by name."""
         names.check_id(thread_id, "thread id")
         owner = "" if run_id is None else names.check_id(run_id, "run id")
         heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("state", eq=(thread_id, owner)))
         require(heads[0], f"thread {thread_id!r}")
         return [state_from(row) for row in rows]
+
+    async def iter(self, thread_id: str, *, run_id: str | None = None) -> AsyncIterator[StateDoc]:
+        """Every document of the list, one by one."""
+        for doc in await self.list(thread_id, run_id=run_id):
+            yield doc
 
     async def put(
         self, thread_id: str, name: str, value: Any, *, run_id: str | None = None, if_rev: int | None = None

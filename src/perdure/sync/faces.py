@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Unpack
 
 from perdure import limits
-from perdure.model.branch import Branch, Label
-from perdure.model.message import Message, MessageRecord, UnfinishedCall
+from perdure.model.branch import Branch
+from perdure.model.message import Message, MessageRecord
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
 from perdure.model.receipt import Receipt
@@ -24,8 +24,11 @@ from perdure.stores import pending as async_pending
 from perdure.stores import runs as async_runs
 from perdure.stores import state as async_state
 from perdure.stores import threads as async_threads
-from perdure.stores.messages import Direction, Visibility
+from perdure.stores.branches import BranchList, LabelList
+from perdure.stores.messages import Direction, Records, UnfinishedCalls, Visibility
+from perdure.stores.pending import PendingMessages, ThreadIds
 from perdure.stores.runs import RunOptions
+from perdure.stores.state import StateDocs
 from perdure.stores.threads import Order, Strategy
 from perdure.sync.driver import Driver
 
@@ -195,7 +198,7 @@ class Messages:
         """The record with this message id; raises `NotFoundError`."""
         return self._driver.run(self._inner.get(thread_id, message_id))
 
-    def range(self, thread_id: str, from_seq: int, to_seq: int) -> Sequence[MessageRecord]:
+    def range(self, thread_id: str, from_seq: int, to_seq: int) -> Records:
         """Raw records `from_seq` to `to_seq`, both included; what is not there yet is simply not returned."""
         return self._driver.run(self._inner.range(thread_id, from_seq, to_seq))
 
@@ -206,7 +209,7 @@ class Messages:
         branch: int | str | None = None,
         upto: int | str | None = None,
         limit: int | None = None,
-    ) -> Sequence[MessageRecord]:
+    ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
         `upto` ends the path at a seq, or at a message (on that message's own branch); `limit` keeps the newest so many
@@ -221,13 +224,13 @@ class Messages:
         branch: int | str | None = None,
         upto: int | str | None = None,
         limit: int | None = None,
-    ) -> Sequence[MessageRecord]:
+    ) -> Records:
         """What an outsider may see of one branch's path: nothing internal, retracted or unanswered."""
         return self._driver.run(self._inner.external(thread_id, branch=branch, upto=upto, limit=limit))
 
     def unfinished_calls(
         self, thread_id: str, *, branch: int | str | None = None, run_id: str | None = None
-    ) -> Sequence[UnfinishedCall]:
+    ) -> UnfinishedCalls:
         """Tool calls on the path that no result answers: what recovery must look at (of one run, if given)."""
         return self._driver.run(self._inner.unfinished_calls(thread_id, branch=branch, run_id=run_id))
 
@@ -246,9 +249,13 @@ class Branches:
         self._inner = inner
         self._driver = driver
 
-    def list(self, thread_id: str) -> Sequence[Branch]:
+    def list(self, thread_id: str) -> BranchList:
         """Every branch in order of creation, with a preview of its newest message."""
         return self._driver.run(self._inner.list(thread_id))
+
+    def iter(self, thread_id: str) -> Iterator[Branch]:
+        """Every branch of the list, one by one."""
+        return self._driver.iterate(self._inner.iter(thread_id))
 
     def get(self, thread_id: str, branch: int | str) -> Branch:
         """One branch, by number or name; raises `NotFoundError`."""
@@ -289,7 +296,7 @@ class Branches:
         """Mark a message; the last label wins, None removes it. Labels never reach the model."""
         return self._driver.run(self._inner.label(thread_id, message_id, label))
 
-    def labels(self, thread_id: str) -> Sequence[Label]:
+    def labels(self, thread_id: str) -> LabelList:
         """Every label of a thread, in the order of the messages."""
         return self._driver.run(self._inner.labels(thread_id))
 
@@ -305,9 +312,13 @@ class Pending:
         """The pending messages in order, and the queue's revision."""
         return self._driver.run(self._inner.list(thread_id))
 
+    def iter(self, thread_id: str) -> Iterator[PendingMessage]:
+        """Every pending message of the list, one by one."""
+        return self._driver.iterate(self._inner.iter(thread_id))
+
     def append(
         self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None
-    ) -> Sequence[PendingMessage]:
+    ) -> PendingMessages:
         """Add messages at the end of the queue; ids are minted when absent."""
         return self._driver.run(self._inner.append(thread_id, messages, mode=mode))
 
@@ -364,7 +375,7 @@ class Pending:
             )
         )
 
-    def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> Sequence[str]:
+    def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> ThreadIds:
         """Ids of threads that have pending messages, ascending, after an id."""
         return self._driver.run(self._inner.threads(after=after, limit=limit))
 
@@ -431,9 +442,13 @@ class State:
         """The document; raises `NotFoundError`."""
         return self._driver.run(self._inner.get(thread_id, name, run_id=run_id))
 
-    def list(self, thread_id: str, *, run_id: str | None = None) -> Sequence[StateDoc]:
+    def list(self, thread_id: str, *, run_id: str | None = None) -> StateDocs:
         """Every document of the thread (or of the run), by name."""
         return self._driver.run(self._inner.list(thread_id, run_id=run_id))
+
+    def iter(self, thread_id: str, *, run_id: str | None = None) -> Iterator[StateDoc]:
+        """Every document of the list, one by one."""
+        return self._driver.iterate(self._inner.iter(thread_id, run_id=run_id))
 
     def put(
         self, thread_id: str, name: str, value: Any, *, run_id: str | None = None, if_rev: int | None = None

@@ -175,7 +175,7 @@ class LogQueries:
         return found
 
     def _one_by_one(self, cursor: sqlite3.Cursor, scope: str, read: Read, segments: list[Segment]) -> list[LogEntry]:
-        """Segment by segment, from the end if that is wanted, and no further than the limit: cost follows the answer."""
+        """Segment by segment, from the end if that is wanted, and no further than the limit."""
         found: list[LogEntry] = []
         for segment in reversed(segments) if read.desc else segments:
             rest = None if read.limit is None else read.limit - len(found)
