@@ -118,21 +118,22 @@ CASES: dict[str, Case] = {}
 
 
 def case(
-    capability: Capability, name: str, *, covers: tuple[str, ...], line: str, needs: tuple[str, ...] = ()
+    capability: Capability, name: str, *, covers: tuple[str, ...], line: str = "", needs: tuple[str, ...] = ()
 ) -> Callable[[CaseBody], CaseBody]:
     """Register `async def case_…(kit)` as the case `<capability>/<name>`.
 
-    `covers` names public methods as `threads.create`, `store.commit`; `line` says in words what is proved; `needs` are
-    features without which the case does not apply.
+    `covers` names public methods as `threads.create`, `store.commit`; `line` says in words what is proved (else the
+    docstring does); `needs` are features without which the case does not apply.
     """
     identity = f"{capability}/{name}"
 
     def register(body: CaseBody) -> CaseBody:
         if identity in CASES:
             raise ValueError(f"two cases are called {identity}")
-        if not covers or not line:
-            raise ValueError(f"{identity} must say which methods it covers and which line it proves")
-        CASES[identity] = Case(identity, capability, line, covers, frozenset(needs), body)
+        proved = line or body.__doc__ or ""
+        if not covers or not proved:
+            raise ValueError(f"{identity} must say which methods it covers and what it proves")
+        CASES[identity] = Case(identity, capability, proved, covers, frozenset(needs), body)
         return body
 
     return register
