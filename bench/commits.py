@@ -56,7 +56,7 @@ class Writer:
 
 async def one_client(report: Report, home: Path, page_size: int, *, quick: bool) -> None:
     """Bare and with state, against raw inline, raw through a thread, and SQLiteSession; the sync face beside them."""
-    count, rounds = 200, 6 if quick else 21
+    count, rounds = 200, 6 if quick else 31
     inline, thread = Raw(home / "inline.db", page_size), RawThread(home / "thread.db", page_size)
     control = RawThread(home / "control.db", page_size)
     listed = RawThread(home / "listed.db", page_size, listing=True)
@@ -127,7 +127,7 @@ class Crowd:
 
 async def many_clients(report: Report, home: Path, page_size: int, *, quick: bool) -> None:
     """1, 16 and 64 concurrent threads against raw group commit and both peers."""
-    rounds = 5 if quick else 13
+    rounds = 5 if quick else 21
     inline, group = Raw(home / "inline.db", page_size), RawThread(home / "group.db", page_size)
     ours, session = await Perdure.open(home / "perdure.db"), OpenAISession(home / "openai.db")
     graph = await LangGraphSaver.open(home / "langgraph.db")

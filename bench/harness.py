@@ -62,12 +62,18 @@ class Case:
     run: Work
     setup: Callable[[], Awaitable[None]] | None = None
     seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
     error: str = ""
 
     @property
     def median(self) -> float:
         """Seconds per operation, median over the rounds."""
         return statistics.median(self.seconds) if self.seconds else float("nan")
+
+    @property
+    def median_cpu(self) -> float:
+        """Seconds of processor time per operation, over all threads: what a busy neighbour cannot change much."""
+        return statistics.median(self.cpu) if self.cpu else float("nan")
 
 
 async def interleave(cases: list[Case], rounds: int, *, warmup: int = 1, seed: int = 3) -> None:
@@ -78,22 +84,23 @@ async def interleave(cases: list[Case], rounds: int, *, warmup: int = 1, seed: i
         order_of.shuffle(order)
         for case in order:
             try:
-                spent = await asyncio.wait_for(_once(case), CASE_DEADLINE)
+                spent, cpu = await asyncio.wait_for(_once(case), CASE_DEADLINE)
             except Exception as error:  # noqa: BLE001 - a subject that breaks is shown in the table, never hidden
                 case.error = f"{type(error).__name__}: {error}"[:200]
                 note(f"  {case.name}: {case.error}")
                 continue
             if number >= 0:
                 case.seconds.append(spent)
+                case.cpu.append(cpu)
 
 
-async def _once(case: Case) -> float:
+async def _once(case: Case) -> tuple[float, float]:
     if case.setup is not None:
         await case.setup()
     gc.collect()  # every case starts clean; the collector stays on while the clock runs, for its cost is real
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     operations = await case.run()
-    return (time.perf_counter() - started) / operations
+    return (time.perf_counter() - started) / operations, (time.process_time() - cpu) / operations
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class LongWriter(Writer):
 
 async def lengths(report: Report, home: Path, page_size: int, *, quick: bool) -> None:
     """Append and load at each length, every subject beside the others."""
-    rounds = 5 if quick else 11
+    rounds = 5 if quick else 15
     raw, ours = RawThread(home / "raw.db", page_size), await Perdure.open(home / "perdure.db")
     session, graph = OpenAISession(home / "openai.db"), await LangGraphSaver.open(home / "langgraph.db")
     reader = RawReader(raw.path)

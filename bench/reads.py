@@ -35,7 +35,7 @@ def repeated(name: str, call: Callable[[], Awaitable[list[Any]]], count: int, ex
 
 async def loads(report: Report, home: Path, page_size: int, *, quick: bool) -> None:
     """5,000 messages, then the newest 50 of them."""
-    rounds = 7 if quick else 21
+    rounds = 7 if quick else 31
     thread = fresh_name()
     raw, ours = Raw(home / "raw.db", page_size), await Perdure.open(home / "perdure.db")
     peer = OpenAISession(home / "openai.db")
@@ -95,7 +95,7 @@ async def listing(report: Report, home: Path, page_size: int, *, quick: bool) ->
         repeated("raw index scan, inline", inline, 200, PAGE),
         repeated("perdure, threads.list", lambda: ours.list_threads(PAGE), 200, PAGE),
     ]
-    await interleave(cases, 7 if quick else 21)
+    await interleave(cases, 7 if quick else 31)
     report.cases(f"Newest {PAGE} of {THREADS:,} threads", cases, cases[0], slower=True)
     report.promise("list 50 of 10,000 threads vs raw (time)", 1.5, cost(cases[3], cases[0]), at_least=False)
     reader.close()

@@ -49,13 +49,14 @@ class Report:
         rows, data = [], []
         for case in cases:
             if case.error or not case.seconds:
-                rows.append([case.name, case.error[:70] or "no result", "", "", ""])
+                rows.append([case.name, case.error[:70] or "no result", "", "", "", ""])
                 data.append({"case": case.name, "error": case.error})
                 continue
             ratio = compare(case, base)
-            rows.append([case.name, duration(case.median), rate(case.median), times(ratio.median), spread(ratio)])
-            data.append({"case": case.name, "median_s": case.median, "rounds_s": case.seconds, word: asdict(ratio)})
-        head = ["case", "median", "per second", f"{word} × {base.name}", "middle half"]
+            own = [duration(case.median), rate(case.median), duration(case.median_cpu)]
+            rows.append([case.name, *own, times(ratio.median), spread(ratio)])
+            data.append({"case": case.name, "rounds_s": case.seconds, "rounds_cpu_s": case.cpu, word: asdict(ratio)})
+        head = ["case", "median", "per second", "CPU", f"{word} × {base.name}", "middle half"]
         self.table(title, head, rows, {"baseline": base.name, "cases": data})
 
     def table(self, title: str, head: list[str], rows: list[list[str]], data: Any = None) -> None:
