@@ -34,6 +34,9 @@ INTEGER_MAX: Final = 2**52
 COMMIT_ATTEMPTS: Final = 8
 """How often a store rebuilds a transaction whose guess about the current branch or tree proved stale."""
 
+QUEUE_ATTEMPTS: Final = 256
+"""The same for a pending queue, where every try that loses has lost to another writer's success."""
+
 KEY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 BUSY_TIMEOUT_MS: Final = 10_000
 WATCH_POLL_MS: Final = 20

@@ -233,6 +233,10 @@ class Pending:
                 return await perform(self._core, commit, extra)
             except Conflict:
                 continue
+            except AlreadyExists:
+                # Somebody else froze the same messages meanwhile: the queue shows it, and there is less to take.
+                if (await self._queue(thread_id)).revision == queue.revision:
+                    raise
         raise gave_up(f"the queue of thread {thread_id!r}")
 
     async def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> ThreadIds:
@@ -331,7 +335,8 @@ def _check_mode(mode: DeliveryMode) -> DeliveryMode:
         raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {mode.boundary!r:.80}", path="mode")
     if mode.granularity not in ("one", "batch"):
         raise InvalidError(f"granularity must be one or batch, not {mode.granularity!r:.80}", path="mode")
-    if type(mode.barrier) is not bool or type(mode.fallback_to_new_run) is not bool:
+    flags: list[Any] = [mode.barrier, mode.fallback_to_new_run]
+    if any(type(flag) is not bool for flag in flags):
         raise InvalidError("barrier and fallback_to_new_run are booleans", path="mode")
     check_json(dict(mode.extra), "mode")
     if mode.target_run_id is not None:
