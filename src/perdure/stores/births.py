@@ -61,6 +61,14 @@ def birth_ops(birth: Birth, head: dict[str, Any], main: dict[str, Any]) -> list[
     return ops
 
 
+async def leaving(core: Core, parent: str | None) -> list[Op]:
+    """What a parent loses with a child. A parent that is itself lost (damage) must not tie the child to it for ever."""
+    if parent is None:
+        return []
+    (head,) = (await core.view(Get("thread_heads", [(parent,)])))[0]
+    return [] if head is None else [Patch("thread_heads", (parent,), {"children": Inc(-1)}, PRESENT)]
+
+
 async def ancestor_checks(core: Core, thread_id: str, parent: str | None) -> list[Op]:
     """Walk up from a parent-to-be; the checks that keep what was seen true until the commit.
 

@@ -12,7 +12,8 @@ from typing import Literal
 from perdure import failpoints, limits
 from perdure.errors import HasChildren, InvalidError
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import NOW, PRESENT, Check, Delete, Drop, Get, Inc, Op, Patch, Row, Scan
+from perdure.kernel.ops import NOW, Check, Delete, Drop, Get, Op, Patch, Row, Scan
+from perdure.stores.births import leaving
 from perdure.stores.core import Core, gave_up, require, thread_topic
 
 ARRIVING = b'{"arriving":true}'
@@ -59,8 +60,7 @@ async def _plan(core: Core, thread_id: str, strategy: str) -> tuple[list[str], l
         # The number of children guards the set: a child born meanwhile changes it, and the plan is made again.
         ops.append(Delete("thread_heads", row.key, {"children": row["children"], "parent": row["parent"]}))
         ops.append(Patch("threads", row.key, _HIDDEN, {"deleted_at": None}, b"{}"))
-    if target["parent"] is not None:
-        ops.append(Patch("thread_heads", (target["parent"],), {"children": Inc(-1)}, PRESENT))
+    ops.extend(await leaving(core, target["parent"]))
     return [str(row.key[0]) for row in doomed], ops
 
 

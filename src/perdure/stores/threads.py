@@ -23,7 +23,7 @@ from perdure.model.page import Page
 from perdure.model.thread import Thread, ThreadBody
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import names
-from perdure.stores.births import Birth, ancestor_checks, birth_ops
+from perdure.stores.births import Birth, ancestor_checks, birth_ops, leaving
 from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.erasure import delete_thread
 from perdure.stores.records import read_body, thread_from
@@ -150,8 +150,7 @@ class Threads:
             ops.extend(await ancestor_checks(self._core, thread, new))
             if new is not None:
                 ops.append(Patch("thread_heads", (new,), {"children": Inc(1)}, PRESENT))
-            if old is not None:
-                ops.append(Patch("thread_heads", (old,), {"children": Inc(-1)}, PRESENT))
+            ops.extend(await leaving(self._core, old))
         return ops
 
     async def delete(self, thread_id: str, *, strategy: Strategy = "detach") -> None:
@@ -180,6 +179,11 @@ class Threads:
         names.check_limit(limit)
         if root and parent is not None:
             raise InvalidError("root=True cannot be combined with parent_thread_id")
+        return await self._page(resource, parent, root=root, order=order, limit=limit, cursor=cursor)
+
+    async def _page(
+        self, resource: str | None, parent: str | None, *, root: bool, order: Order, limit: int, cursor: str | None
+    ) -> Page[Thread]:
         query = ("threads", resource, parent, root, order)
         after = None if cursor is None else decode_cursor(cursor, query)
         scan = _listing(resource, parent, root=root, order=order, limit=limit + 1, after=after)
@@ -221,7 +225,9 @@ class Threads:
     ) -> Page[Thread]:
         """The direct children of a thread, newest activity first; raises `NotFoundError` if it does not exist."""
         await self.get(thread_id)
-        return await self.list(parent_thread_id=thread_id, limit=limit, cursor=cursor)
+        names.check_limit(limit)
+        # Not by `list`, which trims: here the id names a thread that exists.
+        return await self._page(None, thread_id, root=False, order="active", limit=limit, cursor=cursor)
 
     async def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
         """Would this parent do? Raises `InvalidError` (itself, a cycle) or `NotFoundError` (missing, damaged chain)."""
