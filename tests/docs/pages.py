@@ -1,8 +1,8 @@
 """Documentation pages as data: every fenced block with its language, its flags and the line it stands on.
 
 A block is fenced by three backticks. Its first word is the language, the others are flags. Python blocks are executed
-unless they carry `no-run`; shell blocks are executed only with `run`; a text block with `output` holds what the block
-before it must print.
+unless they carry `no-run`, and also saved under the name in `file=…`; shell blocks are executed only with `run`; a text
+block with `output` holds what the block before it must print.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ class Block:
         if self.language == "python":
             return "no-run" not in self.flags
         return self.language == "sh" and "run" in self.flags
+
+    @property
+    def file(self) -> str | None:
+        """The name under which later blocks of the page find this code."""
+        return next((flag.removeprefix("file=") for flag in self.flags if flag.startswith("file=")), None)
 
     @property
     def is_output(self) -> bool:

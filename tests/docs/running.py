@@ -49,6 +49,8 @@ def run_page(page: Page, folder: Path) -> int:
 def _run(page: Page, block: Block, namespace: dict[str, Any], runner: asyncio.Runner) -> str:
     if block.language == "sh":
         return _run_shell(page, block)
+    if block.file is not None:
+        Path(block.file).write_text(block.code, encoding="utf-8")
     printed = io.StringIO()
     with _located(page, block), contextlib.redirect_stdout(printed):
         tree = ast.parse(block.code, filename=str(page.path))

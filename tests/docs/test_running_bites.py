@@ -18,13 +18,14 @@ def page(folder: Path, text: str) -> Page:
 
 def test_blocks_share_a_namespace_a_loop_and_a_folder(tmp_path: Path) -> None:
     text = (
+        "```python file=saved.py\nx = 1\n```\n```sh run\ncat saved.py\n```\n```text output\nx = 1\n```\n"
         "```python\nimport asyncio\nfrom pathlib import Path\nPath('made').write_text('x')\n"
         "loop = await asyncio.sleep(0, asyncio.get_running_loop())\n```\n"
         "```python\nassert loop is await asyncio.sleep(0, asyncio.get_running_loop())\nprint('one', 2)\n```\n"
         "```text output\none ...\n```\n"
         "```sh run\ncat made\n```\n```text output\nx\n```\n```sh\nfalse\n```\n"
     )
-    assert run_page(page(tmp_path, text), tmp_path) == 3
+    assert run_page(page(tmp_path, text), tmp_path) == 5
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,16 @@ def test_a_snippet_is_left_out_only_with_a_reason(page: Page) -> None:
     assert not [f"{page.name}:{block.line}" for block in unexplained(page)]
 
 
+def test_the_index_leads_to_every_page() -> None:
+    index = next(page for page in PAGES if page.name == "docs/README.md")
+    reached = {(index.path.parent / target).resolve() for _, target in index.links()}
+    assert [page.name for page in PAGES if page.path not in reached] == ["README.md", "docs/README.md"]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Page) -> None:
-    assert not [f"{page.name}:{line}: {target}" for line, target in page.links() if not leads_somewhere(page, target)]
+    dead = [f"{page.name}:{line}: {target}" for line, target in page.links() if not leads_somewhere(page, target)]
+    assert not dead, "\n" + "\n".join(dead)
 
 
 def leads_somewhere(page: Page, target: str) -> bool:

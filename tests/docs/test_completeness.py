@@ -1,0 +1,104 @@
+"""The reference pages name everything there is, and nothing that is not: found by looking at the product itself."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.docs.pages import ROOT
+
+import perdure
+from perdure.stores.runs import RunOptions
+
+API = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+ERRORS = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+NOUNS = ("threads", "messages", "branches", "pending", "runs", "state")
+ROW = re.compile(rf"^\| `((?:store|{'|'.join(NOUNS)})\.(\w+))\((.*?)\)`", re.MULTILINE)
+
+
+def public_members(thing: Any) -> Iterator[str]:
+    return (name for name in dir(type(thing)) if not name.startswith("_"))
+
+
+def surface() -> dict[str, Any]:
+    """Every public method of the store and of the stores hanging off it, by the name users call it by."""
+    store = asyncio.run(_opened())
+    found = {f"store.{name}": getattr(type(store), name) for name in public_members(store)}
+    for noun in (name for name in vars(store) if not name.startswith("_")):
+        part = getattr(store, noun)
+        found |= {f"{noun}.{name}": getattr(type(part), name) for name in public_members(part)}
+    return found
+
+
+async def _opened() -> perdure.Store:
+    async with perdure.open("memory://") as store:
+        return store
+
+
+SURFACE = surface()
+METHODS = {name: member for name, member in SURFACE.items() if inspect.isfunction(member)}
+ROWS = {name: arguments for name, _, arguments in ROW.findall(API)}
+ERROR_NAMES = [name for name in perdure.__all__ if isinstance(getattr(perdure, name), type(Exception))]
+ERROR_NAMES = [name for name in ERROR_NAMES if issubclass(getattr(perdure, name), perdure.PerdureError)]
+
+
+def test_the_look_sees_the_product() -> None:
+    assert {"store.commit", "threads.create", "messages.history", "runs.iter", "store.scope"} <= set(SURFACE)
+    assert {name.split(".")[0] for name in SURFACE} == {"store", *NOUNS}
+
+
+def test_every_method_has_a_row() -> None:
+    assert sorted(set(METHODS) - set(ROWS)) == []
+
+
+def test_every_row_is_a_method() -> None:
+    assert sorted(set(ROWS) - set(METHODS)) == []
+
+
+def test_every_property_is_mentioned() -> None:
+    assert [name for name in SURFACE if name not in METHODS and f"`{name}`" not in API] == []
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_a_row_names_the_arguments(name: str) -> None:
+    parameters = {
+        parameter.name
+        for parameter in inspect.signature(METHODS[name]).parameters.values()
+        if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD
+    }
+    written = set(re.findall(r"(?<!\*)\b[a-z_]+(?=\b(?!\"))", re.sub(r"=\S+", "", ROWS[name])))
+    if "…" in ROWS[name]:
+        assert written <= parameters
+    else:
+        assert written - {"options"} == parameters
+
+
+def test_the_options_of_a_run_are_listed() -> None:
+    (listed,) = re.findall(r"Options of `create` and `start`: ([^.]*)\.", API)
+    assert set(re.findall(r"`(\w+)`", listed)) == set(RunOptions.__annotations__)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    names = [name for name in perdure.__all__ if name not in ERROR_NAMES]
+    mentioned = set(re.findall(r"`(?:perdure\.)?(\w+)", API))
+    assert [name for name in names if name not in mentioned] == []
+
+
+def test_every_error_has_its_part() -> None:
+    headed = set(re.findall(r"^### (\w+)$", ERRORS, re.MULTILINE))
+    assert headed == set(ERROR_NAMES) - {"PerdureError"}
+
+
+def test_the_tree_of_errors_is_the_real_one() -> None:
+    drawn = re.findall(r"^([│├└─ ]*)(\w+)(?: \(also a (\w+)\))?$", ERRORS, re.MULTILINE)
+    parents = ["PerdureError"]
+    for indent, name, also in drawn[drawn.index(("", "PerdureError", "")) + 1 :]:
+        depth = len(indent) // 4
+        parents[depth:] = [name]
+        bases = [base.__name__ for base in getattr(perdure, name).__bases__]
+        assert bases == [parents[depth - 1], *([also] if also else [])], name
+    assert {name for _, name, _ in drawn} >= set(ERROR_NAMES)
