@@ -1,0 +1,65 @@
+"""Short ways that the cases about commits, runs and queues share: talking, queueing, moving a run, racing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from perdure.errors import ConflictError
+from perdure.model.message import Message
+from perdure.model.pending import DeliveryMode, PendingMessage
+from perdure.model.receipt import Receipt
+from perdure.model.run import NewRun, Run, RunChange
+from perdure.stores.store import Store
+from perdure.testkit.kit import CaseFailed, equal
+
+T = TypeVar("T")
+
+
+def conflict(error: ConflictError, expected: object, actual: object) -> None:
+    """A conflict names what was expected and what was found."""
+    equal(error.expected, expected, f"expected of {error}")
+    equal(error.actual, actual, f"actual of {error}")
+
+
+async def talk(store: Store, thread: str, *texts: str, **options: Any) -> Receipt:
+    """Commit plain user messages, with any option of a commit."""
+    return await store.commit(thread, messages=[Message.user(text) for text in texts], **options)
+
+
+def pending_texts(items: Sequence[PendingMessage]) -> list[str]:
+    """What some pending messages say."""
+    return [item.message.text for item in items]
+
+
+async def queue_texts(store: Store, thread: str) -> list[str]:
+    """What waits in a thread's queue, checked for dense positions."""
+    items = (await store.pending.list(thread)).items
+    equal([item.position for item in items], list(range(1, len(items) + 1)), "positions of the queue")
+    return pending_texts(items)
+
+
+async def enqueue(store: Store, thread: str, *texts: str, mode: DeliveryMode | None = None) -> list[str]:
+    """Append plain user messages to a queue; their ids."""
+    items = await store.pending.append(thread, [Message.user(text) for text in texts], mode=mode)
+    return [item.id for item in items]
+
+
+async def move(store: Store, change: RunChange | NewRun, thread: str = "t", **options: Any) -> Run:
+    """Commit a run's move; the run after it, as the receipt and the store both tell it."""
+    run = (await store.commit(thread, run=change, **options)).run
+    if run is None:
+        raise CaseFailed("the receipt of a run's move carries no run")
+    equal(await store.runs.get(run.id), run, "the run as stored, against the receipt")
+    return run
+
+
+async def race(*calls: Coroutine[Any, Any, T]) -> tuple[list[T], list[ConflictError]]:
+    """Run calls at the same time: what the winners returned, and the conflicts of the others."""
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    lost = [item for item in found if isinstance(item, ConflictError)]
+    for item in found:
+        if isinstance(item, BaseException) and not isinstance(item, ConflictError):
+            raise item
+    return [item for item in found if not isinstance(item, BaseException)], lost
