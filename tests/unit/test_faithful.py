@@ -87,13 +87,14 @@ def test_damaged_json_names_the_record() -> None:
 
 
 QUERY = ("threads", None, "p", True, "active")
+KEYSET = (int, str)
 
 
 def test_a_cursor_continues_its_own_query_only() -> None:
     cursor = encode_cursor(QUERY, (17, "id"))
-    assert decode_cursor(cursor, QUERY) == (17, "id")
+    assert decode_cursor(cursor, QUERY, KEYSET) == (17, "id")
     with pytest.raises(CursorExpired):
-        decode_cursor(cursor, ("threads", None, "q", True, "active"))
+        decode_cursor(cursor, ("threads", None, "q", True, "active"), KEYSET)
 
 
 def test_every_flipped_bit_of_a_cursor_is_noticed() -> None:
@@ -103,13 +104,13 @@ def test_every_flipped_bit_of_a_cursor_is_noticed() -> None:
         for bit in range(7):
             damaged = raw[:i] + bytes([raw[i] ^ (1 << bit)]) + raw[i + 1 :]
             with pytest.raises(CursorExpired):
-                decode_cursor(damaged.decode(), QUERY)
+                decode_cursor(damaged.decode(), QUERY, KEYSET)
 
 
 @pytest.mark.parametrize("text", ["", "x", "é", "AAAA", "=" * 8, "A" * 5000])
 def test_foreign_text_is_no_cursor(text: str) -> None:
     with pytest.raises(CursorExpired):
-        decode_cursor(text, QUERY)
+        decode_cursor(text, QUERY, KEYSET)
 
 
 def test_ids_rise_and_revs_fit() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import CursorExpired
+from perdure.limits import INTEGER_MAX
 
 _VERSION = 1
 _HINT = "start again from the first page, with the same filters and order throughout"
@@ -31,8 +32,8 @@ def encode_cursor(query: tuple[Any, ...], keyset: tuple[Any, ...]) -> str:
     return _spell(framed)
 
 
-def decode_cursor(text: str, query: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The keyset inside a cursor of this very query."""
+def decode_cursor(text: str, query: tuple[Any, ...], keyset_types: tuple[type, ...]) -> tuple[Any, ...]:
+    """The keyset inside a cursor of this very query; one of the wrong shape was forged."""
     try:
         framed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         payload, checksum = framed[:-4], framed[-4:]
@@ -45,6 +46,8 @@ def decode_cursor(text: str, query: tuple[Any, ...]) -> tuple[Any, ...]:
         raise CursorExpired(f"the cursor has format {version}, this build reads {_VERSION}", hint=_HINT)
     if name != query_hash(query):
         raise CursorExpired("the cursor belongs to another query", hint=_HINT)
+    if tuple(map(type, keyset)) != keyset_types or any(type(v) is int and abs(v) > INTEGER_MAX for v in keyset):
+        raise CursorExpired("the cursor is not one that this store made", hint=_HINT)
     return keyset
 
 

@@ -56,7 +56,7 @@ class Messages:
         high = None if before_seq is None else names.check_count(before_seq, "before_seq") - 1
         query = ("messages", thread_id, after_seq, before_seq, order, visibility, run_id)
         if cursor is not None:
-            last = _last_seq(decode_cursor(cursor, query))
+            (last,) = decode_cursor(cursor, query, (int,))
             low, high = (low, last - 1) if desc else (last, high)
         entries = await self._entries(
             thread_id, Read(LOG, thread_id, after=low, upto=high, limit=limit + 1, desc=desc, where=where)
@@ -248,10 +248,6 @@ def _filters(visibility: Visibility, run_id: str | None) -> dict[str, Any]:
     if run_id is not None:
         where["run"] = names.check_id(run_id, "run id")
     return where
-
-
-def _last_seq(keyset: tuple[Any, ...]) -> int:
-    return names.check_count(keyset[0] if keyset else None, "cursor")
 
 
 def _refuse_gaps(thread_id: str, ordered: Sequence[LogEntry]) -> None:

@@ -121,7 +121,7 @@ class Runs:
         if status is not None and type(status) is not str:
             raise InvalidError(f"status must be text, not {status!r:.80}")
         query = ("runs", thread_id, status)
-        after = None if cursor is None else decode_cursor(cursor, query)
+        after = None if cursor is None else decode_cursor(cursor, query, (int, str))
         rows, heads = await self._core.view(
             _listing(thread_id, status, limit + 1, after), Get("thread_heads", Ref(0, ("thread",)))
         )

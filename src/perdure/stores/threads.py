@@ -185,7 +185,7 @@ class Threads:
         self, resource: str | None, parent: str | None, *, root: bool, order: Order, limit: int, cursor: str | None
     ) -> Page[Thread]:
         query = ("threads", resource, parent, root, order)
-        after = None if cursor is None else decode_cursor(cursor, query)
+        after = None if cursor is None else decode_cursor(cursor, query, (int, str))
         scan = _listing(resource, parent, root=root, order=order, limit=limit + 1, after=after)
         hot, cold = await self._core.view(scan, Get("threads", Ref(0, ("thread",))))
         colds = {row.key: row for row in cold}
