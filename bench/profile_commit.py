@@ -15,6 +15,7 @@ import cProfile
 import pstats
 import statistics
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -75,6 +76,36 @@ def walls(home: Path, work: list[Prepared]) -> tuple[dict[str, float], Blocking]
     return {name: statistics.median(values) for name, values in spent.items()}, synced
 
 
+def by_thread() -> dict[str, float]:
+    """Processor seconds that every living thread has used."""
+    return {
+        thread.name: time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+        for thread in threading.enumerate()
+        if thread.ident is not None
+    }
+
+
+async def crowd(path: Path, work: list[Prepared], clients: int) -> dict[str, float]:
+    """Microseconds of processor time a commit costs each thread, with `clients` tasks committing at once."""
+    subject = await Perdure.open(path)
+    names = [f"t{n}" for n in range(clients)]
+    for name in names:
+        await subject.create(name, history(10))
+
+    async def client(name: str) -> None:
+        for one in work:
+            await subject.commit(name, one)
+
+    before = by_thread()
+    started = time.perf_counter()
+    await asyncio.gather(*map(client, names))
+    wall = time.perf_counter() - started
+    used = {name: cpu - before.get(name, 0.0) for name, cpu in by_thread().items()}
+    await subject.close()
+    each = 1e6 / (clients * len(work))
+    return {"wall clock": wall * each} | {n: cpu * each for n, cpu in used.items() if cpu * each > 0.5}
+
+
 def room(function: tuple[str, int, str]) -> str:
     """The part of the program a profiled function belongs to."""
     file, _, name = function
@@ -115,11 +146,16 @@ def main() -> None:
         wall, store = walls(Path(home), work)
         stats = profiled(store.commits, work)
         store.store.close()
+        crowds = {n: asyncio.run(crowd(Path(home) / f"{n}.db", work[: 1 + 300 // n], n)) for n in (1, 16, 64)}
     disk, hop = wall["sync face"] - wall["sync face, no disk"], wall["async face"] - wall["sync face"]
     rows = [[name, f"{value:.0f} µs"] for name, value in (*wall.items(), ("→ disk", disk), ("→ loop and hop", hop))]
     print("Wall clock, one client", render(["", "a commit"], rows), sep="\n")
     parts = [[n, f"{s:.0%}", f"{s * wall['sync face']:.0f} µs"] for n, s in shares(stats).items()]
     print("\nSync face under cProfile", render(["room", "share", "scaled"], parts), sep="\n")
+    threads = [
+        [f"{n} clients, {name}", f"{value:.0f} µs"] for n, used in crowds.items() for name, value in used.items()
+    ]
+    print("\nAsync face, processor time by thread", render(["", "a commit"], threads), sep="\n")
     if options.top:
         stats.sort_stats("tottime").print_stats(options.top)
 
