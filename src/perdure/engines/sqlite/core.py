@@ -18,8 +18,8 @@ from perdure.engines.sqlite.committer import Committer
 from perdure.engines.sqlite.connect import Sync, check_library, writer_connection
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.reader import Readers, ReaderThreads, StillReaders
+from perdure.engines.sqlite.session import Session
 from perdure.engines.sqlite.statements import Statements
-from perdure.engines.sqlite.transaction import Session
 from perdure.engines.sqlite.translate import closed, forked, opened_read_only
 from perdure.engines.sqlite.versions import prepare, read_recorded, refuse_unless_usable
 from perdure.engines.sqlite.watch import Hub

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from perdure.clock import Clock
-from perdure.engines.sqlite.transaction import Session, Transaction
+from perdure.engines.sqlite.session import Session
 from perdure.errors import OutcomeUnknown
 from perdure.ids import new_rev
 from perdure.kernel.ops import Op, Patch, Scan, Taken
@@ -21,18 +21,18 @@ from perdure.kernel.ops import Op, Patch, Scan, Taken
 class Job:
     """One member of a batch."""
 
-    __slots__ = ("done", "error", "future", "gate", "hints", "loop", "result", "rev", "scope")
+    # Defaults live on the class: a job is made for every commit, and most of these are never set.
+    hints: Sequence[str] = ()
+    loop: asyncio.AbstractEventLoop | None = None
+    future: asyncio.Future[Any] | None = None
+    gate: threading.Lock | None = None
+    result: Any = None
+    error: BaseException | None = None
+    done = False
 
-    def __init__(self, scope: str, hints: Sequence[str] = ()) -> None:
+    def __init__(self, scope: str) -> None:
         self.scope = scope
-        self.hints = hints
         self.rev = new_rev()
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.future: asyncio.Future[Any] | None = None
-        self.gate: threading.Lock | None = None
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.done = False
 
     def apply(self, session: Session, clock: Clock) -> Any:
         """Do the work inside the transaction that the writer has begun."""
@@ -54,21 +54,19 @@ class Job:
 class TransactJob(Job):
     """`transact`."""
 
-    __slots__ = ("ops",)
-
     def __init__(self, scope: str, ops: Sequence[Op], hints: Sequence[str]) -> None:
-        super().__init__(scope, hints)
+        self.scope = scope
+        self.rev = new_rev()
         self.ops = ops
+        self.hints = hints
 
     def apply(self, session: Session, clock: Clock) -> Any:
         """Apply the operations."""
-        return Transaction(session, self.scope, self.rev, clock()).run(self.ops)
+        return session.apply(self.scope, self.rev, clock(), self.ops)
 
 
 class TakeJob(Job):
     """`take`: the scan and the updates share one write transaction, so no row is claimed twice."""
-
-    __slots__ = ("changes", "scan")
 
     def __init__(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> None:
         super().__init__(scope)
@@ -82,9 +80,8 @@ class TakeJob(Job):
         rows = table.scan(session.cursor, self.scope, self.scan, self.scan.eq)
         if not rows:
             return Taken([], now)
-        Transaction(session, self.scope, self.rev, now).run(
-            [Patch(self.scan.table, row.key, self.changes) for row in rows]
-        )
+        patches = [Patch(self.scan.table, row.key, self.changes) for row in rows]
+        session.apply(self.scope, self.rev, now, patches)
         return Taken(table.existing(session.cursor, self.scope, [row.key for row in rows]), now)
 
 

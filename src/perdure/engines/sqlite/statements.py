@@ -1,30 +1,68 @@
 """Writing statements, derived from the declarations and cached by shape.
 
 A *shape* is everything about an operation but its values: which columns are set, by which kind of expression, under
-which condition. It is a cheap tuple, so that the hot path looks a statement up and never builds one. Parameters are
+which condition. It is a cheap tuple, so that the hot path looks a plan up and never builds a statement. Parameters are
 numbered, so that an expression may use its value twice. Values never enter the text of a statement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from perdure.engines.sqlite.layout import names, quote
-from perdure.kernel.ops import ABSENT, AtMost, Condition, Inc, Max, Min, Now, Rule, Seq, Swap
+from perdure.kernel.ops import ABSENT, ANY, AtMost, Condition, Inc, Max, Min, Now, Rule, Seq, Swap
 from perdure.kernel.schema import Log, Schema, Table
 
 # Shapes are few in practice (stores build their operations in a handful of places); the bound is against abuse.
 SHAPES_KEPT = 4096
 
 Shape = tuple[Any, ...]
+Getter = Callable[[Any], Any]
 
 _ASSIGN: dict[type, Callable[[str, int], str]] = {
     Inc: lambda c, n: f"ifnull({c}, 0) + ?{n}",
     Max: lambda c, n: f"max(ifnull({c}, ?{n}), ?{n})",
     Min: lambda c, n: f"min(ifnull({c}, ?{n}), ?{n})",
-    Swap: lambda c, n: f"CASE WHEN {c} IS ?{n} THEN ?{n + 1} ELSE {c} END",
 }
+
+
+class Moment:
+    """What `Now` and `Seq` mean in the transaction at hand."""
+
+    __slots__ = ("last", "now")
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.last: dict[str, int] = {}
+
+    def time(self, value: Now) -> int:
+        """The clock plus an offset."""
+        return self.now + value.plus
+
+    def seq(self, value: Seq) -> int:
+        """The last seq appended to a log."""
+        return self.last[value.log] - value.back
+
+    def plain(self, value: Any) -> Any:
+        """`Now` and `Seq` as numbers; anything else as it is."""
+        kind = type(value)
+        if kind is Now:
+            return self.now + value.plus
+        return self.seq(value) if kind is Seq else value
+
+
+class PatchPlan:
+    """How to run a `Patch` of one shape. Its arguments are the assigned values (an expression's by its getter), then
+    the new values of swaps, the body if there is one, rev, scope, key, condition."""
+
+    __slots__ = ("getters", "sql", "swaps")
+
+    def __init__(self, sql: str, getters: tuple[tuple[int, Getter], ...], *, swaps: bool) -> None:
+        self.sql = sql
+        self.getters = getters
+        self.swaps = swaps
 
 
 class Numbers:
@@ -33,33 +71,40 @@ class Numbers:
     def __init__(self) -> None:
         self.last = 0
 
-    def take(self, count: int = 1) -> int:
-        """The first of the next `count` numbers."""
-        first = self.last + 1
-        self.last += count
-        return first
+    def take(self) -> int:
+        """The next number."""
+        self.last += 1
+        return self.last
 
 
 class TableStatements:
     """Every writing statement of one table."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, moment: Moment) -> None:
         self.table = table
         self.columns = table.column_names
         self.groups = table.unique
+        self.patches: dict[Shape, PatchPlan] = {}
+        self._getters: dict[type, Getter] = {
+            Inc: attrgetter("by"),
+            Max: attrgetter("value"),
+            Min: attrgetter("value"),
+            Swap: attrgetter("old"),
+            Now: moment.time,
+            Seq: moment.seq,
+        }
+        self._conditional: dict[Shape, str] = {}
         self._name = quote(table.name)
-        self._shapes: dict[Shape, str] = {}
         width = 1 + len(table.key)
         every = ("scope", *table.key_names, *table.column_names, "rev", "body")
-        values = ", ".join(f"?{n}" for n in range(1, len(every)))
-        insert = f"INSERT INTO {self._name} ({names(every)}) VALUES ({values}, CAST(?{len(every)} AS TEXT))"
+        values = ", ".join(f"?{n}" for n in range(1, len(every) + 1))
+        insert = f"INSERT INTO {self._name} ({names(every)}) VALUES ({values})"
         at_key = f"ON CONFLICT ({names(every[:width])})"
         upsert = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in every[width:])
         self.insert = insert
         self.put_any = f"{insert} {at_key} DO UPDATE SET {upsert}"
         self.put_absent = f"{insert} {at_key} DO NOTHING"
-        plain = [f"{quote(c)} = ?{n}" for n, c in enumerate(every[width:-1], width + 1)]
-        replace = ", ".join([*plain, f'"body" = CAST(?{len(every)} AS TEXT)'])
+        replace = ", ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[width:], width + 1))
         key = " AND ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[:width], 1))
         self.put_present = f"UPDATE {self._name} SET {replace} WHERE {key}"
         self.put_rev = f'{self.put_present} AND "rev" = ?{len(every) + 1}'
@@ -69,42 +114,44 @@ class TableStatements:
         taken = " AND ".join(f"{quote(c)} = ?" for c in ("scope", *group))
         return f"SELECT {names(self.table.key_names)} FROM {self._name} WHERE {taken}"
 
-    def patch(self, assigned: dict[str, Any], has_body: bool, condition: Condition) -> str:
-        """`UPDATE`; arguments are the assigned values, the body if there is one, rev, scope, key, condition."""
-        shape = ("patch", has_body, *assigned, *map(type, assigned.values()), *condition_shape(condition))
-        return self._shapes.get(shape) or self._keep(shape, self._patch(assigned, has_body, condition))
+    def plan_patch(self, shape: Shape, assigned: dict[str, Any], condition: Condition, *, body: bool) -> PatchPlan:
+        """Build and keep the plan of a shape that was not met before."""
+        numbers = Numbers()
+        kinds = [type(value) for value in assigned.values()]
+        first = [numbers.take() for _ in assigned]
+        new = [numbers.take() if kind is Swap else 0 for kind in kinds]
+        parts = [
+            f"{quote(name)} = {_assign(quote(name), kind, n, m)}"
+            for name, kind, n, m in zip(assigned, kinds, first, new, strict=True)
+        ]
+        if body:
+            parts.append(f'"body" = ?{numbers.take()}')
+        parts.append(f'"rev" = ?{numbers.take()}')
+        sql = f"UPDATE {self._name} SET {', '.join(parts)} WHERE {self._where(numbers, condition)}"
+        getters = tuple((place, self._getters[kind]) for place, kind in enumerate(kinds) if kind in self._getters)
+        plan = PatchPlan(sql, getters, swaps=Swap in kinds)
+        if len(self.patches) >= SHAPES_KEPT:
+            self.patches.clear()
+        self.patches[shape] = plan
+        return plan
 
     def delete(self, condition: Condition) -> str:
         """`DELETE`; arguments are scope, key, condition."""
-        shape = ("delete", *condition_shape(condition))
-        return self._shapes.get(shape) or self._keep(
-            shape, f"DELETE FROM {self._name} WHERE {self._where(Numbers(), condition)}"
-        )
+        return self._conditioned("DELETE", condition)
 
     def check(self, condition: Condition) -> str:
         """`SELECT 1` if the row meets the condition; arguments are scope, key, condition."""
-        shape = ("check", *condition_shape(condition))
-        return self._shapes.get(shape) or self._keep(
-            shape, f"SELECT 1 FROM {self._name} WHERE {self._where(Numbers(), condition)}"
-        )
+        return self._conditioned("SELECT 1", condition)
 
-    def _keep(self, shape: Shape, sql: str) -> str:
-        if len(self._shapes) >= SHAPES_KEPT:
-            self._shapes.clear()
-        self._shapes[shape] = sql
+    def _conditioned(self, verb: str, condition: Condition) -> str:
+        shape = (verb, *condition_shape(condition))
+        sql = self._conditional.get(shape)
+        if sql is None:
+            if len(self._conditional) >= SHAPES_KEPT:
+                self._conditional.clear()
+            sql = f"{verb} FROM {self._name} WHERE {self._where(Numbers(), condition)}"
+            self._conditional[shape] = sql
         return sql
-
-    def _patch(self, assigned: dict[str, Any], has_body: bool, condition: Condition) -> str:
-        numbers = Numbers()
-        parts = []
-        for name, value in assigned.items():
-            assign = _ASSIGN.get(type(value))
-            first = numbers.take(2 if type(value) is Swap else 1)
-            parts.append(f"{quote(name)} = {assign(quote(name), first) if assign else f'?{first}'}")
-        if has_body:
-            parts.append(f'"body" = CAST(?{numbers.take()} AS TEXT)')
-        parts.append(f'"rev" = ?{numbers.take()}')
-        return f"UPDATE {self._name} SET {', '.join(parts)} WHERE {self._where(numbers, condition)}"
 
     def _where(self, numbers: Numbers, condition: Condition) -> str:
         key = [f"{quote(c)} = ?{numbers.take()}" for c in ("scope", *self.table.key_names)]
@@ -118,9 +165,7 @@ class LogStatements:
         self.log = log
         name, partition = quote(log.name), quote(log.partition)
         every = ("scope", log.partition, "seq", "rev", *log.column_names, "body")
-        # Bodies arrive as UTF-8 bytes; the cast only relabels them, so that the file holds readable text.
-        values = "?, " * (len(every) - 1) + "CAST(? AS TEXT)"
-        self.append = f"INSERT INTO {name} ({names(every)}) VALUES ({values})"
+        self.append = f"INSERT INTO {name} ({names(every)}) VALUES ({', '.join('?' * len(every))})"
         self.head = f'SELECT max("seq") FROM {name} WHERE "scope" = ? AND {partition} = ?'
         self.drop = f'DELETE FROM {name} WHERE "scope" = ? AND {partition} = ?'
         self.unique = tuple((column, log.position[column], self._taken(column)) for column in log.unique)
@@ -134,18 +179,19 @@ class Statements:
     """The statements of a whole schema."""
 
     def __init__(self, schema: Schema) -> None:
-        self.tables = {table.name: TableStatements(table) for table in schema.tables}
+        self.moment = Moment()
+        self.tables = {table.name: TableStatements(table, self.moment) for table in schema.tables}
         self.logs = {log.name: LogStatements(log) for log in schema.logs}
 
 
-def condition_shape(condition: Condition) -> Iterable[Any]:
-    """What of a condition its statement depends on."""
+def condition_shape(condition: Condition) -> Shape:
+    """What of a condition its statement depends on; empty for ANY."""
     if type(condition) is dict:
-        # The marker keeps the names apart from the assigned ones before them.
-        return (dict, *condition, *[type(v) is AtMost for v in condition.values()])
-    if isinstance(condition, Rule):
-        return (condition is ABSENT,)
-    return (int,)
+        # `dict` keeps these names and types apart from whatever stands before them.
+        return (dict, *condition, *map(type, condition.values()))
+    if condition is ANY:
+        return ()
+    return (condition is ABSENT,) if isinstance(condition, Rule) else (int,)
 
 
 def condition_arguments(condition: Condition) -> list[Any]:
@@ -153,6 +199,13 @@ def condition_arguments(condition: Condition) -> list[Any]:
     if type(condition) is dict:
         return [v.limit if type(v) is AtMost else v for v in condition.values()]
     return [] if isinstance(condition, Rule) else [condition]
+
+
+def _assign(column: str, kind: type, first: int, new: int) -> str:
+    if kind is Swap:
+        return f"CASE WHEN {column} IS ?{first} THEN ?{new} ELSE {column} END"
+    assign = _ASSIGN.get(kind)
+    return assign(column, first) if assign is not None else f"?{first}"
 
 
 def _condition_terms(condition: Condition, numbers: Numbers) -> list[str]:
@@ -166,30 +219,3 @@ def _condition_terms(condition: Condition, numbers: Numbers) -> list[str]:
         else f"{quote(name)} IS ?{numbers.take()}"
         for name, value in condition.items()
     ]
-
-
-def assigned_arguments(assigned: dict[str, Any], now: int, seqs: dict[tuple[str, str], int]) -> list[Any]:
-    """The values of a patch, in the order of its parameters."""
-    arguments: list[Any] = []
-    for value in assigned.values():
-        kind = type(value)
-        if kind is str or kind is int or value is None:
-            arguments.append(value)
-        elif kind is Swap:
-            arguments += (value.old, value.new)
-        elif kind is Inc:
-            arguments.append(value.by)
-        elif kind is Max or kind is Min:
-            arguments.append(value.value)
-        else:
-            arguments.append(plain(value, now, seqs))
-    return arguments
-
-
-def plain(value: Any, now: int, seqs: dict[tuple[str, str], int]) -> Any:
-    """`Now` and `Seq` as numbers; anything else as it is."""
-    if type(value) is Now:
-        return now + value.plus
-    if type(value) is Seq:
-        return next(seq for (log, _), seq in seqs.items() if log == value.log) - value.back
-    return value

@@ -10,27 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perdure.engines.sqlite.statements import plain
+from perdure.engines.sqlite.statements import Moment
 from perdure.kernel.ops import Inc, Max, Min, Patch, Put, Row, Swap
 from perdure.kernel.schema import Table
 
 Group = tuple[str, ...]
 
 
-def intended(
-    table: Table, op: Put | Patch, row: Row | None, now: int, seqs: dict[tuple[str, str], int]
-) -> dict[str, Any]:
+def intended(table: Table, op: Put | Patch, row: Row | None, moment: Moment) -> dict[str, Any]:
     """Key and columns of the row as the operation would leave it; `row` is what is there now."""
     values: dict[str, Any] = dict(zip(table.key_names, op.key, strict=True))
     if isinstance(op, Patch) and row is not None:
-        changed = {name: evaluate(value, row.columns[name], now, seqs) for name, value in op.set.items()}
+        changed = {name: evaluate(value, row.columns[name], moment) for name, value in op.set.items()}
         return values | row.columns | changed
     fresh: Mapping[str, Any] = {}
     if isinstance(op, Put):
         fresh = op.columns
     elif op.default is not None:
         fresh = op.default.columns
-    return values | {name: plain(fresh.get(name), now, seqs) for name in table.column_names}
+    return values | {name: moment.plain(fresh.get(name)) for name in table.column_names}
 
 
 def claims(groups: tuple[Group, ...], values: dict[str, Any]) -> Iterator[tuple[Group, dict[str, Any]]]:
@@ -41,7 +39,7 @@ def claims(groups: tuple[Group, ...], values: dict[str, Any]) -> Iterator[tuple[
             yield group, claimed
 
 
-def evaluate(value: Any, old: Any, now: int, seqs: dict[tuple[str, str], int]) -> Any:
+def evaluate(value: Any, old: Any, moment: Moment) -> Any:
     """The plain value of an expression, given what the column holds: the same as the SQL in `statements`."""
     if isinstance(value, Inc):
         return (old or 0) + value.by
@@ -51,4 +49,4 @@ def evaluate(value: Any, old: Any, now: int, seqs: dict[tuple[str, str], int]) -
         return value.value if old is None else min(old, value.value)
     if isinstance(value, Swap):
         return value.new if old == value.old else old
-    return plain(value, now, seqs)
+    return moment.plain(value)
