@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-import perdure
 import pytest
+
+import perdure
 from perdure import Message, failpoints
 from perdure.stores.erasure import sweep
 

@@ -27,7 +27,7 @@ class Place(msgspec.Struct, frozen=True):
     branch: int
     run: str | None
     visible: bool
-    rev: int
+    at: int
 
 
 class Line(msgspec.Struct):
@@ -74,7 +74,7 @@ async def read_log(audit: Audit, thread: str, length: int, wanted: set[int]) -> 
 
 
 def _check_entry(audit: Audit, thread: str, entry: LogEntry, facts: LogFacts) -> None:
-    seq, rev, message_id, role, branch, visibility, run, _step, _at, _body = entry
+    seq, _rev, message_id, role, branch, visibility, run, _step, at, _body = entry
     if seq != facts.reached + 1:
         audit.report("log.gap", f"thread {thread!r}", _missing(facts.reached + 1, seq - 1))
     facts.reached = seq
@@ -82,7 +82,7 @@ def _check_entry(audit: Audit, thread: str, entry: LogEntry, facts: LogFacts) ->
     line = facts.lines.setdefault(branch, Line(first_seq=seq))
     line.count, line.last_seq, line.last_id = line.count + 1, seq, message_id
     if seq in facts.wanted:
-        facts.places[seq] = Place(message_id, branch, run, visible, rev)
+        facts.places[seq] = Place(message_id, branch, run, visible, at)
     if run is not None and visible:
         made = facts.produced.setdefault(run, Produced(first=seq))
         made.count, made.last = made.count + 1, seq

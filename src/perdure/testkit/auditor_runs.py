@@ -106,7 +106,7 @@ def key_seqs(keys: Sequence[Row]) -> Iterator[int]:
 
 
 def check_keys(audit: Audit, thread: str, keys: Sequence[Row], runs: Sequence[Row], facts: LogFacts) -> None:
-    """A key and the messages it names were written by one transaction, whose mark is on all of them."""
+    """A key and the messages it names were written by one transaction, at one time (an import keeps times, not revs)."""
     known = {str(row.key[0]) for row in runs}
     for row in keys:
         record = f"key {row.key[1]!r} of thread {thread!r}"
@@ -129,6 +129,6 @@ def _receipt_problem(row: Row, ids: object, facts: LogFacts) -> str | None:
         place = facts.places.get(seq)
         if place is None or place.id != message_id:
             return f"it names message {message_id!r} at {seq}, where {'nothing' if place is None else place.id!r} is"
-        if place.rev != row.rev:
+        if place.at != row["at"]:
             return f"message {seq} was not written with it"
     return None

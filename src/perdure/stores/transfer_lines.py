@@ -1,0 +1,232 @@
+"""The lines of an export file: JSON, one line per row or log entry, readable by people and by `jq`.
+
+    {"perdure":1,"schema":1,"scope":"default"}
+    {"table":"branches","key":["kyoto",0],"columns":{"fork_seq":0,…}}
+    {"log":"messages","partition":"kyoto","seq":1,"columns":{"id":"…","role":"user",…},"body":{…}}
+    {"table":"thread_heads","key":["kyoto"],"columns":{…}}
+    {"end":{"threads":1,"lines":3}}
+
+What is NULL is left out; bodies are JSON values, kept to the letter. Everything derives from the declared schema, so a
+store that is added later is carried without a change here. Reading trusts nothing: every line is checked as if a
+stranger had written it, and a refusal names the line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import InvalidError
+from perdure.kernel import codec
+from perdure.kernel.door import check_ops
+from perdure.kernel.ops import Append, LogEntry, Put, Row
+from perdure.kernel.schema import Key, Log, Schema, Table
+from perdure.model.plain import check_json
+from perdure.rules import names
+
+FORMAT = 1
+LINE_BYTES = limits.COMMIT_BYTES
+COLD, HOT = "threads", "thread_heads"
+
+NOT_CARRIED: dict[str, tuple[str, ...]] = {
+    # A birth is a new one wherever it happens, and children are counted as they arrive.
+    HOT: ("born", "children"),
+    COLD: ("deleted_at", "erased_at"),
+}
+NEVER_NULL: dict[str, tuple[str, ...]] = {
+    COLD: ("created_at",),
+    HOT: ("version", "branch", "branches", "created_at", "updated_at"),
+    "branches": ("fork_seq", "head_seq", "length", "created_at"),
+    "labels": ("seq", "at", "label"),
+    "runs": ("agent_id", "status", "branch", "created_at", "updated_at", "steps", "input_tokens", "output_tokens"),
+    "state": ("schema", "at"),
+    "keys": ("count", "at", "digest"),
+    "pending": ("position", "revision", "created_at", "updated_at"),
+    "queues": ("count", "revision"),
+    "messages": ("id", "role", "branch", "visibility", "at"),
+}
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line: the format, the version of the schema, and the scope that was exported."""
+
+    perdure: int
+    schema: int
+    scope: str
+
+
+class End(msgspec.Struct, frozen=True):
+    """The last line: without it, a file was cut off."""
+
+    threads: int
+    lines: int
+
+
+class RowLine(msgspec.Struct, frozen=True):
+    """A row of a table; `thread` is the one it belongs to, None if it is the scope's own."""
+
+    table: Table
+    key: Key
+    columns: dict[str, Any]
+    body: bytes | None
+    thread: str | None
+
+
+class EntryLine(msgspec.Struct, frozen=True):
+    """An entry of a thread's log: the declared columns' values in order."""
+
+    log: Log
+    thread: str
+    seq: int
+    values: tuple[Any, ...]
+    body: bytes
+
+
+Line = Header | End | RowLine | EntryLine
+
+
+class _Text(msgspec.Struct, forbid_unknown_fields=True):
+    """Any line as it is spelled; `parse_line` says which fields belong together."""
+
+    table: str | None = None
+    key: list[str | int] = []
+    log: str | None = None
+    partition: str | None = None
+    seq: int | None = None
+    columns: dict[str, str | int] = {}
+    body: msgspec.Raw = msgspec.Raw()
+    perdure: int | None = None
+    schema: int | None = None
+    scope: str | None = None
+    end: End | None = None
+
+
+_decoder = msgspec.json.Decoder(_Text)
+
+
+def header_line(schema: Schema, scope: str) -> bytes:
+    """The first line of a file."""
+    return codec.encode(Header(FORMAT, schema.version, scope))
+
+
+def end_line(threads: int, lines: int) -> bytes:
+    """The last line of a file."""
+    return codec.encode({"end": End(threads, lines)})
+
+
+def row_line(table: Table, row: Row) -> bytes:
+    """A row as a line."""
+    hidden = NOT_CARRIED.get(table.name, ())
+    columns = {n: row[n] for n in table.column_names if row[n] is not None and n not in hidden}
+    line: dict[str, Any] = {"table": table.name, "key": row.key, "columns": columns}
+    if row.body is not None:
+        line["body"] = _raw(row.body, f"{table.name} {row.key}")
+    return codec.encode(line)
+
+
+def entry_line(log: Log, partition: str, entry: LogEntry) -> bytes:
+    """A log entry as a line."""
+    seq, _, *values, body = entry
+    columns = {name: value for name, value in zip(log.column_names, values, strict=True) if value is not None}
+    raw = _raw(body, f"{log.name} {seq} of {partition!r}")
+    return codec.encode({"log": log.name, "partition": partition, "seq": seq, "columns": columns, "body": raw})
+
+
+def _raw(body: bytes | str, where: str) -> msgspec.Raw:
+    """A stored body as it is, once it is known to be JSON that fits on a line."""
+    value = codec.decode(body, where)
+    data = body.encode() if isinstance(body, str) else body
+    return msgspec.Raw(codec.encode(value) if b"\n" in data or b"\r" in data else data)
+
+
+def owner_of(table: Table) -> str | None:
+    """How rows of a table belong to a thread: by their `key`, by a `column`, or not at all."""
+    if table.key_names[0] == "thread":
+        return "key"
+    return "column" if "thread" in table.column_names else None
+
+
+def parse_line(schema: Schema, data: bytes, number: int) -> Line:
+    """What a line says; raises `InvalidError` that names the line."""
+    where = f"line {number}"
+    if len(data) > LINE_BYTES:
+        raise InvalidError(f"longer than {LINE_BYTES:,} bytes", path=where)
+    try:
+        text = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidError(f"not a line of an export: {error}", path=where) from None
+    try:
+        return _understand(schema, text)
+    except InvalidError as error:
+        raise InvalidError(error.message, path=where, hint=error.hint) from None
+
+
+def _understand(schema: Schema, text: _Text) -> Line:
+    if text.table is not None and text.log is None:
+        return _row(schema, text)
+    if text.log is not None and text.table is None:
+        return _entry(schema, text)
+    if text.end is not None:
+        return text.end
+    if text.perdure is not None and text.schema is not None and text.scope is not None:
+        return Header(text.perdure, text.schema, text.scope)
+    raise InvalidError("neither a row nor a log entry")
+
+
+def _row(schema: Schema, text: _Text) -> RowLine:
+    table = schema.table.get(text.table or "")
+    if table is None:
+        raise InvalidError(f"there is no table {text.table!r}", hint="the file may come from a newer Perdure")
+    key, columns, body = tuple(text.key), dict(text.columns), _body(text)
+    check_ops(schema, [Put(table.name, key, columns, body)])
+    for name, part in zip(table.key_names, key, strict=True):
+        if isinstance(part, str) and part:
+            names.check_id(part, name)
+    for name in NOT_CARRIED.get(table.name, ()):
+        if name in columns:
+            raise InvalidError(f"{table.name}.{name} cannot be imported")
+    _check_present(table.name, columns)
+    kind = owner_of(table)
+    thread = key[0] if kind == "key" else columns.get("thread") if kind == "column" else None
+    if thread is not None:
+        names.check_id(thread, "thread id")
+    return RowLine(table, key, columns, body, None if thread is None else str(thread))
+
+
+def _entry(schema: Schema, text: _Text) -> EntryLine:
+    log = schema.log.get(text.log or "")
+    if log is None:
+        raise InvalidError(f"there is no log {text.log!r}", hint="the file may come from a newer Perdure")
+    thread = names.check_id(text.partition, "partition")
+    seq = names.check_count(text.seq, "seq", least=1)
+    unknown = text.columns.keys() - log.types.keys()
+    if unknown:
+        raise InvalidError(f"{log.name} has no column {min(unknown)}", hint="the file may come from a newer Perdure")
+    body = _body(text)
+    if body is None:
+        raise InvalidError("a log entry has a body")
+    values = tuple(text.columns.get(name) for name in log.column_names)
+    check_ops(schema, [Append(log.name, thread, [(*values, body)])])
+    for name in log.unique:
+        names.check_id(text.columns.get(name), name)
+    _check_present(log.name, text.columns)
+    return EntryLine(log, thread, seq, values, body)
+
+
+def _body(text: _Text) -> bytes | None:
+    data = bytes(text.body)
+    if not data:
+        return None
+    try:
+        check_json(msgspec.json.decode(data), "body")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidError(f"the body is damaged: {error}") from None
+    return data
+
+
+def _check_present(name: str, columns: dict[str, Any]) -> None:
+    for column in NEVER_NULL.get(name, ()):
+        if columns.get(column) is None:
+            raise InvalidError(f"{name}.{column} is missing")
