@@ -53,9 +53,8 @@ def belongs_to(found: Dump, thread_id: str) -> dict[str, Any]:
 
 
 def _words(row: Any) -> str:
-    if isinstance(row, Row):
-        return f"{row.key!r} {row.columns!r} {row.body!r}"
-    return repr(row)
+    values = [*row.key, *row.columns.values(), row.body] if isinstance(row, Row) else row
+    return "\n".join(value.decode() if isinstance(value, bytes) else str(value) for value in values)
 
 
 async def overtaken(kit: Kit, slow: Act, fast: Act) -> tuple[Any, Any]:
