@@ -6,7 +6,7 @@ calls are unique within a message, and a tool message answers exactly one call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure import limits
@@ -104,6 +104,8 @@ def _check_compaction(mark: Compaction, path: str) -> None:
         raise InvalidError(
             f"the compaction range {mark.from_seq}..{mark.to_seq} must be 1-based and not empty", path=path
         )
+    if mark.extra is not NO_EXTRA:
+        _check_extra(mark, f"{path}.compaction")
 
 
 def check_summary_place(mark: Compaction, own_seq: int, path: str) -> None:
@@ -174,6 +176,8 @@ def _check_opaque(block: Opaque, path: str) -> None:
 
 
 def _check_extra(record: Any, path: str) -> None:
+    if not isinstance(record.extra, Mapping):
+        raise InvalidError(f"extra is a mapping of unknown fields, not {record.extra!r:.80}", path=path)
     known = set(record.__struct_fields__) - {"extra"}
     for name, value in record.extra.items():
         if name in known or (name == "type" and record.__struct_config__.tag_field):
