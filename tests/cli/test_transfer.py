@@ -7,13 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
+from tests.cli.moving import Lines, exported, fresh, refuse, run
 from tests.cli.samples import conversation, everything
 
 import perdure
@@ -36,46 +35,11 @@ from perdure.stores.layout import SCHEMA
 from perdure.stores.transfer import Imported, Progress, export_lines, import_lines
 from perdure.testkit.auditor import verify
 
-Lines = list[bytes]
-
 
 @pytest.fixture(autouse=True)
 def _disarm() -> Iterator[None]:
     yield
     failpoints.disarm()
-
-
-def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(scenario())
-
-
-@asynccontextmanager
-async def fresh(scope: str = "default") -> AsyncIterator[Store]:
-    async with perdure.open("memory://", scope=scope) as store:
-        yield store
-
-
-async def exported(store: Store, threads: list[str] | None = None) -> Lines:
-    return [line async for line in export_lines(store, threads)]
-
-
-async def refuse(store: Store, lines: Lines, error: type[Exception], words: str, **options: Any) -> None:
-    """The import fails with these words and leaves nothing behind."""
-    before = await exported(store)
-    with pytest.raises(error, match=words):
-        await import_lines(store, lambda: lines, **options)
-    assert await exported(store) == before
-    assert await verify(store) == []
-
-
-def edited(lines: Lines, number: int, change: Callable[[dict[str, Any]], None]) -> Lines:
-    line = json.loads(lines[number - 1])
-    change(line)
-    return [*lines[: number - 1], json.dumps(line).encode(), *lines[number:]]
-
-
-def number_of(lines: Lines, words: str) -> int:
-    return next(i for i, line in enumerate(lines, 1) if words in line.decode())
 
 
 async def long_thread(store: Store, count: int = 1_200, thread: str = "long") -> None:
@@ -423,10 +387,14 @@ def test_a_thread_that_is_deleted_meanwhile_is_no_half_thread() -> None:
     async def scenario() -> None:
         async with fresh() as store:
             await long_thread(store, 120)
-            with pytest.raises(ConflictError, match="deleted during the export"):
+
+            async def delete_half_way() -> None:
                 async for line in export_lines(store):
                     if b'"seq":10,' in line:
                         await store.threads.delete("long")
+
+            with pytest.raises(ConflictError, match="deleted during the export"):
+                await delete_half_way()
 
     run(scenario)
 
@@ -443,107 +411,6 @@ def test_progress_is_told() -> None:
             total = sum(len(line) + 1 for line in lines)
             assert [item.bytes for item in told if item.lines == len(lines)] == [total, total]
             assert [item.stage for item in told if item.lines == 1] == ["checking", "writing"]
-
-    run(scenario)
-
-
-DAMAGE: list[tuple[str, Callable[[Lines], Lines]]] = [
-    ("line 1: not a line of an export", lambda lines: [b"hello", *lines]),
-    ("line 1: an export begins with a header", lambda lines: lines[1:]),
-    ("line 1: it has format 2", lambda lines: edited(lines, 1, lambda line: line.update(perdure=2))),
-    ("schema 99", lambda lines: edited(lines, 1, lambda line: line.update(schema=99))),
-    ("line 1: the file is not complete", lambda lines: []),
-    ("its last line is missing", lambda lines: lines[:-1]),
-    ("lines are missing", lambda lines: [*lines[:1], lines[-1]]),
-    ("more after the end", lambda lines: [*lines, lines[1]]),
-    ("a second header", lambda lines: [lines[0], *lines]),
-    ("line 2: not a line", lambda lines: [lines[0], lines[1][:-7], *lines[2:]]),
-    ("line 2: not a line", lambda lines: [lines[0], b"\xff\xfe", *lines[2:]]),
-    ("line 2: not a line", lambda lines: [lines[0], b"", *lines[1:]]),
-    ("line 2: not a line", lambda lines: [lines[0], b"[" * 200_000, *lines[1:]]),
-    ("line 2: longer than", lambda lines: [lines[0], b" " * 9_000_000, *lines[1:]]),
-    ("line 2: there is no table 'treasure'", lambda lines: edited(lines, 2, lambda line: line.update(table="treasure"))),
-    ("line 2: neither a row nor", lambda lines: edited(lines, 2, lambda line: line.update(table=None))),
-    ("line 2: threads has no column", lambda lines: edited(lines, 2, lambda line: line["columns"].update(gold=1))),
-    ("line 2: not a line", lambda lines: edited(lines, 2, lambda line: line["columns"].update(title=True))),
-    ("line 2: title must be text", lambda lines: edited(lines, 2, lambda line: line["columns"].update(title=7))),
-    ("line 2: created_at must be an int", lambda lines: edited(lines, 2, lambda li: li["columns"].update(created_at=2**60))),
-    ("line 2: threads.created_at is missing", lambda lines: edited(lines, 2, lambda li: li["columns"].pop("created_at"))),
-    ("line 2: threads.deleted_at cannot", lambda lines: edited(lines, 2, lambda li: li["columns"].update(deleted_at=1))),
-    ("line 2: the key of threads", lambda lines: edited(lines, 2, lambda line: line["key"].append(1))),
-    ("line 2: thread must not contain control", lambda lines: edited(lines, 2, lambda li: li.update(key=["a\x1b[2J"]))),
-    ("thread 'kyoto' is not complete", lambda lines: edited(lines, 3, lambda line: line.update(key=["other", 0]))),
-    ("is there twice", lambda lines: [*lines[:2], lines[1], *lines[2:]]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("words", "damage"), DAMAGE, ids=[words for words, _ in DAMAGE])
-def test_damage_is_named_and_changes_nothing(words: str, damage: Callable[[Lines], Lines]) -> None:
-    async def scenario() -> None:
-        async with fresh() as one, fresh() as two:
-            await conversation(one)
-            await refuse(two, damage(await exported(one)), InvalidError, words)
-
-    run(scenario)
-
-
-LIES: list[tuple[str, str, Callable[[dict[str, Any]], None]]] = [
-    ('"thread_heads"', "counts 99 messages", lambda line: line["columns"].update(version=99)),
-    ('"thread_heads"', "the current branch is not there", lambda line: line["columns"].update(branch=7)),
-    ('"thread_heads"', "the current branch is not there", lambda line: line["columns"].update(branch=3)),
-    ('"thread_heads"', "not numbered", lambda line: line["columns"].update(branches=2)),
-    ('"thread_heads"', "two values of resource", lambda line: line["columns"].update(resource="x")),
-    ('"thread_heads"', "latest_run names 'x'", lambda line: line["columns"].update(latest_run="x")),
-    ('"thread_heads"', "children cannot be imported", lambda line: line["columns"].update(children=3)),
-    ('"branches","key":["kyoto",1]', "which is not there", lambda line: line["columns"].update(parent=1)),
-    ('"branches","key":["kyoto",1]', "which is not there", lambda line: line["columns"].update(parent=2)),
-    ('"branches","key":["kyoto",1]', "which is not there", lambda line: line["columns"].update(fork="kyoto-call")),
-    ('"branches","key":["kyoto",1]', "two branches are called", lambda line: line["columns"].update(name="main")),
-    ('"branches","key":["kyoto",1]', "no proper name", lambda line: line["columns"].pop("name")),
-    ('"branches","key":["kyoto",2]', "a root with a fork point", lambda line: line["columns"].update(fork_seq=1)),
-    ('"branches","key":["kyoto",0]', "counts 3, it has 4", lambda line: line["columns"].update(length=3)),
-    ('"branches","key":["kyoto",0]', "does not end at its head", lambda line: line["columns"].update(head_seq=1)),
-    ('"seq":2,', "stands where 2 should", lambda line: line.update(seq=3)),
-    ('"seq":2,', "is there twice", lambda line: line["columns"].update(id="kyoto-ask")),
-    ('"seq":2,', "lower-case word", lambda line: line["columns"].update(role="\x1b[2J")),
-    ('"seq":2,', "must not hold tool calls", lambda line: line["columns"].update(role="user")),
-    ('"seq":2,', "cannot be read", lambda line: line.update(body={"content": 7})),
-    ('"seq":2,', "a log entry has a body", lambda line: line.pop("body")),
-    ('"seq":2,', "has no column", lambda line: line["columns"].update(gold=1)),
-    ('"seq":2,', "messages.branch is missing", lambda line: line["columns"].pop("branch")),
-    ('"seq":2,', "a branch that is not there", lambda line: line["columns"].update(branch=9)),
-    ('"labels"', "is on no message", lambda line: line["columns"].update(seq=1)),
-    ('"runs"', "is 'dreaming'", lambda line: line["columns"].update(status="dreaming")),
-    ('"runs"', "pinned to a branch", lambda line: line["columns"].update(branch=9)),
-    ('"runs"', "cannot be read", lambda line: line.update(body={"waiting": 3})),
-    ('"state","key":["kyoto","', "which is not there", lambda line: line.update(key=["kyoto", "r", "n"])),
-    ('"keys"', "names messages that are not there", lambda line: line["columns"].update(version=99)),
-    ('"keys"', "does not name the 1 messages", lambda line: line.update(body=["a", "b"])),
-    ('"queues"', "the queue does not count", lambda line: line["columns"].update(count=2)),
-    ('"pending"', "do not stand at 1, 2, 3", lambda line: line["columns"].update(position=4)),
-]
-
-
-@pytest.mark.parametrize(("which", "words", "lie"), LIES, ids=[f"{which} {words}" for which, words, _ in LIES])
-def test_a_thread_that_does_not_hold_together_is_refused(
-    which: str, words: str, lie: Callable[[dict[str, Any]], None]
-) -> None:
-    async def scenario() -> None:
-        async with fresh() as one, fresh() as two:
-            await conversation(one)
-            lines = await exported(one)
-            await refuse(two, edited(lines, number_of(lines, which), lie), InvalidError, f"line .*{words}")
-
-    run(scenario)
-
-
-def test_a_thread_twice_in_a_file_is_refused() -> None:
-    async def scenario() -> None:
-        async with fresh() as one, fresh() as two:
-            await conversation(one)
-            header, *block, _ = await exported(one)
-            end = json.dumps({"end": {"threads": 2, "lines": 2 * len(block)}}).encode()
-            await refuse(two, [header, *block, *block, end], InvalidError, "line .*in the file twice")
 
     run(scenario)
 

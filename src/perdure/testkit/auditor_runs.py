@@ -106,7 +106,7 @@ def key_seqs(keys: Sequence[Row]) -> Iterator[int]:
 
 
 def check_keys(audit: Audit, thread: str, keys: Sequence[Row], runs: Sequence[Row], facts: LogFacts) -> None:
-    """A key and the messages it names were written by one transaction, at one time (an import keeps times, not revs)."""
+    """A key and its messages were written by one transaction, at one time (an import keeps times, not revs)."""
     known = {str(row.key[0]) for row in runs}
     for row in keys:
         record = f"key {row.key[1]!r} of thread {thread!r}"
