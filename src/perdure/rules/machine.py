@@ -36,6 +36,8 @@ def check_change(change: RunChange) -> None:
         raise InvalidError("a run has something to wait for exactly while it waits")
     if (change.outcome is not None) != (change.status == DONE):
         raise InvalidError("a run has an outcome exactly when it is done")
+    if change.dispatch_id is not None:
+        check_id(change.dispatch_id, "dispatch_id")
     if change.waiting is not None:
         _check_waiting(change)
 

@@ -31,6 +31,7 @@ from perdure.rules import machine, shape
 from perdure.rules.names import lineage
 from perdure.stores.births import Birth, ancestor_checks
 from perdure.stores.core import Core, gave_up, thread_topic
+from perdure.stores.paths import aim_at
 from perdure.stores.plan import LOG, Guess, changed_body, operations, produced
 from perdure.stores.prepare import Prepared
 from perdure.stores.records import run_from, run_output
@@ -53,6 +54,9 @@ class Scene(msgspec.Struct, frozen=True):
 async def perform(core: Core, commit: Prepared, extra: Sequence[Op] = ()) -> Receipt:
     """Carry out a prepared commit. `extra` operations ride in the same transaction; a conflict that is theirs alone
     is raised as the kernel's `Conflict`, for the store that added them to judge."""
+    if commit.branch_name is not None:
+        number = await aim_at(core, commit.thread_id, commit.branch_name)
+        commit = msgspec.structs.replace(commit, branch=number)
     guess = _first_guess(core, commit)
     if any(message.compaction is not None for message in commit.messages):
         await _check_summaries(core, commit)
@@ -213,6 +217,7 @@ async def _absent(core: Core, commit: Prepared, guess: Guess, scene: Scene) -> G
         )
     if not commit.may_create or commit.expect_head is not None:
         raise NotFoundError(f"thread {thread!r} does not exist", hint="create it first")
+    _refuse_run(commit, scene)
     parent, resource = _lineage(commit)
     checks = await ancestor_checks(core, thread, parent)
     birth = Birth(thread_id=thread, parent=parent, resource=resource)
@@ -256,10 +261,10 @@ def _refuse_expect(commit: Prepared, scene: Scene) -> None:
 
 
 def _refuse_branch(commit: Prepared, scene: Scene) -> None:
-    named = commit.branch is not None or isinstance(commit.run, (Run, RunChange))
+    named, number = commit.branch is not None or isinstance(commit.run, (Run, RunChange)), scene.branch_number
     gone = scene.branch is None or scene.branch["deleted_at"] is not None
     if gone and named:
-        raise NotFoundError(f"branch {scene.branch_number} of thread {commit.thread_id!r} does not exist")
+        raise NotFoundError(f"branch {commit.branch_name or number!r} of thread {commit.thread_id!r} does not exist")
     current = scene.head is not None and (named or scene.head["branch"] == scene.branch_number)
     if commit.expect_head is None or scene.branch is None or not current:
         return

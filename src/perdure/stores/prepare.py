@@ -16,11 +16,13 @@ from perdure import limits
 from perdure.errors import InvalidError
 from perdure.ids import new_id
 from perdure.kernel import codec
-from perdure.model.faithful import write
+from perdure.model.faithful import Faithful, Reader, to_json, write
 from perdure.model.message import Message
-from perdure.model.run import NewRun, Run, RunChange
+from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange, Waiting
 from perdure.model.state import REMOVE, Doc
 from perdure.rules import machine, names, shape
+
+_READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (RunBody, Waiting, Outcome)}
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     run: Run | RunChange | NewRun | None
     run_id: str | None
     branch: int | None
+    branch_name: str | None
     expect: int | None
     expect_head: str | None
     fence: int | None
@@ -54,7 +57,7 @@ def prepare(
     *,
     messages: Sequence[Message] = (),
     run: Run | RunChange | NewRun | None = None,
-    branch: int | None = None,
+    branch: int | str | None = None,
     expect: int | None = None,
     expect_head: str | None = None,
     fence: int | None = None,
@@ -73,7 +76,8 @@ def prepare(
     names.check_id(thread_id, "thread id")
     shape.check_messages(messages)
     run_id = _check_run(run, thread_id)
-    for value, what in ((expect, "expect"), (fence, "fence"), (branch, "branch")):
+    number, branch_name = (None, branch) if isinstance(branch, str) else (branch, None)
+    for value, what in ((expect, "expect"), (fence, "fence"), (number, "branch")):
         if value is not None:
             names.check_count(value, what)
     if expect_head is not None:
@@ -91,7 +95,8 @@ def prepare(
         message_ids=[message.id or "" for message in settled],
         run=run,
         run_id=run_id,
-        branch=branch,
+        branch=number,
+        branch_name=branch_name,
         expect=expect,
         expect_head=expect_head,
         fence=fence,
@@ -107,6 +112,7 @@ def _check_run(run: Any, thread_id: str) -> str | None:
     if run is None:
         return None
     if isinstance(run, NewRun):
+        _check_record(run.body, RunBody, "run")
         machine.check_new(run, thread_id)
         return run.id or new_id()
     if not isinstance(run, (Run, RunChange)):
@@ -116,8 +122,25 @@ def _check_run(run: Any, thread_id: str) -> str | None:
     if record.thread_id != thread_id:
         raise InvalidError(f"run {record.id!r} belongs to thread {record.thread_id!r}, not to {thread_id!r}")
     if isinstance(run, RunChange):
+        _check_record(run.waiting, Waiting, "run.waiting")
+        _check_record(run.outcome, Outcome, "run.outcome")
         machine.check_change(run)
     return record.id
+
+
+def _check_record(record: Any, kind: type[Faithful], path: str) -> None:
+    """Refuse what could not be read back as it was given: a stored run must never be unreadable."""
+    if record is None and kind is not RunBody:
+        return
+    if type(record) is not kind:
+        raise InvalidError(f"must be a {kind.__name__}, not {record!r:.80}", path=path)
+    data = codec.encode_checked(to_json(record), path, limits.RUN_BYTES)
+    try:
+        same = _READERS[kind].read(data) == record
+    except (msgspec.MsgspecError, InvalidError) as error:
+        raise InvalidError(str(error), path=path) from None
+    if not same:
+        raise InvalidError("extra holds a field that has a place of its own", path=path)
 
 
 def _settle(message: Message, run: Any, run_id: str | None, inputs: bool) -> Message:
@@ -168,8 +191,8 @@ def _check_guards(guards: Mapping[str, int | None], state: Mapping[str, Any]) ->
     return guards
 
 
-def _fingerprint(content: Sequence[Message] | str, run: Any, documents: list[Any], branch: int | None) -> str:
-    """What a keyed commit asks for, without minted ids and without times."""
+def _fingerprint(content: Sequence[Message] | str, run: Any, documents: list[Any], branch: int | str | None) -> str:
+    """What a keyed commit asks for, without minted ids and without times; a branch as the caller named it."""
     move: Any = None
     if isinstance(run, NewRun):
         move = ["new", run.agent_id, run.id, run.status, run.parent_run_id, write(run.body).decode()]

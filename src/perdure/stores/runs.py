@@ -15,12 +15,11 @@ from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, Ref, Scan
 from perdure.model.message import Message
 from perdure.model.page import Page
-from perdure.model.run import CREATED, RUNNING, NewRun, Run, RunBody, RunInput
+from perdure.model.run import CREATED, RUNNING, STATUSES, NewRun, Run, RunBody, RunInput
 from perdure.model.run_snapshots import RunActivation, RunRequest
 from perdure.rules import names
 from perdure.stores.commit import perform
 from perdure.stores.core import Core, require
-from perdure.stores.paths import resolve_branch
 from perdure.stores.prepare import prepare
 from perdure.stores.records import run_from
 
@@ -76,7 +75,7 @@ class Runs:
             thread_id,
             messages=options.get("messages", ()),
             run=new,
-            branch=await resolve_branch(self._core, thread_id, options.get("branch")),
+            branch=options.get("branch"),
             expect=options.get("expect"),
             fence=options.get("fence"),
             key=options.get("key"),
@@ -118,8 +117,8 @@ class Runs:
     ) -> Page[Run]:
         """Runs in order of creation: all, of a thread, in a status, or both."""
         names.check_limit(limit)
-        if status is not None and type(status) is not str:
-            raise InvalidError(f"status must be text, not {status!r:.80}")
+        if status is not None and status not in STATUSES:
+            raise InvalidError(f"status must be one of {', '.join(STATUSES)}, not {status!r:.80}")
         query = ("runs", thread_id, status)
         after = None if cursor is None else decode_cursor(cursor, query, (int, str))
         rows, heads = await self._core.view(
