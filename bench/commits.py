@@ -203,11 +203,11 @@ async def _exact_counts(report: Report, home: Path) -> None:
 
 async def _log_pages(report: Report, home: Path, page_size: int) -> None:
     """Pages that one commit adds to the write-ahead log: what the disk is asked to sync, exactly."""
-    subjects = (
+    subjects: list[Subject] = [
         Raw(home / "a.db", page_size),
         Raw(home / "b.db", page_size, listing=True),
         await Perdure.open(home / "c.db"),
-    )
+    ]
     names = ("raw sqlite3", "raw sqlite3 + listing index", "perdure")
     rows = []
     for name, subject in zip(names, subjects, strict=True):

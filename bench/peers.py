@@ -35,7 +35,8 @@ class OpenAISession:
         return [{"role": m["role"], "content": _plain(m)} for m in commit.messages]
 
     async def create(self, thread: str, first: Commit) -> None:
-        session = self._sessions[thread] = self._new(thread, self.path)
+        session: Any = self._new(thread, self.path)
+        self._sessions[thread] = session
         await session.add_items(self.prepare(first))
 
     async def commit(self, thread: str, items: list[Json]) -> None:
@@ -64,6 +65,8 @@ class LangGraphSaver:
 
     name = "langgraph AsyncSqliteSaver"
     grows = True
+    saver: Any
+    _manager: Any
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -100,7 +103,7 @@ class LangGraphSaver:
         own["messages"] = own["messages"] + messages
         own["version"] += 1
         version = f"{own['version']:032}.0"
-        versions = {"messages": version, "run": version}
+        versions: Json = {"messages": version, "run": version}
         point = empty_checkpoint()
         point["channel_values"] = {"messages": own["messages"], "run": RUN_RECORD}
         point["channel_versions"] = versions

@@ -20,7 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from perdure_adapter import Perdure, Prepared, prepare
 from report import render
@@ -35,11 +35,11 @@ COUNT, ROUNDS = 300, 9
 class Blocking:
     """Commits through the sync face, in the calling thread."""
 
-    def __init__(self, path: Path, durability: str) -> None:
+    def __init__(self, path: Path, durability: Literal["power", "process"]) -> None:
         self.store: Any = perdure.sync.open(f"sqlite:///{path}", durability=durability)
         made = self.store.threads.create()
         run = self.store.runs.start(made.id, agent_id="bench")
-        self.run = self.store.commit(made.id, messages=prepare(history(10)).messages, run=run.step()).run
+        self.run: Any = self.store.commit(made.id, messages=prepare(history(10)).messages, run=run.step()).run
 
     def commits(self, work: list[Prepared]) -> None:
         run, commit = self.run, self.store.commit

@@ -46,7 +46,8 @@ class Report:
     def cases(self, title: str, cases: list[Case], base: Case, *, slower: bool = False) -> None:
         """One interleaved comparison. `slower` shows times beside the baseline's, otherwise speeds."""
         compare, word = (cost, "time") if slower else (speed, "speed")
-        rows, data = [], []
+        rows: list[list[str]] = []
+        data: list[dict[str, Any]] = []
         for case in cases:
             if case.error or not case.seconds:
                 rows.append([case.name, case.error[:70] or "no result", "", "", "", ""])
