@@ -166,7 +166,7 @@ def to_json(value: Any) -> Any:
 def _struct_to_json(record: Faithful) -> dict[str, Any]:
     config = record.__struct_config__
     out: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
-    for field in msgspec.structs.fields(record):
+    for field in _struct_fields(type(record)):
         value = getattr(record, field.name)
         if field.name == "extra" or value is field.default or (value == [] and not field.required):
             continue
@@ -175,6 +175,12 @@ def _struct_to_json(record: Faithful) -> dict[str, Any]:
         out[field.encode_name] = to_json(value)
     out.update(getattr(record, "extra", NO_EXTRA))
     return out
+
+
+@cache
+def _struct_fields(cls: type[Faithful]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Looking at a class costs far more than looking at its record."""
+    return msgspec.structs.fields(cls)
 
 
 def carries_unknown(value: Any) -> bool:

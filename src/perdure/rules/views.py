@@ -30,14 +30,14 @@ def external(path: Sequence[MessageRecord]) -> list[MessageRecord]:
 
 def unfinished(path: Sequence[MessageRecord]) -> list[UnfinishedCall]:
     """Tool calls that no tool message answers (or retracts) later on the path, in order."""
-    open_calls: dict[str, UnfinishedCall] = {}
+    waiting: list[UnfinishedCall] = []
     for record in path:
         answered = call_answered(record.message.role, record.message.content)
         if answered is not None:
-            open_calls.pop(answered, None)
+            waiting = [found for found in waiting if found.call.id != answered]
         for call in record.message.tool_calls:
-            open_calls[call.id] = UnfinishedCall(call, record.message_id, record.seq, record.run_id)
-    return sorted(open_calls.values(), key=lambda call: call.seq)
+            waiting.append(UnfinishedCall(call, record.message_id, record.seq, record.run_id))
+    return waiting
 
 
 def fold(path: Sequence[MessageRecord]) -> list[MessageRecord]:
@@ -89,7 +89,7 @@ def _start_then_widest(mark: MessageRecord) -> tuple[int, int, int]:
 
 
 def _strip(path: Sequence[MessageRecord], *, external: bool) -> list[MessageRecord]:
-    retracted, paired = _pairs(path)
+    retracted, paired = _pairs(path, external=external)
     out: list[MessageRecord] = []
     seen: set[str] = set()
     for at, record in enumerate(path):
@@ -97,7 +97,7 @@ def _strip(path: Sequence[MessageRecord], *, external: bool) -> list[MessageReco
         role = message.role
         if role == "tool":
             answered = call_answered(role, message.content) or ""
-            if message.visibility == INTERNAL or answered in retracted:
+            if message.visibility == INTERNAL or answered in retracted or (external and message.visibility != ALL):
                 continue
             if not external and answered not in seen:
                 continue
@@ -117,7 +117,7 @@ def _calls(message: Message) -> list[ToolUse]:
     return [block for block in message.content if type(block) is ToolUse]
 
 
-def _pairs(path: Sequence[MessageRecord]) -> tuple[set[str], set[tuple[int, str]]]:
+def _pairs(path: Sequence[MessageRecord], *, external: bool) -> tuple[set[str], set[tuple[int, str]]]:
     """Retracted call ids, and the calls (position, id) that a visible result answers later on."""
     retracted: set[str] = set()
     paired: set[tuple[int, str]] = set()
@@ -132,7 +132,7 @@ def _pairs(path: Sequence[MessageRecord]) -> tuple[set[str], set[tuple[int, str]
             answered = call_answered(role, message.content) or ""
             if message.visibility == INTERNAL:
                 retracted.add(answered)
-            elif answered in asked:
+            elif answered in asked and (message.visibility == ALL or not external):
                 paired.add((asked[answered], answered))
     return retracted, paired
 

@@ -18,6 +18,9 @@ from perdure.model.branch import MAIN
 from perdure.rules.lines import bounded, stretches
 from perdure.stores.core import MAIN_LINE, Core, Line, gave_up, require
 
+NOWHERE = limits.BRANCHES_PER_THREAD
+"""A number that no branch has."""
+
 
 class PathRead(msgspec.Struct, frozen=True):
     """A path as one snapshot saw it. `entries` ascend; `parent_id` is what the first of them hangs under."""
@@ -116,10 +119,18 @@ async def resolve_branch(core: Core, thread_id: str, branch: int | str | None) -
         return branch
     if type(branch) is not str:
         raise InvalidError(f"a branch is named by its number or name, not {branch!r:.80}")
-    heads, rows = await core.view(
-        Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,), where={"name": branch}, limit=1)
-    )
+    heads, rows = await core.view(Get("thread_heads", [(thread_id,)]), _called(thread_id, branch))
     require(heads[0], f"thread {thread_id!r}")
     if not rows:
         raise NotFoundError(f"thread {thread_id!r} has no branch called {branch!r}")
     return int(rows[0].key[1])
+
+
+async def aim_at(core: Core, thread_id: str, name: str) -> int:
+    """The number of the branch that a commit names, or `NOWHERE`: such a commit is refused in its order, key first."""
+    rows = (await core.view(_called(thread_id, name)))[0]
+    return int(rows[0].key[1]) if rows else NOWHERE
+
+
+def _called(thread_id: str, name: str) -> Scan:
+    return Scan("branches", eq=(thread_id,), where={"name": name}, limit=1)

@@ -83,7 +83,7 @@ def operations(commit: Prepared, guess: Guess) -> list[Op]:
 
 def _hot_condition(commit: Prepared, guess: Guess) -> Condition:
     condition: dict[str, Any] = {}
-    if guess.current and (commit.messages or isinstance(commit.run, NewRun)):
+    if guess.current and (commit.messages or isinstance(commit.run, NewRun) or commit.expect_head is not None):
         condition["branch"] = guess.branch
     if commit.fence is not None:
         condition["fence"] = AtMost(commit.fence)

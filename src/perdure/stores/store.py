@@ -81,7 +81,7 @@ class Store:
             thread_id,
             messages=messages,
             run=run,
-            branch=await resolve_branch(self._core, thread_id, branch),
+            branch=branch,
             expect=expect,
             expect_head=expect_head,
             fence=fence,
