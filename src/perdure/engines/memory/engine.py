@@ -14,7 +14,7 @@ from typing import Any
 from perdure.clock import Clock, system_clock
 from perdure.engines.memory.data import Scope
 from perdure.engines.memory.transaction import Transaction, evaluate
-from perdure.engines.memory.views import answer, select
+from perdure.engines.memory.views import Earlier, answer, select
 from perdure.errors import UnavailableError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Capabilities, Engine, Health, Watch
@@ -61,12 +61,12 @@ class MemoryEngine:
 
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot."""
-        results: list[Any] = []
+        answers: Earlier = []
         with self._lock:
             data = self._scope(scope)
             for read in reads:
-                results.append(answer(data, read, results))
-        return results
+                answers.append((read, answer(data, read, answers)))
+        return [result for _, result in answers]
 
     async def take(
         self,

@@ -7,42 +7,44 @@ from itertools import islice
 from typing import Any
 
 from perdure.engines.memory.data import LogData, Scope, TableData
+from perdure.errors import InvalidError
 from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Read, Ref, Row, Scan
 
+Earlier = list[tuple[Ask, Any]]
 
-def answer(scope: Scope, read: Ask, earlier: list[Any]) -> Any:
-    """The answer to one read; `earlier` are the answers before it, for `Ref`."""
+
+def answer(scope: Scope, read: Ask, earlier: Earlier) -> Any:
+    """The answer to one read; `earlier` are the reads before it with their answers, for `Ref`."""
     if isinstance(read, Get):
         data = scope.tables[read.table]
         if isinstance(read.keys, Ref):
-            found = (data.rows.get(key) for key in resolve(read.keys, earlier))
+            found = (data.rows.get(key) for key in resolve(scope, read.keys, earlier))
             return [row for row in found if row is not None]
         return [data.rows.get(key) for key in read.keys]
     if isinstance(read, Scan):
-        eq = resolve_eq(read.eq, earlier)
+        eq = resolve_eq(scope, read.eq, earlier)
         return [] if eq is None else select(scope.tables[read.table], read, eq)
     if isinstance(read, Heads):
         return [scope.logs[read.log].head(partition) for partition in read.partitions]
     return _entries(scope.logs[read.log], read)
 
 
-def resolve(ref: Ref, earlier: list[Any]) -> list[tuple[Any, ...]]:
+def resolve(scope: Scope, ref: Ref, earlier: Earlier) -> list[tuple[Any, ...]]:
     """Keys named by a `Ref`, without those that hold a NULL."""
-    rows = [row for row in earlier[ref.read] if row is not None]
-    keys = [tuple(_column(row, name) for name in ref.columns) for row in rows]
+    read, rows = earlier[ref.read]
+    if not isinstance(read, (Get, Scan)):
+        raise InvalidError("a Ref names a Get or a Scan")
+    table = scope.tables[read.table]
+    keys = [table.values(row, ref.columns) for row in rows if row is not None]
     return [key for key in keys if None not in key]
 
 
-def _column(row: Row, name: str) -> Any:
-    return row.columns[name] if name in row.columns else row.key[0]
-
-
-def resolve_eq(eq: tuple[Any, ...], earlier: list[Any]) -> tuple[Any, ...] | None:
+def resolve_eq(scope: Scope, eq: tuple[Any, ...], earlier: Earlier) -> tuple[Any, ...] | None:
     """`eq` with its `Ref` replaced; None when the reference leads nowhere."""
     values = []
     for value in eq:
         if isinstance(value, Ref):
-            keys = resolve(value, earlier)
+            keys = resolve(scope, value, earlier)
             if not keys:
                 return None
             value = keys[0][0]

@@ -148,7 +148,7 @@ class LogQueries:
     def read(self, cursor: sqlite3.Cursor, scope: str, read: Read) -> list[LogEntry]:
         """Entries of a partition."""
         if read.segments is not None:
-            return self._read_segments(cursor, scope, read, _clip(read))
+            return self._read_segments(cursor, scope, read, _clip(read, self.log.segment or ""))
         sql = self._statement(read)
         arguments: list[Any] = [scope, read.partition]
         if read.after:
@@ -294,14 +294,16 @@ def _select(columns: list[str]) -> str:
     return f"SELECT {', '.join(chosen)}"
 
 
-def _clip(read: Read) -> list[Segment]:
-    """The segments within the read's own window, without those that the window leaves empty."""
+def _clip(read: Read, column: str) -> list[Segment]:
+    """The segments within the read's own window, without those that the window or a filter on segments leaves empty."""
     clipped = []
+    wanted = read.where.get(column)
+    values = None if column not in read.where else wanted if isinstance(wanted, tuple) else (wanted,)
     for segment in read.segments or ():
         after = max(read.after, segment.after)
         ends = [end for end in (read.upto, segment.upto) if end is not None]
         upto = min(ends) if ends else None
-        if upto is None or upto > after:
+        if (upto is None or upto > after) and (values is None or segment.value in values):
             clipped.append(Segment(segment.value, after, upto))
     return clipped
 

@@ -1,0 +1,37 @@
+"""Fixtures of the engine tests: each contract test runs on every engine and on both faces of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perdure import failpoints
+from perdure.clock import ManualClock
+from tests.engines.toys import START, Scenario, run
+
+FACES = ["memory", "memory-blocking", "sqlite", "sqlite-blocking"]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START)
+
+
+@pytest.fixture(params=FACES)
+def on(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Callable[[Scenario], None]:
+    """Run a scenario on each engine and face."""
+    return lambda scenario: run(request.param, tmp_path, scenario, clock)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def on_tasks(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Callable[[Scenario], None]:
+    """Run a scenario that needs an event loop on each engine."""
+    return lambda scenario: run(request.param, tmp_path, scenario, clock)
+
+
+@pytest.fixture(autouse=True)
+def _disarm() -> object:
+    yield
+    failpoints.disarm()

@@ -1,0 +1,136 @@
+"""A small schema that touches every corner of the contract, and ways to open an engine on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from perdure.clock import ManualClock
+from perdure.engines.memory import open_memory
+from perdure.engines.sqlite import open_sqlite
+from perdure.kernel.engine import Conflict, Engine
+from perdure.kernel.ops import Append, Get, Op, Row
+from perdure.kernel.schema import Index, Log, Schema, Table, integer, text
+
+T = TypeVar("T")
+Scenario = Callable[[Engine], Coroutine[Any, Any, None]]
+
+SCHEMA = Schema(
+    version=1,
+    tables=(
+        Table(
+            "items",
+            key=text("id"),
+            columns=text("name", "owner", "note") + integer("n", "rank", "due"),
+            indexes=(
+                Index("owned", by=("owner",), order=("rank",)),
+                Index("sparse", by=("owner",), order=("rank",), sparse=True),
+                Index("due", by=(), order=("due",)),
+                Index("two", by=("owner", "note"), order=("rank", "due")),
+            ),
+            unique=(("name",),),
+        ),
+        Table(
+            "pairs",
+            key=text("a") + integer("b"),
+            columns=text("v") + integer("n"),
+            indexes=(Index("by_n", by=("a",), order=("n",)),),
+            unique=(("a", "v"),),
+        ),
+    ),
+    logs=(
+        Log(
+            "notes",
+            partition="topic",
+            columns=text("id", "kind") + integer("branch", "at"),
+            unique=("id",),
+            segment="branch",
+        ),
+        Log("plain", partition="topic"),
+    ),
+)
+
+SCOPE = "acme"
+START = 1_700_000_000_000
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that must never suspend."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a coroutine of the blocking view suspended")
+
+
+async def open_engine(kind: str, directory: Path, clock: ManualClock) -> Engine:
+    """The engine called `memory` or `sqlite`."""
+    if kind == "memory":
+        return await open_memory(SCHEMA, clock=clock)
+    return await open_sqlite(str(directory / "toy.db"), SCHEMA, clock=clock)
+
+
+def run(kind: str, directory: Path, scenario: Scenario, clock: ManualClock) -> None:
+    """Open, run the scenario, close. A kind that ends in `blocking` is driven without any event loop."""
+    name, _, face = kind.partition("-")
+    if face == "blocking":
+        engine = drive(open_engine(name, directory, clock)).blocking()
+        if engine is None:
+            raise RuntimeError(f"{name} has no blocking view")
+        try:
+            drive(scenario(engine))
+        finally:
+            drive(engine.close())
+        return
+
+    async def main() -> None:
+        engine = await open_engine(name, directory, clock)
+        try:
+            await scenario(engine)
+        finally:
+            await engine.close()
+
+    asyncio.run(main())
+
+
+async def refused(work: Awaitable[Any]) -> Conflict:
+    """The conflict that `work` must end in."""
+    try:
+        await work
+    except Conflict as conflict:
+        return conflict
+    raise RuntimeError("no conflict was raised")
+
+
+async def row(engine: Engine, table: str, *key: Any) -> Row | None:
+    """One row."""
+    ((found,),) = await engine.view(SCOPE, [Get(table, [key])])
+    kept: Row | None = found
+    return kept
+
+
+async def columns(engine: Engine, table: str, *key: Any) -> dict[str, Any]:
+    """The columns of a row that must exist, without the NULLs."""
+    found = await row(engine, table, *key)
+    if found is None:
+        raise RuntimeError(f"{table} {key} is absent")
+    return {name: value for name, value in found.columns.items() if value is not None}
+
+
+async def do(engine: Engine, *ops: Op) -> Any:
+    """One transaction."""
+    return await engine.transact(SCOPE, ops)
+
+
+def note(name: str, *, branch: int = 0, kind: str = "k", at: Any = None, body: bytes = b"{}") -> tuple[Any, ...]:
+    """An entry of the log `notes`."""
+    return (name, kind, branch, at, body)
+
+
+def notes(topic: str, *names: str, expect: int | None = None, branch: int = 0) -> Append:
+    """An append of several notes."""
+    return Append("notes", topic, [note(name, branch=branch) for name in names], expect)
