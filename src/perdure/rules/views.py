@@ -51,12 +51,12 @@ def fold(path: Sequence[MessageRecord]) -> list[MessageRecord]:
     out: list[MessageRecord] = []
     placed: set[int] = set()
     for record in path:
-        if record.seq in losers:
-            continue
         covering = [mark for mark in winners if mark.seq not in placed and _covers(mark, record.seq)]
         for mark in covering:
             placed.add(mark.seq)
             out.append(mark)
+        if record.seq in losers:
+            continue
         if record.seq in winning_seqs:
             if record.seq not in placed:
                 placed.add(record.seq)
