@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from perdure import limits
-from perdure.errors import ConflictError, NotFoundError, VersionConflict
+from perdure.errors import ConflictError, InvalidError, NotFoundError, VersionConflict
 from perdure.kernel import codec
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import ABSENT, ANY, NOW, PRESENT, Check, Condition, Delete, Get, Op, Patch, Put, Scan
@@ -78,8 +78,8 @@ class State:
     async def delete(self, thread_id: str, name: str, *, run_id: str | None = None, if_rev: int | None = None) -> None:
         """Remove a document; one that is not there is fine unless `if_rev` names it."""
         key = _key(thread_id, name, run_id)
-        if if_rev is not None:
-            names.check_count(if_rev, "if_rev", least=1)
+        if if_rev == 0:
+            raise InvalidError("if_rev=0 means that there is no document, so there is nothing to delete")
         await self._write(key, Delete("state", key, ANY if if_rev is None else if_rev), if_rev)
 
     async def _write(self, key: tuple[str, str, str], op: Op, if_rev: int | None) -> tuple[int, int]:
