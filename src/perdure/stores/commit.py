@@ -262,6 +262,8 @@ def _refuse_expect(commit: Prepared, scene: Scene) -> None:
 
 def _refuse_branch(commit: Prepared, scene: Scene) -> None:
     named, number = commit.branch is not None or isinstance(commit.run, (Run, RunChange)), scene.branch_number
+    if not commit.messages and commit.branch is None and commit.expect_head is None:
+        return
     gone = scene.branch is None or scene.branch["deleted_at"] is not None
     if gone and named:
         raise NotFoundError(f"branch {commit.branch_name or number!r} of thread {commit.thread_id!r} does not exist")

@@ -297,8 +297,9 @@ def _what_fits(taken: Sequence[PendingMessage]) -> list[PendingMessage]:
 
 
 def _refuse_consumed(queue: Queue, ids: Sequence[str]) -> None:
+    pending = {entry.item.id for entry in queue.entries}
     for name in ids:
-        if name in queue.committed:
+        if name in queue.committed and name not in pending:
             raise InvalidError(f"pending message {name!r} was already consumed", hint="committed messages never change")
 
 
