@@ -73,7 +73,8 @@ def _located(page: Page, block: Block) -> Iterator[None]:
         raise BlockFailed(f"{page.name}:{line}: {error.msg}") from None
     except Exception as error:  # noqa: BLE001 - whatever an example raises is this page's failure
         frames = traceback.extract_tb(error.__traceback__)
-        line = next((f.lineno for f in reversed(frames) if f.filename == str(page.path)), block.line)
+        here = (frame.lineno for frame in reversed(frames) if frame.filename == str(page.path))
+        line = next(here, None) or block.line
         story = "".join(traceback.format_exception(error))
         raise BlockFailed(f"{page.name}:{line}: {type(error).__name__}: {error}\n\n{story}") from None
 
