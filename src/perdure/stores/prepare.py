@@ -202,8 +202,7 @@ def _fingerprint(content: Sequence[Message] | str, run: Any, documents: list[Any
         move = ["change", run.id, run.status, counters, parts, run.dispatch_id]
     elif run is not None:
         move = ["same", run.id]
-    docs = [[owner, name, None if v is REMOVE else [v[0], v[1].decode()]] for owner, name, v in documents]
-    if isinstance(run, NewRun):
-        docs = [["", *doc[1:]] for doc in docs]
+    # The run is named above, unless its id is minted; a document only says whether it is the run's or the thread's.
+    docs = sorted([bool(owner), name, None if v is REMOVE else [v[0], v[1].decode()]] for owner, name, v in documents)
     said = content if isinstance(content, str) else [write(message).decode() for message in content]
     return hashlib.sha256(codec.encode([said, move, docs, branch])).hexdigest()[:32]
