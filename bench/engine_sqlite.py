@@ -1,8 +1,9 @@
-"""The SQLite engine alone against raw `sqlite3`: no stores, no encoding, the operations of a commit made beforehand.
+"""The SQLite engine alone against raw `sqlite3`: no stores, no encoding, the operations of a commit made
+beforehand.
 
-Raw is the baseline of the whole benchmark (`raw.RawThread`): the same bytes as prepared text, the same sync mode, through
-one writer thread, sharing a sync when several clients wait. What is left between the two is what the engine adds: indexes,
-conditions, revs, its Python. Run it with `python bench/engine_sqlite.py [--rounds 15] [--quick]`.
+Raw is the baseline of the whole benchmark (`raw.RawThread`): the same bytes as prepared text, the same sync mode,
+through one writer thread, sharing a sync when several clients wait. What is left between the two is what the engine
+adds: indexes, conditions, revs, its Python. Run it with `python bench/engine_sqlite.py [--rounds 15] [--quick]`.
 """
 
 from __future__ import annotations

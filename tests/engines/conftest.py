@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.engines.toys import START, Scenario, run
 
 from perdure import failpoints
 from perdure.clock import ManualClock
-from tests.engines.toys import START, Scenario, run
 
 FACES = ["memory", "memory-blocking", "sqlite", "sqlite-blocking"]
 

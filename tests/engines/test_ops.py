@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.engines.toys import SCOPE, START, columns, do, note, notes, refused, row
 
 from perdure.clock import ManualClock
 from perdure.kernel.engine import Engine
@@ -32,7 +33,6 @@ from perdure.kernel.ops import (
     Seq,
     Swap,
 )
-from tests.engines.toys import SCOPE, START, columns, do, note, notes, refused, row
 
 
 def test_put_writes_a_whole_row(on: Any) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.engines.toys import SCOPE, do, note
 
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Append, Get, Heads, Put, Read, Ref, Scan, Segment
-from tests.engines.toys import SCOPE, do, note
 
 ITEMS: dict[str, dict[str, Any]] = {
     "a": {"owner": "o", "rank": 2, "n": 1, "note": "x"},

@@ -105,7 +105,7 @@ class Session:
             seen: set[Any] = set()
             for entry in op.entries:
                 value = entry[place]
-                found = self.cursor.execute(taken, (self.scope, value, op.partition)).fetchone()
+                found = self.cursor.execute(taken, (self.scope, value, op.partition, self.rev)).fetchone()
                 if value is not None and (found or value in seen):
                     return {column: value}
                 seen.add(value)

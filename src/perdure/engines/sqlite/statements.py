@@ -172,7 +172,8 @@ class LogStatements:
 
     def _taken(self, column: str) -> str:
         where = " AND ".join(f"{quote(c)} = ?" for c in ("scope", column, self.log.partition))
-        return f"SELECT 1 FROM {quote(self.log.name)} WHERE {where}"
+        # Entries before the refused one are already in; the transaction's own rev tells them from others'.
+        return f'SELECT 1 FROM {quote(self.log.name)} WHERE {where} AND "rev" <> ?'
 
 
 class Statements:
