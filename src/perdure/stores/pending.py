@@ -16,7 +16,6 @@ from perdure.errors import AlreadyExists, InvalidError, NotFoundError, Selection
 from perdure.ids import new_id
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import PRESENT, Check, Default, Get, Op, Patch, Read, Ref, Row, Scan
-from perdure.model.faithful import write
 from perdure.model.message import Message
 from perdure.model.pending import BOUNDARIES, DeliveryMode, PendingMessage, PendingQueue
 from perdure.model.plain import check_json
@@ -26,7 +25,7 @@ from perdure.rules import names, selection, shape
 from perdure.stores.commit import landed, perform
 from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.plan import check_size
-from perdure.stores.prepare import prepare
+from perdure.stores.prepare import canonical, prepare
 from perdure.stores.queues import Entry, edited, enqueued, entry_from, renumbered, requeued, without
 from perdure.stores.records import message_entry, pending_from
 
@@ -283,7 +282,7 @@ def _freeze_ops(thread_id: str, queue: Queue, added: list[Entry], chosen: set[st
 
 def _asked(boundary: str, messages: Sequence[Message], mode: DeliveryMode) -> str:
     """What a keyed freeze asks for: the selection itself is its outcome, not its content."""
-    return "\n".join([boundary, write(mode).decode(), *[write(message).decode() for message in messages]])
+    return "\n".join([boundary, canonical(mode), *[canonical(message) for message in messages]])
 
 
 def _what_fits(taken: Sequence[PendingMessage]) -> list[PendingMessage]:

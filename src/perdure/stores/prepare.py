@@ -16,12 +16,13 @@ from perdure import limits
 from perdure.errors import InvalidError
 from perdure.ids import new_id
 from perdure.kernel import codec
-from perdure.model.faithful import Faithful, Reader, to_json, write
+from perdure.model.faithful import Faithful, Reader, carries_unknown, to_json
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange, Waiting
 from perdure.model.state import REMOVE, Doc
 from perdure.rules import machine, names, shape
 
+_sorted = msgspec.json.Encoder(order="sorted")
 _READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (RunBody, Waiting, Outcome)}
 
 
@@ -195,14 +196,23 @@ def _fingerprint(content: Sequence[Message] | str, run: Any, documents: list[Any
     """What a keyed commit asks for, without minted ids and without times; a branch as the caller named it."""
     move: Any = None
     if isinstance(run, NewRun):
-        move = ["new", run.agent_id, run.id, run.status, run.parent_run_id, write(run.body).decode()]
+        move = ["new", run.agent_id, run.id, run.status, run.parent_run_id, canonical(run.body)]
     elif isinstance(run, RunChange):
         counters = [run.steps, run.input_tokens, run.output_tokens]
-        parts = [write(part).decode() if part is not None else None for part in (run.waiting, run.outcome)]
+        parts = [canonical(part) if part is not None else None for part in (run.waiting, run.outcome)]
         move = ["change", run.id, run.status, counters, parts, run.dispatch_id]
     elif run is not None:
         move = ["same", run.id]
     # The run is named above, unless its id is minted; a document only says whether it is the run's or the thread's.
-    docs = sorted([bool(owner), name, None if v is REMOVE else [v[0], v[1].decode()]] for owner, name, v in documents)
-    said = content if isinstance(content, str) else [write(message).decode() for message in content]
+    docs = sorted([bool(owner), name, _document(value)] for owner, name, value in documents)
+    said = content if isinstance(content, str) else [canonical(message) for message in content]
     return hashlib.sha256(codec.encode([said, move, docs, branch])).hexdigest()[:32]
+
+
+def canonical(record: Faithful) -> str:
+    """JSON text of a record that does not depend on the order in which objects were filled."""
+    return _sorted.encode(to_json(record) if carries_unknown(record) else record).decode()
+
+
+def _document(value: Any) -> Any:
+    return None if value is REMOVE else [value[0], _sorted.encode(codec.decode(value[1], "state")).decode()]
