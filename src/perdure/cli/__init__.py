@@ -1,0 +1,22 @@
+"""The command line: look at a store, its threads and their trees, move them, audit them.
+
+Needs the extra `cli` (typer and rich). Without it, `perdure` says so instead of failing with a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+
+_EXTRA = frozenset({"typer", "click", "rich", "shellingham"})
+
+
+def main() -> None:
+    """The entry point `perdure`."""
+    try:
+        from perdure.cli.main import run
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").split(".")[0] not in _EXTRA:
+            raise
+        sys.stderr.write("error: the command line needs typer and rich (pip install 'perdure[cli]')\n")
+        raise SystemExit(2) from None
+    run()

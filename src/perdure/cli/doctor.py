@@ -1,0 +1,111 @@
+"""`perdure doctor`: is the data sound, are the settings what they should be, is anything left to tidy up?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from perdure.cli.session import FINDINGS, Session, command
+from perdure.cli.terminal import plain, to_json_text
+from perdure.stores.erasure import sweep as sweep_core
+from perdure.stores.store import Store
+
+if TYPE_CHECKING:
+    from perdure.testkit.auditor import Finding
+
+SURVIVES = {"none": "nothing", "process": "the end of the process", "power": "a power loss"}
+
+doctor = typer.Typer(help="Check a store and tidy it up.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the sub-commands."""
+    command(doctor, name="verify")(verify_command)
+    command(doctor, access="write", name="health")(health)
+    command(doctor, access="write", name="sweep")(sweep)
+    app.add_typer(doctor, name="doctor")
+
+
+async def verify_command(
+    session: Session,
+    *,
+    all_scopes: Annotated[bool, typer.Option("--all-scopes", help="Every tenant.")] = False,
+) -> int:
+    """Check every invariant of the stored data; exit code 1 if something is wrong."""
+    console = Console(stderr=True, markup=False)
+    with console.status("auditing") as status:
+
+        def progress(what: str, done: int, total: int) -> None:
+            status.update(Text(f"auditing {what}: {done:,} of {total:,}"))
+
+        findings = await _audit(session.store, progress, all_scopes=all_scopes)
+    if session.as_json:
+        session.emit({"ok": not findings, "findings": [msgspec.structs.asdict(finding) for finding in findings]})
+    elif findings:
+        session.show(_findings_table(findings))
+    else:
+        session.say("all is well: no invariant is broken", "green")
+    return FINDINGS if findings else 0
+
+
+async def _audit(store: Store, progress: Callable[[str, int, int], None], *, all_scopes: bool) -> list[Finding]:
+    from perdure.testkit import auditor
+
+    if all_scopes:
+        return await auditor.verify_engine(store.engine, progress=progress)
+    name, (invariant, _) = store.engine.capabilities.engine, auditor.CHECKS["engine.check"]
+    engine = [auditor.Finding("*", name, "engine.check", invariant, problem) for problem in await store.engine.check()]
+    return engine + await auditor.verify(store, progress=progress)
+
+
+def _findings_table(findings: list[Finding]) -> Table:
+    shown = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("scope", "record", "check", "invariant", "problem"):
+        shown.add_column(name, overflow="fold")
+    for finding in findings:
+        shown.add_row(
+            plain(finding.scope),
+            plain(finding.record, "bold"),
+            finding.check,
+            finding.invariant,
+            plain(finding.problem, "red"),
+        )
+    return shown
+
+
+async def health(session: Session) -> int:
+    """Show the engine's real settings, and what weakens its promises; exit code 1 if something does."""
+    found = await session.store.health()
+    able = session.store.capabilities()
+    if session.as_json:
+        session.emit({"health": msgspec.to_builtins(found), "capabilities": msgspec.to_builtins(able)})
+        return 0 if found.ok else FINDINGS
+    shown = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    shown.add_column(style="dim")
+    shown.add_column(overflow="fold")
+    shown.add_row("engine", found.engine)
+    shown.add_row("survives", SURVIVES[found.durability])
+    shown.add_row("processes", able.processes)
+    for name, value in found.settings.items():
+        shown.add_row(name, plain(value if isinstance(value, str) else to_json_text(value)))
+    for note in able.notes:
+        shown.add_row("note", plain(note))
+    for problem in found.problems:
+        shown.add_row(Text("problem", "bold red"), plain(problem, "red"))
+    session.show(shown)
+    return 0 if found.ok else FINDINGS
+
+
+async def sweep(session: Session) -> None:
+    """Finish interrupted deletions, remove what interrupted imports left, drop expired keys and tombstones."""
+    await sweep_core(session.store._core)  # noqa: SLF001 - what every open does, asked for
+    if session.as_json:
+        session.emit({"swept": True})
+    else:
+        session.say("swept")

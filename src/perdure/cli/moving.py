@@ -1,0 +1,146 @@
+"""`perdure export` and `perdure import`: threads as a file of lines, and back.
+
+An export is written beside its destination and takes its name only when it is complete and on the disk, so a file under
+that name is never half an export. An import reads its file twice: everything is checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from perdure.cli.session import Session, command
+from perdure.cli.terminal import one_line
+from perdure.errors import NotFoundError
+from perdure.stores.transfer import Progress as Told
+from perdure.stores.transfer import export_lines, import_lines, read_lines
+
+STANDARD = "-"
+_EVERY = 64
+"""Lines between two looks at the bar."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app, name="export")(export_)
+    command(app, access="create", name="import")(import_)
+
+
+async def export_(
+    session: Session,
+    threads: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="All if none is named.")] = None,
+    *,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Where to; - is stdout.")] = STANDARD,
+) -> None:
+    """Write threads as lines of JSON: all of them, or those named."""
+    chosen = [await session.thread_id(thread) for thread in threads] if threads else None
+    told = Told("exporting", 0, 0, 0)
+    with _bar("exporting", None) as move, _destination(out) as file:
+
+        def progress(now: Told) -> None:
+            nonlocal told
+            told = now
+            move(now)
+
+        async for line in export_lines(session.store, chosen, progress=progress):
+            file.write(line + b"\n")
+    if out == STANDARD:
+        return
+    if session.as_json:
+        session.emit({"file": out, "threads": told.threads, "lines": told.lines, "bytes": told.bytes})
+    else:
+        session.say(f"exported {told.threads:,} threads in {told.lines:,} lines to {one_line(out)}")
+
+
+@contextmanager
+def _destination(out: str) -> Iterator[BinaryIO]:
+    if out == STANDARD:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(out)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            yield file  # type: ignore[misc]
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            Path(file.name).unlink()
+            raise
+    Path(file.name).replace(path)
+
+
+async def import_(
+    session: Session,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is stdin.")],
+    *,
+    skip_existing: Annotated[bool, typer.Option("--skip-existing", help="Leave threads that exist alone.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Make a thread whose parent is missing a root.")] = False,
+) -> None:
+    """Read threads from an export. A file that is damaged changes nothing; an interrupted import can be run again."""
+    with _origin(file) as path, _bar("importing", 2 * path.stat().st_size) as move:
+
+        def lines() -> Iterator[bytes]:
+            with path.open("rb") as opened:
+                yield from read_lines(opened)
+
+        done = await import_lines(
+            session.store,
+            lines,
+            skip_existing=skip_existing,
+            detach=detach,
+            progress=lambda now: move(_twice(now, path)),
+        )
+    if session.as_json:
+        session.emit(msgspec.structs.asdict(done))
+        return
+    left = f", left {done.skipped:,} as they were" if done.skipped else ""
+    session.say(f"imported {done.threads:,} threads in {done.records:,} records{left}")
+
+
+def _twice(now: Told, path: Path) -> Told:
+    """The file is read twice: the second reading is the second half of the bar."""
+    if now.stage == "checking":
+        return now
+    return msgspec.structs.replace(now, bytes=now.bytes + path.stat().st_size)
+
+
+@contextmanager
+def _origin(file: str) -> Iterator[Path]:
+    """The file itself; what comes from stdin is put aside first, because it is read twice."""
+    if file != STANDARD:
+        path = Path(file)
+        if not path.is_file():
+            raise NotFoundError(f"there is no file {file!r}")
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(prefix="perdure-import-") as spool:
+        shutil.copyfileobj(sys.stdin.buffer, spool)
+        spool.flush()
+        yield Path(spool.name)
+
+
+@contextmanager
+def _bar(title: str, total: int | None) -> Iterator[Callable[[Told], None]]:
+    """A progress bar on stderr; nothing at all when that is no terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn(title), BarColumn(), TextColumn("{task.fields[threads]:,} threads"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=total, threads=0)
+
+        def move(now: Told) -> None:
+            if now.lines % _EVERY == 0:
+                bar.update(task, completed=now.bytes if total else None, threads=now.threads)
+
+        yield move

@@ -1,0 +1,198 @@
+"""What every command shares: the options, opening the store, finding what was named, output, and errors.
+
+A command is an `async def` that takes a `Session` first; `command` gives it `--store`, `--scope` and `--json`, opens
+the store the way it needs, and turns every error into one line and an exit code: 2 for what the user can mend, 1 for
+what is wrong with the data. With `--json` nothing but JSON is written to stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+from urllib.parse import unquote
+
+import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+import perdure
+from perdure.cli.terminal import console, error_console, to_json_text, visible
+from perdure.errors import CorruptError, InvalidError, NotFoundError, PerdureError
+from perdure.kernel.ops import Scan
+from perdure.model.branch import Branch
+from perdure.model.message import MessageRecord
+from perdure.stores.store import Store
+
+FINDINGS, USER_ERROR, DEFECT = 1, 2, 70
+Access = Literal["read", "write", "create"]
+
+STORE_VARIABLE = "PERDURE_STORE"
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help=f"The store, such as sqlite:///agents.db; else ${STORE_VARIABLE}."),
+]
+ScopeOption = Annotated[str | None, typer.Option("--scope", metavar="NAME", help="The tenant; else 'default'.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, and nothing else, to stdout.")]
+ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id, or a unique beginning of it.")]
+
+
+class Session:
+    """One command at work: an open store and a place to write to."""
+
+    def __init__(self, store: Store, *, as_json: bool, width: int | None = None) -> None:
+        self.store = store
+        self.as_json = as_json
+        self.out: Console = console(width=width)
+
+    def show(self, renderable: RenderableType) -> None:
+        """Write something for people."""
+        self.out.print(renderable)
+
+    def say(self, text: str, style: str = "") -> None:
+        """Write a sentence for people; not a word of it with `--json`."""
+        if not self.as_json:
+            self.out.print(Text(text, style=style), soft_wrap=True)
+
+    def emit(self, document: Any) -> None:
+        """Write one JSON document on one line."""
+        sys.stdout.write(to_json_text(document) + "\n")
+        sys.stdout.flush()
+
+    async def thread_id(self, text: str) -> str:
+        """The thread that `text` names: its id, or the only id that begins with it."""
+        if await self.store.threads.find(text) is not None:
+            return text
+        core = self.store._core  # noqa: SLF001 - no list is ordered by id
+        rows = (await core.view(Scan("thread_heads", after=(text,), limit=4)))[0]
+        found = [str(row.key[0]) for row in rows if str(row.key[0]).startswith(text)]
+        if not found:
+            raise NotFoundError(f"no thread is called {text!r} or begins so", hint="perdure threads lists them")
+        if len(found) > 1:
+            shown = ", ".join(found[:3]) + (" …" if len(found) > 3 else "")
+            raise InvalidError(f"{text!r} is the beginning of several threads: {shown}", hint="give more of the id")
+        return found[0]
+
+    async def branch(self, thread_id: str, text: str) -> Branch:
+        """The branch that `text` names: by name, or by number."""
+        try:
+            return await self.store.branches.get(thread_id, text)
+        except NotFoundError:
+            if not text.isdecimal():
+                raise
+        return await self.store.branches.get(thread_id, int(text))
+
+    async def message(self, thread_id: str, text: str) -> MessageRecord:
+        """The message that `text` names: by id, or by its number in the log."""
+        found = await self.store.messages.find(thread_id, text)
+        number = text.removeprefix("#")
+        if found is None and number.isdecimal() and int(number) > 0:
+            records = await self.store.messages.range(thread_id, int(number), int(number))
+            found = records[0] if records else None
+        if found is None:
+            raise NotFoundError(f"thread {thread_id!r} has no message {text!r}", hint="give its id or its number")
+        return found
+
+
+Body = Callable[..., Coroutine[Any, Any, int | None]]
+
+
+def command(app: typer.Typer, *, access: Access = "read", name: str | None = None) -> Callable[[Body], Body]:
+    """Register an `async def` as a command; what it returns is the exit code, None meaning 0."""
+
+    def register(body: Body) -> Body:
+        @functools.wraps(body)
+        def call(ctx: typer.Context, *, store: str | None, scope: str | None, as_json: bool, **options: Any) -> None:
+            shared: dict[str, Any] = ctx.find_root().params
+            url = store or shared.get("store") or os.environ.get(STORE_VARIABLE)
+            tenant = scope or shared.get("scope")
+            as_json = as_json or bool(shared.get("as_json"))
+            width = options.get("width")
+
+            async def work() -> int | None:
+                async with _open(url, tenant or "default", access) as opened:
+                    return await body(Session(opened, as_json=as_json, width=width), **options)
+
+            raise typer.Exit(guarded(work, as_json=as_json))
+
+        _sign(call, body)
+        app.command(name)(call)
+        return body
+
+    return register
+
+
+def _sign(call: Callable[..., None], body: Body) -> None:
+    """Give `call` the parameters of `body` and the shared options, for typer to read."""
+    hints = get_type_hints(body, include_extras=True)
+    own = [p.replace(annotation=hints[p.name]) for p in list(inspect.signature(body).parameters.values())[1:]]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+        *[parameter.replace(kind=keyword) for parameter in own],
+        inspect.Parameter("store", keyword, annotation=StoreOption, default=None),
+        inspect.Parameter("scope", keyword, annotation=ScopeOption, default=None),
+        inspect.Parameter("as_json", keyword, annotation=JsonOption, default=False),
+    ]
+    call.__signature__ = inspect.Signature(shared)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in shared}
+
+
+def _open(url: str | None, scope: str, access: Access) -> perdure.opening.Opening:
+    if not url:
+        raise InvalidError(
+            "no store is named", hint="use --store sqlite:///agents.db, or set the variable PERDURE_STORE"
+        )
+    path = _path_of(url)
+    # Only an import may bring a file into the world: a typing error must not.
+    if access != "create" and path is not None and not path.exists():
+        raise NotFoundError(f"there is no file {str(path)!r}", hint="check the URL; a store is made by its first user")
+    return perdure.open(url, scope=scope, read_only=access == "read")
+
+
+def _path_of(url: str) -> Path | None:
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return Path(url)
+    return Path(unquote(rest[1:])) if scheme == "sqlite" and rest.startswith("/") else None
+
+
+def guarded(work: Callable[[], Coroutine[Any, Any, int | None]], *, as_json: bool) -> int:
+    """Run a command to its end; whatever happens becomes an exit code, and at most one line on stderr."""
+    try:
+        return asyncio.run(work()) or 0
+    except PerdureError as error:
+        report(error.message, error.hint, error.code, as_json=as_json)
+        return FINDINGS if isinstance(error, CorruptError) else USER_ERROR
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`); Python must not complain about it when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        report(f"{error.filename or 'the system'}: {error.strerror or error}", None, "system", as_json=as_json)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if os.environ.get("PERDURE_DEBUG"):
+            raise
+        hint = "this is a defect of Perdure; PERDURE_DEBUG=1 shows where"
+        report(f"{type(error).__name__}: {error}", hint, "defect", as_json=as_json)
+        return DEFECT
+
+
+def report(message: str, hint: str | None, code: str, *, as_json: bool = False) -> None:
+    """Write an error to stderr: one line, or one JSON document."""
+    if as_json:
+        sys.stderr.write(to_json_text({"error": {"code": code, "message": message, "hint": hint}}) + "\n")
+        return
+    text = Text("error: ", style="bold red").append(visible(message), style="red")
+    if hint:
+        text.append(f" ({visible(hint)})", style="not bold default")
+    error_console().print(text)

@@ -1,0 +1,83 @@
+"""What reaches the terminal: colours when it is one, and never a character that could steer it.
+
+Everything stored may have been written by a stranger. Control characters, escape sequences and the marks that reverse
+text are shown as escapes (`\\x1b`), and text is never read as markup: it travels as `rich.text.Text`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import UTC, datetime
+from typing import IO, Any
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+# Control characters, line and paragraph separators, and format characters (which reverse or hide text) but the two
+# joiners that scripts and emoji need.
+_STEERING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\U000110bd\U000110cd\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f\ud800-\udfff]"
+)
+_STEERING_IN_JSON = re.compile("[\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+PIPE_WIDTH = 100
+"""How wide a tree is drawn when nobody says and there is no terminal."""
+
+ROLES = {"user": "bold cyan", "assistant": "bold green", "tool": "yellow", "system": "magenta"}
+STATUSES = {"created": "blue", "running": "bold green", "waiting": "bold yellow", "done": "dim"}
+
+
+def console(file: IO[str] | None = None, *, width: int | None = None) -> Console:
+    """A console on stdout (or a file): no markup, no emoji codes, no guessing at highlights."""
+    out = Console(file=file, markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
+    if width is None and not out.is_terminal:
+        # A pipe has no width: tables take what they need, and programs see whole lines.
+        out.width = 10_000
+    return out
+
+
+def error_console() -> Console:
+    """The console for errors, on stderr."""
+    return Console(file=sys.stderr, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """The text with everything that could steer a terminal made visible; with `lines`, line ends and tabs may stay."""
+    if lines:
+        parts = text.replace("\r\n", "\n").expandtabs(4).split("\n")
+        return "\n".join(_STEERING.sub(_escaped, part) for part in parts)
+    return _STEERING.sub(_escaped, text)
+
+
+def one_line(text: str, most: int = 200) -> str:
+    """The beginning of a text on one line."""
+    squeezed = " ".join(text[: most * 4].split())
+    shown = visible(squeezed[:most])
+    return f"{shown}…" if len(squeezed) > most or len(text) > most * 4 else shown
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def plain(text: str | None, style: str = "", *, most: int = 200) -> Text:
+    """A stranger's text, on one line, safe."""
+    return Text(one_line(text or "", most), style=style)
+
+
+def to_json_text(document: Any) -> str:
+    """One line of JSON; what msgspec leaves unescaped and a terminal would obey is escaped too."""
+    return _STEERING_IN_JSON.sub(lambda found: f"\\u{ord(found.group()):04x}", msgspec.json.encode(document).decode())
+
+
+def moment(at: int | None) -> str:
+    """A time in milliseconds as people write it, UTC."""
+    if at is None:
+        return "–"
+    try:
+        return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return str(at)
