@@ -108,7 +108,7 @@ async def _check_summaries(core: Core, commit: Prepared) -> None:
         Get("thread_heads", [(commit.thread_id,)]),
         Get("keys", [(commit.thread_id, commit.key)] if commit.key is not None else []),
     )
-    if keys and keys[0] is not None:
+    if keys and _remembered(core, keys[0]):
         return
     version = heads[0]["version"] if heads[0] is not None else 0
     for i, message in enumerate(commit.messages, 1):
@@ -124,17 +124,17 @@ def _illegal(commit: Prepared) -> bool:
 async def landed(core: Core, commit: Prepared) -> Receipt | None:
     """The stored receipt if this keyed commit was made before; None while its key is free."""
     scene = await _look(core, commit, _first_guess(core, commit))
-    return _replay(core, commit, scene) if _remembered(core, scene) else None
+    return _replay(core, commit, scene) if _remembered(core, scene.key) else None
 
 
-def _remembered(core: Core, scene: Scene) -> bool:
-    return scene.key is not None and bool(scene.key["at"] + limits.KEY_RETENTION_MS >= core.clock())
+def _remembered(core: Core, key: Row | None) -> bool:
+    return key is not None and bool(key["at"] + limits.KEY_RETENTION_MS >= core.clock())
 
 
 async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess:
     """Why a try failed: a stored receipt, an error for the caller, or a better guess."""
     scene = await _look(core, commit, guess)
-    if _remembered(core, scene):
+    if _remembered(core, scene.key):
         return _replay(core, commit, scene)
     if scene.key is not None and guess.key_rev != scene.key.rev:
         return msgspec.structs.replace(guess, key_rev=scene.key.rev)
