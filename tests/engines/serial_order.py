@@ -1,0 +1,316 @@
+"""The serial-order test: whatever ran concurrently must equal some order of the same transactions, one after
+another.
+
+Each round starts from a random small state, draws 2 to 5 transactions on a tiny keyspace (deletes, drops, unique
+values, swaps, guarded appends), and lets two processes run them on one SQLite file at the same time; a process that
+got several submits them together, so that they share a batch. Then every permutation is tried on the memory engine
+until one gives the same outcomes (applied or conflict) and the same final dump. Run it long with `python -m
+tests.engines.serial_order --rounds 30000 [--seed N]`; each violation prints a line that replays it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from itertools import permutations
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.engines.toys import SCHEMA, START, drive
+
+from perdure.clock import ManualClock
+from perdure.engines.memory import open_memory
+from perdure.engines.sqlite import open_sqlite
+from perdure.kernel.engine import Conflict, Engine
+from perdure.kernel.ops import (
+    ABSENT,
+    ANY,
+    NOW,
+    PRESENT,
+    Append,
+    AtMost,
+    Check,
+    Default,
+    Delete,
+    Drop,
+    Inc,
+    Max,
+    Min,
+    Op,
+    Patch,
+    Put,
+    Read,
+    Scan,
+    Seq,
+    Swap,
+)
+
+Transaction = list[Op]
+Outcome = tuple[str, dict[tuple[str, str], int] | None]
+KEYS = ("a", "b", "c")
+NAMES = (None, "x", "y")
+TOPICS = ("t", "u")
+
+
+class Draw:
+    """Random operations on a keyspace so small that transactions meet."""
+
+    def __init__(self, rng: random.Random, revs: list[int]) -> None:
+        self.rng = rng
+        self.revs = revs
+        self.ids = 0
+
+    def transaction(self) -> Transaction:
+        """One to four operations, each on a row or partition of its own."""
+        keys = self.rng.sample(KEYS, self.rng.randint(1, 3))
+        ops: Transaction = [self.row(key) for key in keys]
+        if self.rng.random() < 0.6:
+            topic = self.rng.choice(TOPICS)
+            ops.append(Drop("notes", topic) if self.rng.random() < 0.25 else self.append(topic))
+        appended = [op.log for op in ops if isinstance(op, Append)]
+        if appended and self.rng.random() < 0.3:
+            ops.append(Patch("pairs", ("p", 1), {"n": Seq("notes")}, default=Default({"n": Seq("notes")})))
+        self.rng.shuffle(ops)
+        return ops
+
+    def row(self, key: str) -> Op:
+        """One operation on a row of `items`."""
+        kind = self.rng.choice(("put", "put", "patch", "patch", "patch", "delete", "delete", "check"))
+        where = ("items", (key,))
+        if kind == "put":
+            return Put(*where, self.columns(), b"{}", self.rng.choice((ANY, ANY, ABSENT, PRESENT, self.rev())))
+        if kind == "patch":
+            default = Default(self.columns()) if self.rng.random() < 0.4 else None
+            return Patch(*where, self.changes(), self.condition(), default=default)
+        if kind == "delete":
+            return Delete(*where, self.rng.choice((ANY, ANY, ABSENT, PRESENT, self.column_condition())))
+        return Check(*where, self.rng.choice((PRESENT, self.rev(), self.column_condition())))
+
+    def columns(self) -> dict[str, Any]:
+        """A whole row."""
+        return {"name": self.rng.choice(NAMES), "n": self.rng.choice((None, 0, 1, 2)), "due": NOW}
+
+    def changes(self) -> dict[str, Any]:
+        """Some columns, by value or expression."""
+        found: dict[str, Any] = {
+            "n": self.rng.choice((Inc(1), Max(2), Min(1), Swap(1, 5), Swap(None, 1), 0, None)),
+            "rank": self.rng.choice((Inc(1), NOW, None)),
+        }
+        if self.rng.random() < 0.5:
+            found["name"] = self.rng.choice((*NAMES, Swap("x", "y"), Swap(None, "x")))
+        return found
+
+    def condition(self) -> Any:
+        """What a patch asks for."""
+        return self.rng.choice((ANY, ANY, PRESENT, ABSENT, self.rev(), self.column_condition()))
+
+    def column_condition(self) -> dict[str, Any]:
+        """Columns as they may well be."""
+        return self.rng.choice(({"n": 1}, {"n": None}, {"n": AtMost(1)}, {"name": "x"}, {"name": None, "n": AtMost(2)}))
+
+    def rev(self) -> int:
+        """A rev that some row has, or nobody."""
+        return self.rng.choice([*self.revs, 1])
+
+    def append(self, topic: str) -> Append:
+        """One or two entries, sometimes guarded, sometimes with an id that others use too."""
+        entries = []
+        for _ in range(self.rng.randint(1, 2)):
+            self.ids += 1
+            name = self.rng.choice((f"id{self.ids}", "shared", f"id{self.ids}", None))
+            entries.append((name, "k", 0, NOW, b"{}"))
+        return Append("notes", topic, entries, self.rng.choice((None, None, 0, 1, 2)))
+
+
+async def dump(engine: Engine, scope: str) -> Any:
+    """Everything in the scope but revs, which are random by design."""
+    reads = [Scan("items"), Scan("pairs"), *[Read("notes", topic) for topic in TOPICS]]
+    items, pairs, *logs = await engine.view(scope, reads)
+    rows = [(row.key, sorted(row.columns.items(), key=str)) for row in (*items, *pairs)]
+    return rows, [[(entry[0], *entry[2:6]) for entry in log] for log in logs]
+
+
+async def attempt(engine: Engine, scope: str, ops: Transaction) -> Outcome:
+    """Applied with its seqs, or a conflict."""
+    try:
+        applied = await engine.transact(scope, ops)
+    except Conflict:
+        return "conflict", None
+    return "applied", applied.seqs
+
+
+class Replica:
+    """The memory engine, brought to the state that a round began with. Revs are mapped from the real ones."""
+
+    def __init__(self, state: list[Op], revs: dict[str, int]) -> None:
+        self.state = state
+        self.revs = revs
+
+    def run(self, order: tuple[int, ...], transactions: list[Transaction]) -> tuple[dict[int, Outcome], Any]:
+        """Outcomes and dump of this order."""
+        engine = drive(open_memory(SCHEMA, clock=ManualClock(START)))
+        if self.state:
+            drive(engine.transact("s", self.state))
+        mapped = {}
+        (rows,) = drive(engine.view("s", [Scan("items")]))
+        for row in rows:
+            mapped[self.revs[row.key[0]]] = row.rev
+        outcomes = {i: drive(attempt(engine, "s", [_with_revs(op, mapped) for op in transactions[i]])) for i in order}
+        return outcomes, drive(dump(engine, "s"))
+
+
+def _with_revs(op: Op, mapped: dict[int, int]) -> Op:
+    condition = getattr(op, "if_", None)
+    if type(condition) is not int or condition not in mapped:
+        return op
+    return msgspec.structs.replace(op, if_=mapped[condition])
+
+
+def serial_order(replica: Replica, transactions: list[Transaction], outcomes: list[Outcome], final: Any) -> bool:
+    """True if some order explains what was observed."""
+    observed = dict(enumerate(outcomes))
+    return any(
+        replica.run(order, transactions) == (observed, final) for order in permutations(range(len(transactions)))
+    )
+
+
+def worker(pipe: Connection, path: str) -> None:
+    """A process that runs what it is sent: several transactions together, so that they share a batch."""
+
+    async def main() -> None:
+        engine = await open_sqlite(path, SCHEMA, clock=ManualClock(START), durability="process")
+        loop = asyncio.get_running_loop()
+        while True:
+            request = await loop.run_in_executor(None, pipe.recv)
+            if request is None:
+                break
+            scope, transactions = request
+            pipe.send(await asyncio.gather(*[attempt(engine, scope, ops) for ops in transactions]))
+        await engine.close()
+
+    asyncio.run(main())
+
+
+class Arena:
+    """Two processes and an observer on one file."""
+
+    def __init__(self, directory: Path, run_worker: Callable[[Connection, str], None] = worker) -> None:
+        path = str(directory / "serial.db")
+        self.engine = drive(open_sqlite(path, SCHEMA, clock=ManualClock(START), durability="process"))
+        view = self.engine.blocking()
+        if view is None:
+            raise RuntimeError("SQLite has a blocking view")
+        self.view = view
+        context = multiprocessing.get_context("spawn")
+        self.pipes: list[Connection] = []
+        self.processes = []
+        for _ in range(2):
+            here, there = context.Pipe()
+            process = context.Process(target=run_worker, args=(there, path), daemon=True)
+            process.start()
+            there.close()
+            self.pipes.append(here)
+            self.processes.append(process)
+
+    def round(self, seed: int) -> str | None:
+        """Play one round; a line describing the violation, or None."""
+        rng = random.Random(seed)
+        scope = f"r{seed}"
+        draw = Draw(rng, [])
+        state = _initial(draw)
+        if state:
+            self.do(self.view.transact(scope, state))
+        (rows,) = self.do(self.view.view(scope, [Scan("items")]))
+        revs = {row.key[0]: row.rev for row in rows}
+        draw.revs = list(revs.values())
+        transactions = [draw.transaction() for _ in range(rng.randint(2, 5))]
+        shares: list[list[int]] = [[], []]
+        for i in range(len(transactions)):
+            shares[rng.randrange(2)].append(i)
+        outcomes = self._run(scope, transactions, shares)
+        final = self.do(dump(self.view, scope))
+        self._clear(scope)
+        if serial_order(Replica(state, revs), transactions, outcomes, final):
+            return None
+        return f"violation: seed {seed}\n  state {state}\n  {transactions}\n  {outcomes}\n  {final}"
+
+    def _run(self, scope: str, transactions: list[Transaction], shares: list[list[int]]) -> list[Outcome]:
+        outcomes: list[Outcome] = [("lost", None)] * len(transactions)
+        for pipe, share in zip(self.pipes, shares, strict=True):
+            if share:
+                pipe.send((scope, [transactions[i] for i in share]))
+        for pipe, share in zip(self.pipes, shares, strict=True):
+            for i, outcome in zip(share, pipe.recv() if share else [], strict=True):
+                outcomes[i] = outcome
+        return outcomes
+
+    def _clear(self, scope: str) -> None:
+        ops: list[Op] = [Delete("items", (key,)) for key in KEYS]
+        ops += [Delete("pairs", ("p", 1)), *[Drop("notes", topic) for topic in TOPICS]]
+        self.do(self.view.transact(scope, ops))
+
+    @staticmethod
+    def do(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """A blocking call."""
+        return drive(coroutine)
+
+    def close(self) -> None:
+        """End the processes and the file."""
+        for pipe in self.pipes:
+            pipe.send(None)
+        for process in self.processes:
+            process.join(30)
+        drive(self.view.close())
+
+
+def _initial(draw: Draw) -> list[Op]:
+    used: set[Any] = set()
+    ops: list[Op] = []
+    for key in KEYS:
+        if draw.rng.random() < 0.6:
+            columns = draw.columns()
+            if columns["name"] in used:
+                columns["name"] = None
+            used.add(columns["name"])
+            ops.append(Put("items", (key,), columns))
+    if draw.rng.random() < 0.5:
+        ops.append(Append("notes", "t", [("old", "k", 0, NOW, b"{}")]))
+    return ops
+
+
+def play(rounds: int, seed: int, run_worker: Callable[[Connection, str], None] = worker) -> list[str]:
+    """Play `rounds` rounds beginning at `seed`; the violations found."""
+    with tempfile.TemporaryDirectory() as directory:
+        arena = Arena(Path(directory), run_worker)
+        try:
+            return [found for n in range(rounds) if (found := arena.round(seed + n)) is not None]
+        finally:
+            arena.close()
+
+
+def main() -> int:
+    """The long run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=30_000)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    arguments = parser.parse_args()
+    print(f"serial order on sqlite, two processes: --rounds {arguments.rounds} --seed {arguments.seed}", flush=True)
+    started = time.monotonic()
+    violations = play(arguments.rounds, arguments.seed)
+    for violation in violations:
+        print(violation)
+    spent = time.monotonic() - started
+    print(f"{arguments.rounds} rounds, {len(violations)} violations, {spent:.0f} s")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""A short serial-order run in every test run, and proof that the test sees a planted fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+import pytest
+from tests.engines import serial_order
+
+from perdure.engines.sqlite.committer import Committer
+from perdure.engines.sqlite.jobs import Job
+from perdure.engines.sqlite.session import Session
+from perdure.kernel.ops import Append
+
+
+def test_concurrent_transactions_equal_some_serial_order(seed: int) -> None:
+    print(f"replay: python -m tests.engines.serial_order --rounds 300 --seed {seed}")
+    assert serial_order.play(300, seed) == []
+
+
+def keeps_what_a_refused_member_wrote(pipe: Connection, path: str) -> None:
+    """A worker whose batches do not undo a member that failed half way."""
+
+    def together(self: Committer, batch: Sequence[Job], *, isolated: bool) -> bool:
+        del isolated
+        session = self._begin()
+        for job in batch:
+            try:
+                self._run(job, session)
+            except Exception as error:  # noqa: BLE001 - as the real one
+                self._refuse(job, error)
+        self._finish(batch, session)
+        return True
+
+    Committer._together = together  # type: ignore[method-assign]
+    serial_order.worker(pipe, path)
+
+
+def forgets_the_guard_of_an_append(pipe: Connection, path: str) -> None:
+    """A worker that does not look at `expect`."""
+    length = Session._length
+    Session._length = lambda self, position, op: length(  # type: ignore[method-assign]
+        self, position, Append(op.log, op.partition, op.entries)
+    )
+    serial_order.worker(pipe, path)
+
+
+def lets_a_value_pass_between_rows(pipe: Connection, path: str) -> None:
+    """A worker that leaves uniqueness to the constraints, which judge by the order of statements."""
+    Session._check_exclusive = lambda self, ops: None  # type: ignore[method-assign]
+    serial_order.worker(pipe, path)
+
+
+@pytest.mark.parametrize(
+    "fault", [keeps_what_a_refused_member_wrote, forgets_the_guard_of_an_append, lets_a_value_pass_between_rows]
+)
+def test_a_planted_fault_is_found(fault: object, seed: int) -> None:
+    print(f"seed {seed}")
+    assert serial_order.play(150, seed, fault)  # type: ignore[arg-type]
