@@ -11,6 +11,7 @@ from typing import Any
 
 from perdure import limits
 from perdure.errors import AlreadyExists, ConflictError, InvalidError, NotFoundError
+from perdure.ids import new_id
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
     ABSENT,
@@ -122,7 +123,8 @@ class Branches:
             raise InvalidError("fork takes at=<message id>, at=None for a new root, or before=<message id>")
         if name is not None:
             names.check_id(name, "branch name", most=limits.NAME_BYTES)
-        for _ in range(limits.COMMIT_ATTEMPTS):
+        given = name
+        for _ in range(limits.QUEUE_ATTEMPTS):
             heads = (await self._core.view(Get("thread_heads", [(thread_id,)])))[0]
             head = require(heads[0], f"thread {thread_id!r}")
             origin = await self._origin(thread_id, None if isinstance(at, Unset) else at, before)
@@ -130,9 +132,13 @@ class Branches:
             if number >= limits.BRANCHES_PER_THREAD:
                 raise InvalidError(f"thread {thread_id!r} has {number} branches, which is the limit")
             try:
-                await self._core.transact(_fork_ops(thread_id, number, name, origin, switch), thread_topic(thread_id))
+                await self._core.transact(_fork_ops(thread_id, number, given, origin, switch), thread_topic(thread_id))
             except Conflict as conflict:
-                _refuse_name(conflict, thread_id, name)
+                if name is not None:
+                    _refuse_name(conflict, thread_id, name)
+                elif conflict.kind == "unique":
+                    # Somebody called another branch by the name that this number suggests.
+                    given = f"branch-{number}-{new_id()[-6:].lower()}"
                 continue
             if switch:
                 self._core.remember_current(thread_id, number)
@@ -199,7 +205,7 @@ class Branches:
     async def delete(self, thread_id: str, branch: int | str) -> None:
         """Remove a branch's pointer; its records and the branches forked from it stay. The current one is refused."""
         target = await self.get(thread_id, branch)
-        for _ in range(limits.COMMIT_ATTEMPTS):
+        for _ in range(limits.QUEUE_ATTEMPTS):
             heads = (await self._core.view(Get("thread_heads", [(thread_id,)])))[0]
             current = require(heads[0], f"thread {thread_id!r}")["branch"]
             if current == target.id:

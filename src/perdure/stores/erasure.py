@@ -24,7 +24,7 @@ _HIDDEN = {"parent": None, "resource": None, "title": None, "deleted_at": NOW}
 
 async def delete_thread(core: Core, thread_id: str, strategy: Literal["reject", "detach", "cascade"]) -> None:
     """Delete a thread, and its subtree when cascading."""
-    for _ in range(limits.COMMIT_ATTEMPTS):
+    for _ in range(limits.QUEUE_ATTEMPTS):
         doomed, ops = await _plan(core, thread_id, strategy)
         try:
             applied = await core.transact(ops, *[thread_topic(thread) for thread in doomed])

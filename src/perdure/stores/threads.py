@@ -117,7 +117,7 @@ class Threads:
             cold["resource"] = names.lineage(resource_id, "resource_id")
         if not isinstance(parent_thread_id, Unset):
             cold["parent"] = names.lineage(parent_thread_id, "parent_thread_id")
-        for _ in range(limits.COMMIT_ATTEMPTS):
+        for _ in range(limits.QUEUE_ATTEMPTS):
             row = await self._cold(thread_id)
             _check_rev(row, if_rev)
             body = None if isinstance(custom, Unset) else self._new_body(row, custom)

@@ -246,6 +246,15 @@ async def case_no_lost_update(kit: Kit) -> None:
     equal((thread.title, thread.custom), ("new", {"n": 1}), "both changes")
 
 
+@case("threads", "update-crowd", covers=("threads.update",))
+async def case_update_crowd(kit: Kit) -> None:
+    """Edits without a guard never fail because others edit too: 32 at once all go through."""
+    other = await kit.second()
+    await kit.store.threads.create("a")
+    made = await together(*[(kit.store, other)[n % 2].threads.update("a", title=str(n)) for n in range(32)])
+    expect(all(isinstance(one, Thread) for one in made), f"all succeed: {made!r:.500}")
+
+
 @case("threads", "update-if-rev-race", covers=("threads.update",))
 async def case_if_rev_race(kit: Kit) -> None:
     """Of two updates that hold the same rev exactly one goes through, and its data is what stays."""
