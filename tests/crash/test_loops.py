@@ -1,0 +1,48 @@
+"""The crash programs in their short form; `make torture` runs the long one.
+
+Each is a program of its own, because it forks: here it is started, its figures are read, and its claims are checked.
+That the programs can fail is shown in `tests/planted`, by bugs that they must find.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 600
+
+
+def figures_of(program: str, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", f"tests.crash.{program}", *arguments]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    if ended.returncode != 0 or "figures" not in lines[-1]:
+        raise AssertionError(f"{' '.join(command)}\n{ended.stdout[-500:]}\n{ended.stderr[-4000:]}")
+    print(f"replay: python -m tests.crash.{program} {' '.join(arguments)}")
+    print(json.dumps(lines[-1]["figures"]))
+    figures: dict[str, Any] = lines[-1]["figures"]
+    return figures
+
+
+def test_killed_writers_lose_nothing(seed: int) -> None:
+    figures = figures_of("kill_loop", "--cycles", "40", "--seed", str(seed))
+    if figures["kills"] != 40 or 2 * figures["in mid-commit"] < figures["kills"]:
+        raise AssertionError(f"too few kills hit a commit in flight: {figures}")
+    if not figures["acknowledged"] or not figures["in doubt"] or not figures["retried with a key"]:
+        raise AssertionError(f"the loop did not do what it is for: {figures}")
+
+
+def test_four_processes_share_a_file() -> None:
+    figures = figures_of("processes", "--processes", "4", "--commits", "100")
+    if figures["commits"] != 400 or figures["messages"] != 802:
+        raise AssertionError(figures)
+
+
+def test_paused_workers_are_refused(seed: int) -> None:
+    figures = figures_of("zombies", "--trials", "20", "--seed", str(seed))
+    if figures["trials"] != 20:
+        raise AssertionError(figures)
