@@ -15,7 +15,7 @@ from pathlib import Path
 from perdure.clock import Clock, system_clock
 from perdure.engines.sqlite import health
 from perdure.engines.sqlite.committer import Committer
-from perdure.engines.sqlite.connect import Sync, check_library, writer_connection
+from perdure.engines.sqlite.connect import Sync, check_library, file_size, writer_connection
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.reader import Readers, ReaderThreads, StillReaders
 from perdure.engines.sqlite.session import Session
@@ -27,6 +27,8 @@ from perdure.engines.sqlite.writer import Writer
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
 from perdure.kernel.engine import Capabilities, Durability, Health
 from perdure.kernel.schema import Schema
+
+_SMALLEST_DATABASE = 512
 
 
 class Core:
@@ -173,6 +175,9 @@ def _usable_path(path: str) -> str:
         raise UnavailableError(f"{path} is a directory", hint="name a file inside it")
     if not absolute.parent.is_dir():
         raise UnavailableError(f"the directory {absolute.parent} does not exist", hint="create it first")
+    if 0 < file_size(str(absolute)) < _SMALLEST_DATABASE:
+        # SQLite itself takes a file of one byte for an empty one, and would write over it.
+        raise CorruptError("file is not a database", where=str(absolute), hint="choose another file name")
     return str(absolute)
 
 

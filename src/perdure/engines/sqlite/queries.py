@@ -49,10 +49,10 @@ class TableQueries:
 
     def rows(self, cursor: sqlite3.Cursor) -> list[Row]:
         """The cursor's result as rows."""
-        width, columns = self._width, self._columns
+        width, place = self._width, self.table.place
+        values = width + 2
         return [
-            Row(found[:width], dict(zip(columns, found[width + 2 :], strict=True)), found[width], found[width + 1])
-            for found in cursor.fetchall()
+            Row(found[:width], found[values:], found[width], found[width + 1], place) for found in cursor.fetchall()
         ]
 
     def get(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row | None]:
@@ -276,7 +276,7 @@ class Earlier:
         key_names = self._queries.tables[read.table].table.key_names
         rows: list[Row] = [row for row in self._answers[ref.read] if row is not None]
         keys = [
-            tuple(row.key[key_names.index(name)] if name in key_names else row.columns[name] for name in ref.columns)
+            tuple(row.key[key_names.index(name)] if name in key_names else row[name] for name in ref.columns)
             for row in rows
         ]
         return [key for key in keys if None not in key]

@@ -195,7 +195,7 @@ class Session:
         row = self._row(op)
         actual: Any = None if row is None else row.rev
         if row is not None and isinstance(expected, dict):
-            actual = {name: row.columns[name] for name in expected}
+            actual = {name: row[name] for name in expected}
         return Conflict(position, "condition", expected, actual)
 
     def _taken(self, position: int, op: Put | Patch, error: sqlite3.IntegrityError) -> Conflict:

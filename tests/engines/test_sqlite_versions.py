@@ -1,0 +1,302 @@
+"""Schema versions of a file: older ones are brought up to date in one step, everything else is refused untouched."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.engines.toys import SCHEMA, SCOPE, do, drive, notes
+from tests.fixtures.make_old_db import FIXTURE, version_1
+
+from perdure import failpoints
+from perdure.engines.sqlite import open_sqlite
+from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
+from perdure.kernel.ops import Append, Put, Read, Scan
+from perdure.kernel.schema import Index, Log, Schema, Table, integer, text
+from perdure.stores import layout
+from perdure.stores.store import Store
+from perdure.testkit.auditor import verify_engine
+
+MIGRATE = "import asyncio, sys; from tests.engines.test_sqlite_versions import migrate; migrate(sys.argv[1])"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "old.db"
+    shutil.copy(FIXTURE, path)
+    return path
+
+
+def touch(path: Path, schema: Schema) -> None:
+    """Open the file with a schema and close it again."""
+    view = drive(open_sqlite(str(path), schema)).blocking()
+    assert view is not None
+    drive(view.close())
+
+
+def migrate(path: str) -> None:
+    """Open the file with today's schema, in whichever process this is."""
+    touch(Path(path), layout.SCHEMA)
+
+
+def child(path: Path, failpoint: str = "") -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PERDURE_FAILPOINTS": failpoint}
+    return subprocess.Popen([sys.executable, "-c", MIGRATE, str(path)], env=environment)
+
+
+def contents(path: Path, schema: Schema) -> dict[str, list[Any]]:
+    """Every row, by the columns that the schema declares."""
+    connection = sqlite3.connect(path)
+    try:
+        found = {}
+        for table in schema.tables:
+            names = ", ".join(f'"{c}"' for c in ("scope", *table.key_names, "rev", *table.column_names, "body"))
+            found[table.name] = sorted(connection.execute(f'SELECT {names} FROM "{table.name}"').fetchall(), key=str)
+        for log in schema.logs:
+            found[log.name] = connection.execute(f'SELECT * FROM "{log.name}" ORDER BY 1, 2, 3').fetchall()
+        return found
+    finally:
+        connection.close()
+
+
+def recorded(path: Path) -> dict[str, str]:
+    connection = sqlite3.connect(path)
+    try:
+        return dict(connection.execute("SELECT name, value FROM perdure_meta").fetchall())
+    finally:
+        connection.close()
+
+
+def names(path: Path) -> set[str]:
+    connection = sqlite3.connect(path)
+    try:
+        return {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
+    finally:
+        connection.close()
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def refusal(path: Path, schema: Schema, kind: type[PerdureError], **options: Any) -> str:
+    """The message with which opening must be refused."""
+    with pytest.raises(kind) as caught:
+        drive(open_sqlite(str(path), schema, **options))
+    return str(caught.value)
+
+
+def newer(schema: Schema, **changes: Any) -> Schema:
+    return msgspec.structs.replace(schema, version=schema.version + 1, **changes)
+
+
+def test_the_fixture_is_of_the_older_version(old: Path) -> None:
+    assert recorded(old)["version"] == "1"
+    assert "runs__thread_status" not in names(old)
+
+
+def test_an_older_file_is_migrated_and_audits_clean(old: Path) -> None:
+    before = contents(old, version_1())
+    assert all(
+        before[name] for name in ("threads", "branches", "runs", "state", "keys", "labels", "pending", "messages")
+    )
+
+    async def main() -> None:
+        engine = await open_sqlite(str(old), layout.SCHEMA)
+        async with Store(engine, "default") as store:
+            assert await verify_engine(engine) == []
+            history = await store.messages.history("thread-branched")
+            assert [record.text for record in history] == ["Which database?", "SQLite.", "And PostgreSQL?"]
+            (run,) = (await store.runs.list(thread_id="thread-branched", status="running")).items
+            assert run.steps == 1
+
+    asyncio.run(main())
+    assert contents(old, version_1()) == before
+    assert recorded(old) == {
+        "version": str(layout.SCHEMA.version),
+        "digest": layout.SCHEMA.digest(),
+        "declaration": layout.SCHEMA.declaration(),
+    }
+    assert "runs__thread_status" in names(old)
+    stamp = digest(old)
+    migrate(str(old))
+    assert digest(old) == stamp  # nothing left to do
+
+
+@pytest.mark.parametrize("crossing", [1, 2])
+def test_killed_half_way_it_is_as_old_as_before_and_opens_again(old: Path, crossing: int) -> None:
+    before = contents(old, version_1())
+    process = child(old, f"sqlite.in_migration=crash@{crossing}")
+    assert process.wait(60) == -signal.SIGKILL
+    assert recorded(old)["version"] == "1"
+    assert contents(old, version_1()) == before
+    migrate(str(old))
+    assert recorded(old)["version"] == str(layout.SCHEMA.version)
+    assert contents(old, version_1()) == before
+
+
+def test_an_error_half_way_is_told_and_undone(old: Path) -> None:
+    failpoints.arm("sqlite.in_migration", "error", after=2)
+    assert "I/O error" in refusal(old, layout.SCHEMA, UnavailableError)
+    assert recorded(old)["version"] == "1"
+    migrate(str(old))
+
+
+def test_several_processes_migrate_at_once(old: Path) -> None:
+    before = contents(old, version_1())
+    processes = [child(old) for _ in range(4)]
+    assert [process.wait(120) for process in processes] == [0, 0, 0, 0]
+    assert recorded(old)["version"] == str(layout.SCHEMA.version)
+    assert contents(old, version_1()) == before
+
+
+def test_several_processes_create_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    processes = [child(path) for _ in range(4)]
+    assert [process.wait(120) for process in processes] == [0, 0, 0, 0]
+    assert recorded(path)["digest"] == layout.SCHEMA.digest()
+
+
+def test_a_creation_killed_half_way_can_be_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    assert child(path, "sqlite.in_migration=crash@5").wait(60) == -signal.SIGKILL
+    migrate(str(path))
+    assert recorded(path)["digest"] == layout.SCHEMA.digest()
+
+
+def test_a_newer_file_is_refused_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    future = newer(layout.SCHEMA, logs=(*layout.SCHEMA.logs, Log("events", "thread")))
+    touch(path, future)
+    stamp, files = digest(path), sorted(tmp_path.iterdir())
+    for read_only in (False, True):
+        message = refusal(path, layout.SCHEMA, UnsupportedError, read_only=read_only)
+        assert f"schema version {future.version}" in message
+        assert f"knows version {layout.SCHEMA.version}" in message
+        assert "upgrade" in message
+    assert (digest(path), sorted(tmp_path.iterdir())) == (stamp, files)
+
+
+def test_the_same_version_with_other_declarations_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "toy.db"
+    touch(path, SCHEMA)
+    stamp = digest(path)
+    other = msgspec.structs.replace(SCHEMA, logs=())
+    assert "other declarations" in refusal(path, other, UnsupportedError)
+    assert digest(path) == stamp
+
+
+def _without_column(schema: Schema) -> Schema:
+    items, pairs = schema.tables
+    return newer(schema, tables=(msgspec.structs.replace(items, columns=items.columns[:-1], indexes=()), pairs))
+
+
+def _with_unique(schema: Schema) -> Schema:
+    items, pairs = schema.tables
+    return newer(schema, tables=(msgspec.structs.replace(items, unique=(("name",), ("owner",))), pairs))
+
+
+def _with_other_index(schema: Schema) -> Schema:
+    items, pairs = schema.tables
+    return newer(schema, tables=(msgspec.structs.replace(items, indexes=(Index("due", (), ("rank",)),)), pairs))
+
+
+def _with_other_segment(schema: Schema) -> Schema:
+    first, second = schema.logs
+    return newer(schema, logs=(msgspec.structs.replace(first, segment=None), second))
+
+
+@pytest.mark.parametrize("change", [_without_column, _with_unique, _with_other_index, _with_other_segment])
+def test_changes_that_adding_cannot_make_are_refused(tmp_path: Path, change: Callable[[Schema], Schema]) -> None:
+    path = tmp_path / "toy.db"
+    touch(path, SCHEMA)
+    stamp = digest(path)
+    assert "by adding alone" in refusal(path, change(SCHEMA), UnsupportedError)
+    assert digest(path) == stamp
+
+
+def test_everything_that_can_be_added(tmp_path: Path) -> None:
+    path = tmp_path / "toy.db"
+    items, pairs = SCHEMA.tables
+    first, second = SCHEMA.logs
+    larger = newer(
+        SCHEMA,
+        tables=(
+            msgspec.structs.replace(
+                items,
+                columns=(*integer("first"), *items.columns, *text("extra")),
+                indexes=(*items.indexes, Index("by_extra", by=("extra",), order=("first",), sparse=True)),
+            ),
+            pairs,
+            Table("fresh", key=text("k"), columns=integer("n"), indexes=(Index("n", by=(), order=("n",)),)),
+        ),
+        logs=(msgspec.structs.replace(first, columns=(*first.columns, *text("tag"))), second, Log("added", "p")),
+    )
+
+    async def main() -> None:
+        engine = await open_sqlite(str(path), SCHEMA)
+        await do(engine, Put("items", ("a",), {"n": 1}, b"{}"), notes("t", "x"))
+        await engine.close()
+        engine = await open_sqlite(str(path), larger)
+        await do(engine, Put("items", ("b",), {"extra": "e", "first": 1}), Put("fresh", ("k",), {"n": 2}))
+        await do(engine, Append("notes", "t", [("y", "k", 0, None, "t", b"{}")], 1))
+        assert await engine.check() == []
+        rows, entries = await engine.view(SCOPE, [Scan("items"), Read("notes", "t")])
+        assert [(row.key, row["n"], row["extra"]) for row in rows] == [(("a",), 1, None), (("b",), None, "e")]
+        assert [(entry[2], entry[6]) for entry in entries] == [("x", None), ("y", "t")]
+        await engine.close()
+
+    asyncio.run(main())
+
+
+def test_a_foreign_database_is_refused_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE invoices(id INTEGER)")
+    connection.commit()
+    connection.close()
+    stamp, files = digest(path), sorted(tmp_path.iterdir())
+    for read_only in (False, True):
+        message = refusal(path, SCHEMA, UnsupportedError, read_only=read_only)
+        assert "invoices" in message
+    assert (digest(path), sorted(tmp_path.iterdir())) == (stamp, files)
+
+
+@pytest.mark.parametrize("text_in_it", [b"just some notes\n" * 400, b"just some notes\n" * 40, b"notes", b"x"])
+def test_a_file_that_is_not_sqlite_is_refused_untouched(tmp_path: Path, text_in_it: bytes) -> None:
+    path = tmp_path / "notes.db"
+    path.write_bytes(text_in_it)
+    for read_only in (False, True):
+        message = refusal(path, SCHEMA, CorruptError, read_only=read_only)
+        assert str(path) in message
+        assert "not a database" in message
+    assert path.read_bytes() == text_in_it
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "empty.db"
+    path.touch()
+    touch(path, SCHEMA)
+    assert recorded(path)["version"] == "1"
+
+
+def test_names_that_cannot_be_opened(tmp_path: Path) -> None:
+    assert "directory" in refusal(tmp_path, SCHEMA, UnavailableError)
+    assert "does not exist" in refusal(tmp_path / "no" / "x.db", SCHEMA, UnavailableError)
+    for name in (":memory:", ""):
+        with pytest.raises(InvalidError):
+            drive(open_sqlite(name, SCHEMA))
+    with pytest.raises(InvalidError, match="durability"):
+        drive(open_sqlite(str(tmp_path / "x.db"), SCHEMA, durability="none"))  # type: ignore[arg-type]
