@@ -63,3 +63,23 @@ async def race(*calls: Coroutine[Any, Any, T]) -> tuple[list[T], list[ConflictEr
         if isinstance(item, BaseException) and not isinstance(item, ConflictError):
             raise item
     return [item for item in found if not isinstance(item, BaseException)], lost
+
+
+class Died(Exception):
+    """Stands for the process that ended at a failpoint."""
+
+
+def die(name: str) -> None:
+    """A failpoint's action: nothing after this point happens."""
+    raise Died(name)
+
+
+async def everything(store: Store) -> str:
+    """One thread with all that a thread can own; the id of its first message."""
+    receipt = await store.commit("t", messages=[Message.user("a"), Message.user("b")], key="k")
+    await store.branches.fork("t", at=receipt.message_ids[0], name="side", switch=True)
+    await store.branches.label("t", receipt.message_ids[0], "here")
+    run = await store.runs.start("t", "agent", run_id="r", messages=[Message.user("q")])
+    await store.commit("t", run=run.wait(), state={"doc": 1}, run_state={"memo": 2}, fence=1)
+    await enqueue(store, "t", "waiting")
+    return receipt.message_ids[0]
