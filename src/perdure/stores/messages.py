@@ -134,8 +134,8 @@ class Messages:
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
-        `upto` ends the path at a seq, or at a message (on that message's own branch); `limit` keeps the newest so many
-        records, and never begins with a tool result.
+        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not); `limit` keeps
+        the newest so many records, and never begins with a tool result.
         """
         records = await self._path(thread_id, branch, upto, limit)
         if limit is not None and any(record.message.compaction is not None for record in records):
@@ -162,7 +162,10 @@ class Messages:
         if limit is not None:
             names.check_count(limit, "limit", least=1)
         number, end = await self._target(thread_id, branch, upto)
-        path = await read_path(self._core, thread_id, PathQuery(branch=number, upto=end, limit=limit))
+        by_message = isinstance(upto, str)  # A message outlives the branch that it was written on.
+        path = await read_path(
+            self._core, thread_id, PathQuery(branch=number, upto=end, limit=limit, even_deleted=by_message)
+        )
         return path_records(thread_id, path.entries, path.parent_id)
 
     async def _target(

@@ -39,6 +39,7 @@ class PathQuery(msgspec.Struct, frozen=True):
     upto: int | None = None
     limit: int | None = None
     run_id: str | None = None
+    even_deleted: bool = False
     also: tuple[Ask, ...] = ()
 
 
@@ -53,7 +54,7 @@ async def read_path(core: Core, thread_id: str, query: PathQuery) -> PathRead:
             await _look_up(core, thread_id, query.branch)
             continue
         branch_row = results[0][0]
-        if branch_row is None or branch_row["deleted_at"] is not None:
+        if branch_row is None or (branch_row["deleted_at"] is not None and not query.even_deleted):
             raise NotFoundError(f"branch {line.branch} of thread {thread_id!r} does not exist")
         return _finish(thread_id, row, branch_row, query, results[1:])
     raise gave_up(f"thread {thread_id!r}")

@@ -15,9 +15,9 @@ from perdure.testkit.script import HOSTILE_IDS, REFUSED_IDS, ids, say
 FORK = ("branches.fork", "messages.history")
 
 
-async def path(kit: Kit, branch: int | str | None = None) -> list[str]:
+async def path(kit: Kit, branch: int | str | None = None, **query: Any) -> list[str]:
     """The ids on a branch's path."""
-    return ids(await kit.store.messages.history("t", branch=branch))
+    return ids(await kit.store.messages.history("t", branch=branch, **query))
 
 
 @case("branches", "main", covers=("branches.current", "branches.list", "branches.get"))

@@ -16,8 +16,13 @@ _PREVIEW = 80
 
 def path(thread: Thread, number: int) -> list[Message]:
     """The records from the root to the head of a branch."""
+    return walk(thread.head(number))
+
+
+def walk(last: Message | None) -> list[Message]:
+    """The records from the root to a message."""
     found: list[Message] = []
-    current = thread.head(number)
+    current = last
     while current is not None:
         found.append(current)
         current = current.parent
@@ -209,12 +214,11 @@ def pending_data(position: int, entry: Pending) -> Json:
 
 
 def cut(thread: Thread, branch: int | str | None, upto: int | str | None) -> list[Message]:
-    """A path, ended at a seq, or at a message on that message's own branch."""
+    """A path, ended at a seq; or the path to a message, which outlives the branch it was written on."""
     if isinstance(upto, str):
         if branch is not None:
             raise Refusal("InvalidError")
-        last = thread.require_message(upto)
-        branch, upto = last.branch, last.seq
+        return walk(thread.require_message(upto))
     line = path(thread, thread.branch_number(branch))
     return line if upto is None else [m for m in line if m.seq <= upto]
 
