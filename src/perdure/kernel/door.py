@@ -41,14 +41,18 @@ from perdure.kernel.ops import (
 )  # fmt: skip
 from perdure.kernel.schema import ColumnType, Log, Schema, Table
 
-_EXPRESSIONS: dict[type, tuple[str, ...]] = {
-    Inc: ("int",),
-    Max: ("int",),
-    Min: ("int",),
-    Now: ("int",),
-    Seq: ("int",),
-    Swap: ("int", "text"),
+_NULL = type(None)
+_FITS: dict[ColumnType, frozenset[type]] = {"text": frozenset((str, _NULL)), "int": frozenset((int, _NULL))}
+_CHANGES: dict[ColumnType, frozenset[type]] = {
+    "text": frozenset((Swap,)),
+    "int": frozenset((Inc, Max, Min, Now, Seq, Swap)),
 }
+    "text": frozenset((Swap,)),
+    "int": frozenset((Inc, Max, Min, Now, Seq, Swap)),
+}
+_STAMPS: dict[ColumnType, frozenset[type]] = {"text": frozenset(), "int": frozenset((Now, Seq))}
+_TIMES: dict[ColumnType, frozenset[type]] = {"text": frozenset(), "int": frozenset((Now,))}
+"""Which plain values fit a column; which expressions may stand for one in a patch, in a new row, in a log entry."""
 
 
 class Kernel:
@@ -115,19 +119,23 @@ def check_ops(schema: Schema, ops: Sequence[Op]) -> None:
 
 
 def _check_log_op(log: Log, op: Append | Drop) -> None:
-    if not isinstance(op.partition, str):
+    if type(op.partition) is not str:
         raise InvalidError(f"the partition of {log.name} must be text")
     if type(op) is not Append:
         return
     if not op.entries:
         raise InvalidError(f"an empty append to {log.name}")
-    width = len(log.columns) + 1
+    kinds = log.kinds
     for entry in op.entries:
-        if len(entry) != width or type(entry[-1]) is not bytes:
-            raise InvalidError(f"an entry of {log.name} is {width - 1} column values and a body")
-        for column, value in zip(log.columns, entry, strict=False):
-            if type(value) is not Now:
-                _check_value(column.name, column.type, value)
+        if len(entry) != len(kinds) + 1 or type(entry[-1]) is not bytes:
+            raise InvalidError(f"an entry of {log.name} is {len(kinds)} column values and a body")
+        for place, kind in enumerate(kinds):
+            value = entry[place]
+            given = type(value)
+            if given is int and kind == "int" and -limits.INTEGER_MAX <= value <= limits.INTEGER_MAX:
+                continue
+            if given is int or (given not in _FITS[kind] and given not in _TIMES[kind]):
+                raise _misfit(log.column_names[place], kind, value)
 
 
 def _check_table_op(table: Table, op: Check | Put | Patch | Delete, appended: set[str]) -> None:
@@ -139,17 +147,19 @@ def _check_table_op(table: Table, op: Check | Put | Patch | Delete, appended: se
     elif type(op) is Put:
         if isinstance(op.if_, dict):
             raise InvalidError("Put takes no column conditions; use Patch or Check")
-        _check_columns(table, op.columns, appended, (Now, Seq))
+        _check_columns(table, op.columns, appended, _STAMPS)
     elif type(op) is Patch:
         _check_columns(table, op.set, appended)
         if op.default is not None:
-            _check_columns(table, op.default.columns, appended, (Now, Seq))
+            _check_columns(table, op.default.columns, appended, _STAMPS)
 
 
 def _check_key(table: Table, key: Any) -> None:
     if type(key) is not tuple or len(key) != len(table.key):
         raise InvalidError(f"the key of {table.name} is ({', '.join(table.key_names)}), not {key!r}")
     for column, value in zip(table.key, key, strict=True):
+        if type(value) is str and column.type == "text":
+            continue
         if value is None:
             raise InvalidError(f"{table.name}.{column.name} is part of the key and cannot be NULL")
         _check_value(column.name, column.type, value)
@@ -171,35 +181,31 @@ def _check_columns(
     table: Table,
     columns: Mapping[str, Any],
     appended: set[str] | None = None,
-    allowed: tuple[type, ...] | None = None,
+    expressions: Mapping[ColumnType, frozenset[type]] = _CHANGES,
 ) -> None:
     types = table.value_types
     for name, value in columns.items():
         kind = types.get(name)
+        given = type(value)
         if kind is None:
             raise InvalidError(f"{table.name} has no column {name}")
-        expression = type(value)
-        if expression not in _EXPRESSIONS:
+        if given is int or given is str or value is None:
             _check_value(name, kind, value)
-            continue
-        if kind not in _EXPRESSIONS[expression] or (allowed is not None and expression not in allowed):
-            raise InvalidError(f"{expression.__name__} cannot be written to {table.name}.{name} here")
-        if expression is Seq and value.log not in (appended or ()):
+        elif given not in expressions[kind]:
+            raise _misfit(f"{table.name}.{name}", kind, value)
+        elif given is Seq and value.log not in (appended or ()):
             raise InvalidError(f"Seq names {value.log}, to which this transaction appends nothing")
 
 
 def _check_value(name: str, kind: ColumnType, value: Any) -> None:
     given = type(value)
-    if given is str:
-        if kind == "text":
-            return
-    elif given is int:
-        if kind == "int" and -limits.INTEGER_MAX <= value <= limits.INTEGER_MAX:
-            return
-    elif value is None:
-        return
+    if given not in _FITS[kind] or (given is int and not -limits.INTEGER_MAX <= value <= limits.INTEGER_MAX):
+        raise _misfit(name, kind, value)
+
+
+def _misfit(name: str, kind: ColumnType, value: Any) -> InvalidError:
     wanted = "text" if kind == "text" else "an integer within ±2^52"
-    raise InvalidError(f"{name} must be {wanted}, not {value!r:.80}")
+    return InvalidError(f"{name} must be {wanted}, not {value!r:.80}")
 
 
 def check_read(schema: Schema, read: Ask, position: int) -> None:

@@ -219,16 +219,25 @@ class Heads(msgspec.Struct, frozen=True):
 Ask = Get | Scan | Read | Heads
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One row of a table as read: its key, all declared columns by name, its rev and its body."""
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One row of a table as read: its key, the values of its declared columns in order, its rev and its body.
+
+    `place` is the table's map from column names to positions (`Table.place`); `row["name"]` looks a value up.
+    """
 
     key: Key
-    columns: dict[str, Any]
+    values: tuple[Any, ...]
     rev: int
     body: bytes | str | None
+    place: dict[str, int]
 
     def __getitem__(self, name: str) -> Any:
-        return self.columns[name]
+        return self.values[self.place[name]]
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """All declared columns by name."""
+        return dict(zip(self.place, self.values, strict=True))
 
 
 LogEntry = tuple[Any, ...]

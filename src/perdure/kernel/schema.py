@@ -60,6 +60,11 @@ class Table(msgspec.Struct, frozen=True, dict=True):
         return {c.name: c.type for c in self.key + self.columns}
 
     @cached_property
+    def place(self) -> dict[str, int]:
+        """Where each column outside the key stands among a row's values."""
+        return {c.name: i for i, c in enumerate(self.columns)}
+
+    @cached_property
     def value_types(self) -> dict[str, ColumnType]:
         """Type of every column outside the key."""
         return {c.name: c.type for c in self.columns}
@@ -89,6 +94,11 @@ class Log(msgspec.Struct, frozen=True, dict=True):
     def types(self) -> dict[str, ColumnType]:
         """Type of every promoted column."""
         return {c.name: c.type for c in self.columns}
+
+    @cached_property
+    def kinds(self) -> tuple[ColumnType, ...]:
+        """Types of the promoted columns, in order."""
+        return tuple(c.type for c in self.columns)
 
     @cached_property
     def position(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ class ThreadBody(Faithful, frozen=True):
     extra: Extra = NO_EXTRA
 
 
-class Thread(msgspec.Struct, frozen=True, kw_only=True):
+class Thread(msgspec.Struct, frozen=True):
     """A conversation as it was when read.
 
     `version` counts its messages over all branches and guards commits; `rev` tags what people edit (title, custom,

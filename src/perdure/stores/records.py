@@ -38,24 +38,27 @@ def read_body(reader: Reader[F], body: bytes | str | None, where: str) -> F:
 
 
 def thread_from(cold: Row, head: Row) -> Thread:
-    """A thread from its two rows."""
-    body = read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}")
+    """A thread from its two rows, whose columns are unpacked in the order `layout` declares them."""
+    bare = cold.body == b"{}"
+    custom = {} if bare else read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}").custom
+    parent, resource, title, *_ = cold.values
+    version, branch, _, fence, children, _, created_at, updated_at, active, open_run, latest, _, _ = head.values
     return Thread(
-        id=str(cold.key[0]),
-        title=cold["title"],
-        resource_id=cold["resource"],
-        parent_thread_id=cold["parent"],
-        custom=body.custom,
-        created_at=head["created_at"],
-        updated_at=head["updated_at"],
-        version=head["version"],
-        branch=head["branch"],
-        children=head["children"],
-        fence=head["fence"],
-        active_run_id=head["active_run"],
-        open_run_id=head["open_run"],
-        latest_run_id=head["latest_run"],
-        rev=cold.rev,
+        str(cold.key[0]),
+        title,
+        resource,
+        parent,
+        custom,
+        created_at,
+        updated_at,
+        version,
+        branch,
+        children,
+        fence,
+        active,
+        open_run,
+        latest,
+        cold.rev,
     )
 
 

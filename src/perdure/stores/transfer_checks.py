@@ -74,8 +74,8 @@ class ThreadCheck:
         size = len(line.body or b"")
         if size > _MOST_BODY.get(name, limits.COMMIT_BYTES):
             raise InvalidError(f"a body of {size:,} bytes, the limit of {name} is {_MOST_BODY[name]:,}")
-        columns = {column: line.columns.get(column) for column in line.table.column_names}
-        row = Row(line.key, columns, 1, line.body)
+        values = tuple(line.columns.get(column) for column in line.table.column_names)
+        row = Row(line.key, values, 1, line.body, line.table.place)
         try:
             if name == HOT:
                 self._finish(row)

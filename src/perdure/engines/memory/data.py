@@ -43,7 +43,7 @@ class TableData:
     def values(self, row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:
         """The row's values under these names, key columns included."""
         keyed = dict(zip(self.table.key_names, row.key, strict=True))
-        return tuple(keyed[n] if n in keyed else row.columns[n] for n in names)
+        return tuple(keyed[n] if n in keyed else row[n] for n in names)
 
     def _place(self, index: Index, row: Row) -> Sortable | None:
         by, order = self.values(row, index.by), self.values(row, index.order)

@@ -86,8 +86,8 @@ class MemoryEngine:
             rows = select(data, Scan(table, index, eq, limit=limit, upto=upto), eq)
             taken = []
             for row in rows:
-                columns = {**row.columns, **{n: evaluate(v, row.columns[n], now, {}) for n, v in set.items()}}
-                updated = Row(row.key, columns, rev, row.body)
+                columns = {**row.columns, **{n: evaluate(v, row[n], now, {}) for n, v in set.items()}}
+                updated = Row(row.key, tuple(columns.values()), rev, row.body, row.place)
                 data.replace(row.key, updated)
                 taken.append(updated)
         return Taken(taken, now)

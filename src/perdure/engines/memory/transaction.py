@@ -89,15 +89,15 @@ class Transaction:
         if isinstance(op, Put):
             self.rows[op.table, op.key] = self._new_row(data, op.key, op.columns, op.body)
         elif isinstance(op, Patch) and row is not None:
-            columns = {**row.columns, **{n: self._value(v, row.columns[n]) for n, v in op.set.items()}}
+            columns = {**row.columns, **{n: self._value(v, row[n]) for n, v in op.set.items()}}
             body = row.body if op.body is None else op.body
-            self.rows[op.table, op.key] = Row(op.key, columns, self.rev, body)
+            self.rows[op.table, op.key] = Row(op.key, tuple(columns.values()), self.rev, body, row.place)
         elif isinstance(op, Delete):
             self.rows[op.table, op.key] = None
 
     def _new_row(self, data: TableData, key: Key, columns: Mapping[str, Any], body: bytes | None) -> Row:
-        values = {name: self._value(columns.get(name), None) for name in data.table.column_names}
-        return Row(key, values, self.rev, body)
+        values = tuple([self._value(columns.get(name), None) for name in data.table.column_names])
+        return Row(key, values, self.rev, body, data.table.place)
 
     def _value(self, value: Any, old: Any) -> Any:
         return evaluate(value, old, self.now, self.seqs)
@@ -162,7 +162,7 @@ def _meets(row: Row | None, condition: Any) -> bool:
         return True
     if isinstance(condition, int):
         return row.rev == condition
-    return all(_column_meets(row.columns[name], wanted) for name, wanted in condition.items())
+    return all(_column_meets(row[name], wanted) for name, wanted in condition.items())
 
 
 def _column_meets(actual: Any, wanted: Any) -> bool:
@@ -176,5 +176,5 @@ def observed(row: Row | None, condition: Any) -> Any:
     if row is None:
         return None
     if isinstance(condition, dict):
-        return {name: row.columns[name] for name in condition}
+        return {name: row[name] for name in condition}
     return row.rev
