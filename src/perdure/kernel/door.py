@@ -47,9 +47,6 @@ _CHANGES: dict[ColumnType, frozenset[type]] = {
     "text": frozenset((Swap,)),
     "int": frozenset((Inc, Max, Min, Now, Seq, Swap)),
 }
-    "text": frozenset((Swap,)),
-    "int": frozenset((Inc, Max, Min, Now, Seq, Swap)),
-}
 _STAMPS: dict[ColumnType, frozenset[type]] = {"text": frozenset(), "int": frozenset((Now, Seq))}
 _TIMES: dict[ColumnType, frozenset[type]] = {"text": frozenset(), "int": frozenset((Now,))}
 """Which plain values fit a column; which expressions may stand for one in a patch, in a new row, in a log entry."""
