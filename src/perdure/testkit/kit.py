@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
+from perdure import failpoints
 from perdure.clock import Clock, ManualClock
 from perdure.stores.store import Store
 
@@ -158,6 +159,7 @@ async def run_case(chosen: Case, provider: Provider) -> None:
             async with asyncio.timeout(CASE_DEADLINE):
                 await chosen.body(kit)
         finally:
+            failpoints.disarm()
             await kit.close()
     finally:
         await provider.stop()
