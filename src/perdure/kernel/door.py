@@ -103,13 +103,16 @@ def check_ops(schema: Schema, ops: Sequence[Op]) -> None:
         raise InvalidError("an empty transaction")
     named: set[tuple[Any, ...]] = set()
     appended = {op.log for op in ops if type(op) is Append}
+    tables = schema.table
     for op in ops:
-        if isinstance(op, (Append, Drop)):
-            name: tuple[Any, ...] = (op.log, op.partition)
-            _check_log_op(_log(schema, op.log), op)
+        kind = type(op)
+        if kind is Append or kind is Drop:
+            name: tuple[Any, ...] = (op.log, op.partition)  # type: ignore[union-attr]
+            _check_log_op(_log(schema, op.log), op)  # type: ignore[union-attr,arg-type]
         else:
-            name = (op.table, op.key)
-            _check_table_op(_table(schema, op.table), op, appended)
+            name = (op.table, op.key)  # type: ignore[union-attr]
+            table = tables.get(op.table) or _table(schema, op.table)  # type: ignore[union-attr]
+            _check_table_op(table, op, appended)  # type: ignore[arg-type]
         if name in named:
             raise InvalidError(f"{name[0]} {name[1]!r} is named twice in one transaction")
         named.add(name)
@@ -126,29 +129,31 @@ def _check_log_op(log: Log, op: Append | Drop) -> None:
     for entry in op.entries:
         if len(entry) != len(kinds) + 1 or type(entry[-1]) is not bytes:
             raise InvalidError(f"an entry of {log.name} is {len(kinds)} column values and a body")
-        for place, kind in enumerate(kinds):
-            value = entry[place]
+        for kind, value in zip(kinds, entry, strict=False):
             given = type(value)
-            if given is int and kind == "int" and -limits.INTEGER_MAX <= value <= limits.INTEGER_MAX:
+            if given is str and kind == "text":
                 continue
-            if given is int or (given not in _FITS[kind] and given not in _TIMES[kind]):
-                raise _misfit(log.column_names[place], kind, value)
+            if value is not None and given not in _TIMES[kind]:
+                _check_value(f"a column of {log.name}", kind, value)
 
 
 def _check_table_op(table: Table, op: Check | Put | Patch | Delete, appended: set[str]) -> None:
     _check_key(table, op.key)
-    _check_condition(table, op.if_)
-    if type(op) is Check:
-        if op.if_ is ANY or op.if_ is ABSENT:
-            raise InvalidError("Check takes PRESENT, a rev or columns; use Put(if_=ABSENT) to require absence")
-    elif type(op) is Put:
-        if isinstance(op.if_, dict):
-            raise InvalidError("Put takes no column conditions; use Patch or Check")
-        _check_columns(table, op.columns, appended, _STAMPS)
-    elif type(op) is Patch:
+    condition = op.if_
+    if type(condition) is dict:
+        _check_condition(table, condition)
+    elif type(condition) is not int and type(condition) is not Rule:
+        raise InvalidError(f"{condition!r} is not a condition")
+    if type(op) is Patch:
         _check_columns(table, op.set, appended)
         if op.default is not None:
             _check_columns(table, op.default.columns, appended, _STAMPS)
+    elif type(op) is Put:
+        if type(condition) is dict:
+            raise InvalidError("Put takes no column conditions; use Patch or Check")
+        _check_columns(table, op.columns, appended, _STAMPS)
+    elif type(op) is Check and (condition is ANY or condition is ABSENT):
+        raise InvalidError("Check takes PRESENT, a rev or columns; use Put(if_=ABSENT) to require absence")
 
 
 def _check_key(table: Table, key: Any) -> None:
@@ -162,16 +167,15 @@ def _check_key(table: Table, key: Any) -> None:
         _check_value(column.name, column.type, value)
 
 
-def _check_condition(table: Table, condition: Any) -> None:
-    if isinstance(condition, Rule) or type(condition) is int:
-        return
-    if not isinstance(condition, dict) or not condition:
-        raise InvalidError(f"{condition!r} is not a condition")
+def _check_condition(table: Table, condition: dict[str, Any]) -> None:
+    if not condition:
+        raise InvalidError("an empty condition", hint="use ANY")
     for name, value in condition.items():
         kind = table.value_types.get(name)
         if kind is None:
             raise InvalidError(f"{table.name} has no column {name}")
-        _check_value(name, kind, value.limit if type(value) is AtMost else value)
+        if value is not None:
+            _check_value(name, kind, value.limit if type(value) is AtMost else value)
 
 
 def _check_columns(
@@ -186,12 +190,13 @@ def _check_columns(
         given = type(value)
         if kind is None:
             raise InvalidError(f"{table.name} has no column {name}")
-        if given is int or given is str or value is None:
-            _check_value(name, kind, value)
-        elif given not in expressions[kind]:
-            raise _misfit(f"{table.name}.{name}", kind, value)
-        elif given is Seq and value.log not in (appended or ()):
-            raise InvalidError(f"Seq names {value.log}, to which this transaction appends nothing")
+        if value is None or (given is str and kind == "text"):
+            continue
+        if given in expressions[kind]:
+            if given is Seq and value.log not in (appended or ()):
+                raise InvalidError(f"Seq names {value.log}, to which this transaction appends nothing")
+        else:
+            _check_value(f"{table.name}.{name}" if given is not int else name, kind, value)
 
 
 def _check_value(name: str, kind: ColumnType, value: Any) -> None:
