@@ -45,8 +45,8 @@ class Scene:
     records: deque[Json] = field(default_factory=lambda: deque(maxlen=30))
 
     def chance(self, share: float) -> bool:
-        """True about so often."""
-        return self.random.random() < share
+        """True about so often; False for the smallest draw, which is what Hypothesis shrinks to."""
+        return self.random.random() >= 1 - share
 
     def pick(self, choices: Sequence[T]) -> T:
         """One of them."""
@@ -177,7 +177,7 @@ def on_branch(scene: Scene) -> Call | None:
     given: Json = {"thread_id": thread.id, "branch": scene.branch(thread)}
     name = scene.pick(["switch", "switch", "switch", "get", "rename", "delete"])
     if name == "rename":
-        given["name"] = scene.pick(["alt", "try", "main", "branch-2", scene.fresh("line-")])
+        given["name"] = scene.pick(["alt", "main", f"branch-{len(thread.branches)}", scene.fresh("line-")])
     return Call(f"branches.{name}", given)
 
 

@@ -1,12 +1,13 @@
 """The product as the machine drives it: plain arguments become records, records become plain data.
 
-Revs and cursors are opaque: the product's are random, the model's are not. `Tokens` pairs them up as they appear, one
-to one, so that a rev that should have stayed but moved, or moved but stayed, is seen as a difference.
+Revs, cursors and made-up names are opaque: the product's are random, the model's are not. `Tokens` pairs them up as
+they appear, one to one, so that a rev that should have stayed but moved, or moved but stayed, is seen as a difference.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -28,6 +29,8 @@ from perdure.stores.store import Store
 
 Json = dict[str, Any]
 _UNKNOWN_REV = 10**12
+_KINDS = {"rev": int, "cursor": dict, "name": str}
+_MADE_UP_NAME = re.compile(r"branch-\d+-[a-z0-9]{6}")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Tokens:
 
     def pair(self, token: Token, partner: Any) -> bool:
         """Make two tokens partners; False if that makes no sense, or if either has another partner already."""
-        if type(partner) is not (int if token.kind == "rev" else dict):
+        if type(partner) is not _KINDS[token.kind] or (isinstance(partner, str) and "~" not in partner):
             return False
         name = (token.kind, json.dumps(partner, sort_keys=True))
         if self._theirs.setdefault(name, token.value) != token.value:
@@ -69,6 +72,11 @@ class Tokens:
         if not tick:
             return tick
         return int(self._theirs.get(("rev", str(tick)), _UNKNOWN_REV + tick))
+
+    def name(self, name: int | str) -> int | str:
+        """A branch as the product knows it: a name that the product made up stands for the model's placeholder."""
+        found: int | str = self._theirs.get(("name", json.dumps(name)), name)
+        return found
 
     def cursor(self, cursor: Json | None) -> str | None:
         """The product's cursor; a `{"spoilt": cursor}` is that cursor with one character changed."""
@@ -152,6 +160,7 @@ _CONVERT: dict[str, Callable[[Tokens, Any], Any]] = {
     "run_state": _documents,
     "expect_state": lambda tokens, value: {name: tokens.rev(tick) for name, tick in value.items()},
     "if_rev": Tokens.rev,
+    "branch": Tokens.name,
     "cursor": Tokens.cursor,
 }
 
@@ -222,6 +231,11 @@ def _describe_parts(tokens: Tokens, value: Snapshot | PendingQueue) -> Json:
     return {name: plain(tokens, item) for name, item in _fields(value).items()}
 
 
+def _describe_branch(tokens: Tokens, branch: Branch) -> Json:
+    made_up = _MADE_UP_NAME.fullmatch(branch.name) is not None
+    return {**_fields(branch, "thread_id"), "name": tokens.ours("name", branch.name) if made_up else branch.name}
+
+
 def _describe_call(_: Tokens, found: UnfinishedCall) -> Json:
     return {**_fields(found), "call": to_json(found.call)}
 
@@ -235,7 +249,7 @@ _DESCRIBE: dict[type, Callable[[Tokens, Any], Json]] = {
     PendingQueue: _describe_parts,
     Snapshot: _describe_parts,
     Receipt: _describe_receipt,
-    Branch: lambda _, branch: _fields(branch, "thread_id"),
+    Branch: _describe_branch,
     Label: lambda _, label: _fields(label),
     UnfinishedCall: _describe_call,
     Page: _describe_page,

@@ -34,7 +34,7 @@ def of_thread(scene: Scene) -> Call | None:
     """Anything that is read of a whole thread."""
     name = scene.pick(
         "load load threads.get threads.find branches.list branches.current branches.labels pending.list runs.latest "
-        "messages.unfinished_calls messages.unfinished_calls".split()
+        "messages.unfinished_calls messages.unfinished_calls state.list".split()
     )
     given: Json = {"thread_id": scene.thread_id()}
     thread = scene.world.threads.get(given["thread_id"])

@@ -33,7 +33,7 @@ def fork(world: World, *, thread_id: str, name: str | None = None, switch: bool 
     thread = world.thread(thread_id)
     origin = _origin(thread, **where)
     number = len(thread.branches)
-    name = name or f"branch-{number}"
+    name = name or _free_name(thread, number, world.tick)
     _refuse_taken(thread, name, number)
     world.next_tick()
     thread.branches.append(Branch(number, name, origin, world.now))
@@ -47,6 +47,13 @@ def _origin(thread: Thread, at: str | None = None, before: str | None = None) ->
     if before is not None:
         return thread.require_message(before).parent
     return None if at is None else thread.require_message(at)
+
+
+def _free_name(thread: Thread, number: int, tick: int) -> str:
+    """The name that an unnamed fork gets; if somebody has it, one that the product makes up."""
+    suggested = f"branch-{number}"
+    taken = [other.name for other in thread.branches if not other.deleted]
+    return suggested if suggested not in taken else f"{suggested}~{tick}"
 
 
 def _refuse_taken(thread: Thread, name: str, number: int) -> None:
