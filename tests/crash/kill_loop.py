@@ -89,8 +89,8 @@ class KillLoop:
         point = self.dice.choice(POINTS) if self.dice.random() < 0.5 else None
         how = {
             "point": point,
-            "after": self.dice.randint(1, 3 if point and point.startswith("delete") else 40),
-            "deletions": 0.2 if point and point.startswith("delete") else 0.02,
+            "after": self.dice.randint(1, 2 if point and point.startswith("delete") else 40),
+            "deletions": 0.1 if point and point.startswith("delete") else 0.002,
         }
         threads = self.ledger.briefs(self.dice)
         self.shared[: SLOTS + 1] = bytes(SLOTS + 1)

@@ -39,8 +39,8 @@ class ZombieWrote(Exception):
     """A superseded worker changed something."""
 
 
-async def old_worker(path: str, thread: str, point: str, after: int, awake: mmap.mmap) -> dict[str, Any]:
-    """Commit under fence 1 until refused; stops itself on the way."""
+async def old_worker(path: str, thread: str, point: str, after: int, bare: bool, awake: mmap.mmap) -> dict[str, Any]:
+    """Commit under fence 1 until refused; stops itself on the way. A bare commit has no guard but the fence."""
     written: list[int] = []
 
     def pause(_name: str) -> None:
@@ -57,7 +57,11 @@ async def old_worker(path: str, thread: str, point: str, after: int, awake: mmap
             run = receipt.run or run
             try:
                 receipt = await store.commit(
-                    thread, messages=[Message.user(f"old {number}")], run=run.step(), state={"n": number}, fence=1
+                    thread,
+                    messages=[Message.user(f"old {number}")],
+                    run=None if bare else run.step(),
+                    state={"n": number},
+                    fence=1,
                 )
             except StaleClaim as refused:
                 return {"written": written, "refused": refused.actual}
@@ -93,9 +97,9 @@ async def _document(store: perdure.Store, thread: str) -> Any:
 
 def trial(path: str, thread: str, dice: random.Random) -> str:
     """One paused worker; returns where it was paused."""
-    point, after = dice.choice(POINTS), dice.randint(1, 12)
+    point, after, bare = dice.choice(POINTS), dice.randint(1, 12), dice.random() < 0.7
     awake = mmap.mmap(-1, mmap.PAGESIZE)
-    zombie = Child(lambda _: old_worker(path, thread, point, after, awake))
+    zombie = Child(lambda _: old_worker(path, thread, point, after, bare, awake))
     _, status = os.waitpid(zombie.pid, os.WUNTRACED)
     if not os.WIFSTOPPED(status):
         raise ZombieWrote(f"the worker was to stop at {point}, and ended with status {status}")

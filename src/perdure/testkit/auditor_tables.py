@@ -63,7 +63,7 @@ def owner(table: Table, row: Row) -> str | None:
 
 def _values(table: Table, row: Row, names: tuple[str, ...]) -> Group:
     keyed = dict(zip(table.key_names, row.key, strict=True))
-    return tuple(keyed[name] if name in keyed else row.columns[name] for name in names)
+    return tuple(keyed[name] if name in keyed else row[name] for name in names)
 
 
 def _place(table: Table, index: Index, row: Row) -> Group | None:

@@ -1,0 +1,312 @@
+"""The bugs that the suite must find. Each is one small change of the product's text: a comparison that is wrong, a
+guard, a sync or a scope that is missing.
+
+`watch` names what must turn red, and how narrow: conformance cases (`case:<pattern>@<engine>`), the model machine
+(`machine:<engine>:<calls>`), the serial-order test (`serial:<rounds>`), or a crash program with its arguments
+(`crash:kill_loop --cycles 8`). Everything named here is green on the product as it is; `run.py` checks that first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug: its name, the file under `src/perdure`, the text to find (once) and what to put there."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    watch: tuple[str, ...]
+
+
+BUGS = (
+    # The kernel.
+    Bug(
+        "a cursor works with any query",
+        "kernel/cursor.py",
+        "if name != query_hash(query):",
+        "if not name:",
+        ("case:threads/cursor-foreign@memory", "case:messages/cursor-foreign@memory"),
+    ),
+    Bug(
+        "a damaged cursor is believed",
+        "kernel/cursor.py",
+        'if binascii.crc32(payload).to_bytes(4, "big") != checksum or _spell(framed) != text:',
+        "if _spell(framed) != text:",
+        ("case:threads/cursor-*@memory", "case:messages/cursor-damaged@memory"),
+    ),
+    # The memory engine.
+    Bug(
+        "memory: at most means less than",
+        "engines/memory/transaction.py",
+        "bool(actual <= wanted.limit)",
+        "bool(actual < wanted.limit)",
+        ("case:commit/*fence*@memory",),
+    ),
+    Bug(
+        "memory: the expected length is not compared",
+        "engines/memory/transaction.py",
+        "if op.expect is not None and op.expect != head:",
+        "if op.expect is not None and op.expect < 0:",
+        ("case:commit/expect@memory",),
+    ),
+    Bug(
+        "memory: a message id can be taken twice",
+        "engines/memory/transaction.py",
+        "seen = set(log.taken(column, op.partition))",
+        "seen = set[Any]()",
+        ("case:commit/existing-id@memory",),
+    ),
+    Bug(
+        "memory: a swap does not look at what is there",
+        "engines/memory/transaction.py",
+        "return value.new if old == value.old else old",
+        "return value.new",
+        ("case:runs/*keeps*@memory",),
+    ),
+    Bug(
+        "memory: a page begins with the last row of the one before",
+        "engines/memory/data.py",
+        "high = min(high, bisect_left(order, place))",
+        "high = min(high, bisect_left(order, place) + 1)",
+        ("case:threads/list-pages@memory",),
+    ),
+    Bug(
+        "memory: a path takes messages of other branches",
+        "engines/memory/views.py",
+        "if entry[at] == segment.value",
+        "if entry[at] <= segment.value",
+        ("case:branches/*@memory",),
+    ),
+    # The SQLite engine.
+    Bug(
+        "sqlite: commits are not synced",
+        "engines/sqlite/connect.py",
+        '_SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}',
+        '_SYNCHRONOUS = {"power": "NORMAL", "process": "NORMAL"}',
+        ("case:lifecycle/honest@sqlite", "case:lifecycle/*@sqlite-power"),
+    ),
+    Bug(
+        "sqlite: acknowledged early, before the commit",
+        "engines/sqlite/writer.py",
+        "                self._committer.commit(batch)\n",
+        "                self._committer.session.cursor.execute('BEGIN IMMEDIATE')\n"
+        "                for job in batch:\n"
+        "                    self._committer._run(job, self._committer.session)\n"
+        "                deliver(batch)\n"
+        "                self._committer._finish(batch, self._committer.session)\n",
+        ("crash:kill_loop --cycles 30 --seed 5",),
+    ),
+    Bug(
+        "sqlite: a refused member of a batch is not undone",
+        "engines/sqlite/committer.py",
+        'execute("ROLLBACK TO member")',
+        'execute("SELECT 1")',
+        ("serial:200",),
+    ),
+    Bug(
+        "sqlite: a batch goes on after a member failed half way",
+        "engines/sqlite/committer.py",
+        "if not connection.in_transaction or (wrote and not isolated):",
+        "if not connection.in_transaction:",
+        ("serial:200",),
+    ),
+    Bug(
+        "sqlite: the expected length is not compared",
+        "engines/sqlite/session.py",
+        "if op.expect is not None and op.expect != length:",
+        "if op.expect is not None and op.expect > length:",
+        ("case:commit/expect@sqlite", "serial:100"),
+    ),
+    Bug(
+        "sqlite: a patch does not look at its condition's rev",
+        "engines/sqlite/statements.py",
+        "return [f'\"rev\" = ?{numbers.take()}']",
+        "return [f'?{numbers.take()} = ?{numbers.last}']",
+        ("case:runs/stale-*@sqlite",),
+    ),
+    Bug(
+        "sqlite: a removal reaches into every scope",
+        "engines/sqlite/statements.py",
+        "self.drop = f'DELETE FROM {name} WHERE \"scope\" = ? AND {partition} = ?'",
+        "self.drop = f'DELETE FROM {name} WHERE ? <> \"\" AND {partition} = ?'",
+        ("case:scope/untouched*@sqlite", "case:scope/same-ids@sqlite"),
+    ),
+    Bug(
+        "sqlite: a scan shows the rows of every scope",
+        "engines/sqlite/queries.py",
+        "terms = ['t.\"scope\" = ?']",
+        "terms = ['t.\"scope\" >= ?']",
+        ("case:scope/*@sqlite",),
+    ),
+    Bug(
+        "sqlite: a read begins one entry late",
+        "engines/sqlite/queries.py",
+        "terms.append('m.\"seq\" > ?')",
+        "terms.append('m.\"seq\" - 1 > ?')",
+        ("case:messages/list-windows@sqlite", "case:messages/ranges@sqlite"),
+    ),
+    Bug(
+        "sqlite: a page repeats the row it continues after",
+        "engines/sqlite/queries.py",
+        "{'<' if scan.desc else '>'}",
+        "{'<=' if scan.desc else '>='}",
+        ("case:threads/list-pages@sqlite", "case:runs/pages@sqlite"),
+    ),
+    Bug(
+        "sqlite: the reads of a view see different moments",
+        "engines/sqlite/reader.py",
+        '        cursor.execute("BEGIN")\n        answers = self._queries.view(cursor, scope, reads)\n'
+        '        cursor.execute("COMMIT")\n',
+        "        answers = self._queries.view(cursor, scope, reads)\n",
+        ("case:load/one-snapshot*@sqlite",),
+    ),
+    Bug(
+        "sqlite: a unique value may pass between rows",
+        "engines/sqlite/session.py",
+        "if owner is not None and owner != op.key:",
+        "if owner is not None and owner == ():",
+        ("serial:200",),
+    ),
+    # The rules.
+    Bug(
+        "a run that is done may go on",
+        "rules/machine.py",
+        "    DONE: (),\n",
+        "    DONE: (DONE,),\n",
+        (
+            "case:runs/illegal-moves@memory",
+            "case:runs/done-is-final@sqlite",
+        ),
+    ),
+    Bug(
+        "a summary leaves out the last message it covers",
+        "rules/views.py",
+        "interval.from_seq <= seq <= interval.to_seq",
+        "interval.from_seq <= seq < interval.to_seq",
+        ("case:messages/fold-*@memory",),
+    ),
+    Bug(
+        "a new run takes the active pointer from another",
+        "rules/machine.py",
+        '_BORN = Pointers(take=("latest_run",), fill=("open_run",))',
+        '_BORN = Pointers(take=("latest_run", "active_run"), fill=("open_run",))',
+        ("case:runs/created-keeps-active@memory",),
+    ),
+    Bug(
+        "a barrier is passed",
+        "rules/selection.py",
+        "if mode.barrier or not _skippable(mode, boundary):",
+        "if not _skippable(mode, boundary):",
+        ("case:pending/selection-*@memory",),
+    ),
+    Bug(
+        "a page may hold one item too many",
+        "rules/names.py",
+        "if type(value) is not int or not 1 <= value <= limits.PAGE_MAX:",
+        "if type(value) is not int or not 1 <= value <= limits.PAGE_MAX + 1:",
+        ("case:threads/list-limit@memory", "case:runs/list-limits@memory", "case:messages/list-limits@memory"),
+    ),
+    Bug(
+        "a result without its call reaches the history",
+        "rules/views.py",
+        "if not external and answered not in seen:",
+        "if external and answered not in seen:",
+        ("case:messages/strip-*@memory",),
+    ),
+    # The stores.
+    Bug(
+        "the fence is ignored by the transaction",
+        "stores/plan.py",
+        'condition["fence"] = AtMost(commit.fence)',
+        'condition["fence"] = AtMost(commit.fence + 1)',
+        ("crash:zombies --trials 6 --seed 3",),
+    ),
+    Bug(
+        "a key answers for any content",
+        "stores/commit.py",
+        'if key is None or key["digest"] != commit.digest:',
+        "if key is None:",
+        ("case:commit/key-reused@memory",),
+    ),
+    Bug(
+        "a key is forgotten at once",
+        "stores/commit.py",
+        'key["at"] + limits.KEY_RETENTION_MS >= core.clock()',
+        'key["at"] > core.clock()',
+        ("case:commit/key-replay@memory",),
+    ),
+    Bug(
+        "a commit without messages does not look at expect",
+        "stores/plan.py",
+        "if commit.expect is not None and not commit.messages:",
+        "if commit.expect is not None and commit.messages is None:",
+        ("case:commit/expect@memory",),
+    ),
+    Bug(
+        "expect is judged before the fence",
+        "stores/commit.py",
+        "    _refuse_fence(commit, scene.head)\n    _refuse_expect(commit, scene)\n",
+        "    _refuse_expect(commit, scene)\n    _refuse_fence(commit, scene.head)\n",
+        ("case:commit/order-*@memory",),
+    ),
+    Bug(
+        "a deleted thread leaves its keys behind",
+        "stores/erasure.py",
+        'if table.name in ("threads", "thread_heads"):',
+        'if table.name in ("threads", "thread_heads", "keys"):',
+        ("case:commit/key-gone-with-thread@memory", "case:threads/delete-takes-everything@memory"),
+    ),
+    Bug(
+        "an interrupted deletion is never finished",
+        "stores/erasure.py",
+        'scan = Scan("threads", "deleted", where={"erased_at": None}, limit=limits.ERASE_CHUNK)',
+        'scan = Scan("threads", "deleted", where={"erased_at": 0}, limit=limits.ERASE_CHUNK)',
+        ("case:lifecycle/interrupted-*@sqlite",),
+    ),
+    Bug(
+        "a child born during a deletion is overlooked",
+        "stores/erasure.py",
+        'Delete("thread_heads", row.key, {"children": row["children"], "parent": row["parent"]})',
+        'Delete("thread_heads", row.key, {"parent": row["parent"]})',
+        ("case:threads/delete-race-*@memory",),
+    ),
+    Bug(
+        "two writers may close a cycle",
+        "stores/births.py",
+        'checks.append(Check("threads", (current,), {"parent": cold[0]["parent"], "deleted_at": None}))',
+        'checks.append(Check("threads", (current,), {"deleted_at": None}))',
+        ("case:threads/cycle-race*@memory",),
+    ),
+    Bug(
+        "a path that was remembered is not checked",
+        "stores/paths.py",
+        'return line.born is not None and line.born != head["born"]',
+        "return False",
+        ("case:load/another-life@memory", "case:threads/delete-then-branch-again@memory"),
+    ),
+    Bug(
+        "a deleted branch takes commits",
+        "stores/plan.py",
+        'condition: dict[str, Any] = {"deleted_at": None}\n    if commit.expect_head',
+        "condition: dict[str, Any] = {}\n    if commit.expect_head",
+        ("case:branches/delete*@memory", "case:commit/deleted-branch-of-run@memory"),
+    ),
+    Bug(
+        "a queue may be changed by two at once",
+        "stores/pending.py",
+        'return [Patch("queues", (thread_id,), columns, {"revision": queue.revision})]',
+        'return [Patch("queues", (thread_id,), columns)]',
+        ("case:pending/concurrent-*@sqlite", "case:pending/freeze-races-append@sqlite"),
+    ),
+    Bug(
+        "reads look into the default scope",
+        "stores/core.py",
+        "return await self.kernel.view(self.scope, *reads)",
+        'return await self.kernel.view("default", *reads)',
+        ("case:scope/*@memory",),
+    ),
+)
