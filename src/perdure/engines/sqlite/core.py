@@ -108,7 +108,8 @@ class Core:
             problems = health.problems(found, writing=True)
             if trouble is not None:
                 problems.append(f"the last checkpoint failed: {trouble}")
-        return Health("sqlite", not problems, self._durability, found, tuple(problems))
+        durability = "power" if found["synchronous"] in ("FULL", "EXTRA") else "process"
+        return Health("sqlite", not problems, durability, found, tuple(problems))
 
     def close(self) -> None:
         """Finish what was submitted and release everything; idempotent, and nothing at all in a forked child."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
+from shutil import disk_usage
 
 from perdure.errors import CorruptError, PerdureError, UnavailableError, UnsupportedError
 
 FULL, BUSY, LOCKED, READONLY = sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _WRITE_LOCK_BYTE = "120"
+_SHARED_MEMORY_BYTES = 64 * 1024
 
 
 def primary_code(error: BaseException) -> int:
@@ -30,7 +32,7 @@ def is_busy(error: BaseException) -> bool:
 def translate(error: Exception, path: str) -> PerdureError:
     """The public error for a failure that left nothing written."""
     code = primary_code(error)
-    if code == FULL:
+    if code == FULL or (code == sqlite3.SQLITE_IOERR and _no_space(path)):
         return UnavailableError(f"disk full: {path} cannot grow; nothing was written", hint="free some space and retry")
     if code in (BUSY, LOCKED):
         return locked(path)
@@ -51,6 +53,13 @@ def translate(error: Exception, path: str) -> PerdureError:
     if code == sqlite3.SQLITE_ERROR:
         return CorruptError(f"the file does not have the expected tables: {error}", where=path)
     return UnavailableError(f"SQLite failed on {path}: {error}")
+
+
+def _no_space(path: str) -> bool:
+    """Where SQLite needs a few pages of shared memory, it reports a full disk as an I/O error."""
+    with suppress(OSError):
+        return disk_usage(Path(path).parent).free < _SHARED_MEMORY_BYTES
+    return False
 
 
 def locked(path: str) -> UnavailableError:
