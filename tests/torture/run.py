@@ -1,0 +1,169 @@
+"""The long way round: every program that kills, races or compares at random, for as long as asked.
+
+    python tests/torture/run.py --minutes 10 [--only kills]
+    python tests/torture/run.py --full
+
+With `--minutes` the time is shared out; with `--full` each program runs its stated volume, whatever time that takes. A
+bar shows how far each is, a table closes with its figures, and a failure prints the line that replays it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A torture: what it is called, the share of the time it gets, its command, and its stated volume."""
+
+    name: str
+    proves: str
+    share: float
+    module: str
+    unit: str
+    volume: int
+    rate: float
+    """Units a second on a small machine: how a share of time becomes a volume."""
+    arguments: tuple[str, ...] = ()
+    seeded: bool = True
+
+    def command(self, seed: int, volume: int) -> list[str]:
+        """The command line for this much of it."""
+        seeds = ["--seed", str(seed)] if self.seeded else []
+        return ["-m", self.module, *self.arguments, f"--{self.unit}", str(volume), *seeds]
+
+    def volume_for(self, seconds: float) -> int:
+        """About as much as fits into the time."""
+        return max(20, round(self.rate * seconds))
+
+
+PROGRAMS = (
+    Program("kills", "SIGKILLed writers lose nothing", 0.45, "tests.crash.kill_loop", "cycles", 1_000, 4.0),
+    Program("processes", "four processes share a file", 0.05, "tests.crash.processes", "commits", 1_000, 40.0,
+            ("--processes", "4"), seeded=False),
+    Program("zombies", "paused workers are refused", 0.1, "tests.crash.zombies", "trials", 500, 4.0),
+    Program("serial", "concurrent work equals some order", 0.2, "tests.engines.serial_order", "rounds", 30_000, 60.0),
+    Program("model memory", "the product equals the model", 0.1, "perdure.testkit.volume", "operations", 100_000,
+            400.0, ("--engine", "memory")),
+    Program("model sqlite", "the product equals the model", 0.1, "perdure.testkit.volume", "operations", 100_000,
+            100.0, ("--engine", "sqlite")),
+)  # fmt: skip
+
+
+@dataclass
+class Result:
+    """How one program ended."""
+
+    program: Program
+    volume: int
+    seconds: float
+    figures: dict[str, Any]
+    said: list[str]
+    command: str
+    failed: bool
+
+
+def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
+    """What a program says, a line at a time."""
+    if process.stdout is None:
+        raise RuntimeError("the program has no output")
+    yield from process.stdout
+
+
+def run(program: Program, seed: int, volume: int, bar: Progress) -> Result:
+    """Run one program to its end, moving the bar by what it says."""
+    command = program.command(seed, volume)
+    task = bar.add_task(program.name, total=volume)
+    begun = time.monotonic()
+    figures: dict[str, Any] = {}
+    said: deque[str] = deque(maxlen=40)
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    for line in lines_of(process):
+        told = _parsed(line)
+        if "progress" in told:
+            bar.update(task, completed=told["progress"])
+        elif "figures" in told:
+            figures = told["figures"]
+        else:
+            said.append(line.rstrip())
+    failed = process.wait() != 0
+    bar.update(task, completed=volume)
+    return Result(program, volume, time.monotonic() - begun, figures, list(said), f"python {' '.join(command)}", failed)
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def report(results: list[Result], console: Console) -> None:
+    """The closing table, then whatever a failed program said."""
+    table = Table(title="torture", title_justify="left")
+    for column in ("program", "volume", "seconds", "figures"):
+        table.add_column(column, overflow="fold")
+    for result in results:
+        shown = ", ".join(f"{name.strip()} {value:,}" for name, value in result.figures.items())
+        last = next((line for line in result.said if "no difference" in line or "violations" in line), "")
+        outcome = "[red]FAILED[/red] " if result.failed else ""
+        table.add_row(
+            f"{result.program.name}\n[dim]{result.program.proves}[/dim]",
+            f"{result.volume:,} {result.program.unit}",
+            f"{result.seconds:.0f}",
+            outcome + (shown or last),
+        )
+    console.print(table)
+    for result in results:
+        if result.failed:
+            console.print(f"\n[red]{result.program.name} failed[/red]")
+            console.print("\n".join(result.said), markup=False)
+            console.print(f"replay: {result.command}", markup=False)
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--full", action="store_true", help="each program's stated volume")
+    parser.add_argument("--only", help=f"one of: {', '.join(program.name for program in PROGRAMS)}")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    asked = parser.parse_args()
+    chosen = [program for program in PROGRAMS if asked.only in (None, program.name)]
+    if not chosen:
+        parser.error(f"no program is called {asked.only!r}")
+    console = Console()
+    console.print(f"seed {asked.seed}")
+    columns = (TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    shares = sum(program.share for program in chosen)
+    results: list[Result] = []
+    with Progress(*columns, console=console) as bar:
+        for program in chosen:
+            seconds = asked.minutes * 60 * program.share / shares
+            volume = program.volume if asked.full else program.volume_for(seconds)
+            results.append(run(program, asked.seed, volume, bar))
+    report(results, console)
+    return 1 if any(result.failed for result in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
