@@ -233,6 +233,10 @@ class Slot:
 
     async def _delete(self) -> None:
         thread = self.dice.choice(self.threads)
+        if self.dice.random() < 0.85:
+            # Mostly a thread made for the purpose, so that the data grows from cycle to cycle.
+            await self._begin_thread()
+            thread = self.threads[-1]
         strategy = self.dice.choice(["detach", "cascade"])
         doomed = [thread["id"]]
         if strategy == "cascade":

@@ -39,7 +39,7 @@ class ZombieWrote(Exception):
     """A superseded worker changed something."""
 
 
-async def old_worker(path: str, thread: str, point: str, after: int, bare: bool, awake: mmap.mmap) -> dict[str, Any]:
+async def old_worker(path: str, thread: str, *, point: str, after: int, bare: bool, awake: mmap.mmap) -> dict[str, Any]:
     """Commit under fence 1 until refused; stops itself on the way. A bare commit has no guard but the fence."""
     written: list[int] = []
 
@@ -99,7 +99,7 @@ def trial(path: str, thread: str, dice: random.Random) -> str:
     """One paused worker; returns where it was paused."""
     point, after, bare = dice.choice(POINTS), dice.randint(1, 12), dice.random() < 0.7
     awake = mmap.mmap(-1, mmap.PAGESIZE)
-    zombie = Child(lambda _: old_worker(path, thread, point, after, bare, awake))
+    zombie = Child(lambda _: old_worker(path, thread, point=point, after=after, bare=bare, awake=awake))
     _, status = os.waitpid(zombie.pid, os.WUNTRACED)
     if not os.WIFSTOPPED(status):
         raise ZombieWrote(f"the worker was to stop at {point}, and ended with status {status}")
