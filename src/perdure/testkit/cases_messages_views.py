@@ -230,6 +230,7 @@ async def case_upto(kit: Kit) -> None:
         equal(await view(kit, upto=5), ["a", "b", "c"], "at a seq of another branch")
         equal(await view(kit, upto=99), ["a", "b", "c", "f", "g"], "beyond the end")
         equal(await view(kit, upto=4, branch="x"), ["a", "b", "d"], "at a seq on a named branch")
+        equal(await view(kit, upto=1, branch="x"), ["a"], "at a seq before its fork point")
         equal(await view(kit, upto="d"), ["a", "b", "d"], "at a message of another branch")
         equal(await view(kit, upto="f"), ["a", "b", "c"], "at a call whose result comes later")
         equal(await view(kit, upto="g", limit=2), ["f", "g"], "with a limit")

@@ -270,6 +270,21 @@ async def case_race_move(kit: Kit) -> None:
     equal(left, {"elsewhere": None, "child": "elsewhere", "grandchild": "child"}, "what is left")
 
 
+@case("threads", "delete-race-swap", covers=("threads.delete", "threads.update"))
+async def case_race_swap(kit: Kit) -> None:
+    """One child leaves and another comes, so that the number is the same: who is there at the end is taken."""
+
+    async def swap(store: Store) -> None:
+        await store.threads.update("leaving", parent_thread_id=None)
+        await store.threads.update("coming", parent_thread_id="p")
+
+    await chain(kit.store, "p", "leaving")
+    await kit.store.threads.create("coming")
+    slow, _ = await overtaken(kit, lambda s: s.threads.delete("p", strategy="cascade"), swap)
+    equal(slow, None, "the deletion")
+    equal([t.id for t in await collect(kit.store.threads.iter())], ["leaving"], "what is left")
+
+
 @case("threads", "delete-race-commit", covers=("threads.delete", "store.commit"))
 async def case_race_commit(kit: Kit) -> None:
     """A commit beside a deletion is taken along, or refused; never half of it and never an orphan."""
