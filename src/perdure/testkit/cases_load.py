@@ -97,6 +97,9 @@ async def case_run_state(kit: Kit) -> None:
     await move(kit.store, waiting.resume())
     found = await kit.store.load("t")
     equal({name: doc.value for name, doc in found.run_state.items()}, {"memo": "old", "more": 1}, "resumed")
+    created = await kit.store.runs.create("t", "agent")
+    found = await kit.store.load("t")
+    equal((found.run, found.run_state, found.thread.open_run_id), (created, {}, old.id), "latest is not open")
 
 
 @case("load", "second-client", covers=("store.load",))

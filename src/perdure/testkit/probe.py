@@ -57,9 +57,12 @@ def _words(row: Any) -> str:
     return "\n".join(value.decode() if isinstance(value, bytes) else str(value) for value in values)
 
 
-async def overtaken(kit: Kit, slow: Act, fast: Act) -> tuple[Any, Any]:
-    """Both outcomes (result or error) when `fast` runs wholly between `slow`'s planning and its first write."""
-    gate = GatedEngine((await kit.second()).engine)
+async def overtaken(kit: Kit, slow: Act, fast: Act, *, passes: int = 0) -> tuple[Any, Any]:
+    """Both outcomes (result or error) when `fast` runs wholly between `slow`'s planning and its write.
+
+    `passes` is how many writes of `slow` go through before the one that is held.
+    """
+    gate = GatedEngine((await kit.second()).engine, passes)
     held = Store(gate, kit.store.scope, clock=kit.clock, owner=False)
     task = asyncio.ensure_future(outcome(slow(held)))
     arrival = asyncio.ensure_future(gate.arrived.wait())
@@ -84,10 +87,11 @@ async def together(*attempts: Awaitable[Any]) -> list[Any]:
 
 
 class GatedEngine:
-    """An engine whose first transaction waits at the gate until it is let go."""
+    """An engine whose first transaction, after some that pass, waits at the gate until it is let go."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, passes: int = 0) -> None:
         self._engine = engine
+        self._passes = passes
         self.schema = engine.schema
         self.capabilities = engine.capabilities
         self.arrived = asyncio.Event()
@@ -95,6 +99,9 @@ class GatedEngine:
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Wait at the gate, then apply."""
+        self._passes -= 1
+        if self._passes >= 0:
+            return await self._engine.transact(scope, ops, hints)
         self.arrived.set()
         await self.released.wait()
         return await self._engine.transact(scope, ops, hints)
