@@ -16,7 +16,6 @@ from perdure.clock import Clock, system_clock
 from perdure.errors import InvalidError
 from perdure.kernel.engine import Engine
 from perdure.rules.names import check_scope
-from perdure.stores.erasure import sweep
 from perdure.stores.layout import SCHEMA
 from perdure.stores.store import Store
 
@@ -34,15 +33,21 @@ class Opening(Awaitable[Store]):
         self._options = options
         self._store: Store | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"perdure.open(…) was not awaited, so it has no {name!r}: write `store = await perdure.open(…)` "
+            "or `async with perdure.open(…) as store:`"
+        )
+
     def __await__(self) -> Generator[Any, None, Store]:
         return self._open().__await__()
 
     async def _open(self) -> Store:
         clock: Clock = self._options["clock"]
         engine = await open_engine(self._url, **self._options)
-        store = Store(engine, self._scope, clock=clock)
+        store = Store(engine, self._scope, clock=clock, read_only=self._options["read_only"])
         try:
-            await settle(store, read_only=self._options["read_only"])
+            await store._settle()  # noqa: SLF001 - opening is part of the store
         except BaseException:
             await engine.close()
             raise
@@ -71,12 +76,6 @@ def open(
     return Opening(url, scope, durability=durability, read_only=read_only, clock=clock)
 
 
-async def settle(store: Store, *, read_only: bool) -> None:
-    """Finish what a crash interrupted, before anybody looks."""
-    if not read_only:
-        await sweep(store._core)  # noqa: SLF001 - opening is part of the store
-
-
 async def open_engine(url: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:
     """The engine behind a URL."""
     given: object = url
@@ -88,6 +87,8 @@ async def open_engine(url: str, *, durability: DurabilityChoice, read_only: bool
     if not found:
         return await _open_path(url, durability=durability, read_only=read_only, clock=clock)
     if scheme == "memory":
+        if read_only:
+            raise InvalidError("a fresh memory:// store is empty, so there is nothing to read only")
         from perdure.engines.memory import open_memory
 
         return await open_memory(SCHEMA, clock=clock)

@@ -1,7 +1,8 @@
 """What can be asked of the kernel: operations for `transact`, reads for `view`, and the values both are made of.
 
-Nothing here does anything; engines interpret these records. Bodies are JSON text as bytes, already encoded by the store
-that owns them. A row or a partition is named at most once per transaction, so the order of operations never matters.
+Nothing here does anything; engines interpret these records (which hold no cycles, and so need no collector). Bodies are
+JSON text as bytes, already encoded by the store that owns them. A row or a partition is named at most once per
+transaction, so the order of operations never matters.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ABSENT: Final = Rule.ABSENT
 PRESENT: Final = Rule.PRESENT
 
 
-class AtMost(msgspec.Struct, frozen=True):
+class AtMost(msgspec.Struct, frozen=True, gc=False):
     """A column condition: the stored integer is NULL or not above `limit`."""
 
     limit: int
@@ -38,38 +39,38 @@ Condition = Rule | int | dict[str, Any]
 """ANY, ABSENT, PRESENT, a rev, or columns with the value (or `AtMost`) that each must hold."""
 
 
-class Inc(msgspec.Struct, frozen=True):
+class Inc(msgspec.Struct, frozen=True, gc=False):
     """Add to a column; NULL counts as 0."""
 
     by: int = 1
 
 
-class Max(msgspec.Struct, frozen=True):
+class Max(msgspec.Struct, frozen=True, gc=False):
     """Raise a column to at least `value`; NULL counts as missing."""
 
     value: int
 
 
-class Min(msgspec.Struct, frozen=True):
+class Min(msgspec.Struct, frozen=True, gc=False):
     """Lower a column to at most `value`; NULL counts as missing."""
 
     value: int
 
 
-class Now(msgspec.Struct, frozen=True):
+class Now(msgspec.Struct, frozen=True, gc=False):
     """The engine's clock at this transaction, plus `plus` milliseconds."""
 
     plus: int = 0
 
 
-class Swap(msgspec.Struct, frozen=True):
+class Swap(msgspec.Struct, frozen=True, gc=False):
     """`new` if the column equals `old` (NULL equals NULL), else what it was: how pointers move."""
 
     old: str | int | None
     new: str | int | None
 
 
-class Seq(msgspec.Struct, frozen=True):
+class Seq(msgspec.Struct, frozen=True, gc=False):
     """The last seq this transaction appends to `log`, minus `back`."""
 
     log: str
@@ -79,7 +80,7 @@ class Seq(msgspec.Struct, frozen=True):
 NOW: Final = Now()
 
 
-class Check(msgspec.Struct, frozen=True):
+class Check(msgspec.Struct, frozen=True, gc=False):
     """Refuse the transaction unless the row meets `if_` (not ANY, not ABSENT)."""
 
     table: str
@@ -87,7 +88,7 @@ class Check(msgspec.Struct, frozen=True):
     if_: Condition
 
 
-class Put(msgspec.Struct, frozen=True):
+class Put(msgspec.Struct, frozen=True, gc=False):
     """Write a whole row. Columns may hold `Now` and `Seq`; `if_` is ANY, ABSENT, PRESENT or a rev."""
 
     table: str
@@ -97,14 +98,14 @@ class Put(msgspec.Struct, frozen=True):
     if_: Condition = ANY
 
 
-class Default(msgspec.Struct, frozen=True):
+class Default(msgspec.Struct, frozen=True, gc=False):
     """The row that a `Patch` inserts when there is none."""
 
     columns: dict[str, Any]
     body: bytes | None = None
 
 
-class Patch(msgspec.Struct, frozen=True):
+class Patch(msgspec.Struct, frozen=True, gc=False):
     """Change some columns, and the body if one is given.
 
     On an absent row it conflicts, whatever `if_`, unless it has a `default`, which is then inserted as it stands;
@@ -119,7 +120,7 @@ class Patch(msgspec.Struct, frozen=True):
     default: Default | None = None
 
 
-class Delete(msgspec.Struct, frozen=True):
+class Delete(msgspec.Struct, frozen=True, gc=False):
     """Remove a row; an absent row is fine unless `if_` says otherwise."""
 
     table: str
@@ -127,7 +128,7 @@ class Delete(msgspec.Struct, frozen=True):
     if_: Condition = ANY
 
 
-class Append(msgspec.Struct, frozen=True):
+class Append(msgspec.Struct, frozen=True, gc=False):
     """Add entries to a partition: each is the declared columns' values in order, then the body.
 
     `expect` is the partition's length before the append. Values may be `Now`.
@@ -139,7 +140,7 @@ class Append(msgspec.Struct, frozen=True):
     expect: int | None = None
 
 
-class Drop(msgspec.Struct, frozen=True):
+class Drop(msgspec.Struct, frozen=True, gc=False):
     """Remove a whole partition; the next append to it starts at 1."""
 
     log: str
@@ -149,7 +150,7 @@ class Drop(msgspec.Struct, frozen=True):
 Op = Check | Put | Patch | Delete | Append | Drop
 
 
-class Ref(msgspec.Struct, frozen=True):
+class Ref(msgspec.Struct, frozen=True, gc=False):
     """Keys taken from the rows that an earlier read of the same view returned (rows with a NULL are skipped).
 
     `columns` name promoted columns of those rows, or the key column where the key is a single one.
@@ -159,14 +160,14 @@ class Ref(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
 
 
-class Get(msgspec.Struct, frozen=True):
+class Get(msgspec.Struct, frozen=True, gc=False):
     """Rows by key, in the order asked, None for an absent one; with a `Ref`, the rows that exist."""
 
     table: str
     keys: Sequence[Key] | Ref
 
 
-class Scan(msgspec.Struct, frozen=True):
+class Scan(msgspec.Struct, frozen=True, gc=False):
     """Rows in the order of an index (None: of the key), where the index's leading `by` columns equal `eq`.
 
     `eq` is a prefix of `by` (or of the key) and must cover `by` wholly when an order is wanted; NULL matches NULL; one
@@ -184,7 +185,7 @@ class Scan(msgspec.Struct, frozen=True):
     upto: Mapping[str, int] = {}
 
 
-class Segment(msgspec.Struct, frozen=True):
+class Segment(msgspec.Struct, frozen=True, gc=False):
     """The entries of one segment value (a branch) with `after < seq <= upto`."""
 
     value: int
@@ -192,7 +193,7 @@ class Segment(msgspec.Struct, frozen=True):
     upto: int | None = None
 
 
-class Read(msgspec.Struct, frozen=True):
+class Read(msgspec.Struct, frozen=True, gc=False):
     """Entries of a partition with `after < seq <= upto`, ascending or descending.
 
     `segments`, disjoint and ascending, restrict the read to the given stretches. `where` works as in `Scan`; equality
@@ -209,7 +210,7 @@ class Read(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...] | None = None
 
 
-class Heads(msgspec.Struct, frozen=True):
+class Heads(msgspec.Struct, frozen=True, gc=False):
     """The last seq of each partition, 0 for an empty one, in the order asked."""
 
     log: str
@@ -244,7 +245,7 @@ LogEntry = tuple[Any, ...]
 """`(seq, rev, *columns, body)` in declared order; bodies come as JSON text, str or bytes as the engine has them."""
 
 
-class Applied(msgspec.Struct, frozen=True):
+class Applied(msgspec.Struct, frozen=True, gc=False):
     """What `transact` returns: the transaction's rev, the last seq of each appended (log, partition), and the clock."""
 
     rev: int
@@ -252,7 +253,7 @@ class Applied(msgspec.Struct, frozen=True):
     now: int
 
 
-class Taken(msgspec.Struct, frozen=True):
+class Taken(msgspec.Struct, frozen=True, gc=False):
     """What `take` returns: the claimed rows as updated, and the clock."""
 
     rows: list[Row]

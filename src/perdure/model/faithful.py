@@ -48,7 +48,7 @@ class Extra(Mapping[str, Any]):
 NO_EXTRA = Extra()
 
 
-class Faithful(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Faithful(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, repr_omit_defaults=True):
     """Base of records that carry what they do not know in `extra` (each declares that field last)."""
 
 

@@ -13,7 +13,7 @@ from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Proof of a commit. `version` is the thread's message count after it (None if it carried no messages);
     `durable` says what the commit survives; `replayed` is True when its key had been committed before."""
 
@@ -27,7 +27,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A thread as one snapshot saw it: everything an agent needs to go on."""
 
     thread: Thread

@@ -11,6 +11,7 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
+from perdure.errors import InvalidError
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader
 from perdure.model.run_snapshots import RunActivation, RunRequest, SeqRange
 
@@ -81,7 +82,7 @@ class RunInput(Faithful, frozen=True, kw_only=True):
     extra: Extra = NO_EXTRA
 
 
-class RunOutput(msgspec.Struct, frozen=True):
+class RunOutput(msgspec.Struct, frozen=True, gc=False):
     """What a run produced: how many visible assistant and tool messages, the first and last of their seqs, and the
     range they fill if it has no holes."""
 
@@ -119,7 +120,7 @@ class Counters(TypedDict, total=False):
     output_tokens: int
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A run as it was when read. Times are milliseconds, UTC; `branch` is the branch it is pinned to."""
 
     id: str
@@ -179,6 +180,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         **counters: Unpack[Counters],
     ) -> RunChange:
         """Pause until the tickets are answered."""
+        if tickets is not None and not isinstance(tickets, list):
+            raise InvalidError("tickets is a list of Ticket", hint="run.wait([ticket])")
         ordered = sorted(tickets or [], key=lambda t: (t.tool_call_id or "", t.ticket_id))
         return RunChange(
             run=self, status=WAITING, waiting=Waiting(reason=reason, tickets=ordered, message=message), **counters
@@ -210,7 +213,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return RunChange(run=self, status=DONE, outcome=outcome, **counters)
 
 
-class RunChange(msgspec.Struct, frozen=True, kw_only=True):
+class RunChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A move of a run, to be given to `commit`. Counters are increments; `status` None means it stays."""
 
     run: Run

@@ -5,7 +5,7 @@ A move to the same status is allowed (a step); done is final. Nothing clears ano
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 from perdure.errors import InvalidError
 from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, WAITING, NewRun, RunBody, RunChange
@@ -89,13 +89,23 @@ def check_range(span: SeqRange) -> None:
         raise InvalidError(f"the range {span.from_seq}..{span.to_seq} must be 1-based and not empty")
 
 
-def pointer_moves(run_id: str, status: str, *, created: bool) -> dict[str, Any]:
-    """What a run's move does to the pointers: `set` pointers take the run, `clear` ones let go if they hold it,
-    `fill` ones take it if they hold nothing."""
-    if status == CREATED:
-        return {"set": ("latest_run",) if created else (), "fill": ("open_run",), "clear": ()}
-    if status == RUNNING:
-        return {"set": ("active_run", "open_run", "latest_run"), "fill": (), "clear": ()}
-    if status == WAITING:
-        return {"set": (), "fill": ("open_run",), "clear": ("active_run",)}
-    return {"set": (), "fill": (), "clear": ("active_run", "open_run")}
+class Pointers(NamedTuple):
+    """What a run's move does to its thread's pointers: `take` them, `fill` those that are empty, `clear` its own."""
+
+    take: tuple[str, ...] = ()
+    fill: tuple[str, ...] = ()
+    clear: tuple[str, ...] = ()
+
+
+_BORN = Pointers(take=("latest_run",), fill=("open_run",))
+_POINTERS = {
+    CREATED: Pointers(fill=("open_run",)),
+    RUNNING: Pointers(take=("active_run", "open_run", "latest_run")),
+    WAITING: Pointers(fill=("open_run",), clear=("active_run",)),
+    DONE: Pointers(clear=("active_run", "open_run")),
+}
+
+
+def pointers(status: str, *, created: bool) -> Pointers:
+    """The pointer moves of a run that is now in `status`, or was just created in it."""
+    return _BORN if created and status == CREATED else _POINTERS[status]

@@ -86,8 +86,8 @@ def check_limit(value: Any) -> int:
     return value
 
 
-def check_order(value: Any, *known: str) -> str:
+def check_choice(value: Any, what: str, *known: str) -> str:
     """One of the known words."""
     if value not in known:
-        raise InvalidError(f"must be one of {', '.join(known)}, not {value!r:.80}", path="order")
+        raise InvalidError(f"must be one of {', '.join(known)}, not {value!r:.80}", path=what)
     return str(value)

@@ -34,6 +34,8 @@ _PLAIN_ROLES = frozenset(("system", "user", "assistant", "tool"))
 
 def check_messages(messages: Sequence[Message]) -> None:
     """Check each message and that no id repeats among them."""
+    if not isinstance(messages, (list, tuple)):
+        raise InvalidError(f"messages is a list of Message, not a {type(messages).__name__}", hint="messages=[message]")
     if len(messages) > limits.COMMIT_MESSAGES:
         raise InvalidError(f"{len(messages)} messages in one commit, the limit is {limits.COMMIT_MESSAGES}")
     seen: set[str] = set()

@@ -32,7 +32,7 @@ from perdure.rules.names import lineage
 from perdure.stores.births import Birth, ancestor_checks
 from perdure.stores.core import Core, gave_up, thread_topic
 from perdure.stores.paths import aim_at
-from perdure.stores.plan import LOG, Guess, changed_body, operations, produced
+from perdure.stores.plan import LOG, Guess, changed_body, new_body, operations, produced
 from perdure.stores.prepare import Prepared
 from perdure.stores.records import run_from, run_output
 
@@ -66,7 +66,7 @@ async def perform(core: Core, commit: Prepared, extra: Sequence[Op] = ()) -> Rec
         else:
             ops = operations(commit, guess)
             try:
-                applied = await _send(core, commit, [*ops, *extra])
+                applied = await _send(core, commit, ops, extra)
             except Conflict as conflict:
                 answer = await explain(core, commit, guess)
                 if isinstance(answer, Guess) and conflict.op >= len(ops):
@@ -81,10 +81,16 @@ async def perform(core: Core, commit: Prepared, extra: Sequence[Op] = ()) -> Rec
     raise gave_up(f"thread {commit.thread_id!r}")
 
 
-async def _send(core: Core, commit: Prepared, ops: Sequence[Op]) -> Applied:
+async def _send(core: Core, commit: Prepared, ops: list[Op], extra: Sequence[Op]) -> Applied:
+    if core.unsettled:
+        await core.settle()
+    topic = thread_topic(commit.thread_id)
+    send = core.kernel.apply
+    if extra:
+        ops, send = [*ops, *extra], core.kernel.transact
     failpoints.hit("commit.before_transact")
     try:
-        applied = await core.transact(ops, thread_topic(commit.thread_id))
+        applied = await send(core.scope, ops, (topic,))
     except OutcomeUnknown as unknown:
         hint = "retry with the same key" if commit.key else "read the thread before trying again; use key= next time"
         raise OutcomeUnknown(unknown.message, rev=unknown.rev, key=commit.key, hint=hint) from None
@@ -291,8 +297,9 @@ def _refuse_run(commit: Prepared, scene: Scene) -> None:
     record = run.run if isinstance(run, RunChange) else run
     stored = scene.run["status"]
     if isinstance(run, RunChange) and not machine.may_move(stored, run.status):
+        move = f"move to {run.status}" if run.status is not None else "take another step"
         raise IllegalTransition(
-            f"run {record.id!r} is {stored} and cannot move to {run.status or stored}",
+            f"run {record.id!r} is {stored} and cannot {move}",
             expected=run.status or record.status,
             actual=stored,
         )
@@ -362,7 +369,7 @@ def _first_output(run: Run) -> int | None:
 
 
 def _new_run(commit: Prepared, run: NewRun, branch: int, applied: Applied, seqs: list[int]) -> Run:
-    body = run.body
+    body = new_body(commit, run)
     places = [] if commit.inputs else produced(commit.messages, commit.run_id)
     if commit.inputs and seqs:
         given = msgspec.structs.replace(body.input or RunInput(), range=SeqRange(seqs[0], seqs[-1]))

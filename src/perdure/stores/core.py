@@ -7,7 +7,7 @@ second trip, never a wrong answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -36,27 +36,41 @@ class Line(msgspec.Struct, frozen=True):
         return tuple(Segment(branch, after, upto) for branch, after, upto in self.stretches)
 
 
+Sweep = Callable[["Core"], Awaitable[None]]
+
 MAIN_LINE = Line(None, MAIN, ((MAIN, 0, None),))
 
 
 class Core:
     """The ground that the stores of one scope stand on."""
 
-    def __init__(self, engine: Engine, scope: str, clock: Clock = system_clock) -> None:
+    def __init__(self, engine: Engine, scope: str, clock: Clock = system_clock, *, sweep: Sweep | None = None) -> None:
         self.engine = engine
         self.clock = clock
         self.kernel = Kernel(engine)
         self.scope = check_scope(scope)
         self.durable: Durability = engine.capabilities.durability
+        self._sweep = sweep
+        self.unsettled = sweep is not None
         self.current: dict[str, int] = {}
         self.lines: dict[tuple[str, int], Line] = {}
 
+    async def settle(self) -> None:
+        """Before the first use: finish what a crash interrupted in this scope."""
+        sweep, self._sweep, self.unsettled = self._sweep, None, False
+        if sweep is not None:
+            await sweep(self)
+
     async def transact(self, ops: Sequence[Op], *topics: str) -> Applied:
         """Apply operations in this scope."""
+        if self.unsettled:
+            await self.settle()
         return await self.kernel.transact(self.scope, ops, topics)
 
     async def view(self, *reads: Ask) -> list[Any]:
         """Read in this scope, from one snapshot."""
+        if self.unsettled:
+            await self.settle()
         return await self.kernel.view(self.scope, *reads)
 
     def remember_current(self, thread_id: str, branch: int) -> None:

@@ -103,8 +103,8 @@ MESSAGES = Log(
 )
 """Every message of a thread over all branches, in commit order; seq is the thread's version after it."""
 
-# Version 2 added the column threads.erased_at and the index runs.thread_status. Every change of a released version bumps
-# the number; tests/fixtures holds a file of each older version, and a test opens it.
+# Version 2 added the column threads.erased_at and the index runs.thread_status. Every change of a released version
+# bumps the number; tests/fixtures holds a file of each older version, and a test opens it.
 SCHEMA = Schema(
     version=2,
     tables=(THREADS, THREAD_HEADS, BRANCHES, LABELS, RUNS, STATE, KEYS, PENDING, QUEUES),

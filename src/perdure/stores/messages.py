@@ -51,7 +51,7 @@ class Messages:
         names.check_id(thread_id, "thread id")
         names.check_limit(limit)
         where = _filters(visibility, run_id)
-        desc = names.check_order(order, "asc", "desc") == "desc"
+        desc = names.check_choice(order, "order", "asc", "desc") == "desc"
         low = 0 if after_seq is None else names.check_count(after_seq, "after_seq")
         high = None if before_seq is None else names.check_count(before_seq, "before_seq") - 1
         query = ("messages", thread_id, after_seq, before_seq, order, visibility, run_id)
@@ -244,7 +244,7 @@ class Messages:
 
 
 def _filters(visibility: Visibility, run_id: str | None) -> dict[str, Any]:
-    names.check_order(visibility, "any", "external", "internal")
+    names.check_choice(visibility, "visibility", "any", "external", "internal")
     where: dict[str, Any] = {}
     if visibility != "any":
         where["visibility"] = "all" if visibility == "external" else "internal"

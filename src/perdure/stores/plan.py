@@ -33,7 +33,7 @@ from perdure.kernel.ops import (
 )  # fmt: skip
 from perdure.model.faithful import to_json
 from perdure.model.message import Message
-from perdure.model.run import DONE, RUNNING, NewRun, Run, RunBody, RunChange
+from perdure.model.run import DONE, RUNNING, NewRun, Run, RunBody, RunChange, RunInput
 from perdure.model.state import REMOVE
 from perdure.rules import machine
 from perdure.stores.births import Birth, birth_ops
@@ -43,7 +43,7 @@ from perdure.stores.records import message_entry
 LOG = "messages"
 
 
-class Guess(msgspec.Struct, frozen=True):
+class Guess(msgspec.Struct, frozen=True, gc=False):
     """What a try assumes: the target branch, whether it is the current one, and a birth when the thread is missing.
 
     `key_rev` is the rev of an expired key row that this try replaces.
@@ -132,10 +132,12 @@ def _pointers(commit: Prepared) -> dict[str, Any]:
     if run_id is None or isinstance(run, Run) or run is None:
         return {}
     status = run.status if isinstance(run, NewRun) else run.status or run.run.status
-    moves = machine.pointer_moves(run_id, status, created=isinstance(run, NewRun))
-    found: dict[str, Any] = dict.fromkeys(moves["set"], run_id)
-    found.update(dict.fromkeys(moves["fill"], Swap(None, run_id)))
-    found.update(dict.fromkeys(moves["clear"], Swap(run_id, None)))
+    moves = machine.pointers(status, created=isinstance(run, NewRun))
+    found: dict[str, Any] = dict.fromkeys(moves.take, run_id)
+    for name in moves.fill:
+        found[name] = Swap(None, run_id)
+    for name in moves.clear:
+        found[name] = Swap(run_id, None)
     return found
 
 
@@ -145,7 +147,7 @@ def _run_ops(commit: Prepared, guess: Guess) -> list[Op]:
         return []
     key = (commit.run_id,)
     if isinstance(run, NewRun):
-        return [Put("runs", key, _new_run_columns(commit, run, guess.branch), _run_body(run.body), ABSENT)]
+        return [Put("runs", key, _new_run_columns(commit, run, guess.branch), _run_body(new_body(commit, run)), ABSENT)]
     if isinstance(run, Run):
         return [Check("runs", key, run.rev)]
     changed = _changed_columns(commit, run)
@@ -157,6 +159,16 @@ def _run_ops(commit: Prepared, guess: Guess) -> list[Op]:
 
 def _run_body(body: RunBody) -> bytes:
     return codec.encode_checked(to_json(body), "run", limits.RUN_BYTES)
+
+
+def new_body(commit: Prepared, run: NewRun) -> RunBody:
+    """The JSON of a new run, which remembers the messages it was given unless the caller said which ones matter."""
+    given = run.body.input or RunInput()
+    if not commit.inputs or not commit.message_ids or given.trigger_message_ids:
+        return run.body
+    return msgspec.structs.replace(
+        run.body, input=msgspec.structs.replace(given, trigger_message_ids=list(commit.message_ids))
+    )
 
 
 def changed_body(change: RunChange) -> RunBody:

@@ -26,7 +26,7 @@ _sorted = msgspec.json.Encoder(order="sorted")
 _READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (RunBody, Waiting, Outcome)}
 
 
-class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A commit whose shape is right. `entries` lack their branch until the target is known."""
 
     thread_id: str
@@ -88,8 +88,8 @@ def prepare(
     if run_state and run_id is None:
         raise InvalidError("run_state needs the run it belongs to", hint="pass run=")
     settled = [_settle(message, run, run_id, inputs) for message in messages]
-    documents = _documents(state, "") + _documents(run_state, run_id or "")
-    guards = _check_guards(expect_state or {}, state or {})
+    documents = _documents(state, "") + _documents(run_state, run_id or "") if state or run_state else []
+    guards = _check_guards(expect_state, state or {}) if expect_state else {}
     return Prepared(
         thread_id=thread_id,
         messages=settled,
@@ -155,22 +155,25 @@ def _settle(message: Message, run: Any, run_id: str | None, inputs: bool) -> Mes
     if message.id is not None and producer == message.run_id and step == message.step:
         return message
     return Message(
-        role=message.role,
-        content=message.content,
-        id=message.id or new_id(),
-        visibility=message.visibility,
-        run_id=producer,
-        step=step,
-        sender_agent_id=message.sender_agent_id,
-        compaction=message.compaction,
-        metadata=message.metadata,
-        extra=message.extra,
+        message.role,
+        message.content,
+        message.id or new_id(),
+        message.visibility,
+        producer,
+        step,
+        message.sender_agent_id,
+        message.compaction,
+        message.metadata,
+        message.extra,
     )
 
 
 def _documents(state: Mapping[str, Any] | None, owner: str) -> list[tuple[str, str, Any]]:
     found = []
-    for name, value in (state or {}).items():
+    given: Any = state or {}
+    if not isinstance(given, Mapping):
+        raise InvalidError(f"state maps names to documents, it is not a {type(given).__name__}")
+    for name, value in given.items():
         names.check_id(name, "state name", most=limits.NAME_BYTES)
         if value is REMOVE:
             found.append((owner, name, REMOVE))
@@ -182,7 +185,9 @@ def _documents(state: Mapping[str, Any] | None, owner: str) -> list[tuple[str, s
     return found
 
 
-def _check_guards(guards: Mapping[str, int | None], state: Mapping[str, Any]) -> Mapping[str, int | None]:
+def _check_guards(guards: Any, state: Mapping[str, Any]) -> Mapping[str, int | None]:
+    if not isinstance(guards, Mapping):
+        raise InvalidError(f"expect_state maps names to revs, it is not a {type(guards).__name__}")
     for name, rev in guards.items():
         names.check_id(name, "state name", most=limits.NAME_BYTES)
         if rev is not None and type(rev) is not int:

@@ -20,6 +20,7 @@ from perdure.rules import names, views
 from perdure.stores.branches import Branches
 from perdure.stores.commit import perform
 from perdure.stores.core import Core, require
+from perdure.stores.erasure import sweep
 from perdure.stores.messages import Messages
 from perdure.stores.paths import PathQuery, read_path, resolve_branch
 from perdure.stores.pending import Pending
@@ -34,10 +35,17 @@ class Store:
     """Durable state of agents, seen through one scope. Made by `perdure.open`."""
 
     def __init__(
-        self, engine: Engine, scope: str = "default", *, clock: Clock = system_clock, owner: bool = True
+        self,
+        engine: Engine,
+        scope: str = "default",
+        *,
+        clock: Clock = system_clock,
+        owner: bool = True,
+        read_only: bool = False,
     ) -> None:
-        self._core = Core(engine, scope, clock)
+        self._core = Core(engine, scope, clock, sweep=None if read_only else sweep)
         self._owner = owner
+        self._read_only = read_only
         self.threads = Threads(self._core)
         self.messages = Messages(self._core)
         self.branches = Branches(self._core)
@@ -125,7 +133,12 @@ class Store:
 
     def scoped(self, scope: str) -> Store:
         """The same connections, seen as another tenant. Closing it closes nothing."""
-        return Store(self._core.engine, scope, clock=self._core.clock, owner=False)
+        core = self._core
+        return Store(core.engine, scope, clock=core.clock, owner=False, read_only=self._read_only)
+
+    async def _settle(self) -> None:
+        """Finish what a crash interrupted in this scope. `open` does this; a scoped store does it at its first use."""
+        await self._core.settle()
 
     async def close(self) -> None:
         """Finish what was submitted and let everything go; idempotent."""

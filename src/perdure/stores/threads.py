@@ -159,7 +159,7 @@ class Threads:
         Children: `reject` refuses with `HasChildren`, `detach` makes them roots, `cascade` deletes the whole subtree.
         """
         names.check_id(thread_id, "thread id")
-        names.check_order(strategy, "reject", "detach", "cascade")
+        names.check_choice(strategy, "strategy", "reject", "detach", "cascade")
         await delete_thread(self._core, thread_id, strategy)
 
     async def list(
@@ -175,7 +175,7 @@ class Threads:
         """Threads, newest first by activity (or creation), all or those of a resource, a parent, or the roots."""
         resource = names.lineage(resource_id, "resource_id")
         parent = names.lineage(parent_thread_id, "parent_thread_id")
-        names.check_order(order, "active", "created")
+        names.check_choice(order, "order", "active", "created")
         names.check_limit(limit)
         if root and parent is not None:
             raise InvalidError("root=True cannot be combined with parent_thread_id")

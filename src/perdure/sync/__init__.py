@@ -16,7 +16,7 @@ from perdure.kernel.engine import Capabilities, Engine, Health
 from perdure.model.message import Message
 from perdure.model.receipt import Receipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
-from perdure.opening import DurabilityChoice, open_engine, settle
+from perdure.opening import DurabilityChoice, open_engine
 from perdure.rules.names import check_scope
 from perdure.stores.store import Store as AsyncStore
 from perdure.sync.driver import Driver
@@ -125,9 +125,9 @@ def open(
     if view is None:
         driver.run(engine.close())
         raise UnsupportedError("this engine cannot serve blocking callers", hint="use perdure.open with async code")
-    inner = AsyncStore(view, scope, clock=clock)
+    inner = AsyncStore(view, scope, clock=clock, read_only=read_only)
     try:
-        driver.run(settle(inner, read_only=read_only))
+        driver.run(inner._settle())  # noqa: SLF001 - opening is part of the store
     except BaseException:
         driver.run(view.close())
         raise

@@ -212,8 +212,8 @@ class Messages:
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
-        `upto` ends the path at a seq, or at a message (on that message's own branch); `limit` keeps the newest so many
-        records, and never begins with a tool result.
+        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not); `limit` keeps
+        the newest so many records, and never begins with a tool result.
         """
         return self._driver.run(self._inner.history(thread_id, branch=branch, upto=upto, limit=limit))
 

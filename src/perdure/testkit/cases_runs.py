@@ -106,7 +106,8 @@ async def case_start(kit: Kit) -> None:
     kit.clock.advance(10)
     run = await kit.store.runs.start("t", "agent", messages=[Message.system("be kind"), Message.user("hello")])
     equal((run.status, run.started_at, run.created_at), ("running", kit.clock.now, kit.clock.now), "it began now")
-    equal(run.input, RunInput(range=SeqRange(2, 3)), "the input range")
+    given = [record.message_id for record in await kit.store.messages.range(run.thread_id, 2, 3)]
+    equal(run.input, RunInput(range=SeqRange(2, 3), trigger_message_ids=given), "the input")
     equal(run.output, None, "nothing produced yet")
     equal(await kit.store.runs.get(run.id), run, "what get reads")
     records = await kit.store.messages.history("t")
@@ -156,7 +157,7 @@ async def case_snapshots_survive_moves(kit: Kit) -> None:
     for change in ("step", "wait", "resume", "finish"):
         run = await move(kit.store, getattr(run, change)())
         equal((run.activation, run.body.metadata), (activation, {"k": 1}), f"after {change}")
-        equal(run.input, RunInput(range=SeqRange(1, 1)), f"input after {change}")
+        equal(run.input and run.input.range, SeqRange(1, 1), f"input after {change}")
 
 
 @case("runs", "unknown-body-fields-survive", covers=("store.commit", "runs.get"))
