@@ -13,7 +13,7 @@ _EXTRA = frozenset({"typer", "click", "rich", "shellingham"})
 def main() -> None:
     """The entry point `perdure`."""
     try:
-        from perdure.cli.main import run
+        from perdure.cli.application import run
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in _EXTRA:
             raise

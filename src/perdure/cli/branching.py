@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -10,7 +10,7 @@ import typer
 from perdure.cli.documents import branch_document
 from perdure.cli.growing import grow
 from perdure.cli.looking import branch_table
-from perdure.cli.session import Session, ThreadArgument, command
+from perdure.cli.session import Access, Session, ThreadArgument, command
 from perdure.cli.terminal import PIPE_WIDTH, one_line
 from perdure.cli.tree import Tree, draw
 from perdure.errors import InvalidError
@@ -20,8 +20,13 @@ from perdure.model.branch import Branch
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app)(tree)
-    command(app, access="write")(branch)
+    command(app, access=_branch_access)(branch)
     command(app, access="write")(switch)
+
+
+def _branch_access(options: dict[str, Any]) -> Access:
+    """Looking at branches changes nothing; only forking, renaming and deleting do."""
+    return "write" if any(options[name] for name in ("at", "before", "root", "delete", "rename")) else "read"
 
 
 async def tree(
@@ -69,7 +74,7 @@ async def branch(
         await _delete(session, thread_id, delete)
     elif rename is not None:
         found = await session.branch(thread_id, rename[0])
-        _done(session, await session.store.branches.rename(thread_id, found.id, rename[1]), "renamed to")
+        _done(session, await session.store.branches.rename(thread_id, found.id, rename[1]), "renamed:")
     elif any(forks):
         _done(session, await _fork(session, thread_id, at, before, name, switch=switch), "made")
     else:
@@ -108,8 +113,7 @@ def _done(session: Session, found: Branch, what: str) -> None:
     if session.as_json:
         session.emit(branch_document(found))
         return
-    now = ", which is now the current one" if found.current else ""
-    session.say(f"{what} branch {one_line(found.name)}{now}")
+    session.say(f"{what} branch {one_line(found.name)}{' (current)' if found.current else ''}")
 
 
 async def switch(

@@ -5,14 +5,17 @@ Records that no living branch leads to (their branches were deleted) are left ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 
+from perdure import limits
 from perdure.cli.render import summary
 from perdure.cli.tree import Node, Tree
 from perdure.errors import CorruptError, NotFoundError
-from perdure.kernel.ops import Get, Row, Scan
+from perdure.kernel.ops import Get, Read, Row, Scan
+from perdure.model.message import MessageRecord
+from perdure.stores.records import message_record
 from perdure.stores.store import Store
 
 _FOREVER = 1 << 60
@@ -58,13 +61,26 @@ def _reach(branches: Mapping[int, Row], wanted: set[int], thread_id: str) -> dic
     return reach
 
 
+async def _records(store: Store, thread_id: str, version: int) -> AsyncIterator[MessageRecord]:
+    """Every record, without its parent: a list would look each parent up, and here it is known already."""
+    core = store._core  # noqa: SLF001 - see above
+    seq = 0
+    while seq < version:
+        entries = (await core.view(Read("messages", thread_id, after=seq, upto=version, limit=limits.PAGE_MAX)))[0]
+        if not entries:
+            raise CorruptError(f"message {seq + 1} is missing", where=f"thread {thread_id!r}")
+        for entry in entries:
+            yield message_record(thread_id, entry, None)
+        seq = entries[-1][0]
+
+
 async def _nodes(
     store: Store, thread_id: str, version: int, reach: Mapping[int, int], branches: Mapping[int, Row]
 ) -> dict[int, Node]:
     nodes: dict[int, Node] = {}
     newest: dict[int, int] = {}
     calls: dict[str, str] = {}
-    async for record in store.messages.iter(thread_id, before_seq=version + 1):
+    async for record in _records(store, thread_id, version):
         if record.seq > reach.get(record.branch, 0):
             continue
         before = newest.get(record.branch) or branches[record.branch]["fork_seq"] or None

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perdure.cli.session import Session, command
-from perdure.cli.terminal import one_line
+from perdure.cli.terminal import harmless_json, one_line
 from perdure.errors import NotFoundError
 from perdure.stores.transfer import Progress as Told
 from perdure.stores.transfer import export_lines, import_lines, read_lines
@@ -46,7 +46,8 @@ async def export_(
     """Write threads as lines of JSON: all of them, or those named."""
     chosen = [await session.thread_id(thread) for thread in threads] if threads else None
     told = Told("exporting", 0, 0, 0)
-    with _bar("exporting", None) as move, _destination(out) as file:
+    on_screen = out == STANDARD and sys.stdout.isatty()
+    with _bar("exporting", None, hidden=on_screen) as move, _destination(out) as file:
 
         def progress(now: Told) -> None:
             nonlocal told
@@ -54,7 +55,7 @@ async def export_(
             move(now)
 
         async for line in export_lines(session.store, chosen, progress=progress):
-            file.write(line + b"\n")
+            file.write((harmless_json(line.decode()).encode() if on_screen else line) + b"\n")
     if out == STANDARD:
         return
     if session.as_json:
@@ -132,11 +133,11 @@ def _origin(file: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _bar(title: str, total: int | None) -> Iterator[Callable[[Told], None]]:
+def _bar(title: str, total: int | None, *, hidden: bool = False) -> Iterator[Callable[[Told], None]]:
     """A progress bar on stderr; nothing at all when that is no terminal."""
     console = Console(stderr=True)
     columns = (TextColumn(title), BarColumn(), TextColumn("{task.fields[threads]:,} threads"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as bar:
         task = bar.add_task(title, total=total, threads=0)
 
         def move(now: Told) -> None:

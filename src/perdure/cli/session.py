@@ -103,8 +103,13 @@ class Session:
 Body = Callable[..., Coroutine[Any, Any, int | None]]
 
 
-def command(app: typer.Typer, *, access: Access = "read", name: str | None = None) -> Callable[[Body], Body]:
-    """Register an `async def` as a command; what it returns is the exit code, None meaning 0."""
+def command(
+    app: typer.Typer, *, access: Access | Callable[[dict[str, Any]], Access] = "read", name: str | None = None
+) -> Callable[[Body], Body]:
+    """Register an `async def` as a command; what it returns is the exit code, None meaning 0.
+
+    `access` says how the store is opened; it may depend on the command's options.
+    """
 
     def register(body: Body) -> Body:
         @functools.wraps(body)
@@ -114,9 +119,10 @@ def command(app: typer.Typer, *, access: Access = "read", name: str | None = Non
             tenant = scope or shared.get("scope")
             as_json = as_json or bool(shared.get("as_json"))
             width = options.get("width")
+            how = access if isinstance(access, str) else access(options)
 
             async def work() -> int | None:
-                async with _open(url, tenant or "default", access) as opened:
+                async with _open(url, tenant or "default", how) as opened:
                     return await body(Session(opened, as_json=as_json, width=width), **options)
 
             raise typer.Exit(guarded(work, as_json=as_json))
@@ -146,9 +152,7 @@ def _sign(call: Callable[..., None], body: Body) -> None:
 
 def _open(url: str | None, scope: str, access: Access) -> perdure.opening.Opening:
     if not url:
-        raise InvalidError(
-            "no store is named", hint="use --store sqlite:///agents.db, or set the variable PERDURE_STORE"
-        )
+        raise InvalidError("no store is named", hint=f"use --store sqlite:///agents.db, or set {STORE_VARIABLE}")
     path = _path_of(url)
     # Only an import may bring a file into the world: a typing error must not.
     if access != "create" and path is not None and not path.exists():

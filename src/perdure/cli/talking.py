@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -48,12 +50,21 @@ async def log(
     for record in records:
         _write(session, record)
     if follow:
-        shown = records[-1].seq if records else 0
-        async for record in session.store.messages.follow(name, after_seq=max(shown, chosen.fork_seq)):
-            if record.branch == chosen.id:
-                _write(session, record)
-            elif branch is None and record.seq > version:
-                _write(session, record, branch=await _name_of(session.store, record))
+        # Ctrl-C is how following ends, so it is no failure.
+        with suppress(asyncio.CancelledError):
+            await _follow(session, chosen, records, everywhere=branch is None, version=version)
+
+
+async def _follow(
+    session: Session, branch: Branch, shown: Sequence[MessageRecord], *, everywhere: bool, version: int
+) -> None:
+    """What is written from now on: on this branch, and on others too unless this one was asked for."""
+    after = max(shown[-1].seq if shown else 0, branch.fork_seq)
+    async for record in session.store.messages.follow(branch.thread_id, after_seq=after):
+        if record.branch == branch.id:
+            _write(session, record)
+        elif everywhere and record.seq > version:
+            _write(session, record, branch=await _name_of(session.store, record))
 
 
 async def _records(store: Store, branch: Branch, view: str, limit: int | None) -> Sequence[MessageRecord]:

@@ -70,7 +70,12 @@ def plain(text: str | None, style: str = "", *, most: int = 200) -> Text:
 
 def to_json_text(document: Any) -> str:
     """One line of JSON; what msgspec leaves unescaped and a terminal would obey is escaped too."""
-    return _STEERING_IN_JSON.sub(lambda found: f"\\u{ord(found.group()):04x}", msgspec.json.encode(document).decode())
+    return harmless_json(msgspec.json.encode(document).decode())
+
+
+def harmless_json(text: str) -> str:
+    """The same JSON with the characters that a terminal would obey spelled as escapes."""
+    return _STEERING_IN_JSON.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def moment(at: int | None) -> str:

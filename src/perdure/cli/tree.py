@@ -44,11 +44,6 @@ class Tree(msgspec.Struct, frozen=True):
     empty: Sequence[str]
     current_branch: str
 
-    @property
-    def digits(self) -> int:
-        """How wide the numbers are."""
-        return len(str(max(self.nodes, default=0)))
-
 
 class Row(msgspec.Struct, frozen=True):
     """A line of the drawing: its indentation, whether it is the last of its siblings (None: no connector), its node."""
@@ -106,13 +101,13 @@ def indentation(row: Row, width: int) -> str:
     return elided + "".join(reversed(parts)) + own
 
 
-def draw_row(row: Row, width: int, tree: Tree) -> Text:
+def draw_row(row: Row, width: int, digits: int, current_branch: str) -> Text:
     """A row as one line of at most `width` cells."""
     node = row.node
     faded = "" if node.current else "dim"
     line = Text(indentation(row, width), style="dim", no_wrap=True, overflow="ellipsis")
     line.append("• " if node.current else "◦ ", "bold green" if node.current else "dim")
-    line.append(f"#{node.seq:<{tree.digits}} ", "dim")
+    line.append(f"#{node.seq:<{digits}} ", "dim")
     role = role_text(node.role)
     role.pad_right(max(0, _ROLE_WIDTH - cell_len(role.plain)))
     if not node.current:
@@ -122,7 +117,7 @@ def draw_row(row: Row, width: int, tree: Tree) -> Text:
         line.append(f"[{one_line(node.label, 60)}] ", "bold magenta")
     tips = Text()
     for name in node.heads:
-        here = name == tree.current_branch
+        here = name == current_branch
         tips.append(" ◂ " if here else " ‹ ", "bold green" if here else "dim")
         tips.append(one_line(name, 60), "bold green" if here else "cyan")
     text = Text(node.text, style=f"{faded} italic" if node.internal else faded)
@@ -135,8 +130,9 @@ def draw_row(row: Row, width: int, tree: Tree) -> Text:
 
 def draw(tree: Tree, width: int) -> Iterator[Text]:
     """The whole drawing, a line at a time."""
+    digits = len(str(max(tree.nodes, default=0)))
     for row in rows(tree):
-        yield draw_row(row, width, tree)
+        yield draw_row(row, width, digits, tree.current_branch)
     for name in tree.empty:
         here = name == tree.current_branch
         line = Text("• " if here else "◦ ", "bold green" if here else "dim", no_wrap=True)

@@ -1,0 +1,119 @@
+"""What goes wrong is told in one line, with what to do, and with the right exit code; never with a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.program import SCRIPT, Program
+
+MISTAKES = [
+    (["threads", "--bogus"], "No such option: --bogus"),
+    (["nonsense"], "No such command 'nonsense'"),
+    (["show"], "Missing argument 'THREAD'"),
+    (["threads", "--limit", "0"], "limit must be between 1 and 200"),
+    (["threads", "--limit", "x"], "Invalid value for '--limit'"),
+    (["threads", "--order", "size"], "the order 'size' is not known (use active or created)"),
+    (["threads", "--cursor", "made-up"], "the cursor is not one that this store made"),
+    (["threads", "--scope", "x" * 65], "scope is 65 bytes long"),
+    (["runs", "--status", "\x1b[2J"], "status"),
+    (["log", "kyoto", "--view", "x-ray"], "the view 'x-ray' is not known (use raw, external, history)"),
+    (["log", "kyoto", "--view", "history", "--follow"], "--follow shows records as they are written"),
+    (["log", "kyoto", "--branch", "nowhere"], "has no branch called 'nowhere'"),
+    (["log", "kyoto", "--branch", "77"], "branch 77 of thread 'kyoto' does not exist"),
+    (["branch", "kyoto", "--at", "99"], "has no message '99' (give its id or its number)"),
+    (["branch", "kyoto", "--at", "1", "--root"], "one thing at a time"),
+    (["branch", "kyoto", "--name", "x"], "--name and --switch belong to a new branch"),
+    (["branch", "kyoto", "--at", "1", "--name", "main"], "already has a branch called 'main'"),
+    (["branch", "kyoto", "--delete", "sunny"], "is the current one (switch to another branch first)"),
+    (["switch", "kyoto", "nowhere"], "has no branch called 'nowhere'"),
+    (["tree", "nobody"], "no thread is called 'nobody' or begins so (perdure threads lists them)"),
+    (["import", "missing.jsonl"], "there is no file 'missing.jsonl'"),
+    (["export", "--out", "no/such/folder/x.jsonl"], "no/such/folder"),
+    (["threads", "--store", "nope://x"], "no engine is known for nope://"),
+    (["threads", "--store", "sqlite:///typo.db"], "there is no file 'typo.db'"),
+    (["branch", "t", "--root", "--store", "sqlite:///typo.db"], "there is no file 'typo.db'"),
+    (["threads", "--store", "agents"], "there is no file 'agents'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=[" ".join(a)[:50] for a, _ in MISTAKES])
+def test_a_mistake_is_one_line_and_code_2(program: Program, arguments: list[str], words: str) -> None:
+    line = program.error(*arguments)
+    assert line.startswith("error: ")
+    assert words in line
+    assert "\x1b" not in line
+    assert not Path("typo.db").exists()
+
+
+def test_no_store_at_all(program: Program) -> None:
+    done = program.run("threads", PERDURE_STORE="")
+    assert (done.code, done.out) == (2, "")
+    assert "no store is named (use --store sqlite:///agents.db, or set PERDURE_STORE)" in done.err
+
+
+def test_an_error_is_json_on_stderr_with_json(program: Program) -> None:
+    line = program.error("show", "nobody", "--json")
+    assert json.loads(line)["error"]["code"] == "not_found"
+
+
+def test_a_file_that_is_no_store(program: Program, tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    other.write_bytes(b"not a database, not at all " * 100)
+    line = program.error("threads", "--store", f"sqlite:///{other}", code=1)
+    assert line.startswith("error: ")
+
+
+def test_damage_is_code_1(program: Program) -> None:
+    data = bytearray(program.path.read_bytes())
+    for page in range(4096, len(data), 4096):
+        data[page : page + 200] = b"\xff" * 200
+    program.path.write_bytes(data)
+    assert program.error("threads", code=1).startswith("error: ")
+
+
+def test_a_defect_is_told_without_a_traceback(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("perdure.stores.threads.Threads.list", broken)
+    line = program.error("threads", code=70)
+    assert line.startswith("error: ZeroDivisionError: division by zero (this is a defect of Perdure")
+    with pytest.raises(ZeroDivisionError):
+        program.run("threads", PERDURE_DEBUG="1")
+
+
+def test_the_real_program_fails_with_one_line(program: Program) -> None:
+    for arguments in (["show", "nobody"], ["threads", "--bogus"]):
+        done = program.real(*arguments)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert done.stderr.startswith(b"error: ")
+        assert done.stderr.count(b"\n") == 1
+
+
+def test_a_reader_that_leaves_early_is_no_error(program: Program) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    process = subprocess.Popen([SCRIPT, "export"], stdout=write, stderr=subprocess.PIPE, env=program.environment())
+    os.close(write)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, b"")
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_the_program_says_what_to_install(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import perdure.cli; perdure.cli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == "error: the command line needs typer and rich (pip install 'perdure[cli]')\n"
+
+
+def test_help_and_version(program: Program) -> None:
+    assert program("--version").startswith("perdure ")
+    for command in ("threads", "show", "log", "tree", "branch", "switch", "runs", "export", "import", "doctor"):
+        assert "--help" in program(command, "--help")
+    assert program.run().code == program.run("doctor").code == 2
