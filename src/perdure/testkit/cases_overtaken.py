@@ -1,11 +1,12 @@
 """Overtaken writers: one client has planned its write, another finishes first, then the first is let go.
 
-The worst interleaving, staged every time: what was planned rests on something that is no longer true, and the store must
-plan again, or refuse with the reason of now; never write what was true a moment ago.
+The worst interleaving, staged every time: what was planned rests on something that is no longer true, and the store
+must plan again, or refuse with the reason of now; never write what was true a moment ago.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from perdure.errors import IllegalTransition, InvalidError, NotFoundError, StaleClaim, VersionConflict
@@ -13,9 +14,10 @@ from perdure.model.message import Message
 from perdure.model.pending import DeliveryMode
 from perdure.model.run import NewRun, RunBody
 from perdure.model.run_snapshots import RunActivation, RunTrace
+from perdure.stores.store import Store
 from perdure.testkit.casework import conflict, enqueue, queue_texts, talk
 from perdure.testkit.kit import CaseFailed, Kit, case, equal
-from perdure.testkit.probe import dump, overtaken
+from perdure.testkit.probe import Act, dump, overtaken
 from perdure.testkit.script import texts
 
 
@@ -31,6 +33,15 @@ def done(outcome: Any, what: str) -> Any:
     if isinstance(outcome, Exception):
         raise CaseFailed(f"{what}: expected a result, got {outcome!r:.300}")
     return outcome
+
+
+def speaker(thread: str, text: str, **options: Any) -> Act:
+    """A call that commits a text."""
+
+    async def speak(store: Store) -> Any:
+        return await talk(store, thread, text, **options)
+
+    return speak
 
 
 @case("pending", "overtaken-append", covers=("pending.append",))
@@ -91,26 +102,26 @@ async def case_overtaken_retract(kit: Kit) -> None:
 @case("pending", "overtaken-freeze", covers=("pending.freeze",))
 async def case_overtaken_freeze(kit: Kit) -> None:
     """A freeze takes the queue as it is when it lands: edited, shortened, lengthened or already taken."""
-    for change in ("edit", "retract", "append", "freeze"):
-        await kit.store.threads.create(change)
-        a, _ = await enqueue(kit.store, change, "a", "b")
+    changes: dict[str, tuple[Any, list[str]]] = {
+        "edit": (lambda s, t, name: s.pending.edit(t, name, Message.user("A")), ["A", "b"]),
+        "retract": (lambda s, t, name: s.pending.retract(t, name), ["b"]),
+        "append": (lambda s, t, name: enqueue(s, t, "c"), ["a", "b", "c"]),
+        "freeze": (lambda s, t, name: s.pending.freeze(t), ["a", "b"]),
+    }
+    for thread, (change, expected) in changes.items():
+        await kit.store.threads.create(thread)
+        names = await enqueue(kit.store, thread, "a", "b")
+        fast = partial(change, t=thread, name=names[0])
+        slow, other = await overtaken(kit, partial(frozen, thread=thread), fast)
+        done(slow, f"a freeze overtaken by {thread}")
+        done(other, thread)
+        equal(texts(await kit.store.messages.history(thread)), expected, f"overtaken by {thread}")
+        equal(await queue_texts(kit.store, thread), [], f"the queue after {thread}")
 
-        async def fast(store: Any, how: str = change, first: str = a) -> None:
-            if how == "edit":
-                await store.pending.edit(how, first, Message.user("A"))
-            elif how == "retract":
-                await store.pending.retract(how, first)
-            elif how == "append":
-                await enqueue(store, how, "c")
-            else:
-                await store.pending.freeze(how)
 
-        slow, other = await overtaken(kit, lambda s, t=change: s.pending.freeze(t), fast)
-        done(slow, f"a freeze overtaken by {change}")
-        done(other, change)
-        expected = {"edit": ["A", "b"], "retract": ["b"], "append": ["a", "b", "c"], "freeze": ["a", "b"]}[change]
-        equal(texts(await kit.store.messages.history(change)), expected, f"overtaken by {change}")
-        equal(await queue_texts(kit.store, change), [], f"the queue after {change}")
+async def frozen(store: Store, thread: str) -> Any:
+    """Freeze a thread's queue."""
+    return await store.pending.freeze(thread)
 
 
 @case("pending", "overtaken-freeze-run", covers=("pending.freeze",))
@@ -153,19 +164,26 @@ async def case_overtaken_delete(kit: Kit) -> None:
     for i, write in enumerate(writers):
         thread = f"t{i}"
         await talk(kit.store, thread, "a")
-        slow, _ = await overtaken(kit, lambda s, w=write, t=thread: w(s, t), lambda s, t=thread: s.threads.delete(t))
+        slow, _ = await overtaken(kit, partial(write, t=thread), partial(erased, thread=thread))
         refused(slow, NotFoundError, f"writer {i}")
         held = await dump(kit.store, thread)
         left = {place: rows for place, rows in held.items() if rows and place != "threads"}
         equal(left, {}, f"writer {i} left nothing")
 
 
+async def erased(store: Store, thread: str) -> None:
+    """Delete a thread."""
+    await store.threads.delete(thread)
+
+
 @case("commit", "overtaken-birth", covers=("store.commit",))
 async def case_overtaken_birth(kit: Kit) -> None:
     """Two first commits: both land, one after the other; with expect=0 the slower one is told that it is late."""
-    slow, _ = await overtaken(kit, lambda s: talk(s, "t", "slow"), lambda s: talk(s, "t", "fast"))
-    equal(done(slow, "the slow commit").version, 2, "it comes second")
-    late, _ = await overtaken(kit, lambda s: talk(s, "u", "slow", expect=0), lambda s: talk(s, "u", "fast"))
+    for passes in (0, 1):
+        thread = f"t{passes}"
+        slow, _ = await overtaken(kit, speaker(thread, "slow"), speaker(thread, "fast"), passes=passes)
+        equal(done(slow, "the slow commit").version, 2, "it comes second")
+    late, _ = await overtaken(kit, speaker("u", "slow", expect=0), speaker("u", "fast"), passes=1)
     conflict(refused(late, VersionConflict, "a first commit that expects nothing"), 0, 1)
 
 
@@ -175,12 +193,7 @@ async def case_overtaken_parent(kit: Kit) -> None:
     await kit.store.threads.create("p")
     trace = RunTrace(parent_thread_id="p")
     new = NewRun(agent_id="agent", id="r", body=RunBody(activation=RunActivation(trace=trace)))
-    await kit.store.threads.create("other")
-
-    async def slow(store: Any) -> Any:
-        return await store.commit("t", run=new)
-
-    late, _ = await overtaken(kit, slow, lambda s: s.threads.delete("p"))
+    late, _ = await overtaken(kit, lambda s: s.commit("t", run=new), lambda s: s.threads.delete("p"), passes=1)
     refused(late, NotFoundError, "the slow birth")
     equal((await kit.store.threads.find("t"), await kit.store.runs.find("r")), (None, None), "neither thread nor run")
 
@@ -200,9 +213,8 @@ async def case_overtaken_key(kit: Kit) -> None:
     for thread in ("t", "missing"):
         if thread == "t":
             await kit.store.threads.create(thread)
-        slow, fast = await overtaken(
-            kit, lambda s, t=thread: talk(s, t, "once", key="k"), lambda s, t=thread: talk(s, t, "once", key="k")
-        )
+        once = speaker(thread, "once", key="k")
+        slow, fast = await overtaken(kit, once, once, passes=int(thread == "missing"))
         equal((done(slow, "the slow try").replayed, fast.replayed), (True, False), f"{thread}: who did it")
         equal(slow.message_ids, fast.message_ids, f"{thread}: one receipt")
         equal((await kit.store.threads.get(thread)).version, 1, f"{thread}: one effect")
