@@ -158,7 +158,7 @@ def test_a_read_only_directory(public: Path) -> None:
     (public / "there.db").chmod(0o666)
     public.chmod(0o555)
     assert "permissions of the file and of its directory" in as_nobody(TRY_TO_OPEN, str(public / "there.db"))
-    assert "can be written" in as_nobody(TRY_TO_OPEN, str(public / "new.db"))
+    assert "is writable" in as_nobody(TRY_TO_OPEN, str(public / "new.db"))
     assert [path.name for path in public.iterdir()] == ["there.db"]
 
 

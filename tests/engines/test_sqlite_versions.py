@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 import pytest
 from tests.engines.toys import SCHEMA, SCOPE, do, drive, notes
-from tests.fixtures.make_old_db import FIXTURE, version_1
+from tests.fixtures.make_old_db import FIXTURE, MADE_AT, version_1
 
 from perdure import failpoints
+from perdure.clock import ManualClock
 from perdure.engines.sqlite import open_sqlite
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
 from perdure.kernel.ops import Append, Put, Read, Scan
@@ -113,8 +114,9 @@ def test_an_older_file_is_migrated_and_audits_clean(old: Path) -> None:
     )
 
     async def main() -> None:
-        engine = await open_sqlite(str(old), layout.SCHEMA)
-        async with Store(engine, "default") as store:
+        clock = ManualClock(MADE_AT)
+        engine = await open_sqlite(str(old), layout.SCHEMA, clock=clock)
+        async with Store(engine, "default", clock=clock) as store:
             assert await verify_engine(engine) == []
             history = await store.messages.history("thread-branched")
             assert [record.text for record in history] == ["Which database?", "SQLite.", "And PostgreSQL?"]

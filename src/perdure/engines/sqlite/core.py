@@ -108,7 +108,7 @@ class Core:
             problems = health.problems(found, writing=True)
             if trouble is not None:
                 problems.append(f"the last checkpoint failed: {trouble}")
-        durability = "power" if found["synchronous"] in ("FULL", "EXTRA") else "process"
+        durability: Durability = "power" if found["synchronous"] in ("FULL", "EXTRA") else "process"
         return Health("sqlite", not problems, durability, found, tuple(problems))
 
     def close(self) -> None:
