@@ -101,6 +101,13 @@ def deliver(jobs: Iterable[Job]) -> None:
             continue  # the loop was closed: nobody waits there any more
 
 
+def refuse(jobs: Iterable[Job], error: Exception) -> None:
+    """Jobs that never reached the writer: everybody gets the reason."""
+    for job in jobs:
+        job.error = error
+    deliver(jobs)
+
+
 def _settle(jobs: list[Job]) -> None:
     for job in jobs:
         future = job.future

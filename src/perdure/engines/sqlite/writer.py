@@ -14,7 +14,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from perdure.engines.sqlite.committer import Committer
@@ -42,9 +42,9 @@ class Writer:
         self._thread = threading.Thread(target=self._serve, name="perdure-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job) -> None:
-        """Queue a job whose outcome is delivered to a task."""
-        self._jobs.append(job)
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queue jobs whose outcomes are delivered to tasks."""
+        self._jobs.extend(jobs)
         self._signal()
         if self._stopped:
             self._refuse_rest()
