@@ -25,6 +25,15 @@ ON_POWER = (
     "messages/blocks-round-trip",
     "branches/fork-of-forks",
     "branches/current-survives-reopen",
+    "commit/everything-at-once",
+    "commit/key-replay-reopened",
+    "commit/concurrent-unguarded",
+    "pending/freeze-new-run",
+    "state/survives-crash",
+    "runs/done-is-final",
+    "lifecycle/crash",
+    "lifecycle/honest",
+    "lifecycle/interrupted-erasure",
 )
 
 

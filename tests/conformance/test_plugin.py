@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SOUND = """
 from perdure.testkit.providers import MemoryProvider
 
@@ -35,9 +37,9 @@ class Mine(MemoryProvider):
 """
 
 
-def run_suite(folder: Path, provider: str, *options: str) -> subprocess.CompletedProcess[str]:
+def run_suite(folder: Path, provider: str, *options: str, python: str = "-B") -> subprocess.CompletedProcess[str]:
     (folder / "mine.py").write_text(provider)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command = [sys.executable, python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     command += ["--perdure-provider", "mine:Mine", "--pyargs", "perdure.testkit.suite", *options]
     return subprocess.run(
         command, check=False, cwd=folder, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True
@@ -51,8 +53,9 @@ def test_an_outsider_runs_the_kit_on_an_engine_of_their_own(tmp_path: Path) -> N
     assert "2 skipped" in done.stdout
 
 
-def test_an_engine_that_forgets_a_guard_turns_red(tmp_path: Path) -> None:
-    done = run_suite(tmp_path, FORGETFUL, "-k", "threads/cycle or threads/create-get")
+@pytest.mark.parametrize("python", ["-B", "-O"])
+def test_an_engine_that_forgets_a_guard_turns_red_also_optimised(tmp_path: Path, python: str) -> None:
+    done = run_suite(tmp_path, FORGETFUL, "-k", "threads/cycle or threads/create-get", python=python)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "threads/cycle-race-deep" in done.stdout
 
