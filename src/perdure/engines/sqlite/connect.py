@@ -34,9 +34,15 @@ _CACHE_KIB = 16_384
 
 
 def writer_connection(path: str, durability: Sync, *, create: bool = False) -> sqlite3.Connection:
-    """The connection that writes. It never waits for locks inside SQLite: the writer retries on its own terms."""
+    """The connection that writes. While it is being set up it waits for locks; see `stop_waiting`."""
     settings = (f"synchronous={_SYNCHRONOUS[durability]}", f"wal_autocheckpoint={WAL_BOUND_PAGES}")
-    return _connect(path, "rwc" if create else "rw", timeout=0, settings=settings)
+    return _connect(path, "rwc" if create else "rw", timeout=limits.BUSY_TIMEOUT_MS / 1000, settings=settings)
+
+
+def stop_waiting(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """From now on the connection never waits for locks inside SQLite: the writer retries on its own terms."""
+    connection.execute("PRAGMA busy_timeout=0")
+    return connection
 
 
 def reader_connection(path: str) -> sqlite3.Connection:

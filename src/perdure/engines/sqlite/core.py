@@ -15,7 +15,7 @@ from pathlib import Path
 from perdure.clock import Clock, system_clock
 from perdure.engines.sqlite import health
 from perdure.engines.sqlite.committer import Committer
-from perdure.engines.sqlite.connect import Sync, check_library, file_size, writer_connection
+from perdure.engines.sqlite.connect import Sync, check_library, file_size, stop_waiting, writer_connection
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.reader import Readers, ReaderThreads, StillReaders
 from perdure.engines.sqlite.session import Session
@@ -137,10 +137,11 @@ def open_core(path: str, schema: Schema, clock: Clock, durability: Sync, *, read
     connection = writer_connection(path, durability, create=True)
     try:
         prepare(connection, path, schema)
-        first = [Session(connection, statements, queries)]
+        prepared = [connection]
 
         def open_session() -> Session:
-            return first.pop() if first else Session(writer_connection(path, durability), statements, queries)
+            opened = prepared.pop() if prepared else writer_connection(path, durability)
+            return Session(stop_waiting(opened), statements, queries)
 
         return Core(path, schema, Readers(path, queries), Committer(open_session, path, clock), durability)
     except BaseException:

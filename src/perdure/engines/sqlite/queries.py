@@ -275,6 +275,8 @@ class Earlier:
             raise InvalidError("a Ref names a Get or a Scan")
         key_names = self._queries.tables[read.table].table.key_names
         rows: list[Row] = [row for row in self._answers[ref.read] if row is not None]
+        if ref.columns == key_names:
+            return [row.key for row in rows]
         keys = [
             tuple(row.key[key_names.index(name)] if name in key_names else row[name] for name in ref.columns)
             for row in rows
