@@ -26,7 +26,7 @@ class PathRead(msgspec.Struct, frozen=True):
     """A path as one snapshot saw it. `entries` ascend; `parent_id` is what the first of them hangs under."""
 
     head: Row
-    branch_row: Row
+    branch_row: Row | None
     entries: list[LogEntry]
     parent_id: str | None
     also: list[Any]
@@ -40,6 +40,7 @@ class PathQuery(msgspec.Struct, frozen=True):
     limit: int | None = None
     run_id: str | None = None
     even_deleted: bool = False
+    with_branch: bool = False
     also: tuple[Ask, ...] = ()
 
 
@@ -53,11 +54,18 @@ async def read_path(core: Core, thread_id: str, query: PathQuery) -> PathRead:
             core.forget(thread_id)
             await _look_up(core, thread_id, query.branch)
             continue
-        branch_row = results[0][0]
+        if not _asks_branch(query):
+            return _finish(thread_id, row, None, query, results)
+        branch_row = results.pop(0)[0]
         if branch_row is None or (branch_row["deleted_at"] is not None and not query.even_deleted):
             raise NotFoundError(f"branch {line.branch} of thread {thread_id!r} does not exist")
-        return _finish(thread_id, row, branch_row, query, results[1:])
+        return _finish(thread_id, row, branch_row, query, results)
     raise gave_up(f"thread {thread_id!r}")
+
+
+def _asks_branch(query: PathQuery) -> bool:
+    """The current branch is always alive; one that the caller names is looked at, and so is one that is wanted."""
+    return query.branch is not None or query.with_branch
 
 
 def _guess(core: Core, thread_id: str, branch: int | None) -> Line | None:
@@ -95,11 +103,11 @@ def _reads(thread_id: str, line: Line, query: PathQuery) -> Sequence[Ask]:
         limit=None if query.limit is None else query.limit + 1,
         desc=query.limit is not None,
     )
-    branch = Get("branches", [(thread_id, line.branch)])
-    return (Get("thread_heads", [(thread_id,)]), branch, log, *query.also)
+    branch = (Get("branches", [(thread_id, line.branch)]),) if _asks_branch(query) else ()
+    return (Get("thread_heads", [(thread_id,)]), *branch, log, *query.also)
 
 
-def _finish(thread_id: str, head: Row, branch: Row, query: PathQuery, results: list[Any]) -> PathRead:
+def _finish(thread_id: str, head: Row, branch: Row | None, query: PathQuery, results: list[Any]) -> PathRead:
     entries, *also = results
     parent = None
     if query.limit is not None:

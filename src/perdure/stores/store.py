@@ -110,12 +110,12 @@ class Store:
             Scan("state", eq=(thread_id, "")),
             Scan("state", eq=(thread_id, Ref(0, ("latest_run",)))),
         )
-        path = await read_path(self._core, thread_id, PathQuery(branch=number, also=also))
+        path = await read_path(self._core, thread_id, PathQuery(branch=number, with_branch=True, also=also))
         colds, runs, docs, run_docs = path.also
         head = path.head
         return Snapshot(
             thread=thread_from(require(colds[0], f"thread {thread_id!r}"), head),
-            branch=branch_from(path.branch_row, head["branch"]),
+            branch=branch_from(require(path.branch_row, f"the branch of thread {thread_id!r}"), head["branch"]),
             messages=views.history(path_records(thread_id, path.entries, None)),
             version=head["version"],
             run=run_from(runs[0]) if runs else None,

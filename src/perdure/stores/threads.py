@@ -6,7 +6,8 @@ hot row does. Deletion is in `erasure`; how a thread is born, and when a parent 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
+from itertools import zip_longest
 from typing import Any, Literal
 
 import msgspec
@@ -86,7 +87,7 @@ class Threads:
         cold, hot = await self._core.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
         if hot[0] is None:
             return None
-        return thread_from(_cold_of(hot[0], {row.key: row for row in cold if row is not None}), hot[0])
+        return thread_from(_cold_of(hot[0], cold[0]), hot[0])
 
     async def get(self, thread_id: str) -> Thread:
         """The thread; raises `NotFoundError`."""
@@ -188,8 +189,7 @@ class Threads:
         after = None if cursor is None else decode_cursor(cursor, query, (int, str))
         scan = _listing(resource, parent, root=root, order=order, limit=limit + 1, after=after)
         hot, cold = await self._core.view(scan, Get("threads", Ref(0, ("thread",))))
-        colds = {row.key: row for row in cold}
-        items = [thread_from(_cold_of(row, colds), row) for row in hot[:limit]]
+        items = [thread_from(_cold_of(head, row), head) for head, row in zip_longest(hot[:limit], cold[:limit])]
         more = len(hot) > limit
         last = hot[min(limit, len(hot)) - 1] if more else None
         keyset = None if last is None else (last[_ORDER_COLUMN[order]], last.key[0])
@@ -251,10 +251,11 @@ def _listing(
     return Scan("thread_heads", order, (), after, limit, desc=True, where=where)
 
 
-def _cold_of(hot: Row, colds: Mapping[Any, Row]) -> Row:
-    if hot.key not in colds:
+def _cold_of(hot: Row, cold: Row | None) -> Row:
+    """The cold row beside a hot one; they come in the same order, so a gap shows at its place."""
+    if cold is None or cold.key != hot.key:
         raise CorruptError("its cold row is missing", where=f"thread {hot.key[0]!r}")
-    return colds[hot.key]
+    return cold
 
 
 def _body(body: ThreadBody, custom: Any) -> ThreadBody:
