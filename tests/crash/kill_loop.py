@@ -90,6 +90,7 @@ class KillLoop:
         how = {
             "point": point,
             "after": self.dice.randint(1, 2 if point and point.startswith("delete") else 40),
+            "linger": self.dice.random() < 0.5,
             "deletions": 0.1 if point and point.startswith("delete") else 0.002,
         }
         threads = self.ledger.briefs(self.dice)

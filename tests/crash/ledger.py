@@ -170,6 +170,8 @@ async def check_thread(store: Store, ledger: Ledger, thread: str) -> None:
         if await store.threads.find(thread) is not None or await remains(store, thread):
             raise Broken(f"thread {thread} was deleted (or never made), and is there: {await remains(store, thread)}")
         return
+    if await store.threads.find(thread) is None:
+        raise Broken(f"thread {thread} was acknowledged and is not there")
     records = [record.message_id async for record in store.messages.iter(thread)]
     _same(records, known.ids, f"the messages of {thread}")
     _same([item.id for item in (await store.pending.list(thread)).items], known.pending, f"the queue of {thread}")

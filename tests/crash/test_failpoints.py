@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from perdure.stores.store import Store
 from perdure.testkit.auditor import verify_engine
 
 ROOT = Path(__file__).parents[2]
+FIXTURE = ROOT / "tests" / "fixtures" / "schema-1.db"
 DEADLINE = 120
 
 Check = Callable[[str, list[str]], Coroutine[Any, Any, None]]
@@ -115,6 +117,19 @@ async def migrated(path: str, told: list[str]) -> None:
         await sound(store)
 
 
+async def committed_file(path: str) -> None:
+    """A file that an earlier build wrote."""
+    await asyncio.to_thread(shutil.copyfile, FIXTURE, path)
+
+
+async def committed_file_migrated(path: str, told: list[str]) -> None:
+    demand(not told, "the migration was acknowledged before it was finished")
+    async with perdure.open(path) as store:
+        threads = [thread async for thread in store.threads.iter()]
+        demand(bool(threads), "the old file's threads are gone")
+        await sound(store)
+
+
 async def export_beside(path: str) -> None:
     lines = await exported(f"{path}.source.db")
     await asyncio.to_thread(Path(f"{path}.jsonl").write_bytes, b"\n".join(lines) + b"\n")
@@ -143,6 +158,7 @@ SCENARIOS: dict[str, list[tuple[str, int, Callable[[str], Coroutine[Any, Any, No
     "sqlite.in_migration": [
         *[("opened", n, _nothing, created_again) for n in (1, 9)],
         *[("opened", n, older_file, migrated) for n in (1, 3)],
+        *[("opened", n, committed_file, committed_file_migrated) for n in (1, 2)],
     ],
     "import.between_chunks": [("imported", n, export_beside, import_repeated) for n in (1, 2)],
 }

@@ -13,6 +13,8 @@ import json
 import mmap
 import os
 import random
+import signal
+import time
 from typing import Any
 
 import perdure
@@ -252,12 +254,18 @@ class Slot:
         await self._settle_in()
 
 
+def _die_a_moment_later(_name: str) -> None:
+    """Whoever was told too early has time to say so."""
+    time.sleep(0.003)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 async def write_until_killed(url: str, reporter: Reporter, cycle: int, threads: list[list[Try]], **how: Any) -> None:
     """Open the store and write from every slot at once."""
     store = await perdure.open(url, durability="power")
     reporter.watch_phases(how["point"])
     if how["point"] is not None:
-        failpoints.arm(how["point"], "crash", after=how["after"])
+        failpoints.arm(how["point"], _die_a_moment_later if how["linger"] else "crash", after=how["after"])
     reporter.tell(ready=cycle)
     slots = [Slot(store, reporter, number, cycle, threads[number]) for number in range(SLOTS)]
     await asyncio.gather(*[slot.work(how["deletions"]) for slot in slots])

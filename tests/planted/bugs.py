@@ -91,35 +91,33 @@ BUGS = (
     ),
     Bug(
         "sqlite: acknowledged early, before the commit",
-        "engines/sqlite/writer.py",
-        "                self._committer.commit(batch)\n",
-        "                self._committer.session.cursor.execute('BEGIN IMMEDIATE')\n"
-        "                for job in batch:\n"
-        "                    self._committer._run(job, self._committer.session)\n"
-        "                deliver(batch)\n"
-        "                self._committer._finish(batch, self._committer.session)\n",
-        ("crash:kill_loop --cycles 30 --seed 5",),
+        "engines/sqlite/committer.py",
+        '            failpoints.hit("sqlite.before_commit")\n',
+        "            from perdure.engines.sqlite.jobs import deliver\n\n"
+        "            deliver(batch)\n"
+        '            failpoints.hit("sqlite.before_commit")\n',
+        ("crash:kill_loop --cycles 25 --seed 5",),
     ),
     Bug(
         "sqlite: a refused member of a batch is not undone",
         "engines/sqlite/committer.py",
         'execute("ROLLBACK TO member")',
         'execute("SELECT 1")',
-        ("serial:200",),
+        ("serial:60",),
     ),
     Bug(
         "sqlite: a batch goes on after a member failed half way",
         "engines/sqlite/committer.py",
         "if not connection.in_transaction or (wrote and not isolated):",
         "if not connection.in_transaction:",
-        ("serial:200",),
+        ("serial:60",),
     ),
     Bug(
         "sqlite: the expected length is not compared",
         "engines/sqlite/session.py",
         "if op.expect is not None and op.expect != length:",
         "if op.expect is not None and op.expect > length:",
-        ("case:commit/expect@sqlite", "serial:100"),
+        ("case:commit/expect@sqlite",),
     ),
     Bug(
         "sqlite: a patch does not look at its condition's rev",
@@ -301,6 +299,20 @@ BUGS = (
         'return [Patch("queues", (thread_id,), columns, {"revision": queue.revision})]',
         'return [Patch("queues", (thread_id,), columns)]',
         ("case:pending/concurrent-*@sqlite", "case:pending/freeze-races-append@sqlite"),
+    ),
+    Bug(
+        "internal messages count as a run's output",
+        "stores/plan.py",
+        'if m.run_id == run_id and m.role in ("assistant", "tool") and m.visibility == "all"',
+        'if m.run_id == run_id and m.role in ("assistant", "tool")',
+        ("machine:memory:4000",),
+    ),
+    Bug(
+        "a new order keeps the revisions",
+        "stores/queues.py",
+        '{"position": position, "revision": entry.item.revision + 1, "updated_at": NOW}',
+        '{"position": position, "revision": entry.item.revision, "updated_at": NOW}',
+        ("machine:memory:4000",),
     ),
     Bug(
         "reads look into the default scope",
