@@ -154,7 +154,13 @@ async def case_fence(kit: Kit) -> None:
     await kit.store.threads.create("t")
     await talk(kit.store, "t", "a", fence=5)
     equal((await kit.store.threads.get("t")).fence, 5, "the fence")
-    for options in ({}, {"messages": [Message.user("x")]}, {"state": {"s": 1}}, {"run": NewRun(agent_id="a")}):
+    carried: list[dict[str, Any]] = [
+        {},
+        {"messages": [Message.user("x")]},
+        {"state": {"s": 1}},
+        {"run": NewRun(agent_id="a")},
+    ]
+    for options in carried:
         error = await untouched(kit.store, StaleClaim, kit.store.commit("t", fence=4, **options), repr(options)[:60])
         conflict(error, 4, 5)
     await talk(kit.store, "t", "b", fence=5)
