@@ -45,7 +45,10 @@ def table(*columns: str) -> Table:
     for column in columns:
         whole = column in ("id", "thread")
         found.add_column(
-            column, justify="right" if column in _NUMBERS else "left", overflow="fold" if whole else "ellipsis"
+            column,
+            justify="right" if column in _NUMBERS else "left",
+            overflow="fold" if whole else "ellipsis",
+            no_wrap=not whole,
         )
     return found
 
@@ -191,7 +194,7 @@ async def show(session: Session, thread: ThreadArgument) -> None:
         session.show(_state_table(state))
     for item in unfinished:
         call = plain(f"{item.call.name} {item.call.id} at #{item.seq}")
-        session.show(Text("\nunfinished call ", "bold yellow").append_text(call))
+        session.show(Text().append("\nunfinished call ", "bold yellow").append_text(call))
 
 
 def _facts(thread: Thread, *, labels: int, pending: int) -> Table:

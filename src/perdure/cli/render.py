@@ -79,7 +79,7 @@ def _block(block: Block, indent: str) -> Text:
     if isinstance(block, Thinking):
         return Text(_indented(block.thinking, indent), style="dim italic")
     if isinstance(block, ToolUse):
-        text = Text(f"{indent}→ ", "yellow").append(call_text(block), "yellow")
+        text = Text().append(f"{indent}→ {call_text(block)}", "yellow")
         return text.append(f"  {visible(block.id)}", "dim")
     if isinstance(block, ToolResult):
         return _result(block, indent)
@@ -88,7 +88,7 @@ def _block(block: Block, indent: str) -> Text:
 
 def _result(block: ToolResult, indent: str) -> Text:
     failed = "  failed" if block.is_error else ""
-    text = Text(f"{indent}← ", "yellow").append(visible(block.tool_use_id), "dim").append(failed, "bold red")
+    text = Text().append(f"{indent}← ", "yellow").append(visible(block.tool_use_id), "dim").append(failed, "bold red")
     for inner in block.content:
         text.append("\n").append_text(_block(inner, indent + "  "))
     return text

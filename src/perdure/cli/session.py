@@ -196,7 +196,7 @@ def report(message: str, hint: str | None, code: str, *, as_json: bool = False) 
     if as_json:
         sys.stderr.write(to_json_text({"error": {"code": code, "message": message, "hint": hint}}) + "\n")
         return
-    text = Text("error: ", style="bold red").append(visible(message), style="red")
+    text = Text().append("error: ", "bold red").append(visible(message), "red")
     if hint:
-        text.append(f" ({visible(hint)})", style="not bold default")
+        text.append(f" ({visible(hint)})")
     error_console().print(text)

@@ -105,7 +105,7 @@ def draw_row(row: Row, width: int, digits: int, current_branch: str) -> Text:
     """A row as one line of at most `width` cells."""
     node = row.node
     faded = "" if node.current else "dim"
-    line = Text(indentation(row, width), style="dim", no_wrap=True, overflow="ellipsis")
+    line = Text(no_wrap=True, overflow="ellipsis").append(indentation(row, width), "dim")
     line.append("• " if node.current else "◦ ", "bold green" if node.current else "dim")
     line.append(f"#{node.seq:<{digits}} ", "dim")
     role = role_text(node.role)
@@ -135,7 +135,7 @@ def draw(tree: Tree, width: int) -> Iterator[Text]:
         yield draw_row(row, width, digits, tree.current_branch)
     for name in tree.empty:
         here = name == tree.current_branch
-        line = Text("• " if here else "◦ ", "bold green" if here else "dim", no_wrap=True)
+        line = Text(no_wrap=True).append("• " if here else "◦ ", "bold green" if here else "dim")
         line.append("no messages yet", "dim").append(f" ◂ {one_line(name, 60)}", "bold green" if here else "cyan")
         line.truncate(width, overflow="ellipsis")
         yield line
