@@ -13,19 +13,20 @@ import msgspec
 from perdure.model.message import ALL, INTERNAL, Message, MessageRecord, ToolUse, UnfinishedCall, call_answered
 
 
-def history(path: Sequence[MessageRecord]) -> list[MessageRecord]:
-    """What the model should see: compaction folded, tool pairs intact, markers gone, internal messages included."""
-    return strip(fold(path))
+def history(path: Sequence[MessageRecord], limit: int | None = None) -> list[MessageRecord]:
+    """What the model should see: compaction folded, tool pairs intact, markers gone, internal messages included.
 
-
-def strip(path: Sequence[MessageRecord]) -> list[MessageRecord]:
-    """A folded path without retraction markers, unanswered calls and results that have lost their call."""
-    return _strip(path, external=False)
+    `limit` keeps the newest so many records of the folded path. A retraction holds even where a summary covers its
+    marker.
+    """
+    folded = fold(path)
+    kept = folded if limit is None else folded[-limit:]
+    return _strip(kept, external=False, retracted=_retracted(path))
 
 
 def external(path: Sequence[MessageRecord]) -> list[MessageRecord]:
     """What an outsider should see: no internal messages, no retracted or unanswered calls, nothing folded."""
-    return _strip(path, external=True)
+    return _strip(path, external=True, retracted=_retracted(path))
 
 
 def unfinished(path: Sequence[MessageRecord]) -> list[UnfinishedCall]:
@@ -88,8 +89,8 @@ def _start_then_widest(mark: MessageRecord) -> tuple[int, int, int]:
     return (0, 0, 0) if interval is None else (interval.from_seq, -interval.to_seq, -mark.seq)
 
 
-def _strip(path: Sequence[MessageRecord], *, external: bool) -> list[MessageRecord]:
-    retracted, paired = _pairs(path, external=external)
+def _strip(path: Sequence[MessageRecord], *, external: bool, retracted: set[str]) -> list[MessageRecord]:
+    paired = _paired(path, external=external)
     out: list[MessageRecord] = []
     seen: set[str] = set()
     for at, record in enumerate(path):
@@ -117,9 +118,18 @@ def _calls(message: Message) -> list[ToolUse]:
     return [block for block in message.content if type(block) is ToolUse]
 
 
-def _pairs(path: Sequence[MessageRecord], *, external: bool) -> tuple[set[str], set[tuple[int, str]]]:
-    """Retracted call ids, and the calls (position, id) that a visible result answers later on."""
-    retracted: set[str] = set()
+def _retracted(path: Sequence[MessageRecord]) -> set[str]:
+    """The call ids that markers on the path withdraw."""
+    found = set()
+    for record in path:
+        message = record.message
+        if message.role == "tool" and message.visibility == INTERNAL:
+            found.add(call_answered("tool", message.content) or "")
+    return found
+
+
+def _paired(path: Sequence[MessageRecord], *, external: bool) -> set[tuple[int, str]]:
+    """The calls (position, id) that a result which may be seen answers later on."""
     paired: set[tuple[int, str]] = set()
     asked: dict[str, int] = {}
     for at, record in enumerate(path):
@@ -128,13 +138,11 @@ def _pairs(path: Sequence[MessageRecord], *, external: bool) -> tuple[set[str], 
         if role == "assistant":
             for call in _calls(message):
                 asked[call.id] = at
-        elif role == "tool":
+        elif role == "tool" and message.visibility != INTERNAL and (message.visibility == ALL or not external):
             answered = call_answered(role, message.content) or ""
-            if message.visibility == INTERNAL:
-                retracted.add(answered)
-            elif answered in asked and (message.visibility == ALL or not external):
+            if answered in asked:
                 paired.add((asked[answered], answered))
-    return retracted, paired
+    return paired
 
 
 def _without_open_calls(

@@ -140,9 +140,8 @@ class Messages:
         records = await self._path(thread_id, branch, upto, limit)
         if limit is not None and any(record.message.compaction is not None for record in records):
             # With summaries in the tail, the newest records are those of the folded path, so all of it is looked at.
-            records = views.fold(await self._path(thread_id, branch, upto, None))[-limit:]
-            return views.strip(records)
-        return views.history(records)
+            records = await self._path(thread_id, branch, upto, None)
+        return views.history(records, limit)
 
     async def external(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.model.message import Message
+from perdure.model.message import Message, Text, ToolUse
 from perdure.testkit.kit import Kit, case, equal
 from perdure.testkit.probe import dump
 from perdure.testkit.script import calling, ids, parents, say, seqs
@@ -223,3 +223,23 @@ async def case_fold_many(kit: Kit) -> None:
         await summarise(kit, f"S{turn}", 1, version - 3)
     equal(await history(kit), ["S19", "m19-6", "m19-7", "m19-8"], "history")
     equal(await history(kit, limit=2), ["m19-7", "m19-8"], "its tail")
+
+
+@case("messages", "fold-keeps-retractions", covers=("messages.history",))
+async def case_fold_keeps_retractions(kit: Kit) -> None:
+    """A summary that covers a retraction marker does not bring the retracted call back."""
+    await kit.store.commit(
+        "t",
+        messages=[
+            Message.user("go"),
+            Message.assistant([Text("trying"), ToolUse("c1", "search", {})]),
+            Message.tool("c1", "found"),
+            Message.user("no, forget that"),
+            Message.retraction("c1"),
+        ],
+    )
+    await kit.store.commit("t", messages=[Message.summary("they took it back", 4, 5)])
+    for limit in (None, 10):
+        history = await kit.store.messages.history("t", limit=limit)
+        equal([record.text for record in history], ["go", "trying", "they took it back"], f"texts with limit {limit}")
+        equal([call for record in history for call in record.message.tool_calls], [], f"calls with limit {limit}")

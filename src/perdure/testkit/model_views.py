@@ -33,7 +33,7 @@ def history(line: list[Message], limit: int | None = None) -> list[Json]:
     """What the model should see of a path: folded, cut to the newest `limit`, then stripped."""
     folded = fold(line)
     kept = folded if limit is None else folded[-limit:]
-    retracted = {call for m in kept if m.visibility == "internal" and (call := answers(m)) is not None}
+    retracted = {call for m in line if m.visibility == "internal" and (call := answers(m)) is not None}
     shown: list[Json] = []
     asked: set[str] = set()
     for i, message in enumerate(kept):
