@@ -38,13 +38,13 @@ def _forked_one_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def _created_takes_over(patch: pytest.MonkeyPatch) -> None:
-    sound = machine.pointer_moves
+    sound = machine.pointers
 
-    def pointer_moves(run_id: str, status: str, *, created: bool) -> dict[str, Any]:
-        moves = sound(run_id, status, created=created)
-        return {**moves, "set": (*moves["set"], "open_run"), "fill": ()} if status == "created" else moves
+    def pointers(status: str, *, created: bool) -> machine.Pointers:
+        moves = sound(status, created=created)
+        return moves._replace(take=(*moves.take, "open_run"), fill=()) if status == "created" else moves
 
-    patch.setattr(machine, "pointer_moves", pointer_moves)
+    patch.setattr(machine, "pointers", pointers)
 
 
 def _fence_is_not_checked(patch: pytest.MonkeyPatch) -> None:
