@@ -205,11 +205,12 @@ class Pending:
         check_size(fresh)
         ids = [message.id or "" for message in fresh]
         asked = None if key is None else _asked(boundary, messages, delivery)
+        bare = prepare(thread_id, run=run, expect=expect, fence=fence, key=key, inputs=True, asked=asked)
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, ids)
             if key is not None:
                 # After the queue: whoever landed under this key before that look is seen by this one.
-                done = await landed(self._core, prepare(thread_id, run=run, key=key, inputs=True, asked=asked))
+                done = await landed(self._core, bare)
                 if done is not None:
                     return done
             _refuse_known(queue, ids, thread_id)

@@ -15,7 +15,6 @@ from typing import Any
 
 from perdure import failpoints
 from perdure.clock import ManualClock
-from perdure.stores.erasure import sweep
 from perdure.stores.store import Store
 from perdure.testkit import machine_commits as commits
 from perdure.testkit import machine_moves as moves
@@ -63,6 +62,10 @@ class Difference(Exception):
 
 class _Died(BaseException):
     """Raised at a failpoint: this process is gone."""
+
+
+def _die(_: str) -> None:
+    raise _Died
 
 
 @dataclass
@@ -116,7 +119,7 @@ class Machine:
             store = await self.provider.open(self.clock)
             if not self.durable:
                 # The memory provider hands out clients of one engine: what opening would finish is finished here.
-                await sweep(store._core)  # noqa: SLF001 - what `perdure.open` does
+                await store._settle()  # noqa: SLF001 - what `perdure.open` does
             self._clients.append(store)
             self.model.reopen()
 
@@ -148,8 +151,13 @@ class Machine:
 
     async def step(self, asked: Call) -> Outcome:
         """One call on both sides; raises `Difference` unless the answers are the same."""
+        for look in self._unknown_revs(asked):
+            await self._compare(look)
+        found = await self._ask(asked)
+        if found is None:
+            return await self._after_death(asked)
+        outcome = self._judge(asked, found)
         self.tally.calls[asked.name] += 1
-        outcome = await (self._compare(asked) if asked.crash is None else self._die_in(asked))
         if outcome.error is None:
             self.tally.succeeded[asked.name] += 1
         else:
@@ -157,13 +165,23 @@ class Machine:
         return outcome
 
     async def _compare(self, asked: Call) -> Outcome:
-        for look in self._unknown_revs(asked):
-            await self._compare(look)
+        return self._judge(asked, await self._ask(asked) or Outcome())
+
+    async def _ask(self, asked: Call) -> Outcome | None:
+        """The product's answer, or None if it died on the way."""
+        if asked.crash is not None:
+            failpoints.arm(asked.crash, _die)
+        try:
+            return Outcome(*await call(self._clients[asked.client], self.tokens, asked.name, asked.arguments))
+        except _Died:
+            return None
+        finally:
+            failpoints.disarm()
+
+    def _judge(self, asked: Call, found: Outcome) -> Outcome:
         expected = self.model.apply(asked.name, asked.arguments)
-        client = self._clients[asked.client]
-        value, error = await call(client, self.tokens, asked.name, asked.arguments)
-        if error != expected.error or not same(self.tokens, expected.value, value):
-            raise Difference(_describe(asked, expected, Outcome(value, error)))
+        if found.error != expected.error or not same(self.tokens, expected.value, found.value):
+            raise Difference(_describe(asked, expected, found))
         self.tokens.settle_runs()
         return expected
 
@@ -182,35 +200,16 @@ class Machine:
             looks.append(Call("threads.find", where) if name is None else Call("state.find", {**where, "name": name}))
         return looks
 
-    async def _die_in(self, asked: Call) -> Outcome:
-        """The client dies at a failpoint of the call. Before the transaction nothing happened; after it, everything."""
-        died = False
-
-        def die(_: str) -> None:
-            raise _Died
-
-        failpoints.arm(asked.crash or "", die)
-        try:
-            value, error = await call(self._clients[asked.client], self.tokens, asked.name, asked.arguments)
-        except _Died:
-            died = True
-        finally:
-            failpoints.disarm()
-        if not died:
-            expected = self.model.apply(asked.name, asked.arguments)
-            if error != expected.error or not same(self.tokens, expected.value, value):
-                raise Difference(_describe(asked, expected, Outcome(value, error)))
-            self.tokens.settle_runs()
-            return expected
+    async def _after_death(self, asked: Call) -> Outcome:
+        """Before its transaction a call that died did nothing; after it, everything. Nobody got an answer."""
         self.tally.events[f"died at {asked.crash}"] += 1
-        expected = Outcome()
         if asked.crash != "commit.before_transact":
-            crashed = {"crashed": True} if asked.name == "threads.delete" else {}
-            expected = self.model.apply(asked.name, {**asked.arguments, **crashed})
+            half = {"crashed": True} if asked.name == "threads.delete" else {}
+            expected = self.model.apply(asked.name, {**asked.arguments, **half})
             if expected.error is not None:
                 raise Difference(_describe(asked, expected, Outcome("written")))
         await self.crash()
-        return expected if asked.name == "threads.delete" else Outcome()
+        return Outcome()
 
     async def compare_everything(self) -> None:
         """Look at all there is on both sides, lists to their end, through both clients in turn."""

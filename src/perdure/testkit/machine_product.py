@@ -193,6 +193,7 @@ def _describe_run(tokens: Tokens, run: Run) -> Json:
         **_fields(run, "body"),
         "rev": tokens.ours("rev", run.rev),
         "input": None if span is None else [span.from_seq, span.to_seq],
+        "triggers": [] if run.input is None else run.input.trigger_message_ids,
         "output": None if made is None else [made.count, made.first, made.last],
         "waiting": to_json(run.waiting),
         "outcome": to_json(run.outcome),

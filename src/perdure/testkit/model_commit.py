@@ -69,7 +69,7 @@ def commit(world: World, **request: Any) -> Json:
 
 def carry_out(world: World, request: Request) -> Json:
     """Refuse or do everything that was asked; the receipt as plain data."""
-    _refuse_shape(request)
+    refuse_shape(request)
     thread = world.threads.get(request.thread_id)
     stored = live_key(world, thread, request.key)
     if stored is not None:
@@ -103,7 +103,8 @@ def replay(world: World, stored: Key, content: Any) -> Json:
     return {**stored.receipt, "run": run, "replayed": True}
 
 
-def _refuse_shape(request: Request) -> None:
+def refuse_shape(request: Request) -> None:
+    """Refuse what no world could accept."""
     ids = [message["id"] for message in request.messages]
     state, guards = request.state or {}, request.expect_state or {}
     unwritten = [name for name, rev in guards.items() if rev is None and state.get(name) is None]
@@ -228,6 +229,7 @@ def _move_run(world: World, thread: Thread, request: Request, written: list[Mess
         run = new_run(world, request.fresh_run, thread.id, target(thread, request))
         if request.inputs and written:
             run.input = [written[0].seq, written[-1].seq]
+            run.triggers = [message.id for message in written]
     else:
         run = world.runs[request.run_id]
         if "same" in request.run:

@@ -111,6 +111,7 @@ class Run:
     started_at: int | None = None
     finished_at: int | None = None
     input: list[int] | None = None
+    triggers: list[str] = field(default_factory=list)
     output: list[int] | None = None
     waiting: Json | None = None
     outcome: Json | None = None

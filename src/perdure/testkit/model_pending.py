@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.testkit.model_commit import Request, carry_out, live_key, refuse_message, replay
+from perdure.testkit.model_commit import Request, carry_out, live_key, refuse_message, refuse_shape, replay
 from perdure.testkit.model_data import Json, Pending, Refusal, Thread, World
 from perdure.testkit.model_views import pending_data
 
@@ -136,8 +136,9 @@ def freeze(
 ) -> Json:
     """`pending.freeze`: what a boundary takes becomes the messages of a commit, and leaves the queue with it."""
     _refuse_messages(messages)
-    thread = world.thread(thread_id)
     request = Request(thread_id=thread_id, run=run, key=key, inputs=True, **guards)
+    refuse_shape(request)
+    thread = world.thread(thread_id)
     request.asked = [boundary, {**MODE, **(mode or {})}, list(messages)]
     stored = live_key(world, thread, key)
     if stored is not None:
