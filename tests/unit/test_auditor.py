@@ -425,3 +425,34 @@ def test_a_long_log_is_read_in_chunks() -> None:
             raise AssertionError([str(f) for f in found])
 
     asyncio.run(scenario())
+
+
+def test_a_store_in_use_is_judged_fairly(tmp_path: Path) -> None:
+    """Threads come, grow, fork, queue and go while the audit is under way; none of that is a finding."""
+
+    async def write(store: Store) -> None:
+        for number in range(60):
+            thread = f"t{number % 7}"
+            receipt = await store.commit(thread, messages=[Message.user("a"), Message.user("b")], key=f"k{number}")
+            await store.branches.fork(thread, at=receipt.message_ids[0], switch=True)
+            run = await store.runs.start(thread, "agent", messages=[Message.user("c")])
+            await store.pending.append(thread, [Message.user("later")])
+            await store.commit(thread, messages=[Message.assistant("d")], run=run.finish("done"))
+            if number % 3 == 0:
+                await store.threads.delete(thread)
+                await store.threads.create(thread, resource_id="r")
+
+    async def scenario() -> None:
+        async with perdure.open(str(tmp_path / "busy.db"), durability="process") as store:
+            writing = asyncio.create_task(write(store))
+            audits = 0
+            while not writing.done():
+                findings = await verify(store)
+                audits += 1
+                if findings:
+                    raise AssertionError([str(f) for f in findings])
+            await writing
+            if audits < 3 or await verify_engine(store.engine):
+                raise AssertionError(f"{audits} audits")
+
+    asyncio.run(scenario())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure.errors import CorruptError, NotFoundError
+from perdure.errors import ConflictError, CorruptError, NotFoundError
 from perdure.kernel import codec
 from perdure.kernel.ops import Get, Heads, Read, Ref, Row, Scan
 from perdure.model.message import MessageRecord
@@ -189,8 +189,8 @@ async def _check_histories(audit: Audit, rows: ThreadRows, head: Row) -> None:
         record = f"the history of branch {branch} of thread {rows.thread!r}"
         try:
             history = await audit.store.messages.history(rows.thread, branch=branch, limit=HISTORY_TAIL)
-        except NotFoundError:
-            return
+        except (NotFoundError, ConflictError):
+            return  # deleted, or changing all the time: not as it was in the snapshot any more
         except CorruptError as error:
             audit.report("history", record, error.message)
             continue
