@@ -37,8 +37,11 @@ async def refuse(store: Store, lines: Lines, error: type[Exception], words: str,
     before = await exported(store)
     with pytest.raises(error, match=words):
         await import_lines(store, lambda: lines, **options)
-    assert await exported(store) == before
-    assert await verify(store) == []
+    if await exported(store) != before:
+        raise AssertionError("the refused import changed the store")
+    findings = await verify(store)
+    if findings:
+        raise AssertionError(f"the refused import left damage: {findings}")
 
 
 def edited(lines: Lines, number: int, change: Callable[[dict[str, Any]], None]) -> Lines:

@@ -27,6 +27,7 @@ from perdure.errors import CorruptError, InvalidError, NotFoundError, PerdureErr
 from perdure.kernel.ops import Scan
 from perdure.model.branch import Branch
 from perdure.model.message import MessageRecord
+from perdure.opening import Opening
 from perdure.stores.store import Store
 
 FINDINGS, USER_ERROR, DEFECT = 1, 2, 70
@@ -119,7 +120,7 @@ def command(
             tenant = scope or shared.get("scope")
             as_json = as_json or bool(shared.get("as_json"))
             width = options.get("width")
-            how = access if isinstance(access, str) else access(options)
+            how = access(options) if callable(access) else access
 
             async def work() -> int | None:
                 async with _open(url, tenant or "default", how) as opened:
@@ -150,7 +151,7 @@ def _sign(call: Callable[..., None], body: Body) -> None:
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in shared}
 
 
-def _open(url: str | None, scope: str, access: Access) -> perdure.opening.Opening:
+def _open(url: str | None, scope: str, access: Access) -> Opening:
     if not url:
         raise InvalidError("no store is named", hint=f"use --store sqlite:///agents.db, or set {STORE_VARIABLE}")
     path = _path_of(url)
