@@ -10,6 +10,7 @@ from typing import Any
 from tests.engines.toys import SCOPE, columns, do, drive, note, notes, open_engine
 
 from perdure.clock import ManualClock
+from perdure.errors import UnavailableError
 from perdure.kernel.engine import Conflict, Engine
 from perdure.kernel.ops import Append, Heads, Inc, Patch, Put, Read, Seq
 
@@ -103,6 +104,31 @@ def test_cancelling_a_caller_does_not_undo_what_it_submitted(tmp_path: Path, clo
         assert [entry[0] for entry in entries] == list(range(1, len(entries) + 1))
         assert {f"{n}" for n in range(1, 20, 2)} | {"after"} <= {entry[2] for entry in entries}
         await engine.close()
+
+    asyncio.run(main())
+
+
+def test_closing_while_tasks_read_and_write_leaves_nobody_waiting(tmp_path: Path, clock: ManualClock) -> None:
+    async def main() -> None:
+        engine = await open_engine("sqlite", tmp_path, clock)
+        served = 0
+
+        async def client(number: int) -> None:
+            nonlocal served
+            try:
+                while True:
+                    await do(engine, notes("t", f"{number}-{served}"))
+                    await engine.view(SCOPE, [Heads("notes", ["t"])])
+                    served += 1
+            except UnavailableError:
+                return
+
+        clients = [asyncio.create_task(client(n)) for n in range(12)]
+        while served < 50:  # noqa: ASYNC110 - the clients have no event for it
+            await asyncio.sleep(0)
+        await engine.close()
+        async with asyncio.timeout(30):
+            await asyncio.gather(*clients)
 
     asyncio.run(main())
 

@@ -214,6 +214,15 @@ connection.execute("ROLLBACK")
 """
 
 
+def test_a_file_that_was_deleted_while_open(tmp_path: Path) -> None:
+    engine = opened(tmp_path / "gone.db")
+    drive(do(engine, notes("t", "x")))
+    assert drive(engine.health()).settings["file_bytes"] > 0
+    (tmp_path / "gone.db").unlink()
+    assert any("moved or deleted" in problem for problem in drive(engine.health()).problems)
+    drive(engine.close())
+
+
 def fill(path: Path) -> None:
     engine = opened(path)
     for n in range(50):

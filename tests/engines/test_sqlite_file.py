@@ -116,6 +116,7 @@ def test_problems_are_told_in_words(setting: str, value: object, word: str) -> N
         "synchronous": "FULL",
         "journal_mode": "wal",
         "file_system": "ext4",
+        "file_bytes": 4096,
         "disk_free_bytes": 10**10,
         "wal_bytes": 0,
     }
@@ -166,8 +167,11 @@ def test_read_only_sees_what_others_write_meanwhile(tmp_path: Path) -> None:
     for n in range(1, 4):
         drive(do(engine, notes("t", f"{n}")))
         assert drive(still.view(SCOPE, [Heads("notes", ["t"])])) == [[n]]
+    watch = still.watch(SCOPE, ["a"])
+    drive(do(engine, notes("t", "3a")))
+    assert drive(watch.wait(20))
     drive(engine.close())
-    assert drive(still.view(SCOPE, [Heads("notes", ["t"])])) == [[3]]
+    assert drive(still.view(SCOPE, [Heads("notes", ["t"])])) == [[4]]
     drive(still.close())
 
 

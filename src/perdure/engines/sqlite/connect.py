@@ -6,7 +6,6 @@ when *any* descriptor of it is closed, and SQLite's locks would be gone. `os.sta
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
 import time
@@ -121,7 +120,14 @@ def check_library() -> None:
 
 def file_size(path: str) -> int:
     """Size in bytes, 0 when there is no such file."""
+    stamp = file_stamp(path)
+    return 0 if stamp is None else stamp[1]
+
+
+def file_stamp(path: str) -> tuple[int, int, int] | None:
+    """Identity, size and time of a file: equal as long as nobody writes to it. None when there is no such file."""
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - see the module's note on descriptors
+        found = Path(path).stat()
     except FileNotFoundError:
-        return 0
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -15,7 +15,7 @@ from pathlib import Path
 from perdure.clock import Clock, system_clock
 from perdure.engines.sqlite import health
 from perdure.engines.sqlite.committer import Committer
-from perdure.engines.sqlite.connect import Sync, check_library, file_size, stop_waiting, writer_connection
+from perdure.engines.sqlite.connect import Sync, check_library, file_size, file_stamp, stop_waiting, writer_connection
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.reader import Readers, ReaderThreads, StillReaders
 from perdure.engines.sqlite.session import Session
@@ -77,10 +77,8 @@ class Core:
     def _version(self) -> int | None:
         if self.writer is not None:
             return self.writer.data_version()
-        try:
-            return self.readers.ask(lambda c: int(c.execute("PRAGMA data_version").fetchone()[0]))
-        except PerdureError:
-            return None
+        # Without a connection of our own that stays open, the files themselves tell that somebody wrote.
+        return hash((file_stamp(self.path), file_stamp(f"{self.path}-wal")))
 
     def scopes(self) -> list[str]:
         """Every scope that holds a row, sorted."""
@@ -202,11 +200,14 @@ def _capabilities(durability: Durability, *, read_only: bool) -> Capabilities:
 
 
 _live: weakref.WeakSet[Core] = weakref.WeakSet()
+_inherited: list[Core] = []
 
 
 def _refuse_in_child() -> None:
     for core in _live:
         core.refusal = forked
+        # Never collected: closing an inherited connection would act on files that belong to the parent.
+        _inherited.append(core)
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)

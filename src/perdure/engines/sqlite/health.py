@@ -45,6 +45,8 @@ def settings(connection: sqlite3.Connection, path: str) -> dict[str, Any]:
 def problems(found: Mapping[str, Any], *, writing: bool) -> list[str]:
     """In words, what in these settings weakens the store."""
     told = []
+    if not found["file_bytes"]:
+        told.append("the file was moved or deleted while it was open: what is written now is lost with this process")
     if writing and found["synchronous"] not in ("FULL", "EXTRA"):
         told.append(f"synchronous is {found['synchronous']}: the last commits may be lost when power fails")
     if writing and found["journal_mode"] != "wal":

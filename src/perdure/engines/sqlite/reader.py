@@ -8,16 +8,14 @@ log.
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
-from perdure.engines.sqlite.connect import reader_connection, still_connection
+from perdure.engines.sqlite.connect import file_stamp, reader_connection, still_connection
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.translate import closed, locked, translate
 from perdure.errors import CorruptError
@@ -127,10 +125,7 @@ class StillReaders(Readers):
         raise locked(self._path)
 
     def _stamp(self) -> tuple[Any, ...]:
-        if Path(f"{self._path}-wal").exists():
-            return (True,)
-        found = os.stat(self._path)  # noqa: PTH116 - the file may not be opened: see `connect`
-        return (False, found.st_ino, found.st_size, found.st_mtime_ns)
+        return (True,) if file_stamp(f"{self._path}-wal") is not None else (False, file_stamp(self._path))
 
     def _open(self) -> sqlite3.Connection:
         return still_connection(self._path)
@@ -143,6 +138,8 @@ class ReaderThreads:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._busy = 0
+        self._closed = False
+        self._lock = threading.Lock()
 
     def submit(self, action: Callable[[], T]) -> asyncio.Future[T]:
         """Run `action` on a thread; its outcome reaches the running loop."""
@@ -160,10 +157,13 @@ class ReaderThreads:
             except RuntimeError:
                 return  # the loop was closed: nobody waits there any more
 
-        if self._busy >= len(self._threads) < THREADS_MOST:
-            self._start()
-        self._busy += 1
-        self._work.put(work)
+        with self._lock:
+            if self._closed:
+                raise closed()
+            if self._busy >= len(self._threads) < THREADS_MOST:
+                self._start()
+            self._busy += 1
+            self._work.put(work)
         return future
 
     def _start(self) -> None:
@@ -177,9 +177,12 @@ class ReaderThreads:
             work()
 
     def close(self) -> None:
-        """Finish what was submitted and end the threads."""
-        for _ in self._threads:
-            self._work.put(None)
+        """Finish what was submitted and end the threads; idempotent."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                for _ in self._threads:
+                    self._work.put(None)
         for thread in self._threads:
             thread.join()
 
