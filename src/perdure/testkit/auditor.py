@@ -59,13 +59,18 @@ async def verify_engine(engine: Engine, *, progress: Progress | None = None) -> 
         for problem in await engine.check()
     ]
     for scope in await engine.scopes():
-        findings += await verify(Store(engine, scope, owner=False), progress=progress)
+        findings += await verify(_onlooker(engine, scope), progress=progress)
     return findings
 
 
 def _audit(store: Store, scope: str | None) -> Audit:
     # A store of its own: guesses that the caller's store has made are no evidence.
-    return Audit(store.engine, store.scoped(store.scope if scope is None else scope))
+    return Audit(_onlooker(store.engine, store.scope if scope is None else scope))
+
+
+def _onlooker(engine: Engine, scope: str) -> Store:
+    """A store that only looks: it does not even finish what a crash interrupted."""
+    return Store(engine, scope, owner=False, read_only=True)
 
 
 async def _guarded(audit: Audit, thread: str) -> None:
@@ -97,7 +102,7 @@ async def _confirm_cycle(audit: Audit, members: list[str]) -> None:
 
 async def digest(engine: Engine, scope: str) -> str:
     """A fingerprint of every byte of a scope: equal before and after work in another scope."""
-    audit = Audit(engine, Store(engine, scope, owner=False))
+    audit = Audit(_onlooker(engine, scope))
     total = hashlib.sha256()
     threads: list[str] = []
     for table in audit.kernel.schema.tables:

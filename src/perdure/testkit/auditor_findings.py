@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from perdure.kernel.door import Kernel
-from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Ask, Row, Scan
 from perdure.stores.store import Store
 
@@ -79,10 +78,10 @@ class Finding(msgspec.Struct, frozen=True):
 class Audit:
     """One audit of one scope: reads through the kernel, keeps what it finds."""
 
-    def __init__(self, engine: Engine, store: Store) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.scope = store.scope
-        self.kernel = Kernel(engine)
+        self.kernel = Kernel(store.engine)
         self.findings: list[Finding] = []
 
     async def view(self, *reads: Ask) -> list[Any]:
