@@ -456,3 +456,19 @@ def test_a_store_in_use_is_judged_fairly(tmp_path: Path) -> None:
                 raise AssertionError(f"{audits} audits")
 
     asyncio.run(scenario())
+
+
+def test_it_changes_nothing() -> None:
+    """An interrupted deletion is left as it is, to be finished by somebody who writes."""
+
+    async def scenario() -> None:
+        store = Store(await open_memory(SCHEMA), SCOPE)
+        await sound(store)
+        await store.engine.transact(SCOPE, [Delete("thread_heads", ("parent",)), Delete("thread_heads", ("t",))])
+        await store.engine.transact(SCOPE, [Patch("threads", ("t",), {"deleted_at": NOW, "parent": None})])
+        before = await digest(store.engine, SCOPE)
+        await verify_engine(store.engine)
+        if await digest(store.engine, SCOPE) != before:
+            raise AssertionError("the audit wrote something")
+
+    asyncio.run(scenario())
