@@ -36,10 +36,6 @@ def translate(error: Exception, path: str) -> PerdureError:
         return UnavailableError(f"disk full: {path} cannot grow; nothing was written", hint="free some space and retry")
     if code in (BUSY, LOCKED):
         return locked(path)
-    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
-        return UnavailableError(
-            f"{path} was moved or deleted while it was open", hint="close the store and open it anew"
-        )
     if code == READONLY:
         return UnavailableError(
             f"{path} is read-only for this process", hint="check the permissions of the file and of its directory"
