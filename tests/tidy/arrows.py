@@ -27,7 +27,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "kernel": FOUNDATION | {"clock", "ids", "model"},
     "engines": FOUNDATION,
     "stores": BELOW_STORES | {"rules"},
-    "opening": BELOW_STORES | {"stores"},
+    "opening": BELOW_STORES | {"rules", "stores"},
     "perdure": BELOW_STORES | {"opening", "stores"},
     "sync": EVERYTHING_BUT_ENGINES,
     "integrations": EVERYTHING_BUT_ENGINES,

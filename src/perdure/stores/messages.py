@@ -14,7 +14,7 @@ from typing import Any, Literal
 from perdure import limits
 from perdure.errors import CorruptError, InvalidError, NotFoundError
 from perdure.kernel.cursor import decode_cursor, encode_cursor
-from perdure.kernel.ops import Ask, Get, LogEntry, Read, Segment
+from perdure.kernel.ops import Get, LogEntry, Read, Segment
 from perdure.model.message import MessageRecord, UnfinishedCall
 from perdure.model.page import Page
 from perdure.rules import names, views
@@ -229,16 +229,22 @@ class Messages:
         return [message_record(thread_id, entry, parents[entry[0]]) for entry in entries]
 
     async def _look_up_parents(self, thread_id: str, entries: Sequence[LogEntry]) -> dict[int, str | None]:
-        reads: builtins.list[Ask] = []
-        for entry in entries:
-            segment = Segment(entry[4], 0, entry[0] - 1)
-            reads.append(Read(LOG, thread_id, segments=(segment,), desc=True, limit=1))
-            reads.append(Get("branches", [(thread_id, entry[4])]))
-        results: builtins.list[Any] = await self._core.view(*reads)
+        """Parents that the page itself does not show: the record before on the branch, else the branch's fork point."""
+        numbers = sorted({entry[4] for entry in entries})
+        rows = (await self._core.view(Get("branches", [(thread_id, number) for number in numbers])))[0]
+        branches = {number: row for number, row in zip(numbers, rows, strict=True) if row is not None}
         parents: dict[int, str | None] = {}
-        for i, entry in enumerate(entries):
-            previous, (branch,) = results[2 * i], results[2 * i + 1]
-            parents[entry[0]] = previous[0][2] if previous else (branch["fork"] if branch is not None else None)
+        reads: dict[int, Read] = {}
+        for seq, branch in [(entry[0], entry[4]) for entry in entries]:
+            row = branches.get(branch)
+            fork_seq = 0 if row is None else row["fork_seq"]
+            parents[seq] = None if row is None else row["fork"]
+            if fork_seq < seq - 1 and not (row is not None and row["length"] == 1):
+                stretch = (Segment(branch, fork_seq, seq - 1),)
+                reads[seq] = Read(LOG, thread_id, segments=stretch, desc=True, limit=1)
+        if reads:
+            found = await self._core.view(*reads.values())
+            parents.update({seq: earlier[0][2] for seq, earlier in zip(reads, found, strict=True) if earlier})
         return parents
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.testkit import model_branches as branches
-from perdure.testkit import model_commit as commits
-from perdure.testkit import model_pending as pending
-from perdure.testkit import model_reads as reads
-from perdure.testkit import model_runs as runs
-from perdure.testkit import model_threads as threads
+import perdure.testkit.model_branches as branches
+import perdure.testkit.model_commit as commits
+import perdure.testkit.model_pending as pending
+import perdure.testkit.model_reads as reads
+import perdure.testkit.model_runs as runs
+import perdure.testkit.model_threads as threads
 from perdure.testkit.model_data import Json, Refusal, World
 
 
