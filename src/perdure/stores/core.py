@@ -36,22 +36,27 @@ class Line(msgspec.Struct, frozen=True):
         return tuple(Segment(branch, after, upto) for branch, after, upto in self.stretches)
 
 
-Sweep = Callable[["Core"], Awaitable[None]]
-
 MAIN_LINE = Line(None, MAIN, ((MAIN, 0, None),))
 
 
 class Core:
     """The ground that the stores of one scope stand on."""
 
-    def __init__(self, engine: Engine, scope: str, clock: Clock = system_clock, *, sweep: Sweep | None = None) -> None:
-        self.engine = engine
-        self.clock = clock
-        self.kernel = Kernel(engine)
-        self.scope = check_scope(scope)
+    def __init__(
+        self,
+        engine: Engine,
+        scope: str,
+        clock: Clock = system_clock,
+        *,
+        sweep: Callable[[Core], Awaitable[None]] | None = None,
+    ) -> None:
+        self.engine: Engine = engine
+        self.clock: Clock = clock
+        self.kernel: Kernel = Kernel(engine)
+        self.scope: str = check_scope(scope)
         self.durable: Durability = engine.capabilities.durability
         self._sweep = sweep
-        self.unsettled = sweep is not None
+        self.unsettled: bool = sweep is not None
         self.current: dict[str, int] = {}
         self.lines: dict[tuple[str, int], Line] = {}
 

@@ -46,12 +46,12 @@ class Store:
         self._core = Core(engine, scope, clock, sweep=None if read_only else sweep)
         self._owner = owner
         self._read_only = read_only
-        self.threads = Threads(self._core)
-        self.messages = Messages(self._core)
-        self.branches = Branches(self._core)
-        self.pending = Pending(self._core)
-        self.runs = Runs(self._core)
-        self.state = State(self._core)
+        self.threads: Threads = Threads(self._core)
+        self.messages: Messages = Messages(self._core)
+        self.branches: Branches = Branches(self._core)
+        self.pending: Pending = Pending(self._core)
+        self.runs: Runs = Runs(self._core)
+        self.state: State = State(self._core)
 
     @property
     def engine(self) -> Engine:

@@ -31,12 +31,12 @@ class Store:
     def __init__(self, inner: AsyncStore, driver: Driver) -> None:
         self._inner = inner
         self._driver = driver
-        self.threads = Threads(inner.threads, driver)
-        self.messages = Messages(inner.messages, driver)
-        self.branches = Branches(inner.branches, driver)
-        self.pending = Pending(inner.pending, driver)
-        self.runs = Runs(inner.runs, driver)
-        self.state = State(inner.state, driver)
+        self.threads: Threads = Threads(inner.threads, driver)
+        self.messages: Messages = Messages(inner.messages, driver)
+        self.branches: Branches = Branches(inner.branches, driver)
+        self.pending: Pending = Pending(inner.pending, driver)
+        self.runs: Runs = Runs(inner.runs, driver)
+        self.state: State = State(inner.state, driver)
 
     @property
     def engine(self) -> Engine:

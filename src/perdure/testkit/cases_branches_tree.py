@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
 from typing import Any
 
 from perdure.errors import CorruptError
@@ -71,7 +72,7 @@ async def case_parents(kit: Kit) -> None:
     equal({name: parent for page in pages for name, parent in page.items()}, true, "one by one")
 
 
-async def _pages(store: Store, limit: int) -> Any:
+async def _pages(store: Store, limit: int) -> AsyncIterator[dict[str, str | None]]:
     cursor: str | None = None
     while True:
         page = await store.messages.list("t", limit=limit, cursor=cursor)

@@ -56,6 +56,9 @@ JUMPS = (1, 1_000, 3_600_000, 8 * 24 * 3_600_000, -1, -5_000, -3_600_000)
 """Where the clock may jump to, in milliseconds from where it is; past the life of keys and tombstones too."""
 
 
+_A_SECOND = 1_000
+
+
 class Difference(Exception):
     """The product and the model did not agree."""
 
@@ -146,6 +149,8 @@ class Machine:
 
     def jump(self, ms: int) -> None:
         """Move both clocks."""
+        if abs(ms) >= _A_SECOND:
+            self.tally.events["clock jumped " + ("on" if ms > 0 else "back")] += 1
         self.clock.advance(ms)
         self.model.jump(ms)
 
@@ -158,6 +163,9 @@ class Machine:
             return await self._after_death(asked)
         outcome = self._judge(asked, found)
         self.tally.calls[asked.name] += 1
+        self.tally.events[f"answered through client {asked.client}"] += 1
+        if isinstance(outcome.value, dict) and outcome.value.get("replayed"):
+            self.tally.events["replayed by key"] += 1
         if outcome.error is None:
             self.tally.succeeded[asked.name] += 1
         else:
@@ -249,19 +257,20 @@ async def drive(
     random = Random(seed)
     scene = Scene(machine.model.world, random)
     names, weights = list(MOVES), [weight for weight, _ in MOVES.values()]
+    told = 10_000
     await machine.start()
     try:
         while machine.tally.operations < operations:
             await one_move(machine, scene, random.choices(names, weights)[0])
-            done = machine.tally.operations
             if random.random() < 1 / look_every:
                 await machine.compare_everything()
             if random.random() < 1 / reopen_every:
                 await random.choice([machine.reopen, machine.crash])()
             if random.random() < 0.002:
                 machine.jump(random.choice(JUMPS))
-            if progress is not None and done % 5_000 == 0:
+            if progress is not None and machine.tally.operations >= told:
                 progress(machine.tally)
+                told += 10_000
         await machine.crash()
     finally:
         await machine.stop()
