@@ -47,7 +47,8 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The engine's real settings, read now. `problems` lists, in words, what weakens its promises."""
+    """The engine's real settings, read now. `problems` lists, in words, what weakens the promises of its capability
+    record; `ok` is True when there are none."""
 
     engine: str
     ok: bool

@@ -54,6 +54,18 @@ async def case_interrupted_delete(kit: Kit) -> None:
     equal((await store.load("t")).state, {}, "a new thread of that id is empty")
 
 
+@case("lifecycle", "interrupted-delete-scoped", covers=("threads.delete", "store.scoped"))
+async def case_interrupted_delete_scoped(kit: Kit) -> None:
+    """A delete that died in another scope is finished at the first use of a store of that scope."""
+    doomed = kit.store.scoped("tenant")
+    await everything(doomed)
+    failpoints.arm("delete.after_tombstone", die)
+    await raises(Died, doomed.threads.delete("t"))
+    fresh = kit.store.scoped("tenant")
+    await gone(fresh)
+    equal(sorted(belongs_to(await dump(fresh, "t"), "t")), ["threads"], "nothing but the tombstone is left")
+
+
 @case("lifecycle", "interrupted-erasure", covers=("threads.delete",), needs=("durable",))
 async def case_interrupted_erasure(kit: Kit) -> None:
     """However far the erasing came before it died, the next open goes on from there."""

@@ -18,6 +18,7 @@ from perdure.clock import ManualClock
 from perdure.stores.store import Store
 from perdure.testkit import machine_commits as commits
 from perdure.testkit import machine_moves as moves
+from perdure.testkit import machine_queue as queue
 from perdure.testkit import machine_reads as reads
 from perdure.testkit.kit import Provider
 from perdure.testkit.machine_moves import Call, Move, Scene
@@ -39,10 +40,9 @@ MOVES: dict[str, tuple[int, Move]] = {
     "start": (35, commits.start),
     "again": (40, commits.again),
     "malformed": (12, commits.malformed),
-    "crashing": (2, commits.crashing),
-    "enqueue": (40, commits.enqueue),
-    "requeue": (30, commits.requeue),
-    "freeze": (45, commits.freeze),
+    "enqueue": (40, queue.enqueue),
+    "requeue": (30, queue.requeue),
+    "freeze": (45, queue.freeze),
     "line": (60, reads.line),
     "of_thread": (60, reads.of_thread),
     "single": (40, reads.single),
@@ -55,6 +55,13 @@ MOVES: dict[str, tuple[int, Move]] = {
 JUMPS = (1, 1_000, 3_600_000, 8 * 24 * 3_600_000, -1, -5_000, -3_600_000)
 """Where the clock may jump to, in milliseconds from where it is; past the life of keys and tombstones too."""
 
+
+_IN_COMMIT = ("commit.before_transact", "commit.after_transact")
+DEATHS = {
+    **dict.fromkeys(("commit", "runs.start", "runs.create", "pending.freeze"), _IN_COMMIT),
+    "threads.delete": ("delete.after_tombstone", "delete.between_erasures"),
+}
+"""Where a process may die in a call, by the call's name."""
 
 _A_SECOND = 1_000
 
@@ -284,6 +291,9 @@ async def one_move(machine: Machine, scene: Scene, name: str) -> None:
         return
     machine.jump(scene.random.randrange(3))
     drawn.client = scene.random.randrange(2)
+    points = DEATHS.get(drawn.name)
+    if points is not None and scene.chance(0.05 if drawn.name == "threads.delete" else 0.003):
+        drawn.crash = scene.pick(points)
     outcome = await machine.step(drawn)
     if outcome.error is None:
         scene.learn(drawn, outcome.value)

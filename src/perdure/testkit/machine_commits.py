@@ -1,13 +1,9 @@
-"""Moves that commit: plain and guarded commits, runs, keys and their repetition, the pending queue."""
+"""Moves that commit: plain and guarded commits, runs, keys and their repetition."""
 
 from __future__ import annotations
 
-from perdure.testkit.machine_messages import Messages
 from perdure.testkit.machine_moves import AGENTS, DOCUMENTS, RESOURCES, THREADS, Call, Scene
 from perdure.testkit.model_data import Json, Thread
-from perdure.testkit.model_pending import RISING, select
-
-_BEFORE_OR_AFTER = ("commit.before_transact", "commit.after_transact")
 
 
 def commit(scene: Scene) -> Call | None:
@@ -18,7 +14,7 @@ def commit(scene: Scene) -> Call | None:
     given = _content(scene, thread)
     if scene.chance(0.25):
         given["branch"] = scene.branch(thread)
-    return _keyed(scene, Call("commit", given))
+    return keyed(scene, Call("commit", given))
 
 
 def _content(scene: Scene, thread: Thread) -> Json:
@@ -35,7 +31,8 @@ def _documents(scene: Scene) -> Json:
     return {name: None if scene.chance(0.2) else scene.document() for name in names}
 
 
-def _keyed(scene: Scene, call: Call) -> Call:
+def keyed(scene: Scene, call: Call) -> Call:
+    """The call, now and then under a key."""
     if scene.chance(0.2):
         call.arguments["key"] = scene.fresh("k")
     return call
@@ -58,7 +55,7 @@ def guarded(scene: Scene) -> Call | None:
         given["fence"] = max(0, (thread.fence or 0) + (-1 if stale else scene.pick([0, 0, 1])))
     if scene.chance(0.4):
         _expect_state(scene, thread, given, stale=stale)
-    return _keyed(scene, Call("commit", given))
+    return keyed(scene, Call("commit", given))
 
 
 def _expect_head(scene: Scene, thread: Thread, given: Json, *, stale: bool) -> None:
@@ -91,7 +88,7 @@ def newborn(scene: Scene) -> Call:
     messages = scene.messages(scene.world.threads.get(thread_id))
     given: Json = {"thread_id": thread_id, "messages": messages}
     if scene.chance(0.4):
-        given["run"] = {"new": _new_run(scene, with_trace=True)}
+        given["run"] = {"new": new_run(scene, with_trace=True)}
     wild = scene.random.random()
     if wild < 0.3:
         given["expect"] = scene.pick([0, 0, 3])
@@ -105,10 +102,11 @@ def newborn(scene: Scene) -> Call:
         given |= {"state": {"plan": scene.document()}, "expect_state": {"plan": None}}
     elif wild < 0.55 and scene.records:
         given["run"] = {"same": scene.pick(list(scene.records))}
-    return _keyed(scene, Call("commit", given))
+    return keyed(scene, Call("commit", given))
 
 
-def _new_run(scene: Scene, *, with_trace: bool = False) -> Json:
+def new_run(scene: Scene, *, with_trace: bool = False) -> Json:
+    """A run to be made, nearly always under an id that is free."""
     taken = sorted(scene.world.runs)
     run_id = scene.pick(taken) if taken and scene.chance(0.04) else scene.fresh("r")
     new: Json = {"id": run_id, "agent_id": scene.pick(AGENTS), "status": scene.pick(["running", "running", "created"])}
@@ -134,9 +132,9 @@ def with_run(scene: Scene) -> Call | None:
     if drawn < 0.15:
         given["run"] = {"same": record}
     elif drawn < 0.25:
-        given["run"] = {"new": _new_run(scene)}
+        given["run"] = {"new": new_run(scene)}
     else:
-        given["run"] = _change(scene, record)
+        given["run"] = change_of_run(scene, record)
     if scene.chance(0.3):
         given["run_state"] = _documents(scene)
     if scene.chance(0.1):
@@ -145,10 +143,11 @@ def with_run(scene: Scene) -> Call | None:
         given["expect"] = len(thread.log) - (1 if scene.chance(0.2) and thread.log else 0)
     if scene.chance(0.1):
         given["fence"] = max(0, (thread.fence or 0) - (1 if scene.chance(0.3) else 0))
-    return _keyed(scene, Call("commit", given))
+    return keyed(scene, Call("commit", given))
 
 
-def _change(scene: Scene, record: Json) -> Json:
+def change_of_run(scene: Scene, record: Json) -> Json:
+    """A move that mostly fits the run's status."""
     fitting = {
         "created": ["begin", "begin", "begin", "step", "cancel", "wait"],
         "running": ["step", "step", "step", "begin", "wait", "finish", "fail"],
@@ -174,7 +173,7 @@ def start(scene: Scene) -> Call | None:
     thread = scene.thread()
     if thread is None:
         return None
-    new = _new_run(scene, with_trace=True)
+    new = new_run(scene, with_trace=True)
     given: Json = {"thread_id": thread.id, "agent_id": new["agent_id"], "run_id": new["id"]}
     given |= {name: new[name] for name in ("metadata", "trace", "parent_run_id") if name in new}
     if scene.chance(0.7):
@@ -183,7 +182,7 @@ def start(scene: Scene) -> Call | None:
         given["branch"] = scene.branch(thread)
     if scene.chance(0.1):
         given["expect"] = len(thread.log)
-    return _keyed(scene, Call(f"runs.{scene.pick(['start', 'start', 'create'])}", given))
+    return keyed(scene, Call(f"runs.{scene.pick(['start', 'start', 'create'])}", given))
 
 
 def again(scene: Scene) -> Call | None:
@@ -200,7 +199,7 @@ def again(scene: Scene) -> Call | None:
     elif drawn < 0.3 and given.get("run_state") and not given.get("state"):
         given["state"] = given.pop("run_state")
     elif drawn < 0.33:
-        given["run"] = {"new": _new_run(scene)}
+        given["run"] = {"new": new_run(scene)}
     elif given.get("state"):
         given["state"] = dict(reversed(given["state"].items()))
     if given.get("run") and earlier.name.startswith("runs."):
@@ -229,106 +228,3 @@ def malformed(scene: Scene) -> Call | None:
         # Not wrong in itself, but what is pending under this id can now only be retracted.
         wrong.append({"messages": [{**messages[0], "id": scene.pick(thread.pending).id}]})
     return Call("commit", {"thread_id": thread.id, **scene.pick(wrong)})
-
-
-def crashing(scene: Scene) -> Call | None:
-    """A commit or a deletion in the middle of which the process dies."""
-    if scene.chance(0.3):
-        point = scene.pick(["delete.after_tombstone", "delete.between_erasures"])
-        return Call("threads.delete", {"thread_id": scene.thread_id(), "strategy": "cascade"}, crash=point)
-    call = scene.pick([commit, guarded, with_run, start, freeze])(scene)
-    if call is not None:
-        call.crash = scene.pick(_BEFORE_OR_AFTER)
-    return call
-
-
-def enqueue(scene: Scene) -> Call | None:
-    """Append to a queue."""
-    thread = scene.thread()
-    if thread is None:
-        return None
-    messages = _inputs(scene, thread, 2)
-    if scene.chance(0.04) and (thread.log or thread.pending):
-        messages[0]["id"] = scene.pick([*[m.id for m in thread.log], *[entry.id for entry in thread.pending]])
-    given: Json = {"thread_id": thread.id, "messages": messages}
-    if scene.chance(0.7):
-        given["mode"] = _mode(scene, thread)
-    return Call("pending.append", given)
-
-
-def _inputs(scene: Scene, thread: Thread, most: int) -> list[Json]:
-    """Messages without a summary: its place is only known when it is committed."""
-    drawn = Messages(scene.random, thread, scene.fresh).some(most)
-    return [{name: part for name, part in message.items() if name != "compaction"} for message in drawn]
-
-
-def _mode(scene: Scene, thread: Thread) -> Json:
-    mode: Json = {"boundary": scene.pick([*RISING, "new_run", "resume_input"])}
-    mode["granularity"] = scene.pick(["batch", "batch", "one"])
-    mode["barrier"] = scene.chance(0.15)
-    mode["fallback_to_new_run"] = scene.chance(0.7)
-    run = scene.run(thread)
-    if run is not None and scene.chance(0.3):
-        mode["target_run_id"] = run.id
-    return mode
-
-
-def requeue(scene: Scene) -> Call | None:
-    """Edit, retract or reorder what is pending."""
-    waiting = [thread for thread in scene.world.threads.values() if thread.pending]
-    if not waiting:
-        return None
-    thread = scene.pick(waiting)
-    entry = scene.pick(thread.pending)
-    name = scene.pick(["edit", "edit", "retract", "reorder"])
-    if name == "reorder":
-        return _reorder(scene, thread)
-    missing = scene.chance(0.05)
-    given: Json = {"thread_id": thread.id, "message_id": scene.message_id(thread) if missing else entry.id}
-    if scene.chance(0.4):
-        given["if_revision"] = entry.revision + (1 if scene.chance(0.2) else 0)
-    if name == "edit":
-        (message,) = _inputs(scene, thread, 1)
-        if not scene.chance(0.03):
-            message.pop("id")
-        given["message"] = message
-        if scene.chance(0.3):
-            given["mode"] = _mode(scene, thread)
-    return Call(f"pending.{name}", given)
-
-
-def _reorder(scene: Scene, thread: Thread) -> Call:
-    ids = [entry.id for entry in thread.pending]
-    scene.random.shuffle(ids)
-    wild = scene.random.random()
-    if wild < 0.05:
-        ids = ids[1:]
-    elif wild < 0.1:
-        ids[0] = scene.pick([ids[-1], scene.message_id(thread)])
-    given: Json = {"thread_id": thread.id, "message_ids": ids}
-    if scene.chance(0.4):
-        given["if_revision"] = thread.queue_revision - (1 if scene.chance(0.2) else 0)
-    return Call("pending.reorder", given)
-
-
-def freeze(scene: Scene) -> Call | None:
-    """Take from the queue at a boundary, with a run or without, staging more first or not."""
-    waiting = [thread for thread in scene.world.threads.values() if thread.pending]
-    thread = scene.pick(waiting) if waiting and scene.chance(0.85) else scene.thread()
-    if thread is None:
-        return None
-    given: Json = {"thread_id": thread.id, "boundary": scene.pick([*RISING, "new_run", "resume_input"])}
-    record = scene.record(thread)
-    if scene.chance(0.4):
-        given["run"] = {"new": _new_run(scene)}
-    elif record is not None and scene.chance(0.5):
-        given["run"] = scene.pick([{"same": record}, _change(scene, record)])
-    if scene.chance(0.3):
-        given |= {"messages": _inputs(scene, thread, 2), "mode": _mode(scene, thread)}
-    if scene.chance(0.3):
-        run_id = next((run.get("id") for run in given.get("run", {}).values() if isinstance(run, dict)), None)
-        taken = [entry.id for entry in select(thread.pending, given["boundary"], run_id)]
-        given["expect_ids"] = taken if not scene.chance(0.15) else taken[1:]
-    if scene.chance(0.2):
-        given["expect"] = len(thread.log) - (1 if scene.chance(0.2) and thread.log else 0)
-    return _keyed(scene, Call("pending.freeze", given))

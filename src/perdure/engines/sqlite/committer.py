@@ -22,7 +22,8 @@ from perdure.errors import UnavailableError
 # Checkpoint when about this many frames are in the log: 16 MB, some milliseconds of work. Most frames are new versions
 # of the same few hot pages, of which only the last is copied, so a longer log is less work per commit.
 CHECKPOINT_FRAMES = 4_000
-_BATCHES_AT_LEAST = 8
+# Pages that a transaction writes besides one per changed row: inner pages of trees, index leaves, the first page.
+_FRAMES_PER_BATCH = 6
 # These fail while frames are being written, before the one that would make them a commit.
 _CERTAINLY_NOT_WRITTEN = (FULL, BUSY, READONLY)
 
@@ -36,8 +37,8 @@ class Committer:
         self.checkpoint_problem: str | None = None
         self._open_session = open_session
         self._session: Session | None = open_session()
-        self._batches = 0
-        self._batches_due = CHECKPOINT_FRAMES // 10
+        self._growth = 0.0
+        self._frames_per_growth = 1.0
         self._frames_kept = 0
 
     @property
@@ -123,7 +124,9 @@ class Committer:
             failpoints.hit("sqlite.after_commit")
         except (sqlite3.Error, OSError) as error:
             self._commit_failed(batch, error)
-        self._batches += 1
+        changes = session.connection.total_changes
+        self._growth += changes - session.changes_counted + _FRAMES_PER_BATCH
+        session.changes_counted = changes
 
     def _commit_failed(self, batch: Sequence[Job], error: Exception) -> None:
         certain = primary_code(error) in _CERTAINLY_NOT_WRITTEN
@@ -156,14 +159,14 @@ class Committer:
 
     @property
     def checkpoint_due(self) -> bool:
-        """True when the log has probably grown enough."""
-        return self._batches >= self._batches_due
+        """True when the log has probably grown enough: SQLite tells its length only when it is asked to checkpoint."""
+        return self._growth * self._frames_per_growth >= CHECKPOINT_FRAMES
 
     def checkpoint(self) -> None:
         """Copy the log into the file, as far as readers allow, so that the log can begin again from its start.
 
-        The frames it reports say how many batches make a checkpoint's worth. A failure loses nothing: the log keeps
-        everything and the next checkpoint copies it again; `health` reports it.
+        The frames it reports correct the estimate for the next one. A failure loses nothing: the log keeps everything
+        and the next checkpoint copies it again; `health` reports it.
         """
         try:
             execute = self.session.cursor.execute
@@ -173,8 +176,8 @@ class Committer:
             frames = copied = 0
             self.checkpoint_problem = str(error)
         grown = frames - self._frames_kept if frames > self._frames_kept else frames
-        self._batches_due = max(_BATCHES_AT_LEAST, self._batches * CHECKPOINT_FRAMES // max(grown, 1))
-        self._batches = 0
+        self._frames_per_growth = min(max(grown / max(self._growth, 1.0), 0.5), 100.0)
+        self._growth = 0.0
         # Copied whole, the log begins again at its start; a reader may have held some of it back.
         self._frames_kept = 0 if copied == frames else frames
 

@@ -47,6 +47,7 @@ class Session:
         self.moment = statements.moment
         self.scope = ""
         self.rev = 0
+        self.changes_counted = connection.total_changes
         # Tables on which a value may pass from one row to another within a transaction.
         self._exclusive = frozenset(name for name, table in statements.tables.items() if table.groups)
 
