@@ -16,7 +16,7 @@ from perdure.testkit.volume import main, replay_line, report
 
 CALLS = 2_000
 LEAST_SUCCESS = 0.6
-EXAMPLES = {"memory": 40, "sqlite": 12}
+EXAMPLES = {"memory": 80, "sqlite": 25}
 
 
 @pytest.mark.parametrize("engine", sorted(BUILTIN))
