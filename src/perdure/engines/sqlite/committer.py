@@ -124,6 +124,7 @@ class Committer:
             failpoints.hit("sqlite.after_commit")
         except (sqlite3.Error, OSError) as error:
             self._commit_failed(batch, error)
+            return
         changes = session.connection.total_changes
         self._growth += changes - session.changes_counted + _FRAMES_PER_BATCH
         session.changes_counted = changes
