@@ -10,7 +10,7 @@ import pytest
 import typer.main
 from tests.docs.pages import ROOT
 
-from perdure.cli.main import app
+from perdure.cli.application import app
 
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 SHARED = {"--store", "--scope", "--json", "--help"}

@@ -47,8 +47,8 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The engine's real settings, read now. `problems` lists, in words, what weakens the promises of its capability
-    record; `ok` is True when there are none."""
+    """The engine's real settings, read now. `problems` lists, in words, everything that stands between this store and
+    data that survives a power loss; `ok` is True when there is nothing."""
 
     engine: str
     ok: bool

@@ -128,9 +128,9 @@ class MemoryEngine:
         return []
 
     async def health(self) -> Health:
-        """Nothing weakens a promise of nothing; the capability record says what is not kept."""
-        problems = ("the store is closed",) if self._closed else ()
-        return Health("memory", not problems, "none", {"scopes": len(self._scopes)}, problems)
+        """Honest: this engine keeps nothing, and says so."""
+        told = "the store is closed" if self._closed else "data lives in this process only and is gone when it ends"
+        return Health("memory", False, "none", {"scopes": len(self._scopes)}, (told,))
 
     async def close(self) -> None:
         """Forget everything."""
