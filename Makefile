@@ -56,9 +56,10 @@ check: $(READY) ## lint, types, tidy, unit and conformance on the embedded engin
 		tests '$(PARALLEL) tests/tidy tests/unit tests/conformance'
 
 .PHONY: test
-test: $(READY) ## everything: check, all tests, then the planted bugs
+test: $(READY) ## everything: check, all tests, the cases under python -O, then the planted bugs
 	@$(PYTHON) tools/stages.py $(STATIC) \
 		tests '$(PARALLEL) tests' \
+		optimized '$(PYTHON) -O -m perdure.testkit.matrix' \
 		planted '$(PYTHON) tests/planted/run.py'
 
 .PHONY: matrix
