@@ -7,6 +7,7 @@ visibility `internal` is a retraction marker: it withdraws the call it names, th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,12 +22,23 @@ def history(path: Sequence[MessageRecord], limit: int | None = None) -> list[Mes
     """
     folded = fold(path)
     kept = folded if limit is None else folded[-limit:]
-    return _strip(kept, external=False, retracted=_retracted(path))
+    return _strip(kept, _withdrawn(path), external=False)
 
 
-def external(path: Sequence[MessageRecord]) -> list[MessageRecord]:
+def external(path: Sequence[MessageRecord], limit: int | None = None) -> list[MessageRecord]:
     """What an outsider should see: no internal messages, no retracted or unanswered calls, nothing folded."""
-    return _strip(path, external=True, retracted=_retracted(path))
+    kept = path if limit is None else path[-limit:]
+    return _strip(kept, _withdrawn(path), external=True)
+
+
+def begins_in_a_call(tail: Sequence[MessageRecord]) -> bool:
+    """Does the tail hold a result whose call came before it? Then a marker before the tail may concern it."""
+    asked: set[str] = set()
+    for record in tail:
+        if record.message.role == "tool" and _answered(record) not in asked:
+            return True
+        asked.update(call.id for call in _calls(record.message))
+    return False
 
 
 def unfinished(path: Sequence[MessageRecord]) -> list[UnfinishedCall]:
@@ -89,7 +101,7 @@ def _start_then_widest(mark: MessageRecord) -> tuple[int, int, int]:
     return (0, 0, 0) if interval is None else (interval.from_seq, -interval.to_seq, -mark.seq)
 
 
-def _strip(path: Sequence[MessageRecord], *, external: bool, retracted: set[str]) -> list[MessageRecord]:
+def _strip(path: Sequence[MessageRecord], withdrawn: _Withdrawn, *, external: bool) -> list[MessageRecord]:
     paired = _paired(path, external=external)
     out: list[MessageRecord] = []
     seen: set[str] = set()
@@ -97,15 +109,15 @@ def _strip(path: Sequence[MessageRecord], *, external: bool, retracted: set[str]
         message = record.message
         role = message.role
         if role == "tool":
-            answered = call_answered(role, message.content) or ""
-            if message.visibility == INTERNAL or answered in retracted or (external and message.visibility != ALL):
+            if message.visibility == INTERNAL or (external and message.visibility != ALL):
                 continue
-            if not external and answered not in seen:
+            if record.seq in withdrawn.results or (not external and _answered(record) not in seen):
                 continue
         elif external and message.visibility != ALL:
             continue
         elif role == "assistant" and _calls(message):
-            kept = _without_open_calls(record, at, retracted, paired)
+            seen.difference_update([call.id for call in _calls(message)])
+            kept = _without_open_calls(record, at, withdrawn.calls, paired)
             if kept is None:
                 continue
             record = kept
@@ -118,14 +130,43 @@ def _calls(message: Message) -> list[ToolUse]:
     return [block for block in message.content if type(block) is ToolUse]
 
 
-def _retracted(path: Sequence[MessageRecord]) -> set[str]:
-    """The call ids that markers on the path withdraw."""
-    found = set()
+class _Withdrawn(NamedTuple):
+    """What the markers of a path take back: calls, as (seq of their message, id), and results, as seqs."""
+
+    calls: set[tuple[int, str]]
+    results: set[int]
+
+
+def _withdrawn(path: Sequence[MessageRecord]) -> _Withdrawn:
+    """A marker takes back every call of its id that was made before it, and the results of those calls, early or late.
+
+    A result whose call is not on the path goes with any marker that names it. A call made after the marker stands.
+    """
+    named = {_answered(record) for record in path if _is_marker(record.message)}
+    calls: set[tuple[int, str]] = set()
+    if not named:
+        return _Withdrawn(calls, set())
+    asked: dict[str, list[int]] = {}
+    owner: dict[int, tuple[int, str] | None] = {}
     for record in path:
-        message = record.message
-        if message.role == "tool" and message.visibility == INTERNAL:
-            found.add(call_answered("tool", message.content) or "")
-    return found
+        answered = _answered(record)
+        if answered in named:
+            made = asked.get(answered, [])
+            owner[record.seq] = (made[-1], answered) if made else None
+            if _is_marker(record.message):
+                calls.update((seq, answered) for seq in made)
+        for call in _calls(record.message):
+            if call.id in named:
+                asked.setdefault(call.id, []).append(record.seq)
+    return _Withdrawn(calls, {seq for seq, call in owner.items() if call is None or call in calls})
+
+
+def _is_marker(message: Message) -> bool:
+    return message.role == "tool" and message.visibility == INTERNAL
+
+
+def _answered(record: MessageRecord) -> str:
+    return call_answered(record.message.role, record.message.content) or ""
 
 
 def _paired(path: Sequence[MessageRecord], *, external: bool) -> set[tuple[int, str]]:
@@ -146,13 +187,13 @@ def _paired(path: Sequence[MessageRecord], *, external: bool) -> set[tuple[int, 
 
 
 def _without_open_calls(
-    record: MessageRecord, at: int, retracted: set[str], paired: set[tuple[int, str]]
+    record: MessageRecord, at: int, withdrawn: set[tuple[int, str]], paired: set[tuple[int, str]]
 ) -> MessageRecord | None:
     content = record.message.content
     kept = [
         block
         for block in content
-        if type(block) is not ToolUse or ((at, block.id) in paired and block.id not in retracted)
+        if type(block) is not ToolUse or ((at, block.id) in paired and (record.seq, block.id) not in withdrawn)
     ]
     if len(kept) == len(content):
         return record

@@ -152,7 +152,11 @@ class Messages:
         limit: int | None = None,
     ) -> Records:
         """What an outsider may see of one branch's path: nothing internal, retracted or unanswered."""
-        return views.external(await self._path(thread_id, branch, upto, limit))
+        records = await self._path(thread_id, branch, upto, limit)
+        if limit is not None and views.begins_in_a_call(records):
+            # The late result of a call that was taken back: only the whole path tells.
+            records = await self._path(thread_id, branch, upto, None)
+        return views.external(records, limit)
 
     async def _path(
         self, thread_id: str, branch: int | str | None, upto: int | str | None, limit: int | None

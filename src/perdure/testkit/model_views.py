@@ -33,33 +33,44 @@ def history(line: list[Message], limit: int | None = None) -> list[Json]:
     """What the model should see of a path: folded, cut to the newest `limit`, then stripped."""
     folded = fold(line)
     kept = folded if limit is None else folded[-limit:]
-    retracted = {call for m in line if m.visibility == "internal" and (call := answers(m)) is not None}
     shown: list[Json] = []
-    asked: set[str] = set()
+    standing: dict[str, bool] = {}
     for i, message in enumerate(kept):
         call = answers(message)
-        if call is not None and (message.visibility == "internal" or call in retracted or call not in asked):
+        if call is not None and (message.visibility == "internal" or not standing.get(call, False)):
             continue
-        body = _without_open_calls(message, kept[i + 1 :], retracted, external=False)
-        if body is None:
-            continue
-        asked.update(calls(body))
-        shown.append(record(message, body))
+        body = _without_open_calls(line, message, kept[i + 1 :], external=False)
+        standing.update(dict.fromkeys(calls(message.body), False))
+        if body is not None:
+            standing.update(dict.fromkeys(calls(body), True))
+            shown.append(record(message, body))
     return shown
 
 
 def external(line: list[Message], limit: int | None = None) -> list[Json]:
     """What an outsider may see of a path: nothing that is not for all, no retracted or unanswered calls."""
     kept = line if limit is None else line[-limit:]
-    retracted = {call for m in kept if m.visibility == "internal" and (call := answers(m)) is not None}
     shown: list[Json] = []
     for i, message in enumerate(kept):
-        if message.visibility != "all" or answers(message) in retracted:
+        call = answers(message)
+        if message.visibility != "all" or (call is not None and _result_is_withdrawn(line, message, call)):
             continue
-        body = _without_open_calls(message, kept[i + 1 :], retracted, external=True)
+        body = _without_open_calls(line, message, kept[i + 1 :], external=True)
         if body is not None:
             shown.append(record(message, body))
     return shown
+
+
+def _is_withdrawn(line: list[Message], asked: Message | None, call: str) -> bool:
+    """Does a marker name this call after it was made (or anywhere, if the path does not show where)?"""
+    markers = [m for m in line if m.visibility == "internal" and answers(m) == call]
+    return any(asked is None or marker.seq > asked.seq for marker in markers)
+
+
+def _result_is_withdrawn(line: list[Message], result: Message, call: str) -> bool:
+    """A result goes with the call that it answers: the last one of that id before it."""
+    asked = [m for m in line if m.seq < result.seq and call in calls(m.body)]
+    return _is_withdrawn(line, asked[-1] if asked else None, call)
 
 
 def unfinished(line: list[Message]) -> list[Json]:
@@ -72,14 +83,14 @@ def unfinished(line: list[Message]) -> list[Json]:
     ]
 
 
-def _without_open_calls(message: Message, later: list[Message], retracted: set[str], *, external: bool) -> Json | None:
-    """The message without calls that are retracted or unanswered; None if nothing is left of it."""
+def _without_open_calls(line: list[Message], message: Message, later: list[Message], *, external: bool) -> Json | None:
+    """The message without calls that are withdrawn or unanswered; None if nothing is left of it."""
     content = message.body["content"]
     kept = [
         block
         for block in content
         if block["type"] != "tool_use"
-        or (block["id"] not in retracted and _is_answered(block["id"], later, external=external))
+        or (not _is_withdrawn(line, message, block["id"]) and _is_answered(block["id"], later, external=external))
     ]
     if content and not kept:
         return None
