@@ -19,6 +19,16 @@ from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
 
 
+class Turn:
+    """What one event loop has under way: how many of its tasks wait, and the jobs its current turn has brought."""
+
+    __slots__ = ("gathered", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.gathered: list[Job] = []
+
+
 class SqliteEngine:
     """The kernel contract on one SQLite file."""
 
@@ -26,7 +36,7 @@ class SqliteEngine:
         self._core = core
         self.schema = core.schema
         self.capabilities = core.capabilities
-        self._gathered: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        self._turns: dict[asyncio.AbstractEventLoop, Turn] = {}
 
     @property
     def clock(self) -> Clock:
@@ -57,25 +67,35 @@ class SqliteEngine:
         taken: Taken = await self._write(TakeJob(scope, Scan(table, index, eq, limit=limit, upto=upto), set))
         return taken
 
-    def _write(self, job: Job) -> asyncio.Future[Any]:
-        """Queue a job for the writer, together with whatever else this turn of the loop brings.
+    async def _write(self, job: Job) -> Any:
+        """Give the job to the writer and wait for its outcome.
 
-        Handing jobs over at the end of the turn costs a lone caller some microseconds. It spares many callers a writer
-        that wakes for the first of them and then fights the loop for the interpreter.
+        A lone caller's job goes at once. While others wait too, jobs are handed over together at the end of the turn of
+        the loop: that spares them a writer that wakes for the first and then fights the loop for the interpreter.
         """
-        self._core.writing()
+        writer = self._core.writing()
         loop = asyncio.get_running_loop()
-        gathered = self._gathered.get(loop)
-        if gathered is None:
-            self._gathered[loop] = [job]
-            loop.call_soon(self._hand_over, loop)
-        else:
-            gathered.append(job)
-        return job.await_on(loop)
+        turn = self._turns.get(loop)
+        if turn is None:
+            turn = self._turns[loop] = Turn()
+        turn.waiting += 1
+        try:
+            future = job.await_on(loop)
+            if turn.waiting == 1:
+                writer.submit((job,))
+            else:
+                if not turn.gathered:
+                    loop.call_soon(self._hand_over, turn)
+                turn.gathered.append(job)
+            return await future
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                self._turns.pop(loop, None)
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        jobs = self._gathered.pop(loop, None)
-        if jobs is None:
+    def _hand_over(self, turn: Turn) -> None:
+        jobs, turn.gathered = turn.gathered, []
+        if not jobs:
             return
         try:
             self._core.writing().submit(jobs)
@@ -114,5 +134,7 @@ class SqliteEngine:
 
     async def close(self) -> None:
         """Finish what was submitted and release everything."""
-        self._hand_over(asyncio.get_running_loop())
+        turn = self._turns.get(asyncio.get_running_loop())
+        if turn is not None:
+            self._hand_over(turn)
         await asyncio.to_thread(self._core.close)
