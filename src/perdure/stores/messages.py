@@ -7,7 +7,7 @@ earlier messages, and neither does anything here beyond what was asked for.
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from perdure.model.message import MessageRecord, UnfinishedCall
 from perdure.model.page import Page
 from perdure.rules import names, views
 from perdure.stores.core import Core, require, thread_topic
+from perdure.stores.paging import every
 from perdure.stores.paths import PathQuery, read_path, resolve_branch
 from perdure.stores.records import message_record, path_records
 
@@ -82,9 +83,9 @@ class Messages:
         run_id: str | None = None,
     ) -> AsyncIterator[MessageRecord]:
         """Every record of the list, page by page."""
-        cursor: str | None = None
-        while True:
-            page = await self.list(
+
+        def fetch(cursor: str | None) -> Awaitable[Page[MessageRecord]]:
+            return self.list(
                 thread_id,
                 after_seq=after_seq,
                 before_seq=before_seq,
@@ -94,11 +95,9 @@ class Messages:
                 limit=limits.PAGE_MAX,
                 cursor=cursor,
             )
-            for record in page.items:
-                yield record
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+
+        async for record in every(fetch):
+            yield record
 
     async def find(self, thread_id: str, message_id: str) -> MessageRecord | None:
         """The record with this message id, or None."""

@@ -6,7 +6,7 @@ a run moves only through `store.commit(run=run.step(…))` and its siblings, so 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, TypedDict, Unpack
 
 from perdure import limits
@@ -20,6 +20,7 @@ from perdure.model.run_snapshots import RunActivation, RunRequest
 from perdure.rules import names
 from perdure.stores.commit import perform
 from perdure.stores.core import Core, require
+from perdure.stores.paging import every
 from perdure.stores.prepare import prepare
 from perdure.stores.records import run_from
 
@@ -132,14 +133,12 @@ class Runs:
 
     async def iter(self, *, thread_id: str | None = None, status: str | None = None) -> AsyncIterator[Run]:
         """Every run of the list, page by page."""
-        cursor: str | None = None
-        while True:
-            page = await self.list(thread_id=thread_id, status=status, limit=limits.PAGE_MAX, cursor=cursor)
-            for run in page.items:
-                yield run
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+
+        def fetch(cursor: str | None) -> Awaitable[Page[Run]]:
+            return self.list(thread_id=thread_id, status=status, limit=limits.PAGE_MAX, cursor=cursor)
+
+        async for run in every(fetch):
+            yield run
 
 
 def _body(options: RunOptions) -> RunBody:

@@ -6,7 +6,7 @@ hot row does. Deletion is in `erasure`; how a thread is born, and when a parent 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from perdure.rules import names
 from perdure.stores.births import Birth, ancestor_checks, birth_ops, leaving
 from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.erasure import delete_thread
+from perdure.stores.paging import every
 from perdure.stores.records import read_body, thread_from
 
 Strategy = Literal["reject", "detach", "cascade"]
@@ -204,9 +205,9 @@ class Threads:
         order: Order = "active",
     ) -> AsyncIterator[Thread]:
         """Every thread of the list, page by page."""
-        cursor: str | None = None
-        while True:
-            page = await self.list(
+
+        def fetch(cursor: str | None) -> Awaitable[Page[Thread]]:
+            return self.list(
                 resource_id=resource_id,
                 parent_thread_id=parent_thread_id,
                 root=root,
@@ -214,11 +215,9 @@ class Threads:
                 limit=limits.PAGE_MAX,
                 cursor=cursor,
             )
-            for thread in page.items:
-                yield thread
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+
+        async for thread in every(fetch):
+            yield thread
 
     async def children(
         self, thread_id: str, *, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None

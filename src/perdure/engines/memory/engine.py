@@ -6,7 +6,6 @@ directly.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from perdure.ids import new_rev
 from perdure.kernel.engine import Capabilities, Engine, Health, Watch
 from perdure.kernel.ops import Applied, Ask, Op, Row, Scan, Taken
 from perdure.kernel.schema import Schema
+from perdure.kernel.signals import LoopSignal, Signal, ThreadSignal
 
 _CAPABILITIES = Capabilities(
     engine="memory",
@@ -100,7 +100,7 @@ class MemoryEngine:
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe from a running event loop."""
-        return _Subscription(self, scope, topics, _LoopSignal())
+        return _Subscription(self, scope, topics, LoopSignal())
 
     def subscribe(self, scope: str, topics: Sequence[str], wake: Callable[[], None]) -> None:
         """Call `wake` at every hint on these topics."""
@@ -156,54 +156,17 @@ class BlockingMemory:
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe from a plain thread."""
-        return _Subscription(self._engine, scope, topics, _ThreadSignal())
+        return _Subscription(self._engine, scope, topics, ThreadSignal())
 
     def blocking(self) -> Engine:
         """Already blocking."""
         return self
 
 
-class _LoopSignal:
-    """A hint that wakes a task, whichever thread rings."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-
-    def ring(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._event.set)
-
-    async def wait(self, timeout: float) -> bool:
-        try:
-            await asyncio.wait_for(self._event.wait(), timeout)
-        except TimeoutError:
-            return False
-        self._event.clear()
-        return True
-
-
-class _ThreadSignal:
-    """A hint that wakes a thread."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def ring(self) -> None:
-        self._event.set()
-
-    async def wait(self, timeout: float) -> bool:
-        rung = self._event.wait(timeout)
-        self._event.clear()
-        return rung
-
-
 class _Subscription:
     """A watch on the memory engine."""
 
-    def __init__(
-        self, engine: MemoryEngine, scope: str, topics: Sequence[str], signal: _LoopSignal | _ThreadSignal
-    ) -> None:
+    def __init__(self, engine: MemoryEngine, scope: str, topics: Sequence[str], signal: Signal) -> None:
         self._where = (engine, scope, tuple(topics))
         self._signal = signal
         engine.subscribe(scope, topics, signal.ring)

@@ -12,9 +12,10 @@ from typing import Any
 from perdure.clock import Clock
 from perdure.engines.sqlite.core import Core
 from perdure.engines.sqlite.jobs import TakeJob, TransactJob
-from perdure.engines.sqlite.watch import Subscription, ThreadSignal
+from perdure.engines.sqlite.watch import Subscription
 from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
+from perdure.kernel.signals import ThreadSignal
 
 
 class BlockingSqlite:

@@ -13,10 +13,11 @@ from perdure.clock import Clock
 from perdure.engines.sqlite.blocking import BlockingSqlite
 from perdure.engines.sqlite.core import Core
 from perdure.engines.sqlite.jobs import Job, TakeJob, TransactJob, refuse
-from perdure.engines.sqlite.watch import LoopSignal, Subscription
+from perdure.engines.sqlite.watch import Subscription
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
+from perdure.kernel.signals import LoopSignal
 
 
 class Turn:
