@@ -33,6 +33,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "integrations": EVERYTHING_BUT_ENGINES,
     "testkit": EVERYTHING_BUT_ENGINES,
     "cli": EVERYTHING_BUT_ENGINES | {"testkit"},
+    "__main__": frozenset({"cli"}),
 }
 ENGINE_MAY_IMPORT = BELOW_STORES | {"engines.sql"}
 # The model that the product is compared with shares no code with it.

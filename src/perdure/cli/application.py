@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,7 +33,9 @@ def shared(
     store: StoreOption = None,
     scope: ScopeOption = None,
     as_json: JsonOption = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Options that may stand before a command as well as after it."""
 
@@ -57,5 +59,24 @@ def run() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(explain())
         else:
-            report(explain(), "perdure --help lists what there is", "usage")
+            context = getattr(error, "ctx", None)
+            path = context.command_path if context is not None else "perdure"
+            report(_plainly(error, explain()), f"{path} --help lists what there is", "usage", as_json=_asks_for_json())
     sys.exit(code)
+
+
+def _asks_for_json() -> bool:
+    """Whether the command line, which could not be understood, has --json somewhere."""
+    given = sys.argv[1:]
+    return "--json" in (given[: given.index("--")] if "--" in given else given)
+
+
+def _plainly(error: Any, explained: str) -> str:
+    """A refused value in words that need no programmer."""
+    parameter = getattr(error, "param", None)
+    if type(error).__name__ != "BadParameter" or parameter is None:
+        return explained
+    name = max(parameter.opts, key=len)
+    if "valid int" in error.message:
+        return f"{name} takes a whole number"
+    return f"{name}: {error.message}".replace("Input should be greater than or equal to", "it must be at least")

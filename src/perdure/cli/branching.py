@@ -106,7 +106,7 @@ async def _list(session: Session, thread_id: str) -> None:
     if session.as_json:
         session.emit({"items": [branch_document(item) for item in found]})
     else:
-        session.show(branch_table(found))
+        branch_table(session, found)
 
 
 def _done(session: Session, found: Branch, what: str) -> None:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from perdure.cli.session import FINDINGS, Session, command
-from perdure.cli.terminal import plain, to_json_text
+from perdure.cli.terminal import error_console, plain, to_json_text
 from perdure.stores.erasure import sweep as sweep_core
 from perdure.stores.store import Store
 
@@ -38,8 +37,7 @@ async def verify_command(
     all_scopes: Annotated[bool, typer.Option("--all-scopes", help="Every tenant.")] = False,
 ) -> int:
     """Check every invariant of the stored data; exit code 1 if something is wrong."""
-    console = Console(stderr=True, markup=False)
-    with console.status("auditing") as status:
+    with error_console().status("auditing") as status:
 
         def progress(what: str, done: int, total: int) -> None:
             status.update(Text(f"auditing {what}: {done:,} of {total:,}"))

@@ -18,9 +18,10 @@ from perdure.cli.documents import (
     thread_document,
 )
 from perdure.cli.session import Session, ThreadArgument, command
+from perdure.cli.tables import Cell, Column
 from perdure.cli.terminal import STATUSES, moment, plain, to_json_text
 from perdure.errors import InvalidError
-from perdure.model.branch import Branch
+from perdure.model.branch import Branch, Label
 from perdure.model.run import Run
 from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
@@ -28,8 +29,42 @@ from perdure.model.thread import Thread
 LimitOption = Annotated[int, typer.Option("--limit", "-n", help=f"At most so many, 1 to {limits.PAGE_MAX}.")]
 CursorOption = Annotated[str | None, typer.Option("--cursor", help="Go on where a page ended.")]
 
-_NUMBERS = ("messages", "steps", "tokens", "#", "own")
 _BRANCHES_SHOWN = 20
+_LABELS_SHOWN = 20
+
+_THREADS = (
+    Column("id", "id", 9),
+    Column("title", "text", 8),
+    Column("messages", "number", 6),
+    Column("resource", "text", 4),
+    Column("run", "word", 7),
+    Column("active", "time", 5),
+)
+_THREAD_OF_RUN = Column("thread", "id", 7)
+_RUNS = (
+    Column("id", "id", 9),
+    Column("agent", "text", 6),
+    Column("status", "word", 8),
+    Column("steps", "number", 4),
+    Column("tokens", "number", 2),
+    Column("created", "time", 5),
+    Column("outcome", "text", 3),
+)
+_BRANCHES = (
+    Column("", "word", 7),
+    Column("#", "number", 8),
+    Column("name", "id", 9),
+    Column("own", "number", 4),
+    Column("forked at", "word", 5),
+    Column("newest message", "text", 6),
+)
+_LABELS = (Column("at", "word", 9), Column("label", "text", 8))
+_STATE = (
+    Column("name", "id", 9),
+    Column("schema", "word", 5),
+    Column("written", "time", 6),
+    Column("value", "text", 7),
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -37,20 +72,6 @@ def register(app: typer.Typer) -> None:
     command(app)(threads)
     command(app)(show)
     command(app)(runs)
-
-
-def table(*columns: str) -> Table:
-    """A table in the house style."""
-    found = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for column in columns:
-        whole = column in ("id", "thread")
-        found.add_column(
-            column,
-            justify="right" if column in _NUMBERS else "left",
-            overflow="fold" if whole else "ellipsis",
-            no_wrap=not whole,
-        )
-    return found
 
 
 async def threads(
@@ -80,18 +101,19 @@ async def threads(
     if not page.items:
         session.say("no threads", "dim")
         return
-    shown = table("id", "title", "messages", "resource", "run", "active")
-    for thread in page.items:
-        shown.add_row(
-            plain(thread.id, "bold"),
-            plain(thread.title, most=60),
-            str(thread.version),
-            plain(thread.resource_id),
-            _run_mark(thread),
-            moment(thread.updated_at),
-        )
-    session.show(shown)
+    session.table(_THREADS, [_thread_row(thread) for thread in page.items])
     _more(session, page.next_cursor)
+
+
+def _thread_row(thread: Thread) -> list[Cell]:
+    return [
+        plain(thread.id, "bold"),
+        plain(thread.title, most=60),
+        str(thread.version),
+        plain(thread.resource_id),
+        _run_mark(thread),
+        moment(thread.updated_at),
+    ]
 
 
 def _run_mark(thread: Thread) -> Text:
@@ -122,27 +144,28 @@ async def runs(
     if not page.items and page.next_cursor is None:
         session.say("no runs", "dim")
         return
-    session.show(_runs_table(page.items, with_thread=thread_id is None))
+    _show_runs(session, page.items, with_thread=thread_id is None)
     _more(session, page.next_cursor)
 
 
-def _runs_table(items: list[Run], *, with_thread: bool) -> Table:
-    shown = table(
-        "id", *(["thread"] if with_thread else []), "agent", "status", "steps", "tokens", "created", "outcome"
-    )
-    for run in items:
-        tokens = f"{run.input_tokens}+{run.output_tokens}" if run.input_tokens or run.output_tokens else ""
-        shown.add_row(
-            plain(run.id, "bold"),
-            *([plain(run.thread_id)] if with_thread else []),
-            plain(run.agent_id),
-            Text(run.status, STATUSES.get(run.status, "")),
-            str(run.steps),
-            tokens,
-            moment(run.created_at),
-            plain(_outcome(run), most=60),
-        )
-    return shown
+def _show_runs(session: Session, items: list[Run], *, with_thread: bool) -> None:
+    if not with_thread:
+        session.table(_RUNS, [_run_row(run) for run in items])
+        return
+    rows = [[first, plain(run.thread_id), *rest] for run in items for first, *rest in [_run_row(run)]]
+    session.table([_RUNS[0], _THREAD_OF_RUN, *_RUNS[1:]], rows)
+
+
+def _run_row(run: Run) -> list[Cell]:
+    return [
+        plain(run.id, "bold"),
+        plain(run.agent_id),
+        Text(run.status, STATUSES.get(run.status, "")),
+        str(run.steps),
+        f"{run.input_tokens}+{run.output_tokens}" if run.input_tokens or run.output_tokens else "",
+        moment(run.created_at),
+        plain(_outcome(run), most=60),
+    ]
 
 
 def _outcome(run: Run) -> str:
@@ -181,23 +204,32 @@ async def show(session: Session, thread: ThreadArgument) -> None:
             }
         )
         return
-    session.show(_facts(found, labels=len(labels), pending=len(pending)))
-    session.show(Text("\nbranches", "dim"))
-    session.show(branch_table(branches[-_BRANCHES_SHOWN:]))
-    if len(branches) > _BRANCHES_SHOWN:
-        session.say(f"… the newest {_BRANCHES_SHOWN} of {len(branches):,}; perdure branch lists all", "dim")
+    session.show(_facts(found, pending=len(pending)))
+    _show_branches(session, branches, labels)
     if recent.items:
         session.show(Text("\nruns", "dim"))
-        session.show(_runs_table(recent.items, with_thread=False))
+        _show_runs(session, recent.items, with_thread=False)
     if state:
         session.show(Text("\nstate", "dim"))
-        session.show(_state_table(state))
+        session.table(_STATE, [_state_row(doc) for doc in state])
     for item in unfinished:
         call = plain(f"{item.call.name} {item.call.id} at #{item.seq}")
         session.show(Text().append("\nunfinished call ", "bold yellow").append_text(call))
 
 
-def _facts(thread: Thread, *, labels: int, pending: int) -> Table:
+def _show_branches(session: Session, branches: list[Branch], labels: list[Label]) -> None:
+    session.show(Text("\nbranches", "dim"))
+    branch_table(session, branches[-_BRANCHES_SHOWN:])
+    if len(branches) > _BRANCHES_SHOWN:
+        session.say(f"… the newest {_BRANCHES_SHOWN} of {len(branches):,}; perdure branch lists all", "dim")
+    if labels:
+        session.show(Text("\nlabels", "dim"))
+        session.table(_LABELS, [[f"#{label.seq}", plain(label.label, "magenta")] for label in labels[-_LABELS_SHOWN:]])
+    if len(labels) > _LABELS_SHOWN:
+        session.say(f"… the newest {_LABELS_SHOWN} of {len(labels):,}; --json lists all", "dim")
+
+
+def _facts(thread: Thread, *, pending: int) -> Table:
     shown = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     shown.add_column(style="dim")
     shown.add_column(overflow="fold")
@@ -208,7 +240,6 @@ def _facts(thread: Thread, *, labels: int, pending: int) -> Table:
         ("parent", plain(thread.parent_thread_id)),
         ("children", thread.children or ""),
         ("messages", thread.version),
-        ("labels", labels or ""),
         ("pending", pending or ""),
         ("created", moment(thread.created_at)),
         ("active", moment(thread.updated_at)),
@@ -224,23 +255,21 @@ def _facts(thread: Thread, *, labels: int, pending: int) -> Table:
     return shown
 
 
-def branch_table(branches: list[Branch]) -> Table:
-    """The branches of a thread, the current one marked."""
-    shown = table("", "#", "name", "own", "forked at", "newest message")
-    for branch in branches:
-        shown.add_row(
-            Text("•", "bold green") if branch.current else "",
-            str(branch.id),
-            plain(branch.name, "bold" if branch.current else ""),
-            str(branch.length),
-            "" if branch.parent is None else f"#{branch.fork_seq}",
-            plain(branch.preview, most=60),
-        )
-    return shown
+def branch_table(session: Session, branches: list[Branch]) -> None:
+    """Write the branches of a thread, the current one marked."""
+    session.table(_BRANCHES, [_branch_row(branch) for branch in branches])
 
 
-def _state_table(docs: list[StateDoc]) -> Table:
-    shown = table("name", "schema", "written", "value")
-    for doc in docs:
-        shown.add_row(plain(doc.name, "bold"), str(doc.schema), moment(doc.at), plain(to_json_text(doc.value), most=60))
-    return shown
+def _branch_row(branch: Branch) -> list[Cell]:
+    return [
+        Text("•", "bold green") if branch.current else "",
+        str(branch.id),
+        plain(branch.name, "bold" if branch.current else ""),
+        str(branch.length),
+        "" if branch.parent is None else f"#{branch.fork_seq}",
+        plain(branch.preview, most=60),
+    ]
+
+
+def _state_row(doc: StateDoc) -> list[Cell]:
+    return [plain(doc.name, "bold"), str(doc.schema), moment(doc.at), plain(to_json_text(doc.value), most=60)]

@@ -10,21 +10,21 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from perdure.cli.session import Session, command
-from perdure.cli.terminal import harmless_json, one_line
-from perdure.errors import NotFoundError
+import perdure
+from perdure.cli.session import Options, Session, command
+from perdure.cli.terminal import error_console, harmless_json, one_line
+from perdure.errors import InvalidError, NotFoundError
 from perdure.stores.transfer import Progress as Told
-from perdure.stores.transfer import export_lines, import_lines, read_lines
+from perdure.stores.transfer import check_lines, export_lines, import_lines, read_lines
 
 STANDARD = "-"
 _EVERY = 64
@@ -34,7 +34,7 @@ _EVERY = 64
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app, name="export")(export_)
-    command(app, access="create", name="import")(import_)
+    command(app, access="create", prepare=_ready, name="import")(import_)
 
 
 async def export_(
@@ -61,7 +61,7 @@ async def export_(
     if session.as_json:
         session.emit({"file": out, "threads": told.threads, "lines": told.lines, "bytes": told.bytes})
     else:
-        session.say(f"exported {told.threads:,} threads in {told.lines:,} lines to {one_line(out)}")
+        session.say(f"exported {_count(told.threads, 'thread')} in {_count(told.lines, 'line')} to {one_line(out)}")
 
 
 @contextmanager
@@ -71,6 +71,12 @@ def _destination(out: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     path = Path(out)
+    if path.is_dir():
+        raise InvalidError(f"{out!r} is a folder", hint="name a file in it")
+    if not path.parent.is_dir():
+        raise NotFoundError(f"cannot write {out!r}: there is no folder {str(path.parent)!r}", hint="make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise InvalidError(f"cannot write {out!r}: {str(path.parent)!r} is not yours to write in")
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
             yield file  # type: ignore[misc]
@@ -90,15 +96,11 @@ async def import_(
     detach: Annotated[bool, typer.Option("--detach", help="Make a thread whose parent is missing a root.")] = False,
 ) -> None:
     """Read threads from an export. A file that is damaged changes nothing; an interrupted import can be run again."""
-    with _origin(file) as path, _bar("importing", 2 * path.stat().st_size) as move:
-
-        def lines() -> Iterator[bytes]:
-            with path.open("rb") as opened:
-                yield from read_lines(opened)
-
+    path = Path(file)
+    with _bar("importing", 2 * _size(path)) as move:
         done = await import_lines(
             session.store,
-            lines,
+            lambda: _lines(path),
             skip_existing=skip_existing,
             detach=detach,
             progress=lambda now: move(_twice(now, path)),
@@ -107,14 +109,38 @@ async def import_(
         session.emit(msgspec.structs.asdict(done))
         return
     left = f", left {done.skipped:,} as they were" if done.skipped else ""
-    session.say(f"imported {done.threads:,} threads in {done.records:,} records{left}")
+    session.say(f"imported {_count(done.threads, 'thread')} in {_count(done.records, 'record')}{left}")
+
+
+@asynccontextmanager
+async def _ready(options: Options, is_new: bool) -> AsyncIterator[Options]:
+    """The file, found and put aside if it is a stream; checked before a store is made for it."""
+    with _origin(options["file"]) as path:
+        if is_new:
+            async with perdure.open("memory://") as nothing:
+                with _bar("checking", _size(path)) as move:
+                    await check_lines(nothing, lambda: _lines(path), detach=options["detach"], progress=move)
+        yield {**options, "file": str(path)}
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as opened:
+        yield from read_lines(opened)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _twice(now: Told, path: Path) -> Told:
     """The file is read twice: the second reading is the second half of the bar."""
     if now.stage == "checking":
         return now
-    return msgspec.structs.replace(now, bytes=now.bytes + path.stat().st_size)
+    return msgspec.structs.replace(now, bytes=now.bytes + _size(path))
 
 
 @contextmanager
@@ -135,7 +161,7 @@ def _origin(file: str) -> Iterator[Path]:
 @contextmanager
 def _bar(title: str, total: int | None, *, hidden: bool = False) -> Iterator[Callable[[Told], None]]:
     """A progress bar on stderr; nothing at all when that is no terminal."""
-    console = Console(stderr=True)
+    console = error_console()
     columns = (TextColumn(title), BarColumn(), TextColumn("{task.fields[threads]:,} threads"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as bar:
         task = bar.add_task(title, total=total, threads=0)

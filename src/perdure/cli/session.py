@@ -12,17 +12,19 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 from urllib.parse import unquote
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 import perdure
-from perdure.cli.terminal import console, error_console, to_json_text, visible
+from perdure.cli.tables import Cell, Column, fitted
+from perdure.cli.terminal import Screen, console, error_console, to_json_text, visible
 from perdure.errors import CorruptError, InvalidError, NotFoundError, PerdureError
 from perdure.kernel.ops import Scan
 from perdure.model.branch import Branch
@@ -50,11 +52,20 @@ class Session:
     def __init__(self, store: Store, *, as_json: bool, width: int | None = None) -> None:
         self.store = store
         self.as_json = as_json
-        self.out: Console = console(width=width)
+        self.out: Screen = console(width=width)
 
-    def show(self, renderable: RenderableType) -> None:
-        """Write something for people."""
-        self.out.print(renderable)
+    def show(self, renderable: RenderableType, *, width: int | None = None) -> None:
+        """Write something for people, without the spaces that tables put at the end of a line."""
+        options = self.out.options.update(width=width or self.out.width)
+        for line in self.out.render_lines(renderable, options, pad=False):
+            text = Text.assemble(*[(part.text, part.style or "") for part in line])
+            text.rstrip()
+            self.out.print(text, soft_wrap=True)
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+        """Write a table that fits the terminal."""
+        table, width = fitted(columns, rows, self.out.width)
+        self.show(table, width=width)
 
     def say(self, text: str, style: str = "") -> None:
         """Write a sentence for people; not a word of it with `--json`."""
@@ -82,12 +93,13 @@ class Session:
 
     async def branch(self, thread_id: str, text: str) -> Branch:
         """The branch that `text` names: by name, or by number."""
-        try:
-            return await self.store.branches.get(thread_id, text)
-        except NotFoundError:
-            if not text.isdecimal():
-                raise
-        return await self.store.branches.get(thread_id, int(text))
+        branches = self.store.branches
+        for name in (text, int(text)) if text.isdecimal() else (text,):
+            try:
+                return await branches.get(thread_id, name)
+            except NotFoundError as error:
+                missing = error
+        raise NotFoundError(missing.message, hint=f"perdure branch {thread_id} lists them")
 
     async def message(self, thread_id: str, text: str) -> MessageRecord:
         """The message that `text` names: by id, or by its number in the log."""
@@ -97,19 +109,34 @@ class Session:
             records = await self.store.messages.range(thread_id, int(number), int(number))
             found = records[0] if records else None
         if found is None:
-            raise NotFoundError(f"thread {thread_id!r} has no message {text!r}", hint="give its id or its number")
+            raise NotFoundError(
+                f"thread {thread_id!r} has no message {text!r}",
+                hint=f"give its id or its number; perdure tree {thread_id} shows them",
+            )
         return found
 
 
 Body = Callable[..., Coroutine[Any, Any, int | None]]
+Options = dict[str, Any]
+Preparation = Callable[[Options, bool], AbstractAsyncContextManager[Options]]
+
+
+@asynccontextmanager
+async def _nothing(options: Options, _is_new: bool, /) -> AsyncIterator[Options]:
+    yield options
 
 
 def command(
-    app: typer.Typer, *, access: Access | Callable[[dict[str, Any]], Access] = "read", name: str | None = None
+    app: typer.Typer,
+    *,
+    access: Access | Callable[[Options], Access] = "read",
+    prepare: Preparation = _nothing,
+    name: str | None = None,
 ) -> Callable[[Body], Body]:
     """Register an `async def` as a command; what it returns is the exit code, None meaning 0.
 
-    `access` says how the store is opened; it may depend on the command's options.
+    `access` says how the store is opened; it may depend on the command's options. `prepare` comes before that: it is
+    told whether the store's file would be new, may refuse, and may change the options.
     """
 
     def register(body: Body) -> Body:
@@ -123,8 +150,11 @@ def command(
             how = access(options) if callable(access) else access
 
             async def work() -> int | None:
-                async with _open(url, tenant or "default", how) as opened:
-                    return await body(Session(opened, as_json=as_json, width=width), **options)
+                async with (
+                    prepare(options, _is_new(url)) as prepared,
+                    _open(url, tenant or "default", how) as opened,
+                ):
+                    return await body(Session(opened, as_json=as_json, width=width), **prepared)
 
             raise typer.Exit(guarded(work, as_json=as_json))
 
@@ -159,6 +189,11 @@ def _open(url: str | None, scope: str, access: Access) -> Opening:
     if access != "create" and path is not None and not path.exists():
         raise NotFoundError(f"there is no file {str(path)!r}", hint="check the URL; a store is made by its first user")
     return perdure.open(url, scope=scope, read_only=access == "read")
+
+
+def _is_new(url: str | None) -> bool:
+    path = _path_of(url) if url else None
+    return path is not None and not path.exists()
 
 
 def _path_of(url: str) -> Path | None:

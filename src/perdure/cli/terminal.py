@@ -6,10 +6,11 @@ text are shown as escapes (`\\x1b`), and text is never read as markup: it travel
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from datetime import UTC, datetime
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import msgspec
 from rich.console import Console
@@ -29,18 +30,37 @@ ROLES = {"user": "bold cyan", "assistant": "bold green", "tool": "yellow", "syst
 STATUSES = {"created": "blue", "running": "bold green", "waiting": "bold yellow", "done": "dim"}
 
 
-def console(file: IO[str] | None = None, *, width: int | None = None) -> Console:
-    """A console on stdout (or a file): no markup, no emoji codes, no guessing at highlights."""
-    out = Console(file=file, markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
+class Screen(Console):
+    """A console without markup, emoji codes or guesses at highlights; with NO_COLOR, without bold and dim as well."""
+
+    def __init__(self, file: IO[str] | None = None, *, width: int | None = None, soft_wrap: bool = False) -> None:
+        super().__init__(
+            file=file,
+            width=width,
+            soft_wrap=soft_wrap,
+            color_system=None if os.environ.get("NO_COLOR") else "auto",
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
+
+    def on_broken_pipe(self) -> NoReturn:
+        """A reader who has seen enough is no failure; rich would exit with 1, here the command's end decides."""
+        raise BrokenPipeError
+
+
+def console(*, width: int | None = None) -> Screen:
+    """A screen on stdout."""
+    out = Screen(width=width)
     if width is None and not out.is_terminal:
         # A pipe has no width: tables take what they need, and programs see whole lines.
         out.width = 10_000
     return out
 
 
-def error_console() -> Console:
-    """The console for errors, on stderr."""
-    return Console(file=sys.stderr, markup=False, emoji=False, highlight=False, soft_wrap=True)
+def error_console() -> Screen:
+    """The screen for errors and progress, on stderr."""
+    return Screen(sys.stderr, soft_wrap=True)
 
 
 def visible(text: str, *, lines: bool = False) -> str:

@@ -17,11 +17,11 @@ from perdure.kernel.schema import Log, Schema, Table
 from perdure.rules import names
 from perdure.stores.core import Core
 from perdure.stores.store import Store
-from perdure.stores.transfer_import import Imported, import_lines
+from perdure.stores.transfer_import import Imported, check_lines, import_lines
 from perdure.stores.transfer_lines import COLD, HOT, end_line, entry_line, header_line, owner_of, row_line
 from perdure.stores.transfer_source import Progress, Watcher, read_lines
 
-__all__ = ["Imported", "Progress", "export_lines", "import_lines", "read_lines"]
+__all__ = ["Imported", "Progress", "check_lines", "export_lines", "import_lines", "read_lines"]
 
 
 async def export_lines(

@@ -45,6 +45,20 @@ async def import_lines(
     damaged file (`InvalidError`, naming the line) changes nothing. A thread that exists is refused with `AlreadyExists`
     before anything is written, or left alone with `skip_existing`.
     """
+    existing = await check_lines(store, source, skip_existing=skip_existing, detach=detach, progress=progress)
+    core = store._core  # noqa: SLF001 - a store's own machinery
+    return await _Import(core, existing, skip_existing=skip_existing, detach=detach).run(source, progress)
+
+
+async def check_lines(
+    store: Store,
+    source: Source,
+    *,
+    skip_existing: bool = False,
+    detach: bool = False,
+    progress: Watcher | None = None,
+) -> set[str]:
+    """Would this export be imported? Raises what `import_lines` would, writes nothing; the threads that exist."""
     core = store._core  # noqa: SLF001 - a store's own machinery
     survey = _Survey(core, skip_existing=skip_existing, detach=detach)
     for item in read_items(core.kernel.schema, source(), "checking", progress):
@@ -54,7 +68,7 @@ async def import_lines(
             except InvalidError as error:
                 raise at_line(item.number, error) from None
     await survey.look()
-    return await _Import(core, survey.existing, skip_existing=skip_existing, detach=detach).run(source, progress)
+    return survey.existing
 
 
 class _Survey:
