@@ -180,19 +180,29 @@ def story(url: str) -> None:
 
 def main() -> int:
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="perdure-story-") as folder:
-        path = Path(folder) / "agents.db"
-        console.print(Text("Perdure: an agent that survives its own death", "bold"))
-        console.print(Text(f"one SQLite file, {path}", "dim"))
-        try:
-            story(f"sqlite:///{path}")
-        except UntrueError as lie:
-            console.print(Text().append("  ✗ ", "bold red").append(f"not true: {lie}"))
-            return 1
-        size = path.stat().st_size // 1024
+    path = Path(tempfile.mkdtemp(prefix="perdure-story-")) / "agents.db"
+    console.print(Text("Perdure: an agent that survives its own death", "bold"))
+    console.print(Text(f"one SQLite file, {path}", "dim"))
+    try:
+        story(f"sqlite:///{path}")
+    except UntrueError as lie:
+        console.print(Text().append("  ✗ ", "bold red").append(f"not true: {lie}"))
+        return 1
+    size = path.stat().st_size // 1024
     console.print()
     console.print(Text(f"All true, in {time.monotonic() - started:.1f} seconds and {size} KB.", "bold green"))
+    invite(path)
     return 0
+
+
+def invite(path: Path) -> None:
+    """The file stays: say how to look at it, and how to be rid of it."""
+    program = Path(sys.executable).with_name("perdure")
+    near = program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program
+    console.print(Text("The file is still there. Look around in it, then remove it:", "dim"))
+    for command in ("show kyoto", "log kyoto --branch main", "runs"):
+        console.print(Text(f"  {near} --store sqlite:///{path} {command}", "cyan"))
+    console.print(Text(f"  rm -r {path.parent}", "cyan"))
 
 
 if __name__ == "__main__":

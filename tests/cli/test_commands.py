@@ -233,9 +233,9 @@ def test_switch_makes_a_branch_current(program: Program) -> None:
     assert opened(program, current) == "sunny"
 
 
-def test_a_branch_called_like_a_number_is_found_by_its_name(program: Program) -> None:
-    program("branch", "kyoto", "--rename", "fresh", "0")
-    assert program.json("switch", "kyoto", "0")["id"] == 2
+def test_a_branch_is_found_by_its_number(program: Program) -> None:
+    assert program.json("switch", "kyoto", "2")["name"] == "fresh"
+    assert "lists them" in program.error("switch", "kyoto", "77")
 
 
 def test_runs_are_listed(program: Program) -> None:
@@ -283,8 +283,23 @@ def test_import_of_a_child_alone(program: Program, tmp_path: Path) -> None:
     file, copy = tmp_path / "child.jsonl", Program(tmp_path / "copy.db")
     program("export", "child", "--out", str(file))
     assert "--detach" in copy.error("import", str(file))
-    assert copy("import", str(file), "--detach").startswith("imported 1 threads")
+    assert copy("import", str(file), "--detach").startswith("imported 1 thread in ")
     assert copy.json("show", "child")["thread"]["parent_thread_id"] is None
+
+
+@pytest.mark.parametrize("given", ["missing.jsonl", "."])
+def test_import_of_no_file_makes_no_store(tmp_path: Path, given: str) -> None:
+    copy = Program(tmp_path / "copy.db")
+    assert "there is no file" in copy.error("import", given)
+    assert not copy.path.exists()
+
+
+def test_a_damaged_stream_makes_no_store_and_a_whole_one_does(program: Program, tmp_path: Path) -> None:
+    copy, whole = Program(tmp_path / "copy.db"), program.real("export").stdout
+    assert copy.real("import", "-", given=whole[:-200]).returncode == 2
+    assert not copy.path.exists()
+    assert copy.real("import", "-", given=whole).returncode == 0
+    assert copy.real("export").stdout == whole
 
 
 def test_import_of_a_damaged_file_names_the_line(program: Program, tmp_path: Path) -> None:
@@ -292,7 +307,7 @@ def test_import_of_a_damaged_file_names_the_line(program: Program, tmp_path: Pat
     program("export", "--out", str(file))
     file.write_bytes(file.read_bytes()[:-200])
     assert "line " in copy.error("import", str(file))
-    assert copy.json("threads")["items"] == []
+    assert not copy.path.exists()
 
 
 def test_a_failed_export_leaves_the_older_file_alone(program: Program, tmp_path: Path) -> None:

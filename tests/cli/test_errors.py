@@ -16,16 +16,17 @@ MISTAKES = [
     (["nonsense"], "No such command 'nonsense'"),
     (["show"], "Missing argument 'THREAD'"),
     (["threads", "--limit", "0"], "limit must be between 1 and 200"),
-    (["threads", "--limit", "x"], "Invalid value for '--limit'"),
+    (["threads", "--limit", "x"], "--limit takes a whole number (perdure threads --help lists what there is)"),
     (["threads", "--order", "size"], "the order 'size' is not known (use active or created)"),
     (["threads", "--cursor", "made-up"], "the cursor is not one that this store made"),
     (["threads", "--scope", "x" * 65], "scope is 65 bytes long"),
     (["runs", "--status", "\x1b[2J"], "status"),
     (["log", "kyoto", "--view", "x-ray"], "the view 'x-ray' is not known (use raw, external, history)"),
     (["log", "kyoto", "--view", "history", "--follow"], "--follow shows records as they are written"),
-    (["log", "kyoto", "--branch", "nowhere"], "has no branch called 'nowhere'"),
+    (["log", "kyoto", "--branch", "nowhere"], "has no branch called 'nowhere' (perdure branch kyoto lists them)"),
     (["log", "kyoto", "--branch", "77"], "branch 77 of thread 'kyoto' does not exist"),
-    (["branch", "kyoto", "--at", "99"], "has no message '99' (give its id or its number)"),
+    (["tree", "kyoto", "--width", "3"], "--width: it must be at least 20"),
+    (["branch", "kyoto", "--at", "99"], "has no message '99' (give its id or its number; perdure tree kyoto"),
     (["branch", "kyoto", "--at", "1", "--root"], "one thing at a time"),
     (["branch", "kyoto", "--name", "x"], "--name and --switch belong to a new branch"),
     (["branch", "kyoto", "--at", "1", "--name", "main"], "already has a branch called 'main'"),
@@ -33,7 +34,8 @@ MISTAKES = [
     (["switch", "kyoto", "nowhere"], "has no branch called 'nowhere'"),
     (["tree", "nobody"], "no thread is called 'nobody' or begins so (perdure threads lists them)"),
     (["import", "missing.jsonl"], "there is no file 'missing.jsonl'"),
-    (["export", "--out", "no/such/folder/x.jsonl"], "no/such/folder"),
+    (["export", "--out", "no/such/folder/x.jsonl"], "cannot write 'no/such/folder/x.jsonl': there is no folder"),
+    (["export", "--out", "/"], "'/' is a folder (name a file in it)"),
     (["threads", "--store", "nope://x"], "no engine is known for nope://"),
     (["threads", "--store", "sqlite:///typo.db"], "there is no file 'typo.db'"),
     (["branch", "t", "--root", "--store", "sqlite:///typo.db"], "there is no file 'typo.db'"),
@@ -59,6 +61,19 @@ def test_no_store_at_all(program: Program) -> None:
 def test_an_error_is_json_on_stderr_with_json(program: Program) -> None:
     line = program.error("show", "nobody", "--json")
     assert json.loads(line)["error"]["code"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--json", "bogus"], ["threads", "--json", "--limit", "x"], ["show", "--json"], ["threads", "--json", "--bogus"]],
+    ids=" ".join,
+)
+def test_a_usage_error_is_json_too(program: Program, arguments: list[str]) -> None:
+    assert json.loads(program.error(*arguments))["error"]["code"] == "usage"
+
+
+def test_json_after_two_dashes_is_not_an_option(program: Program) -> None:
+    assert program.error("show", "kyoto", "--", "--json").startswith("error: ")
 
 
 def test_a_file_that_is_no_store(program: Program, tmp_path: Path) -> None:
@@ -95,10 +110,11 @@ def test_the_real_program_fails_with_one_line(program: Program) -> None:
         assert done.stderr.count(b"\n") == 1
 
 
-def test_a_reader_that_leaves_early_is_no_error(program: Program) -> None:
+@pytest.mark.parametrize("arguments", [["export"], ["log", "kyoto"], ["tree", "kyoto"], ["threads"]], ids=" ".join)
+def test_a_reader_that_leaves_early_is_no_error(program: Program, arguments: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
-    process = subprocess.Popen([SCRIPT, "export"], stdout=write, stderr=subprocess.PIPE, env=program.environment())
+    process = subprocess.Popen([SCRIPT, *arguments], stdout=write, stderr=subprocess.PIPE, env=program.environment())
     os.close(write)
     _, error = process.communicate(timeout=60)
     assert (process.returncode, error) == (0, b"")
@@ -110,6 +126,12 @@ def test_without_the_extra_the_program_says_what_to_install(missing: str) -> Non
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode() == "error: the command line needs typer and rich (pip install 'perdure[cli]')\n"
+
+
+def test_the_package_is_the_program(program: Program) -> None:
+    command = [sys.executable, "-m", "perdure", "threads"]
+    done = subprocess.run(command, capture_output=True, text=True, env=program.environment(), check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, program("threads"), "")
 
 
 def test_help_and_version(program: Program) -> None:

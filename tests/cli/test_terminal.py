@@ -37,11 +37,10 @@ def steering(text: str) -> list[str]:
     return [c for c in text if c != "\n" and unicodedata.category(c) in kinds and c not in "\u200c\u200d"]
 
 
-def on_a_terminal(program: Program, *arguments: str) -> str:
-    """What the program writes when it stands before a terminal of 80 columns."""
+def on_a_terminal(program: Program, *arguments: str, columns: int = 80, colour: bool = True) -> str:
+    """What the program writes when it stands before a terminal of so many columns."""
     ours, theirs = pty.openpty()
-    environment = program.environment(TERM="xterm-256color", COLUMNS="80")
-    environment.pop("NO_COLOR", None)
+    environment = program.environment(TERM="xterm-256color", COLUMNS=str(columns), NO_COLOR="" if colour else "1")
     with subprocess.Popen([SCRIPT, *arguments], stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
         chunks: list[bytes] = []
@@ -98,6 +97,16 @@ def test_a_tree_fits_the_terminal(program: Program) -> None:
     lines = COLOUR.sub("", on_a_terminal(program, "tree", "kyoto")).splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.endswith("…") for line in lines)
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_no_color_means_no_bold_and_no_dim_either(program: Program, arguments: list[str]) -> None:
+    assert COLOUR.search(on_a_terminal(program, *arguments, colour=False)) is None
+
+
+@pytest.mark.parametrize("arguments", [c for c in COMMANDS if c[0] != "log"], ids=" ".join)
+def test_no_line_ends_in_spaces(program: Program, arguments: list[str]) -> None:
+    assert [line for line in program(*arguments).splitlines() if line != line.rstrip()] == []
 
 
 @given(st.text())

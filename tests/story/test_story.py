@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -14,12 +15,15 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PICTURE = EXAMPLES.parent / "docs" / "tree.svg"
 
 
-def tell(folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, folder / "story.py"], capture_output=True, text=True, check=False)
+def tell(folder: Path, temporary: Path) -> subprocess.CompletedProcess[str]:
+    """Run the story; the file that it leaves goes with the test's own folder."""
+    command = [sys.executable, folder / "story.py"]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
-def test_the_story_is_true() -> None:
-    told = tell(EXAMPLES)
+def test_the_story_is_true(tmp_path: Path) -> None:
+    told = tell(EXAMPLES, tmp_path)
     assert (told.returncode, told.stderr) == (0, "")
     assert "\x1b" not in told.stdout
     for words in (
@@ -38,6 +42,8 @@ def test_the_story_is_true() -> None:
     assert told.stdout.count("✓") == 13
     begun = re.findall(r"process (\d+) begins", told.stdout)
     assert len(set(begun)) == 3
+    (look,) = re.findall(r"^ +(\S+perdure --store .* show kyoto)$", told.stdout, re.MULTILINE)
+    assert "temples" in subprocess.run(look.split(), capture_output=True, text=True, check=True).stdout
 
 
 SABOTAGE = {
@@ -59,7 +65,7 @@ def test_a_story_that_is_not_true_fails(how: str, tmp_path: Path) -> None:
     source = agent.read_text()
     assert right in source
     agent.write_text(source.replace(right, wrong))
-    told = tell(folder)
+    told = tell(folder, tmp_path)
     assert told.returncode != 0
     assert "All true" not in told.stdout
     assert "✗ not true" in told.stdout
