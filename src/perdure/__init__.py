@@ -30,6 +30,7 @@ from perdure.model.faithful import Extra, Opaque
 from perdure.model.message import (
     Audio,
     Base64Source,
+    Block,
     Compaction,
     Document,
     Image,
@@ -71,6 +72,7 @@ __all__ = [
     "AlreadyExists",
     "Audio",
     "Base64Source",
+    "Block",
     "Branch",
     "Capabilities",
     "Compaction",

@@ -7,10 +7,12 @@ Blocks and fields that this build does not know are carried (see `faithful`).
 
 from __future__ import annotations
 
-from typing import Any, Union
+from collections.abc import Sequence
+from typing import Any, TypedDict, Union, Unpack
 
 import msgspec
 
+from perdure.errors import InvalidError
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, Reader, from_json, to_json, write
 
 ALL = "all"
@@ -118,6 +120,19 @@ class MessageBody(Faithful, frozen=True, gc=False):
     extra: Extra = NO_EXTRA
 
 
+class MessageFields(TypedDict, total=False):
+    """What `Message.user` and its siblings take besides the content, all by keyword."""
+
+    id: str | None
+    visibility: str
+    run_id: str | None
+    step: int | None
+    sender_agent_id: str | None
+    compaction: Compaction | None
+    metadata: dict[str, Any] | None
+    extra: Extra
+
+
 class Message(Faithful, frozen=True, gc=False):
     """What was said. `commit` mints `id` when it is absent and fills a missing producer (`run_id`, `step`).
 
@@ -136,41 +151,50 @@ class Message(Faithful, frozen=True, gc=False):
     extra: Extra = NO_EXTRA
 
     @staticmethod
-    def user(content: str | list[Block], **fields: Any) -> Message:
+    def user(content: str | Sequence[Block], **fields: Unpack[MessageFields]) -> Message:
         """A message from a person."""
         return Message(role="user", content=_blocks(content), **fields)
 
     @staticmethod
-    def assistant(content: str | list[Block], **fields: Any) -> Message:
+    def assistant(content: str | Sequence[Block], **fields: Unpack[MessageFields]) -> Message:
         """A message from the model."""
         return Message(role="assistant", content=_blocks(content), **fields)
 
     @staticmethod
-    def system(content: str | list[Block], **fields: Any) -> Message:
+    def system(content: str | Sequence[Block], **fields: Unpack[MessageFields]) -> Message:
         """Instructions."""
         return Message(role="system", content=_blocks(content), **fields)
 
     @staticmethod
-    def tool(call_id: str, content: str | list[Block] = "", *, is_error: bool = False, **fields: Any) -> Message:
+    def tool(
+        call_id: str,
+        content: str | Sequence[Block] = "",
+        *,
+        is_error: bool = False,
+        **fields: Unpack[MessageFields],
+    ) -> Message:
         """The result of the tool call `call_id`."""
         result = ToolResult(tool_use_id=call_id, content=_blocks(content), is_error=is_error)
         return Message(role="tool", content=[result], **fields)
 
     @staticmethod
-    def retraction(call_id: str, **fields: Any) -> Message:
+    def retraction(call_id: str, **fields: Unpack[MessageFields]) -> Message:
         """A marker that withdraws a tool call: call, result and marker leave the external view and the history."""
-        return Message.tool(call_id, visibility=INTERNAL, **fields)
+        fields["visibility"] = INTERNAL
+        return Message.tool(call_id, **fields)
 
     @staticmethod
-    def summary(content: str | list[Block], from_seq: int, to_seq: int, **fields: Any) -> Message:
+    def summary(content: str | Sequence[Block], from_seq: int, to_seq: int, **fields: Unpack[MessageFields]) -> Message:
         """A summary that replaces the records `from_seq`..`to_seq` in its branch's history; internal unless told."""
         fields.setdefault("visibility", INTERNAL)
-        mark = Compaction(from_seq=from_seq, to_seq=to_seq)
-        return Message(role="user", content=_blocks(content), compaction=mark, **fields)
+        fields["compaction"] = Compaction(from_seq=from_seq, to_seq=to_seq)
+        return Message(role="user", content=_blocks(content), **fields)
 
     @staticmethod
     def from_json(value: Any) -> Message:
-        """A message from decoded JSON, whatever unknown fields and blocks it holds."""
+        """A message from decoded JSON, whatever unknown fields and blocks it holds; plain text is one text block."""
+        if isinstance(value, dict) and isinstance(value.get("content"), str):
+            value = {**value, "content": [{"type": "text", "text": value["content"]}]}
         return from_json(Message, value, "message")
 
     def to_json(self) -> dict[str, Any]:
@@ -254,8 +278,13 @@ class UnfinishedCall(msgspec.Struct, frozen=True):
     run_id: str | None
 
 
-def _blocks(content: str | list[Block]) -> list[Block]:
-    return ([Text(content)] if content else []) if isinstance(content, str) else list(content)
+def _blocks(content: str | Sequence[Block]) -> list[Block]:
+    if isinstance(content, str):
+        return [Text(content)] if content else []
+    given: object = content
+    if not isinstance(given, Sequence):
+        raise InvalidError(f"content is text or a list of blocks, not {given!r:.80}")
+    return list(content)
 
 
 def text_of(content: list[Block]) -> str:

@@ -162,10 +162,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.body.request
 
     def begin(self, **counters: Unpack[Counters]) -> RunChange:
-        """Start executing: a created run, or one that waited."""
-        return RunChange(run=self, status=RUNNING, **counters)
+        """Start executing a created run, or go on with a running one. A waiting run is not begun but resumed."""
+        return RunChange(run=self, status=RUNNING, only_from=(CREATED, RUNNING), **counters)
 
-    resume = begin
+    def resume(self, **counters: Unpack[Counters]) -> RunChange:
+        """Go on with a run that waited; what it waited for is over."""
+        return RunChange(run=self, status=RUNNING, only_from=(WAITING,), **counters)
 
     def step(self, *, input_tokens: int = 0, output_tokens: int = 0) -> RunChange:
         """One more step, with the tokens it took."""
@@ -214,7 +216,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RunChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A move of a run, to be given to `commit`. Counters are increments; `status` None means it stays."""
+    """A move of a run, to be given to `commit`. Counters are increments; `status` None means it stays.
+
+    `only_from` narrows the statuses it may start from, where the machine alone would allow more.
+    """
 
     run: Run
     status: str | None = None
@@ -224,6 +229,7 @@ class RunChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     waiting: Waiting | None = None
     outcome: Outcome | None = None
     dispatch_id: str | None = None
+    only_from: tuple[str, ...] | None = None
 
     @property
     def id(self) -> str:

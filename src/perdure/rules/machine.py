@@ -25,6 +25,11 @@ def may_move(status: str, to: str | None) -> bool:
     return (to or status) in _MOVES.get(status, ())
 
 
+def allows(status: str, change: RunChange) -> bool:
+    """May this change be made to a run in `status`?"""
+    return may_move(status, change.status) and (change.only_from is None or status in change.only_from)
+
+
 def check_change(change: RunChange) -> None:
     """Refuse a change that is malformed in itself."""
     check_count(change.steps, "steps")

@@ -32,6 +32,7 @@ from perdure.kernel.ops import (
 )
 from perdure.model.branch import Branch, Label
 from perdure.model.message import ToolResult, text_of
+from perdure.model.run import DONE, STATUSES
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import names
 from perdure.stores.core import Core, gave_up, require, thread_topic
@@ -122,7 +123,7 @@ class Branches:
         if (before is None) == isinstance(at, Unset):
             raise InvalidError("fork takes at=<message id>, at=None for a new root, or before=<message id>")
         if name is not None:
-            names.check_id(name, "branch name", most=limits.NAME_BYTES)
+            _check_name(name)
         given = name
         for _ in range(limits.QUEUE_ATTEMPTS):
             heads = (await self._core.view(Get("thread_heads", [(thread_id,)])))[0]
@@ -189,7 +190,7 @@ class Branches:
 
     async def rename(self, thread_id: str, branch: int | str, name: str) -> Branch:
         """Give a branch another name; raises `AlreadyExists` if a branch of the thread has it."""
-        names.check_id(name, "branch name", most=limits.NAME_BYTES)
+        _check_name(name)
         target = await self.get(thread_id, branch)
         ops: list[Op] = [
             Check("thread_heads", (thread_id,), PRESENT),
@@ -203,19 +204,16 @@ class Branches:
         return await self._one(thread_id, target.id)
 
     async def delete(self, thread_id: str, branch: int | str) -> None:
-        """Remove a branch's pointer; its records and the branches forked from it stay. The current one is refused."""
+        """Remove a branch's pointer; its records and the branches forked from it stay.
+
+        The current branch is refused, and so is one that a run which is not done is pinned to.
+        """
         target = await self.get(thread_id, branch)
         for _ in range(limits.QUEUE_ATTEMPTS):
-            heads = (await self._core.view(Get("thread_heads", [(thread_id,)])))[0]
-            current = require(heads[0], f"thread {thread_id!r}")["branch"]
-            if current == target.id:
-                raise ConflictError(
-                    f"branch {target.name!r} is the current one",
-                    actual=target.id,
-                    hint="switch to another branch first",
-                )
+            head = await self._unused(thread_id, target)
             ops: list[Op] = [
-                Check("thread_heads", (thread_id,), {"branch": current}),
+                # Starting a run moves this row, so a run that is pinned meanwhile is noticed.
+                Check("thread_heads", (thread_id,), head.rev),
                 Patch("branches", (thread_id, target.id), {"deleted_at": NOW, "name": None}, {"deleted_at": None}),
             ]
             try:
@@ -225,6 +223,29 @@ class Branches:
                 continue
             return
         raise gave_up(f"thread {thread_id!r}")
+
+    async def _unused(self, thread_id: str, target: Branch) -> Row:
+        """The thread's hot row, unless the branch is in use."""
+        heads, *open_runs = await self._core.view(
+            Get("thread_heads", [(thread_id,)]),
+            *[
+                Scan("runs", "thread_status", (thread_id, status), where={"branch": target.id}, limit=1)
+                for status in STATUSES
+                if status != DONE
+            ],
+        )
+        head = require(heads[0], f"thread {thread_id!r}")
+        if head["branch"] == target.id:
+            raise ConflictError(
+                f"branch {target.name!r} is the current one", actual=target.id, hint="switch to another branch first"
+            )
+        for run in [row.key[0] for rows in open_runs for row in rows]:
+            raise ConflictError(
+                f"run {run!r} is not done and lives on branch {target.name!r}",
+                actual=run,
+                hint="finish or cancel it first",
+            )
+        return head
 
     async def label(self, thread_id: str, message_id: str, label: str | None) -> None:
         """Mark a message; the last label wins, None removes it. Labels never reach the model."""
@@ -246,6 +267,12 @@ class Branches:
         heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("labels", eq=(thread_id,)))
         require(heads[0], f"thread {thread_id!r}")
         return sorted((label_from(row) for row in rows), key=lambda label: label.seq)
+
+
+def _check_name(name: str) -> None:
+    names.check_id(name, "branch name", most=limits.NAME_BYTES)
+    if name.isdigit():
+        raise InvalidError(f"a branch cannot be called {name!r}: a number means the branch of that number")
 
 
 def _fork_ops(

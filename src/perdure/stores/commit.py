@@ -25,7 +25,7 @@ from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Applied, Get, Op, Read, Ref, Row
 from perdure.model.branch import MAIN
 from perdure.model.receipt import Receipt
-from perdure.model.run import DONE, RUNNING, NewRun, Run, RunChange, RunInput
+from perdure.model.run import DONE, RUNNING, WAITING, NewRun, Run, RunChange, RunInput
 from perdure.model.run_snapshots import SeqRange
 from perdure.rules import machine, shape
 from perdure.rules.names import lineage
@@ -124,7 +124,7 @@ async def _check_summaries(core: Core, commit: Prepared) -> None:
 
 def _illegal(commit: Prepared) -> bool:
     change = commit.run
-    return isinstance(change, RunChange) and not machine.may_move(change.run.status, change.status)
+    return isinstance(change, RunChange) and not machine.allows(change.run.status, change)
 
 
 async def landed(core: Core, commit: Prepared) -> Receipt | None:
@@ -146,6 +146,10 @@ async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess
         return msgspec.structs.replace(guess, key_rev=scene.key.rev)
     if scene.head is None:
         return await _absent(core, commit, guess, scene)
+    if guess.current and guess.branch != scene.head["branch"]:
+        # What was guarded on the wrong branch says nothing: try the right one first.
+        core.remember_current(commit.thread_id, scene.head["branch"])
+        return Guess(scene.head["branch"], current=True, key_rev=guess.key_rev)
     _refuse_fence(commit, scene.head)
     _refuse_expect(commit, scene)
     _refuse_run(commit, scene)
@@ -156,10 +160,7 @@ async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess
             actual=scene.taken,
             hint="committed messages never change; leave the id out to mint a new one",
         )
-    if not guess.current:
-        return Guess(guess.branch, current=False, key_rev=guess.key_rev)
-    core.remember_current(commit.thread_id, scene.head["branch"])
-    return Guess(scene.head["branch"], current=True, key_rev=guess.key_rev)
+    return Guess(guess.branch, guess.current, key_rev=guess.key_rev)
 
 
 async def _look(core: Core, commit: Prepared, guess: Guess) -> Scene:
@@ -203,11 +204,22 @@ def _replay(core: Core, commit: Prepared, scene: Scene) -> Receipt:
         version=last,
         message_ids=codec.decode(key.body, f"key {commit.key!r}"),
         seqs=list(range(last - count + 1, last + 1)) if count else [],
-        run=None if scene.key_run is None else run_from(scene.key_run),
+        run=_run_left(commit, key, scene.key_run),
         durable=core.durable,
         replayed=True,
         at=key["at"],
     )
+
+
+def _run_left(commit: Prepared, key: Row, row: Row | None) -> Run | None:
+    """The run as the first commit of this key left it, as far as it is still so.
+
+    A run that was moved since is shown as it is now, but with the rev it had then: whoever goes on with it was
+    overtaken, and is refused.
+    """
+    if isinstance(commit.run, Run) or row is None:
+        return commit.run if isinstance(commit.run, Run) else None
+    return msgspec.structs.replace(run_from(row), rev=key.rev)
 
 
 async def _absent(core: Core, commit: Prepared, guess: Guess, scene: Scene) -> Guess:
@@ -273,10 +285,7 @@ def _refuse_branch(commit: Prepared, scene: Scene) -> None:
     gone = scene.branch is None or scene.branch["deleted_at"] is not None
     if gone and named:
         raise NotFoundError(f"branch {commit.branch_name or number!r} of thread {commit.thread_id!r} does not exist")
-    current = scene.head is not None and (named or scene.head["branch"] == scene.branch_number)
-    if commit.expect_head is None or scene.branch is None or not current:
-        return
-    if scene.branch["head"] != commit.expect_head:
+    if commit.expect_head is not None and scene.branch is not None and scene.branch["head"] != commit.expect_head:
         raise VersionConflict(
             f"branch {scene.branch_number} ends at message {scene.branch['head']!r}, not {commit.expect_head!r}",
             expected=commit.expect_head,
@@ -296,12 +305,14 @@ def _refuse_run(commit: Prepared, scene: Scene) -> None:
         raise NotFoundError(f"run {commit.run_id!r} does not exist")
     record = run.run if isinstance(run, RunChange) else run
     stored = scene.run["status"]
-    if isinstance(run, RunChange) and not machine.may_move(stored, run.status):
+    if isinstance(run, RunChange) and not machine.allows(stored, run):
         move = f"move to {run.status}" if run.status is not None else "take another step"
+        hint = "a waiting run is resumed, not begun" if run.only_from is not None and stored == WAITING else None
         raise IllegalTransition(
             f"run {record.id!r} is {stored} and cannot {move}",
             expected=run.status or record.status,
             actual=stored,
+            hint=hint,
         )
     if scene.run.rev != record.rev:
         raise VersionConflict(

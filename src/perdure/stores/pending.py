@@ -186,6 +186,7 @@ class Pending:
         run: Run | RunChange | NewRun | None = None,
         messages: Sequence[Message] = (),
         mode: DeliveryMode | None = None,
+        branch: int | str | None = None,
         expect: int | None = None,
         expect_ids: Sequence[str] | None = None,
         fence: int | None = None,
@@ -193,9 +194,9 @@ class Pending:
     ) -> Receipt:
         """Move what this boundary takes from the queue into the log, with the run that consumes it, in one commit.
 
-        `messages` are appended to the queue first, in the same transaction. `expect_ids` are the pending ids the caller
-        saw selected; another selection raises `SelectionConflict` and changes nothing. A run is written even when
-        nothing is selected.
+        It goes to `branch`, else to the run's, else to the current one. `messages` are appended to the queue first, in
+        the same transaction. `expect_ids` are the pending ids the caller saw selected; another selection raises
+        `SelectionConflict` and changes nothing. A run is written even when nothing is selected.
         """
         if boundary not in BOUNDARIES:
             raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {boundary!r:.80}")
@@ -205,7 +206,7 @@ class Pending:
         check_size(fresh)
         ids = [message.id or "" for message in fresh]
         asked = None if key is None else _asked(boundary, messages, delivery)
-        bare = prepare(thread_id, run=run, expect=expect, fence=fence, key=key, inputs=True, asked=asked)
+        bare = prepare(thread_id, run=run, branch=branch, expect=expect, fence=fence, key=key, inputs=True, asked=asked)
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, ids)
             if key is not None:
@@ -222,6 +223,7 @@ class Pending:
                 thread_id,
                 messages=[item.message for item in taken],
                 run=run,
+                branch=branch,
                 expect=expect,
                 fence=fence,
                 key=key,

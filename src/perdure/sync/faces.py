@@ -289,7 +289,10 @@ class Branches:
         return self._driver.run(self._inner.rename(thread_id, branch, name))
 
     def delete(self, thread_id: str, branch: int | str) -> None:
-        """Remove a branch's pointer; its records and the branches forked from it stay. The current one is refused."""
+        """Remove a branch's pointer; its records and the branches forked from it stay.
+
+        The current branch is refused, and so is one that a run which is not done is pinned to.
+        """
         return self._driver.run(self._inner.delete(thread_id, branch))
 
     def label(self, thread_id: str, message_id: str, label: str | None) -> None:
@@ -350,6 +353,7 @@ class Pending:
         run: Run | RunChange | NewRun | None = None,
         messages: Sequence[Message] = (),
         mode: DeliveryMode | None = None,
+        branch: int | str | None = None,
         expect: int | None = None,
         expect_ids: Sequence[str] | None = None,
         fence: int | None = None,
@@ -357,9 +361,9 @@ class Pending:
     ) -> Receipt:
         """Move what this boundary takes from the queue into the log, with the run that consumes it, in one commit.
 
-        `messages` are appended to the queue first, in the same transaction. `expect_ids` are the pending ids the caller
-        saw selected; another selection raises `SelectionConflict` and changes nothing. A run is written even when
-        nothing is selected.
+        It goes to `branch`, else to the run's, else to the current one. `messages` are appended to the queue first, in
+        the same transaction. `expect_ids` are the pending ids the caller saw selected; another selection raises
+        `SelectionConflict` and changes nothing. A run is written even when nothing is selected.
         """
         return self._driver.run(
             self._inner.freeze(
@@ -368,6 +372,7 @@ class Pending:
                 run=run,
                 messages=messages,
                 mode=mode,
+                branch=branch,
                 expect=expect,
                 expect_ids=expect_ids,
                 fence=fence,

@@ -327,13 +327,15 @@ async def case_names_given(kit: Kit) -> None:
 
 @case("branches", "names-hostile", covers=("branches.fork", "branches.rename", "branches.get"))
 async def case_names_hostile(kit: Kit) -> None:
-    """Names may be any id, numbers as text included, and mean exactly that branch."""
+    """Names may be any id but a bare number, and mean exactly that branch."""
     await say(kit.store, "t", "a")
-    made = {name: (await kit.store.branches.fork("t", at="a", name=name)).id for name in HOSTILE_IDS}
+    named = [name for name in HOSTILE_IDS if not name.isdigit()]
+    made = {name: (await kit.store.branches.fork("t", at="a", name=name)).id for name in named}
     for name, number in made.items():
         equal((await kit.store.branches.get("t", name)).id, number, f"branch {name!r}")
-    for name in REFUSED_IDS:
+    for name in (*REFUSED_IDS, "0", "17"):
         await untouched(kit.store, InvalidError, kit.store.branches.rename("t", 0, name), f"rename to {name!r}")
+    await untouched(kit.store, InvalidError, kit.store.branches.fork("t", at="a", name="1"), "a number as a name")
 
 
 @case("branches", "rename", covers=("branches.rename", "branches.get"))

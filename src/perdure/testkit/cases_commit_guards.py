@@ -10,6 +10,7 @@ from typing import Any
 
 from perdure.errors import (
     AlreadyExists,
+    ConflictError,
     IllegalTransition,
     InvalidError,
     KeyReused,
@@ -107,13 +108,19 @@ async def case_branch_target(kit: Kit) -> None:
 
 @case("commit", "deleted-branch-of-run", covers=("store.commit", "branches.delete"))
 async def case_deleted_branch_of_run(kit: Kit) -> None:
-    """A run whose branch was deleted cannot speak there; it can still end."""
+    """A branch is not deleted while a run that is not done lives on it, in whatever status."""
     (one,) = (await talk(kit.store, "t", "a")).message_ids
     fork = await kit.store.branches.fork("t", at=one)
     run = await kit.store.runs.start("t", "agent", branch=fork.id)
+    for change in ("step", "wait", "resume"):
+        run = await move(kit.store, getattr(run, change)())
+        await untouched(kit.store, ConflictError, kit.store.branches.delete("t", fork.id), f"after {change}")
+    created = await kit.store.runs.create("t", "agent", branch=fork.id)
+    await move(kit.store, run.finish())
+    await untouched(kit.store, ConflictError, kit.store.branches.delete("t", fork.id), "a created run")
+    await move(kit.store, created.cancel())
     await kit.store.branches.delete("t", fork.id)
-    await untouched(kit.store, NotFoundError, talk(kit.store, "t", "x", run=run.step()))
-    equal((await move(kit.store, run.cancel("its branch is gone"))).status, "done", "it ends")
+    await untouched(kit.store, NotFoundError, talk(kit.store, "t", "x", branch=fork.id))
 
 
 @case("commit", "stale-guess", covers=("store.commit", "branches.switch"))

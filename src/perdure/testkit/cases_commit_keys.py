@@ -16,7 +16,7 @@ from perdure.model.run import NewRun, RunBody
 from perdure.model.state import REMOVE, Doc
 from perdure.stores.store import Store
 from perdure.testkit.casework import move, race, talk
-from perdure.testkit.kit import Kit, case, equal, expect
+from perdure.testkit.kit import Kit, case, equal, expect, raises
 from perdure.testkit.probe import dump, untouched
 from perdure.testkit.script import texts
 
@@ -78,13 +78,17 @@ async def case_key_replay_stale(kit: Kit) -> None:
 
 @case("commit", "key-run-as-is", covers=("store.commit",))
 async def case_key_run_as_is(kit: Kit) -> None:
-    """A replay returns the run as it is now: the caller can go on from there."""
+    """A replay returns the run that its commit left: one that moved since carries the rev of then, and is refused."""
     first = await full(kit.store)
     run = first.run
     expect(run is not None, "the first receipt carries its run")
     if run is not None:
+        equal((await full(kit.store)).run, run, "the run, while nobody moved it")
         moved = await move(kit.store, run.step())
-        equal((await full(kit.store)).run, moved, "the run now")
+        again = (await full(kit.store)).run
+        equal(again and (again.steps, again.rev), (moved.steps, run.rev), "the run after somebody moved it")
+        if again is not None:
+            await raises(VersionConflict, move(kit.store, again.step()), "a worker that was overtaken")
         await move(kit.store, moved.finish())
 
 

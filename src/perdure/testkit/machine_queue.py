@@ -96,6 +96,8 @@ def freeze(scene: Scene) -> Call | None:
         run_id = next((run.get("id") for run in given.get("run", {}).values() if isinstance(run, dict)), None)
         taken = [entry.id for entry in select(thread.pending, given["boundary"], run_id)]
         given["expect_ids"] = taken if not scene.chance(0.15) else taken[1:]
+    if scene.chance(0.15):
+        given["branch"] = scene.branch(thread)
     if scene.chance(0.2):
         given["expect"] = len(thread.log) - (1 if scene.chance(0.2) and thread.log else 0)
     return keyed(scene, Call("pending.freeze", given))

@@ -85,7 +85,8 @@ def delete(world: World, *, thread_id: str, branch: int | str) -> None:
     """`branches.delete`: the pointer goes, the records stay."""
     thread = world.thread(thread_id)
     number = thread.branch_number(branch)
-    if number == thread.branch:
+    pinned = [run for run in world.runs_of(thread_id) if run.branch == number and run.status != "done"]
+    if number == thread.branch or pinned:
         raise Refusal("ConflictError")
     world.next_tick()
     thread.branches[number].deleted = True

@@ -73,7 +73,7 @@ def carry_out(world: World, request: Request) -> Json:
     thread = world.threads.get(request.thread_id)
     stored = live_key(world, thread, request.key)
     if stored is not None:
-        return replay(world, stored, request.content)
+        return replay(world, stored, request)
     _refuse_summaries(thread, request)
     if thread is None:
         parent, resource = _refuse_birth(world, request)
@@ -95,11 +95,17 @@ def live_key(world: World, thread: Thread | None, key: str | None) -> Key | None
     return stored if stored is not None and stored.at + WEEK_MS >= world.now else None
 
 
-def replay(world: World, stored: Key, content: Any) -> Json:
-    """The stored receipt with the run as it is now; other content under the same key is refused."""
-    if stored.content != content:
+def replay(world: World, stored: Key, request: Request) -> Json:
+    """The stored receipt; other content under the same key is refused.
+
+    The run is shown as it is now, but with the rev that the first commit gave it, so that whoever goes on with a run
+    that has moved since is refused. A run that was only named is given back as it came.
+    """
+    if stored.content != request.content:
         raise Refusal("KeyReused")
-    run = None if stored.run_id is None else run_data(world.runs[stored.run_id])
+    run = (request.run or {}).get("same")
+    if run is None and stored.run_id is not None:
+        run = {**run_data(world.runs[stored.run_id]), "rev": stored.rev}
     return {**stored.receipt, "run": run, "replayed": True}
 
 
@@ -203,7 +209,7 @@ def _write(world: World, thread: Thread, request: Request) -> Json:
         "at": world.now,
     }
     if request.key is not None:
-        thread.keys[request.key] = Key(request.content, receipt, request.run_id, world.now)
+        thread.keys[request.key] = Key(request.content, receipt, request.run_id, world.now, world.tick)
     return receipt
 
 

@@ -90,6 +90,7 @@ class Key:
     receipt: Json
     run_id: str | None
     at: int
+    rev: int
 
 
 @dataclass

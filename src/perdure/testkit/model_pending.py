@@ -142,7 +142,7 @@ def freeze(
     request.asked = [boundary, {**MODE, **(mode or {})}, list(messages)]
     stored = live_key(world, thread, key)
     if stored is not None:
-        return replay(world, stored, request.content)
+        return replay(world, stored, request)
     _refuse_known(thread, messages)
     added = _entries(world, messages, mode)
     taken = select([*thread.pending, *added], boundary, request.run_id)

@@ -28,7 +28,7 @@ def change_of(run: Json) -> Json | None:
     if move == "step":
         return {**asked, "status": None, "steps": 1}
     if move in ("begin", "resume"):
-        return {**asked, "status": "running"}
+        return {**asked, "status": "running", "only_from": ["waiting"] if move == "resume" else ["created", "running"]}
     if move == "wait":
         return {**asked, "status": "waiting", "waiting": _waiting(**options)}
     return {**asked, "status": "done", "outcome": _outcome(move, **options)}
@@ -62,6 +62,8 @@ def refuse_run(world: World, request: Request) -> None:
         raise Refusal("NotFoundError")
     change = change_of(request.run or {})
     if change is not None and (stored.status, change["status"] or stored.status) not in LEGAL:
+        raise Refusal("IllegalTransition")
+    if change is not None and stored.status not in change.get("only_from", [stored.status]):
         raise Refusal("IllegalTransition")
     if stored.rev != request.record["rev"]:
         raise Refusal("VersionConflict")
