@@ -102,3 +102,19 @@ def test_the_tree_of_errors_is_the_real_one() -> None:
         bases = [base.__name__ for base in getattr(perdure, name).__bases__]
         assert bases == [parents[depth - 1], *([also] if also else [])], name
     assert {name for _, name, _ in drawn} >= set(ERROR_NAMES)
+
+
+RECORDS = ("Message", "MessageRecord", "Thread", "Branch", "Run", "Receipt", "Snapshot", "StateDoc", "PendingMessage")
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_record_has_a_table_of_its_fields(record: str) -> None:
+    (table,) = re.findall(rf"^\| `{record}` \| \|\n\|---\|---\|\n((?:\|.*\n)+)", API, re.MULTILINE)
+    told = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    kind = getattr(perdure, record)
+    properties = {name for name in public_members_of(kind) if isinstance(getattr(kind, name), property)}
+    assert told == {*kind.__struct_fields__, *properties}
+
+
+def public_members_of(kind: type) -> Iterator[str]:
+    return (name for name in dir(kind) if not name.startswith("_"))
