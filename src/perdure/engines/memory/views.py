@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -79,7 +79,7 @@ def _entries(data: LogData, read: Read) -> list[LogEntry]:
     found: Iterable[LogEntry] = entries[low : max(low, high)]
     if read.segments is not None:
         found = _in_segments(data, read, low, high)
-    elif set(read.where) & set(data.log.unique):
+    elif any(name in data.log.unique and not _asks_null(wanted) for name, wanted in read.where.items()):
         found = _by_unique(data, read, low, high)
     if read.where:
         at = {name: data.log.position[name] + 2 for name in read.where}
@@ -102,12 +102,13 @@ def _in_segments(data: LogData, read: Read, low: int, high: int) -> list[LogEntr
 
 
 def _by_unique(data: LogData, read: Read, low: int, high: int) -> list[LogEntry]:
-    column, wanted = next((n, w) for n, w in _pairs(read.where) if n in data.log.unique)
+    column, wanted = next((n, w) for n, w in read.where.items() if n in data.log.unique and not _asks_null(w))
     taken = data.taken(column, read.partition)
     seqs = sorted({taken[v] for v in (wanted if isinstance(wanted, tuple) else (wanted,)) if v in taken})
     entries = data.entries.get(read.partition, [])
     return [entries[seq - 1] for seq in seqs if low < seq <= high]
 
 
-def _pairs(where: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    return where.items()
+def _asks_null(wanted: Any) -> bool:
+    """NULLs are many: they are in no unique index."""
+    return wanted is None or (isinstance(wanted, tuple) and None in wanted)
