@@ -24,7 +24,7 @@ MISTAKES = [
     (["log", "kyoto", "--view", "x-ray"], "the view 'x-ray' is not known (use raw, external, history)"),
     (["log", "kyoto", "--view", "history", "--follow"], "--follow shows records as they are written"),
     (["log", "kyoto", "--branch", "nowhere"], "has no branch called 'nowhere' (perdure branch kyoto lists them)"),
-    (["log", "kyoto", "--branch", "77"], "branch 77 of thread 'kyoto' does not exist"),
+    (["log", "kyoto", "--branch", "77"], "thread 'kyoto' has no branch number '77'"),
     (["tree", "kyoto", "--width", "3"], "--width: it must be at least 20"),
     (["branch", "kyoto", "--at", "99"], "has no message '99' (give its id or its number; perdure tree kyoto"),
     (["branch", "kyoto", "--at", "1", "--root"], "one thing at a time"),

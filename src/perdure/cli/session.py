@@ -13,7 +13,7 @@ import inspect
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 from urllib.parse import unquote
@@ -93,13 +93,14 @@ class Session:
 
     async def branch(self, thread_id: str, text: str) -> Branch:
         """The branch that `text` names: by name, or by number."""
-        branches = self.store.branches
-        for name in (text, int(text)) if text.isdecimal() else (text,):
-            try:
-                return await branches.get(thread_id, name)
-            except NotFoundError as error:
-                missing = error
-        raise NotFoundError(missing.message, hint=f"perdure branch {thread_id} lists them")
+        with suppress(NotFoundError):
+            return await self.store.branches.get(thread_id, text)
+        if text.isdecimal():
+            with suppress(NotFoundError):
+                return await self.store.branches.get(thread_id, int(text))
+        what = "number" if text.isdecimal() else "called"
+        hint = f"perdure branch {thread_id} lists them"
+        raise NotFoundError(f"thread {thread_id!r} has no branch {what} {text!r}", hint=hint)
 
     async def message(self, thread_id: str, text: str) -> MessageRecord:
         """The message that `text` names: by id, or by its number in the log."""
