@@ -111,4 +111,7 @@ async def _open_path(path: str, *, durability: DurabilityChoice, read_only: bool
 async def _open_sqlite(path: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:
     from perdure.engines.sqlite import open_sqlite
 
-    return await open_sqlite(path, SCHEMA, clock=clock, read_only=read_only, durability=durability)
+    try:
+        return await open_sqlite(path, SCHEMA, clock=clock, read_only=read_only, durability=durability)
+    except (OSError, UnicodeEncodeError) as error:
+        raise InvalidError(f"{path!r:.120} cannot be the path of a file: {error}") from None

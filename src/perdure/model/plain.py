@@ -26,8 +26,11 @@ def check_json(value: Any, path: str) -> None:
         kind = type(item)
         if kind is str:
             _check_text(item, where)
-        elif kind is int or kind is bool or item is None:
+        elif kind is bool or item is None:
             continue
+        elif kind is int:
+            if item.bit_length() > limits.JSON_INTEGER_BITS:
+                raise InvalidError(f"an integer of more than {limits.JSON_INTEGER_BITS} bits", path=where)
         elif kind is float:
             if not math.isfinite(item):
                 raise InvalidError(f"{item} is not JSON", path=where, hint="use null or a string")

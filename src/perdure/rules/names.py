@@ -79,6 +79,13 @@ def check_count(value: Any, what: str, *, least: int = 0) -> int:
     return value
 
 
+def check_rev(value: Any, what: str) -> int:
+    """A rev as a record carried it; 0 where it stands for absence."""
+    if type(value) is not int or not 0 <= value < 2**53:
+        raise InvalidError(f"{what} is the rev of a record, not {value!r:.80}")
+    return value
+
+
 def check_limit(value: Any) -> int:
     """A page size: 1 to 200."""
     if type(value) is not int or not 1 <= value <= limits.PAGE_MAX:

@@ -29,6 +29,10 @@ from perdure.model.message import (
 from perdure.model.plain import check_json
 from perdure.rules.names import check_count, check_id, check_word
 
+_KNOWN_TYPES = frozenset(
+    str(kind.__struct_config__.tag)
+    for kind in (Text, Image, Audio, Video, Document, Thinking, ToolUse, ToolResult, Base64Source, UrlSource)
+)
 _PLAIN_ROLES = frozenset(("system", "user", "assistant", "tool"))
 
 
@@ -66,6 +70,8 @@ def check_message(message: Any, path: str) -> None:
     _check_tools(message, path)
     if message.compaction is not None:
         _check_compaction(message.compaction, path)
+        if message.role == "tool" or message.tool_calls:
+            raise InvalidError("a summary neither calls a tool nor answers one", path=path)
     if message.metadata is not None:
         _check_object(message.metadata, f"{path}.metadata")
     if message.extra is not NO_EXTRA:
@@ -174,6 +180,9 @@ def _check_opaque(block: Opaque, path: str) -> None:
     data: Any = block.data
     if not isinstance(data, dict) or type(data.get("type")) is not str:
         raise InvalidError("an opaque block is an object with a text field `type`", path=path)
+    if data["type"] in _KNOWN_TYPES:
+        # It would be read back as what its type says, by rules that nobody held it to.
+        raise InvalidError(f"{data['type']!r} is a known type and cannot be opaque", path=path)
     check_json(dict(block.data), path)
 
 

@@ -133,7 +133,7 @@ class Branches:
             if number >= limits.BRANCHES_PER_THREAD:
                 raise InvalidError(f"thread {thread_id!r} has {number} branches, which is the limit")
             try:
-                await self._core.transact(_fork_ops(thread_id, number, given, origin, switch), thread_topic(thread_id))
+                await self._core.transact(_fork_ops(head, number, given, origin, switch), thread_topic(thread_id))
             except Conflict as conflict:
                 if name is not None:
                     _refuse_name(conflict, thread_id, name)
@@ -150,7 +150,7 @@ class Branches:
         """Where a fork hangs: (parent branch, seq, message id); a root hangs nowhere."""
         if at is None and before is None:
             return None, 0, None
-        entry = await self._entry(thread_id, names.check_id(at if before is None else before, "message id"))
+        _, entry = await self._entry(thread_id, names.check_id(at if before is None else before, "message id"))
         if before is None:
             return entry[4], entry[0], entry[2]
         earlier, (row,) = await self._core.view(
@@ -162,15 +162,15 @@ class Branches:
         owner = require(row, f"branch {entry[4]} of thread {thread_id!r}")
         return owner["parent"], owner["fork_seq"], owner["fork"]
 
-    async def _entry(self, thread_id: str, message_id: str) -> LogEntry:
+    async def _entry(self, thread_id: str, message_id: str) -> tuple[Row, LogEntry]:
+        """A message, and the hot row of the thread that has it."""
         heads, entries = await self._core.view(
             Get("thread_heads", [(thread_id,)]), Read(LOG, thread_id, where={"id": message_id})
         )
-        require(heads[0], f"thread {thread_id!r}")
+        head = require(heads[0], f"thread {thread_id!r}")
         if not entries:
             raise NotFoundError(f"message {message_id!r} is not in thread {thread_id!r}")
-        entry: LogEntry = entries[0]
-        return entry
+        return head, entries[0]
 
     async def switch(self, thread_id: str, branch: int | str) -> Branch:
         """Make a branch the current one; switching to the current one changes nothing."""
@@ -250,14 +250,15 @@ class Branches:
     async def label(self, thread_id: str, message_id: str, label: str | None) -> None:
         """Mark a message; the last label wins, None removes it. Labels never reach the model."""
         names.check_id(thread_id, "thread id")
-        entry = await self._entry(thread_id, names.check_id(message_id, "message id"))
+        head, entry = await self._entry(thread_id, names.check_id(message_id, "message id"))
         key = (thread_id, message_id)
         change: Op = Delete("labels", key)
         if label is not None:
             names.check_id(label, "label", most=limits.NAME_BYTES)
             change = Put("labels", key, {"seq": entry[0], "at": NOW, "label": label})
         try:
-            await self._core.transact([Check("thread_heads", (thread_id,), PRESENT), change], thread_topic(thread_id))
+            same_thread = Check("thread_heads", (thread_id,), {"born": head["born"]})
+            await self._core.transact([same_thread, change], thread_topic(thread_id))
         except Conflict:
             raise NotFoundError(f"thread {thread_id!r} does not exist") from None
 
@@ -276,8 +277,9 @@ def _check_name(name: str) -> None:
 
 
 def _fork_ops(
-    thread_id: str, number: int, name: str | None, origin: tuple[int | None, int, str | None], switch: bool
+    head: Row, number: int, name: str | None, origin: tuple[int | None, int, str | None], switch: bool
 ) -> list[Op]:
+    thread_id = str(head.key[0])
     parent, seq, message_id = origin
     hot: dict[str, Any] = {"branches": Inc(1), "updated_at": NOW}
     if switch:
@@ -293,7 +295,7 @@ def _fork_ops(
         "name": name or f"branch-{number}",
     }
     return [
-        Patch("thread_heads", (thread_id,), hot, {"branches": number}),
+        Patch("thread_heads", (thread_id,), hot, {"branches": number, "born": head["born"]}),
         Put("branches", (thread_id, number), columns, None, ABSENT),
     ]
 

@@ -114,7 +114,7 @@ async def _check_summaries(core: Core, commit: Prepared) -> None:
         Get("thread_heads", [(commit.thread_id,)]),
         Get("keys", [(commit.thread_id, commit.key)] if commit.key is not None else []),
     )
-    if keys and _remembered(core, keys[0]):
+    if keys and _remembered(core, keys[0], heads[0]):
         return
     version = heads[0]["version"] if heads[0] is not None else 0
     for i, message in enumerate(commit.messages, 1):
@@ -130,19 +130,22 @@ def _illegal(commit: Prepared) -> bool:
 async def landed(core: Core, commit: Prepared) -> Receipt | None:
     """The stored receipt if this keyed commit was made before; None while its key is free."""
     scene = await _look(core, commit, _first_guess(core, commit))
-    return _replay(core, commit, scene) if _remembered(core, scene.key) else None
+    return _replay(core, commit, scene) if _remembered(core, scene.key, scene.head) else None
 
 
-def _remembered(core: Core, key: Row | None) -> bool:
-    return key is not None and bool(key["at"] + limits.KEY_RETENTION_MS >= core.clock())
+def _remembered(core: Core, key: Row | None, head: Row | None) -> bool:
+    """Is there a receipt under the key? Not of a deleted thread, even while its keys are being erased."""
+    if key is None or head is None:
+        return False
+    return bool(key["at"] + limits.KEY_RETENTION_MS >= core.clock())
 
 
 async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess:
     """Why a try failed: a stored receipt, an error for the caller, or a better guess."""
     scene = await _look(core, commit, guess)
-    if _remembered(core, scene.key):
+    if _remembered(core, scene.key, scene.head):
         return _replay(core, commit, scene)
-    if scene.key is not None and guess.key_rev != scene.key.rev:
+    if scene.key is not None and scene.head is not None and guess.key_rev != scene.key.rev:
         return msgspec.structs.replace(guess, key_rev=scene.key.rev)
     if scene.head is None:
         return await _absent(core, commit, guess, scene)

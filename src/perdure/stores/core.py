@@ -62,9 +62,15 @@ class Core:
 
     async def settle(self) -> None:
         """Before the first use: finish what a crash interrupted in this scope."""
-        sweep, self._sweep, self.unsettled = self._sweep, None, False
-        if sweep is not None:
+        sweep, self.unsettled = self._sweep, False
+        if sweep is None:
+            return
+        try:
             await sweep(self)
+        except BaseException:
+            self.unsettled = True
+            raise
+        self._sweep = None
 
     async def transact(self, ops: Sequence[Op], *topics: str) -> Applied:
         """Apply operations in this scope."""
@@ -96,8 +102,8 @@ class Core:
     def forget(self, thread_id: str) -> None:
         """Drop every guess about a thread."""
         self.current.pop(thread_id, None)
-        for key in [key for key in self.lines if key[0] == thread_id]:
-            del self.lines[key]
+        for key in [key for key in list(self.lines) if key[0] == thread_id]:
+            self.lines.pop(key, None)
 
 
 def thread_topic(thread_id: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from perdure import failpoints, limits
-from perdure.errors import HasChildren, InvalidError
+from perdure.errors import HasChildren, InvalidError, UnavailableError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Check, Delete, Drop, Get, Op, Patch, Row, Scan
 from perdure.stores.births import leaving
@@ -19,11 +19,14 @@ from perdure.stores.core import Core, gave_up, require, thread_topic
 ARRIVING = b'{"arriving":true}'
 """The body of a tombstone that hides a thread while it is being imported; every chunk renews its `deleted_at`."""
 
+_AGAIN = "delete it again, or open the store again, to finish"
 _HIDDEN = {"parent": None, "resource": None, "title": None, "deleted_at": NOW}
 
 
 async def delete_thread(core: Core, thread_id: str, strategy: Literal["reject", "detach", "cascade"]) -> None:
     """Delete a thread, and its subtree when cascading."""
+    if await _finish_erasing(core, thread_id):
+        return
     for _ in range(limits.QUEUE_ATTEMPTS):
         doomed, ops = await _plan(core, thread_id, strategy)
         try:
@@ -33,9 +36,24 @@ async def delete_thread(core: Core, thread_id: str, strategy: Literal["reject", 
         failpoints.hit("delete.after_tombstone")
         for thread in doomed:
             core.forget(thread)
-            await erase(core, thread, applied.rev)
+        try:
+            for thread in doomed:
+                await erase(core, thread, applied.rev)
+        except UnavailableError as error:
+            told = f"the thread is deleted, but not all of it is erased yet: {error.message}"
+            raise UnavailableError(told, hint=_AGAIN) from error
         return
     raise gave_up(f"thread {thread_id!r}")
+
+
+async def _finish_erasing(core: Core, thread_id: str) -> bool:
+    """Go on with a deletion that was interrupted after the thread had become invisible; False if there is none."""
+    heads, colds = await core.view(Get("thread_heads", [(thread_id,)]), Get("threads", [(thread_id,)]))
+    tombstone = colds[0]
+    if heads[0] is not None or tombstone is None or tombstone["erased_at"] is not None or is_arriving(tombstone):
+        return False
+    await erase(core, thread_id, tombstone.rev)
+    return True
 
 
 async def _plan(core: Core, thread_id: str, strategy: str) -> tuple[list[str], list[Op]]:
@@ -129,21 +147,38 @@ async def sweep(core: Core) -> None:
     """Finish interrupted erasures and drop tombstones and idempotency keys past their retention."""
     now = core.clock()
     old = now - limits.KEY_RETENTION_MS
-    scan = Scan("threads", "deleted", where={"erased_at": None}, limit=limits.ERASE_CHUNK)
-    for row in (await core.view(scan))[0]:
-        rev = await _take_over(core, row, now) if is_arriving(row) else row.rev
-        if rev is not None:
-            await erase(core, str(row.key[0]), rev)
+    while await _finish_some(core, now) == limits.ERASE_CHUNK:
+        continue
     for stale in (
         Scan("threads", "deleted", upto={"deleted_at": old, "erased_at": old}, limit=limits.ERASE_CHUNK),
         Scan("keys", "age", upto={"at": old}, limit=limits.ERASE_CHUNK),
     ):
-        rows = (await core.view(stale))[0]
-        for row in rows:
-            try:
-                await core.transact([Delete(stale.table, row.key, row.rev)])
-            except Conflict:
-                continue
+        while await _drop_some(core, stale) == limits.ERASE_CHUNK:
+            continue
+
+
+async def _finish_some(core: Core, now: int) -> int:
+    """Erase what a chunk of tombstones hides; how many of them are done with."""
+    scan = Scan("threads", "deleted", where={"erased_at": None}, limit=limits.ERASE_CHUNK)
+    done = 0
+    for row in (await core.view(scan))[0]:
+        rev = await _take_over(core, row, now) if is_arriving(row) else row.rev
+        if rev is not None:
+            await erase(core, str(row.key[0]), rev)
+            done += 1
+    return done
+
+
+async def _drop_some(core: Core, stale: Scan) -> int:
+    """Delete a chunk of rows past their time, unless somebody changed them; how many went."""
+    gone = 0
+    for row in (await core.view(stale))[0]:
+        try:
+            await core.transact([Delete(stale.table, row.key, row.rev)])
+        except Conflict:
+            continue
+        gone += 1
+    return gone
 
 
 def is_arriving(tombstone: Row) -> bool:

@@ -15,6 +15,7 @@ from perdure import limits
 from perdure.errors import CorruptError, InvalidError, NotFoundError
 from perdure.kernel.ops import Ask, Get, LogEntry, Read, Row, Scan
 from perdure.model.branch import MAIN
+from perdure.rules import names
 from perdure.rules.lines import bounded, stretches
 from perdure.stores.core import MAIN_LINE, Core, Line, gave_up, require
 
@@ -128,6 +129,7 @@ async def resolve_branch(core: Core, thread_id: str, branch: int | str | None) -
         return branch
     if type(branch) is not str:
         raise InvalidError(f"a branch is named by its number or name, not {branch!r:.80}")
+    names.check_id(branch, "branch name", most=limits.NAME_BYTES)
     heads, rows = await core.view(Get("thread_heads", [(thread_id,)]), _called(thread_id, branch))
     require(heads[0], f"thread {thread_id!r}")
     if not rows:

@@ -78,6 +78,8 @@ def prepare(
     shape.check_messages(messages)
     run_id = _check_run(run, thread_id)
     number, branch_name = (None, branch) if isinstance(branch, str) else (branch, None)
+    if branch_name is not None:
+        names.check_id(branch_name, "branch name", most=limits.NAME_BYTES)
     for value, what in ((expect, "expect"), (fence, "fence"), (number, "branch")):
         if value is not None:
             names.check_count(value, what)
@@ -120,6 +122,7 @@ def _check_run(run: Any, thread_id: str) -> str | None:
         hint = "pass a run, or run.step(…), run.wait(…), run.finish(…), run.fail(…)"
         raise InvalidError(f"run is a {type(run).__name__}", hint=hint)
     record = run.run if isinstance(run, RunChange) else run
+    names.check_rev(record.rev, "run.rev")
     if record.thread_id != thread_id:
         raise InvalidError(f"run {record.id!r} belongs to thread {record.thread_id!r}, not to {thread_id!r}")
     if isinstance(run, RunChange):
@@ -190,8 +193,8 @@ def _check_guards(guards: Any, state: Mapping[str, Any]) -> Mapping[str, int | N
         raise InvalidError(f"expect_state maps names to revs, it is not a {type(guards).__name__}")
     for name, rev in guards.items():
         names.check_id(name, "state name", most=limits.NAME_BYTES)
-        if rev is not None and type(rev) is not int:
-            raise InvalidError(f"expect_state[{name!r}] is a rev, or None for a document that must not exist")
+        if rev is not None:
+            names.check_rev(rev, f"expect_state[{name!r}]")
         if rev is None and (name not in state or state[name] is REMOVE):
             raise InvalidError(f"expect_state[{name!r}] is None, so this commit must write that document")
     return guards

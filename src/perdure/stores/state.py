@@ -60,6 +60,8 @@ class State:
     ) -> StateDoc:
         """Write a document; with `if_rev`, only over that very revision (0: only if there is none)."""
         key = _key(thread_id, name, run_id)
+        if if_rev is not None:
+            names.check_rev(if_rev, "if_rev")
         doc = value if isinstance(value, Doc) else Doc(value)
         names.check_count(doc.schema, "schema", least=1)
         body = codec.encode_checked(doc.value, "value", limits.STATE_BYTES)
@@ -78,6 +80,8 @@ class State:
     async def delete(self, thread_id: str, name: str, *, run_id: str | None = None, if_rev: int | None = None) -> None:
         """Remove a document; one that is not there is fine unless `if_rev` names it."""
         key = _key(thread_id, name, run_id)
+        if if_rev is not None:
+            names.check_rev(if_rev, "if_rev")
         if if_rev == 0:
             raise InvalidError("if_rev=0 means that there is no document, so there is nothing to delete")
         await self._write(key, Delete("state", key, ANY if if_rev is None else if_rev), if_rev)

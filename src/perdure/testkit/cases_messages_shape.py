@@ -260,3 +260,23 @@ async def case_shape_caller_keeps(kit: Kit) -> None:
     second = await kit.store.commit("t", messages=[message])
     equal(message, copy, "the message")
     expect(first.message_ids != second.message_ids, "each commit mints its own id")
+
+
+@case("messages", "shape-opaque-known", covers=("store.commit", "pending.append"))
+async def case_shape_opaque_known(kit: Kit) -> None:
+    """What has a known type cannot pass as opaque: it would be read back by rules that nobody held it to."""
+    for tag in ("text", "image", "audio", "video", "document", "thinking", "tool_use", "tool_result"):
+        await refuse(kit, Message.assistant([Opaque(Untyped({"type": tag, "text": 5}))]), saying="known type")
+    for tag in ("base64", "url"):
+        message = Message.user([Image(Opaque(Untyped({"type": tag, "media_type": 5})))])
+        await refuse(kit, message, saying="known type")
+        await untouched(kit.store, InvalidError, kit.store.pending.append("t", [message]), tag)
+
+
+@case("messages", "shape-summary-tools", covers=COMMIT)
+async def case_shape_summary_tools(kit: Kit) -> None:
+    """A summary neither calls a tool nor answers one: stripping it would take what it covers with it."""
+    mark = Compaction(1, 1)
+    calling_summary = Message("assistant", [Text("s"), ToolUse("c", "search", {})], compaction=mark)
+    answering_summary = Message("tool", [ToolResult("c")], compaction=mark)
+    await refuse(kit, calling_summary, answering_summary, saying="summary")

@@ -236,3 +236,23 @@ async def case_state_overtaken(kit: Kit) -> None:
     )
     conflict(refused(late, VersionConflict, "the slow commit"), None, made.rev)
     equal((await kit.store.threads.get("t")).version, 0, "nothing was said")
+
+
+@case("branches", "overtaken-by-another-life", covers=("branches.fork", "branches.label"))
+async def case_overtaken_by_another_life(kit: Kit) -> None:
+    """A fork or a label planned on a thread that is deleted and made anew says nothing about the new one."""
+
+    async def live_again(store: Store) -> None:
+        await store.threads.delete("t")
+        await store.threads.create("t")
+        await talk(store, "t", "new")
+
+    for act in (
+        lambda s: s.branches.fork("t", at="old", name="side"),
+        lambda s: s.branches.label("t", "old", "mine"),
+    ):
+        await kit.store.commit("t", messages=[Message.user("old", id="old")])
+        slow, _ = await overtaken(kit, act, live_again)
+        refused(slow, NotFoundError, "the slow call")
+        equal([branch.name for branch in await kit.store.branches.list("t")], ["main"], "the branches")
+        equal(await kit.store.branches.labels("t"), [], "the labels")

@@ -66,6 +66,20 @@ async def case_interrupted_delete_scoped(kit: Kit) -> None:
     equal(sorted(belongs_to(await dump(fresh, "t"), "t")), ["threads"], "nothing but the tombstone is left")
 
 
+@case("lifecycle", "interrupted-delete-again", covers=("threads.delete", "store.commit", "threads.create"))
+async def case_interrupted_delete_again(kit: Kit) -> None:
+    """Until an interrupted delete is finished its keys answer nothing; deleting again finishes it."""
+    await everything(kit.store)
+    await talk(kit.store, "t", "keyed", key="once")
+    failpoints.arm("delete.after_tombstone", die)
+    await raises(Died, kit.store.threads.delete("t"))
+    await raises(NotFoundError, talk(kit.store, "t", "keyed", key="once"))
+    await kit.store.threads.delete("t")
+    equal(sorted(belongs_to(await dump(kit.store, "t"), "t")), ["threads"], "nothing but the tombstone is left")
+    await raises(NotFoundError, kit.store.threads.delete("t"))
+    await kit.store.threads.create("t")
+
+
 @case("lifecycle", "interrupted-erasure", covers=("threads.delete",), needs=("durable",))
 async def case_interrupted_erasure(kit: Kit) -> None:
     """However far the erasing came before it died, the next open goes on from there."""

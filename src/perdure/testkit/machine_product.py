@@ -47,8 +47,8 @@ class Tokens:
     def __init__(self) -> None:
         self._ours: dict[tuple[str, Any], Any] = {}
         self._theirs: dict[tuple[str, str], Any] = {}
-        self._runs: dict[tuple[str, int], Run] = {}
-        self._seen: list[Run] = []
+        self._runs: dict[str, Run] = {}
+        self._seen: list[tuple[Run, Json]] = []
 
     def ours(self, kind: str, value: Any) -> Any:
         """The model's partner of a product's token, or the token itself while it has none."""
@@ -88,18 +88,20 @@ class Tokens:
 
     def run(self, described: Json) -> Run:
         """The record that the product gave for a run as the model described it."""
-        return self._runs[described["id"], described["rev"]]
+        return self._runs[json.dumps(described, sort_keys=True)]
 
-    def note_run(self, run: Run) -> None:
+    def note_run(self, run: Run, described: Json) -> Json:
         """Remember a record until its rev has a partner."""
-        self._seen.append(run)
+        self._seen.append((run, described))
+        return described
 
     def settle_runs(self) -> None:
         """After a comparison: file the records that came with it under the model's name for them."""
-        for run in self._seen:
+        for run, described in self._seen:
             tick = self.ours("rev", run.rev)
             if not isinstance(tick, Token):
-                self._runs[run.id, tick] = run
+                # By all it says: a replayed receipt shows a run as it is now under the rev it had then.
+                self._runs[json.dumps({**described, "rev": tick}, sort_keys=True)] = run
         self._seen.clear()
 
 
@@ -185,11 +187,10 @@ def _with_rev(tokens: Tokens, value: Thread | StateDoc) -> Json:
 
 
 def _describe_run(tokens: Tokens, run: Run) -> Json:
-    tokens.note_run(run)
     span, made = None if run.input is None else run.input.range, run.output
     trace = None if run.activation is None else run.activation.trace
     lineage = {name: getattr(trace, name) for name in ("parent_thread_id", "resource_id")} if trace else {}
-    return {
+    described = {
         **_fields(run, "body"),
         "rev": tokens.ours("rev", run.rev),
         "input": None if span is None else [span.from_seq, span.to_seq],
@@ -200,6 +201,7 @@ def _describe_run(tokens: Tokens, run: Run) -> Json:
         "metadata": run.body.metadata,
         "trace": None if trace is None else {name: told for name, told in lineage.items() if told is not None},
     }
+    return tokens.note_run(run, described)
 
 
 def _describe_record(_: Tokens, record: MessageRecord) -> Json:

@@ -47,6 +47,8 @@ def problems(found: Mapping[str, Any], *, writing: bool) -> list[str]:
     told = []
     if not found["file_bytes"]:
         told.append("the file was moved or deleted while it was open: what is written now is lost with this process")
+    if writing and found["journal_mode"] == "wal" and not Path(f"{found['path']}-wal").exists():
+        told.append("the log beside the file was removed while it was open: what is written now is lost at the end")
     if writing and found["synchronous"] not in ("FULL", "EXTRA"):
         told.append(f"synchronous is {found['synchronous']}: the last commits may be lost when power fails")
     if writing and found["journal_mode"] != "wal":

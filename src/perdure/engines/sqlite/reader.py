@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from perdure.engines.sqlite.connect import file_stamp, reader_connection, still_connection
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.translate import closed, locked, translate
-from perdure.errors import CorruptError
+from perdure.errors import CorruptError, UnavailableError
 from perdure.kernel.ops import Ask, Get, Heads, Scan
 
 T = TypeVar("T")
@@ -106,26 +106,39 @@ class StillReaders(Readers):
     def __init__(self, path: str, queries: Queries) -> None:
         super().__init__(path, queries)
         self._seen: tuple[Any, ...] | None = None
+        self._swap = threading.Lock()
+        self._pool: Readers = _StillPool(path, queries)
 
     def ask(self, question: Question[T]) -> T:
         """Run `question` on a connection that was up to date throughout."""
         for _ in range(_STILL_ATTEMPTS):
             before = self._stamp()
-            if before != self._seen:
-                self._close_idle()
-                self._seen = before
+            with self._swap:
+                if before != self._seen:
+                    self._pool.close()
+                    self._pool, self._seen = _StillPool(self._path, self._queries), before
+                pool = self._pool
             try:
-                answer = super().ask(question)
-            except CorruptError:
+                answer = pool.ask(question)
+            except (CorruptError, UnavailableError):
                 if before == self._stamp():
                     raise
                 continue
-            if before == (True,) or before == self._stamp():
+            if before == self._stamp():
                 return answer
         raise locked(self._path)
 
+    def close(self) -> None:
+        """Close every idle connection; one in use is closed when it comes back."""
+        self._closed = True
+        self._pool.close()
+
     def _stamp(self) -> tuple[Any, ...]:
         return (True,) if file_stamp(f"{self._path}-wal") is not None else (False, file_stamp(self._path))
+
+
+class _StillPool(Readers):
+    """Connections of one state of the file: what was opened before a change never serves a question after it."""
 
     def _open(self) -> sqlite3.Connection:
         return still_connection(self._path)
