@@ -46,11 +46,20 @@ class Follower:
         return code, self._lines.get(timeout=DEADLINE)
 
 
+def _hear_interrupts() -> None:
+    """A test run in the background inherits SIGINT as ignored, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def following(program: Program, *arguments: str) -> Iterator[Follower]:
     command = [SCRIPT, "log", *arguments, "--follow", "--json"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=program.environment()
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=program.environment(),
+        preexec_fn=_hear_interrupts,  # noqa: PLW1509 - it only resets a signal
     ) as process:
         if process.stdout is None or process.stderr is None:
             raise AssertionError("no pipes")

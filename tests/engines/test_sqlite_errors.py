@@ -405,6 +405,7 @@ import os, signal
 from pathlib import Path
 from perdure import failpoints
 from tests.engines.test_sqlite_errors import *
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it as ignored
 engine = opened(Path({path!r}))
 failpoints.arm("sqlite.before_commit", lambda _: os.kill(os.getpid(), signal.SIGINT))
 try:
