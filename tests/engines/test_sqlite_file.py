@@ -125,6 +125,7 @@ def test_process_durability_says_so(tmp_path: Path) -> None:
         ("file_system", "tmpfs", "restarts"),
         ("disk_free_bytes", 1000, "free on the disk"),
         ("wal_bytes", 2**30, "reader may be holding it"),
+        ("wal_present", False, "removed while it was open"),
         ("journal_mode", "delete", "not wal"),
         ("path", "/tmp/x.db", "temporary files"),
     ],
@@ -138,6 +139,7 @@ def test_problems_are_told_in_words(setting: str, value: object, word: str) -> N
         "file_bytes": 4096,
         "disk_free_bytes": 10**10,
         "wal_bytes": 0,
+        "wal_present": True,
     }
     assert problems(sound, writing=True) == []
     assert any(word in told for told in problems({**sound, setting: value}, writing=True))

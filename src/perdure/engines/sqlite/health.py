@@ -37,6 +37,7 @@ def settings(connection: sqlite3.Connection, path: str) -> dict[str, Any]:
         "schema_version": recorded.version if recorded else None,
         "file_bytes": file_size(path),
         "wal_bytes": file_size(f"{path}-wal"),
+        "wal_present": Path(f"{path}-wal").exists(),
         "disk_free_bytes": disk_usage(Path(path).parent).free,
         "file_system": file_system(path),
     }
@@ -47,7 +48,7 @@ def problems(found: Mapping[str, Any], *, writing: bool) -> list[str]:
     told = []
     if not found["file_bytes"]:
         told.append("the file was moved or deleted while it was open: what is written now is lost with this process")
-    if writing and found["journal_mode"] == "wal" and not Path(f"{found['path']}-wal").exists():
+    if writing and found["journal_mode"] == "wal" and not found["wal_present"]:
         told.append("the log beside the file was removed while it was open: what is written now is lost at the end")
     if writing and found["synchronous"] not in ("FULL", "EXTRA"):
         told.append(f"synchronous is {found['synchronous']}: the last commits may be lost when power fails")
