@@ -211,8 +211,8 @@ BUGS = (
     Bug(
         "a result without its call reaches the history",
         "rules/views.py",
-        "if not external and answered not in seen:",
-        "if external and answered not in seen:",
+        "(not external and _answered(record) not in seen)",
+        "(external and _answered(record) not in seen)",
         ("case:messages/strip-*@memory",),
     ),
     # The stores.
