@@ -9,7 +9,7 @@ reserved: a field that is itself called "extra" is an unknown field like any oth
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -71,16 +71,19 @@ F = TypeVar("F", bound=Faithful)
 
 
 class Reader(Generic[F]):
-    """Reads one record type from JSON text: the fast way first, the careful way when there is more to carry."""
+    """Reads one record type from JSON text: the fast way first, the careful way when there is more to carry.
+
+    `decode` is the fast way alone; it raises `ValidationError` where the careful way is needed.
+    """
 
     def __init__(self, cls: type[F]) -> None:
         self._cls = cls
-        self._decode = msgspec.json.Decoder(cls, dec_hook=_never).decode
+        self.decode: Callable[[bytes | str], F] = msgspec.json.Decoder(cls, dec_hook=_never).decode
 
     def read(self, data: bytes | str) -> F:
         """The record in this JSON text; raises msgspec errors when it is not one."""
         try:
-            return self._decode(data)
+            return self.decode(data)
         except msgspec.ValidationError:
             return from_json(self._cls, msgspec.json.decode(data), "$")
 

@@ -59,12 +59,13 @@ class Messages:
         if cursor is not None:
             (last,) = decode_cursor(cursor, query, (int,))
             low, high = (low, last - 1) if desc else (last, high)
-        entries = await self._entries(
-            thread_id, Read(LOG, thread_id, after=low, upto=high, limit=limit + 1, desc=desc, where=where)
-        )
-        shown = entries[:limit]
-        more = encode_cursor(query, (shown[-1][0],)) if len(entries) > limit else None
-        return Page(await self._records(thread_id, shown, gapless=not where), more)
+        # One entry more than shown says whether there is a next page; one on the far side of the first is its parent.
+        lead = 1 if low and not desc and not where else 0
+        read = Read(LOG, thread_id, after=low - lead, upto=high, limit=limit + 1 + lead, desc=desc, where=where)
+        entries = await self._entries(thread_id, read)
+        shown = entries[lead : limit + lead]
+        more = encode_cursor(query, (shown[-1][0],)) if len(entries) > limit + lead else None
+        return Page(await self._records(thread_id, shown, gapless=not where, around=entries), more)
 
     async def _entries(self, thread_id: str, read: Read) -> Sequence[LogEntry]:
         heads, entries = await self._core.view(Get("thread_heads", [(thread_id,)]), read)
@@ -210,11 +211,17 @@ class Messages:
         finally:
             watch.close()
 
-    async def _records(self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool) -> Records:
-        """Records with their parents: the record before on the same branch, or the branch's fork point."""
-        ordered = sorted(entries, key=lambda entry: entry[0])
+    async def _records(
+        self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool, around: Sequence[LogEntry] = ()
+    ) -> Records:
+        """Records with their parents: the record before on the same branch, or the branch's fork point.
+
+        `around` are the entries with their neighbours, where those were read as well.
+        """
+        ordered = sorted(around or entries, key=lambda entry: entry[0])
         if gapless:
             _refuse_gaps(thread_id, ordered)
+        wanted = {entry[0] for entry in entries}
         parents: dict[int, str | None] = {}
         before: dict[int, LogEntry] = {}
         unknown: builtins.list[LogEntry] = []
@@ -224,7 +231,7 @@ class Messages:
                 parents[entry[0]] = previous[2]
             elif entry[0] == 1:
                 parents[1] = None
-            else:
+            elif entry[0] in wanted:
                 unknown.append(entry)
             before[entry[4]] = entry
         if unknown:

@@ -150,10 +150,13 @@ def message_record(thread_id: str, entry: LogEntry, parent_id: str | None) -> Me
 def path_records(thread_id: str, entries: Sequence[LogEntry], parent_id: str | None) -> list[MessageRecord]:
     """Records of consecutive entries of one path; each hangs under the one before it."""
     records: list[MessageRecord] = []
-    read = message_model.BODY_READER.read
+    read, decode = message_model.BODY_READER.read, message_model.BODY_READER.decode
     try:
         for seq, _, message_id, role, branch, visibility, run, step, at, body in entries:
-            stored = read(body)
+            try:
+                stored = decode(body)
+            except msgspec.ValidationError:
+                stored = read(body)
             message = Message(
                 role,
                 stored.content,
