@@ -21,7 +21,7 @@ from perdure.rules import names, views
 from perdure.stores.core import Core, require, thread_topic
 from perdure.stores.paging import every
 from perdure.stores.paths import PathQuery, read_path, resolve_branch
-from perdure.stores.records import message_record, path_records
+from perdure.stores.records import message_records, path_records
 
 Direction = Literal["asc", "desc"]
 Visibility = Literal["any", "external", "internal"]
@@ -236,7 +236,7 @@ class Messages:
             before[entry[4]] = entry
         if unknown:
             parents.update(await self._look_up_parents(thread_id, unknown))
-        return [message_record(thread_id, entry, parents[entry[0]]) for entry in entries]
+        return message_records(thread_id, entries, [parents[entry[0]] for entry in entries])
 
     async def _look_up_parents(self, thread_id: str, entries: Sequence[LogEntry]) -> dict[int, str | None]:
         """Parents that the page itself does not show: the record before on the branch, else the branch's fork point."""

@@ -144,15 +144,21 @@ def pending_from(row: Row) -> PendingMessage:
 
 def message_record(thread_id: str, entry: LogEntry, parent_id: str | None) -> MessageRecord:
     """A record from its log entry."""
-    return path_records(thread_id, (entry,), parent_id)[0]
+    return message_records(thread_id, (entry,), (parent_id,))[0]
 
 
 def path_records(thread_id: str, entries: Sequence[LogEntry], parent_id: str | None) -> list[MessageRecord]:
     """Records of consecutive entries of one path; each hangs under the one before it."""
+    return message_records(thread_id, entries, [parent_id, *[entry[2] for entry in entries]])
+
+
+def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequence[str | None]) -> list[MessageRecord]:
+    """Records from log entries and the ids of what each hangs under."""
     records: list[MessageRecord] = []
     read, decode = message_model.BODY_READER.read, message_model.BODY_READER.decode
     try:
-        for seq, _, message_id, role, branch, visibility, run, step, at, body in entries:
+        for entry, parent_id in zip(entries, parents, strict=False):
+            seq, _, message_id, role, branch, visibility, run, step, at, body = entry
             try:
                 stored = decode(body)
             except msgspec.ValidationError:
@@ -170,7 +176,6 @@ def path_records(thread_id: str, entries: Sequence[LogEntry], parent_id: str | N
                 stored.extra,
             )
             records.append(MessageRecord(thread_id, seq, branch, parent_id, message, at))
-            parent_id = message_id
     except (msgspec.MsgspecError, InvalidError, UnicodeDecodeError) as error:
         where = f"message {entries[len(records)][0]} of thread {thread_id!r}"
         raise CorruptError(f"the stored record cannot be read: {error}", where=where) from None
