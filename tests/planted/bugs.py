@@ -160,7 +160,7 @@ BUGS = (
         '        cursor.execute("BEGIN")\n        answers = self._queries.view(cursor, scope, reads)\n'
         '        cursor.execute("COMMIT")\n',
         "        answers = self._queries.view(cursor, scope, reads)\n",
-        ("case:load/one-snapshot*@sqlite",),
+        ("case:load/long-view@sqlite", "case:load/one-snapshot*@sqlite"),
     ),
     Bug(
         "sqlite: a unique value may pass between rows",

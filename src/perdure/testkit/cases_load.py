@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from perdure.errors import InvalidError, NotFoundError
+from perdure.kernel.ops import Ask, Get, Heads
 from perdure.model.message import Message, ToolUse
 from perdure.model.run import NewRun
 from perdure.stores.store import Store
@@ -173,6 +174,28 @@ async def case_one_snapshot(kit: Kit) -> None:
     await asyncio.gather(write(), read(reader), read(reader), read(kit.store))
     expect(loads > 0, "somebody read")
     equal((await reader.load("t")).version, 60, "the end")
+
+
+@case("load", "long-view", covers=("store.load",))
+async def case_long_view(kit: Kit) -> None:
+    """However many reads a view holds, all of them are of one moment."""
+    await talk(kit.store, "t", "0")
+    other, written = await kit.second(), asyncio.Event()
+    reads: list[Ask] = [Get("thread_heads", [("t",)]), Heads("messages", ["t"])] * 150
+
+    async def write() -> None:
+        for i in range(1, 61):
+            await talk(kit.store, "t", str(i))
+        written.set()
+
+    async def look() -> None:
+        while not written.is_set():
+            answers = await other.engine.view(other.scope, reads)
+            versions = {row["version"] for (row,) in answers[::2]} | {head for (head,) in answers[1::2]}
+            equal(len(versions), 1, f"moments in one view, which saw versions {sorted(versions)}")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(write(), look())
 
 
 @case("load", "one-snapshot-switching", covers=("store.load", "branches.switch"))
