@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from perdure.ids import new_rev
 from perdure.kernel.ops import Op, Patch, Scan, Taken
 
 
-class Job:
+class Job(ABC):
     """One member of a batch."""
 
     # Defaults live on the class: a job is made for every commit, and most of these are never set.
@@ -34,9 +35,9 @@ class Job:
         self.scope = scope
         self.rev = new_rev()
 
+    @abstractmethod
     def apply(self, session: Session, clock: Clock) -> Any:
         """Do the work inside the transaction that the writer has begun."""
-        raise NotImplementedError
 
     def await_on(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
         """Have the outcome delivered to a task of `loop`."""
