@@ -142,6 +142,5 @@ def integer(*names: str) -> tuple[Column, ...]:
     return tuple(Column(name, "int") for name in names)
 
 
-Value = str | int | None
 Key = tuple[str | int, ...]
 Columns = dict[str, Any]

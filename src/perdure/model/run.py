@@ -19,14 +19,6 @@ CREATED, RUNNING, WAITING, DONE = "created", "running", "waiting", "done"
 STATUSES = (CREATED, RUNNING, WAITING, DONE)
 
 NATURAL_END = "natural_end"
-WAITING_REASONS = (
-    "tool_permission",
-    "user_input",
-    "background_tasks",
-    "external_event",
-    "rate_limit",
-    "manual_pause",
-)
 
 
 class Ticket(Faithful, frozen=True, kw_only=True):
@@ -43,7 +35,8 @@ class Ticket(Faithful, frozen=True, kw_only=True):
 
 
 class Waiting(Faithful, frozen=True, kw_only=True):
-    """Why a run waits and for what."""
+    """Why a run waits (`tool_permission`, `user_input`, `background_tasks`, `external_event`, `rate_limit`,
+    `manual_pause` or another word) and for what."""
 
     reason: str
     tickets: list[Ticket] = []

@@ -39,7 +39,6 @@ class PathQuery(msgspec.Struct, frozen=True):
     branch: int | None = None
     upto: int | None = None
     limit: int | None = None
-    run_id: str | None = None
     even_deleted: bool = False
     with_branch: bool = False
     also: tuple[Ask, ...] = ()
@@ -95,12 +94,10 @@ async def _look_up(core: Core, thread_id: str, branch: int | None) -> Line:
 
 def _reads(thread_id: str, line: Line, query: PathQuery) -> Sequence[Ask]:
     cut = line if query.upto is None else Line(line.born, line.branch, bounded(line.stretches, query.upto))
-    where = {} if query.run_id is None else {"run": query.run_id}
     log = Read(
         "messages",
         thread_id,
         segments=cut.segments(),
-        where=where,
         limit=None if query.limit is None else query.limit + 1,
         desc=query.limit is not None,
     )
@@ -116,7 +113,7 @@ def _finish(thread_id: str, head: Row, branch: Row | None, query: PathQuery, res
         if len(entries) > query.limit:
             parent = entries[0][2]
             entries = entries[1:]
-    elif head["branches"] == 1 and query.upto is None and query.run_id is None and len(entries) != head["version"]:
+    elif head["branches"] == 1 and query.upto is None and len(entries) != head["version"]:
         raise CorruptError(
             f"{len(entries)} messages are there, the thread counts {head['version']}", where=f"thread {thread_id!r}"
         )

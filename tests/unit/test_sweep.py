@@ -1,0 +1,45 @@
+"""The sweep goes on until everything is done, however much one crash left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Message, NotFoundError, failpoints, limits
+from perdure.kernel.ops import Heads
+
+
+class Died(Exception):
+    """The process that was deleting is gone."""
+
+
+def _die(_name: str) -> Any:
+    raise Died
+
+
+def test_more_tombstones_than_a_chunk_are_finished_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ERASE_CHUNK", 2)
+
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            family = [f"child {i}" for i in range(7)]
+            await store.threads.create("parent")
+            for child in family:
+                await store.threads.create(child, parent_thread_id="parent")
+                await store.commit(child, messages=[Message.user("secret")])
+            failpoints.arm("delete.after_tombstone", _die)
+            with pytest.raises(Died):
+                await store.threads.delete("parent", strategy="cascade")
+            fresh = store.scoped(store.scope)
+            with pytest.raises(NotFoundError):
+                await fresh.threads.get("child 6")
+            assert await store.engine.view(store.scope, [Heads("messages", family)]) == [[0] * len(family)]
+            await store.threads.create("child 6")
+
+    try:
+        asyncio.run(story())
+    finally:
+        failpoints.disarm()
