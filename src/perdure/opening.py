@@ -1,11 +1,13 @@
 """Opening a store: from a URL to an engine, imported only when it is asked for.
 
-`sqlite:///rel.db` and `sqlite:////abs.db` (SQLAlchemy's habit), `memory://`, or a plain path that ends in `.db`,
-`.sqlite` or `.sqlite3`. What cannot be opened is refused with the list of what can.
+`sqlite:///rel.db` and `sqlite:////abs.db` (SQLAlchemy's habit), `memory://`, a plain path that ends in `.db`,
+`.sqlite` or `.sqlite3`, or the URL of a server. What cannot be opened is refused with the list of what can; a server
+whose driver is not installed is refused with the extra to install.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Awaitable, Generator
 from pathlib import Path
 from types import TracebackType
@@ -13,15 +15,33 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote
 
 from perdure.clock import Clock, system_clock
-from perdure.errors import InvalidError
-from perdure.kernel.engine import Engine
+from perdure.errors import InvalidError, UnsupportedError
+from perdure.kernel.engine import Engine, Migration
 from perdure.rules.names import check_scope
 from perdure.stores.layout import SCHEMA
 from perdure.stores.store import Store
 
-_KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db, or a path ending in .db, .sqlite or .sqlite3"
+_KNOWN = (
+    "memory://, sqlite:///relative.db, sqlite:////absolute.db, a path ending in .db, .sqlite or .sqlite3, "
+    "postgresql://, mysql://, redis://, rediss://, redis+sentinel://, redis+cluster://"
+)
 _SUFFIXES = (".db", ".sqlite", ".sqlite3")
 DurabilityChoice = Literal["power", "process"]
+
+
+_SERVERS = {
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "redis": "redis",
+    "rediss": "redis",
+    "redis+sentinel": "redis",
+    "rediss+sentinel": "redis",
+    "redis+cluster": "redis",
+    "rediss+cluster": "redis",
+}
+"""Which engine serves a scheme; also the name of the extra that installs its driver."""
 
 
 class Opening(Awaitable[Store]):
@@ -71,12 +91,23 @@ def open(
     durability: DurabilityChoice = "power",
     read_only: bool = False,
     clock: Clock = system_clock,
+    pool: Any = None,
 ) -> Opening:
-    """Open a store: `store = await perdure.open(url)`, or `async with perdure.open(url) as store:`."""
-    return Opening(url, scope, durability=durability, read_only=read_only, clock=clock)
+    """Open a store: `store = await perdure.open(url)`, or `async with perdure.open(url) as store:`.
+
+    `pool` is a connection pool of your own (an asyncpg pool, for PostgreSQL); it is used and never closed.
+    """
+    return Opening(url, scope, durability=durability, read_only=read_only, clock=clock, pool=pool)
 
 
-async def open_engine(url: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:
+async def open_engine(
+    url: str,
+    *,
+    durability: DurabilityChoice = "power",
+    read_only: bool = False,
+    clock: Clock = system_clock,
+    pool: Any = None,
+) -> Engine:
     """The engine behind a URL."""
     given: object = url
     if not isinstance(given, str) or not url.strip():
@@ -84,6 +115,15 @@ async def open_engine(url: str, *, durability: DurabilityChoice, read_only: bool
     if durability not in ("power", "process"):
         raise InvalidError(f"durability is 'power' or 'process', not {durability!r}")
     scheme, found, rest = url.partition("://")
+    if pool is not None and _SERVERS.get(scheme) != "postgres":
+        raise InvalidError("only postgresql:// stores take a pool")
+    if scheme in _SERVERS:
+        module = _server(_SERVERS[scheme])
+        options = {"pool": pool} if pool is not None else {}
+        engine: Engine = await module.open_engine(
+            url, SCHEMA, clock=clock, read_only=read_only, durability=durability, **options
+        )
+        return engine
     if not found:
         return await _open_path(url, durability=durability, read_only=read_only, clock=clock)
     if scheme == "memory":
@@ -100,6 +140,26 @@ async def open_engine(url: str, *, durability: DurabilityChoice, read_only: bool
             raise InvalidError(f"{url!r} names no file", hint="sqlite:///relative.db or sqlite:////absolute.db")
         return await _open_sqlite(unquote(path[1:]), durability=durability, read_only=read_only, clock=clock)
     raise InvalidError(f"no engine is known for {scheme}://", hint=f"known: {_KNOWN}")
+
+
+def _server(name: str) -> Any:
+    try:
+        return importlib.import_module(f"perdure.engines.{name}")
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("perdure"):
+            raise
+        raise UnsupportedError(
+            f"the {name} engine needs {missing.name}, which is not installed", hint=f"pip install 'perdure[{name}]'"
+        ) from None
+
+
+async def plan_migration(url: str) -> Migration:
+    """What opening this URL would change in its database; changes nothing."""
+    scheme = url.partition("://")[0]
+    if scheme in _SERVERS:
+        plan: Migration = await _server(_SERVERS[scheme]).plan_migration(url, SCHEMA)
+        return plan
+    raise UnsupportedError(f"{scheme}:// has no migrations to plan")
 
 
 async def _open_path(path: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:

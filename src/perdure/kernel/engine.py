@@ -57,6 +57,16 @@ class Health(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
+class Migration(msgspec.Struct, frozen=True):
+    """How far a database is from the schema of this build: `current` is None where there is nothing yet, and `steps`
+    are the statements (or the walks) that opening it would run; empty when it is up to date."""
+
+    engine: str
+    current: int | None
+    wanted: int
+    steps: tuple[str, ...] = ()
+
+
 class Watch(Protocol):
     """A subscription to wake-up hints. Hints may be lost, repeated or merged: every consumer also polls."""
 
@@ -107,6 +117,10 @@ class Engine(Protocol):
 
     async def scopes(self) -> list[str]:
         """Every scope that holds a row, sorted: for audits and whole-store copies."""
+        ...
+
+    async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
+        """Partitions of a log that hold an entry, in byte order, beginning after the one given."""
         ...
 
     async def check(self) -> list[str]:

@@ -136,6 +136,10 @@ class GatedEngine:
         """Scopes that hold something."""
         return await self._engine.scopes()
 
+    async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
+        """Partitions of a log that hold an entry."""
+        return await self._engine.partitions(scope, log, after=after, limit=limit)
+
     async def check(self) -> list[str]:
         """The engine's own integrity check."""
         return await self._engine.check()

@@ -123,6 +123,12 @@ class MemoryEngine:
         with self._lock:
             return sorted(name for name, scope in self._scopes.items() if not scope.empty())
 
+    async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
+        """Partitions with entries, in byte order."""
+        with self._lock:
+            names = sorted(self._scope(scope).logs[log].entries, key=str.encode)
+        return [name for name in names if after is None or name.encode() > after.encode()][:limit]
+
     async def check(self) -> list[str]:
         """Nothing can be damaged here."""
         return []
@@ -150,6 +156,7 @@ class BlockingMemory:
         self.view = engine.view
         self.take = engine.take
         self.scopes = engine.scopes
+        self.partitions = engine.partitions
         self.check = engine.check
         self.health = engine.health
         self.close = engine.close

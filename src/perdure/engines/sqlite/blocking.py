@@ -74,6 +74,10 @@ class BlockingSqlite:
         """Every scope that holds a row."""
         return self._core.scopes()
 
+    async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
+        """Partitions with entries, in byte order."""
+        return self._core.partitions(scope, log, after, limit)
+
     async def check(self) -> list[str]:
         """SQLite's integrity check, missing tables, gaps in logs."""
         return self._core.check()

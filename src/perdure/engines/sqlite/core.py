@@ -85,6 +85,12 @@ class Core:
         self.ready()
         return self.readers.ask(lambda connection: health.scopes(connection, self.schema))
 
+    def partitions(self, scope: str, log: str, after: str | None, limit: int) -> list[str]:
+        """Partitions of a log with entries, in byte order."""
+        self.ready()
+        declared = self.schema.log[log]
+        return self.readers.ask(lambda connection: health.partitions(connection, declared, scope, after, limit))
+
     def check(self) -> list[str]:
         """What is damaged, in words."""
         self.ready()

@@ -123,6 +123,11 @@ class SqliteEngine:
         self._core.ready()
         return await self._core.threads.submit(self._core.scopes)
 
+    async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
+        """Partitions with entries, in byte order."""
+        self._core.ready()
+        return await self._core.threads.submit(lambda: self._core.partitions(scope, log, after, limit))
+
     async def check(self) -> list[str]:
         """SQLite's integrity check, missing tables, gaps in logs."""
         self._core.ready()

@@ -12,7 +12,7 @@ from typing import Any
 from perdure.engines.sqlite.connect import file_size
 from perdure.engines.sqlite.layout import create_all, quote
 from perdure.engines.sqlite.versions import read_recorded
-from perdure.kernel.schema import Schema
+from perdure.kernel.schema import Log, Schema
 
 _NETWORK = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
 _VOLATILE = ("tmpfs", "ramfs")
@@ -128,3 +128,15 @@ def scopes(connection: sqlite3.Connection, schema: Schema) -> list[str]:
         )
         found.update(scope for (scope,) in rows.fetchall())
     return sorted(found)
+
+
+def partitions(connection: sqlite3.Connection, log: Log, scope: str, after: str | None, limit: int) -> list[str]:
+    """Partitions with entries, in byte order: one look per partition, not one per entry."""
+    name, column = quote(log.name), quote(log.partition)
+    beyond = f'SELECT min({column}) FROM {name} WHERE "scope" = ?1 AND {column} >'
+    rows = connection.execute(
+        f"WITH RECURSIVE p(x) AS ({beyond} ?2 UNION ALL SELECT ({beyond} x) FROM p WHERE x IS NOT NULL)"
+        " SELECT x FROM p WHERE x IS NOT NULL LIMIT ?3",
+        (scope, after or "", limit),
+    )
+    return [partition for (partition,) in rows.fetchall()]
