@@ -1,0 +1,327 @@
+"""Connections: a free list of held ones, bounded in number, opened with bounded patience.
+
+The driver's own pool resets a connection each time it comes back, which costs a round trip; ours are handed on as they
+are, because nothing here leaves session state behind. While a server restarts or fails over, opening one is tried again
+until `connect_timeout` has passed. A caller's own pool is used through its `acquire` and `release` and never closed.
+
+Whoever acquires a connection gives it back in every case: with `release` when it is known to be idle, with `discard`
+when it broke or was left in the middle of something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import asyncpg
+
+from perdure.engines.postgres.target import Target
+from perdure.engines.postgres.translate import (
+    DRIVER_ERRORS,
+    closed,
+    forked,
+    lost,
+    other_loop,
+    restarting,
+    translate,
+)
+from perdure.errors import PerdureError, UnavailableError
+
+Connection = Any
+"""An asyncpg connection, or what a caller's pool hands out in its place."""
+
+STATEMENTS_KEPT = 1_000
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+
+
+class Pool(Protocol):
+    """What the rest of the engine asks of a pool. `prepared` is False where statements cannot outlive a transaction."""
+
+    prepared: bool
+    where: str
+    size: int
+    refusal: Callable[[], PerdureError] | None
+
+    def ready(self) -> None:
+        """Raise if the pool is closed, forked, or used from another event loop."""
+        ...
+
+    async def acquire(self) -> Connection:
+        """A connection for this caller alone."""
+        ...
+
+    def release(self, connection: Connection) -> None:
+        """Give an idle connection back."""
+        ...
+
+    def discard(self, connection: Connection) -> None:
+        """Give up a connection whose state is not known."""
+        ...
+
+    async def fetch(self, connection: Connection, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
+        """Run one statement in a transaction of its own."""
+        ...
+
+    async def ask(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
+        """Read with one statement on any connection; asked once more if the connection proves dead."""
+        ...
+
+    def counters(self) -> dict[str, int]:
+        """How many connections there are, and how many were opened and given up."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what was opened here; idempotent."""
+        ...
+
+
+class _Base:
+    """What both kinds of pool do alike."""
+
+    def __init__(self, target: Target, *, prepared: bool, size: int) -> None:
+        self.prepared = prepared
+        self.where = target.shown
+        self.size = size
+        self.refusal: Callable[[], PerdureError] | None = None
+        self._loop = asyncio.get_running_loop()
+        _live.add(self)
+
+    def ready(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal()
+        if asyncio.get_running_loop() is not self._loop:
+            raise other_loop()
+
+    async def acquire(self) -> Connection:
+        raise NotImplementedError
+
+    def release(self, connection: Connection) -> None:
+        raise NotImplementedError
+
+    def discard(self, connection: Connection) -> None:
+        raise NotImplementedError
+
+    async def fetch(self, connection: Connection, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
+        if self.prepared:
+            found: list[Any] = await connection.fetch(sql, *arguments)
+            return found
+        # The driver parses and runs in two exchanges; only a transaction keeps a pooler from splitting them.
+        async with connection.transaction():
+            inside: list[Any] = await connection.fetch(sql, *arguments)
+            return inside
+
+    async def ask(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return await self._ask(sql, arguments)
+        except DRIVER_ERRORS as error:
+            if not lost(error) or isinstance(error, asyncio.TimeoutError):
+                raise translate(error, self.where) from error
+        try:
+            return await self._ask(sql, arguments)
+        except DRIVER_ERRORS as error:
+            raise translate(error, self.where) from error
+
+    async def _ask(self, sql: str, arguments: Sequence[Any]) -> list[Any]:
+        connection = await self.acquire()
+        try:
+            found = await self.fetch(connection, sql, arguments)
+        except BaseException as error:
+            self.give_back(connection, error)
+            raise
+        self.release(connection)
+        return found
+
+    def give_back(self, connection: Connection, error: BaseException) -> None:
+        """Release or discard after a failure: a statement that the server refused leaves its connection sound."""
+        if isinstance(error, asyncpg.PostgresError) and not lost(error):
+            self.release(connection)
+        else:
+            self.discard(connection)
+
+
+class OwnPool(_Base):
+    """Connections opened here."""
+
+    def __init__(self, target: Target, settings: dict[str, str] | None = None) -> None:
+        super().__init__(target, prepared=target.prepared, size=target.connections)
+        self._target = target
+        # A pooler hands sessions from client to client, so there settings of a session must not be assumed.
+        self._settings = {"application_name": target.application, **(settings or {} if target.prepared else {})}
+        self._free = asyncio.Semaphore(target.connections)
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._opened = 0
+        self._discarded = 0
+
+    async def acquire(self) -> Connection:
+        """A held connection that is free, else a new one, else the next that comes back."""
+        self.ready()
+        await self._free.acquire()
+        try:
+            if self.refusal is not None:
+                raise self.refusal()
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.is_closed():
+                    return connection
+                self._drop(connection)
+            connection = await connect(self._target, self._settings)
+        except BaseException:
+            self._free.release()
+            raise
+        self._opened += 1
+        self._open.add(connection)
+        return connection
+
+    def release(self, connection: Connection) -> None:
+        """Keep it for the next caller."""
+        if connection.is_closed() or self.refusal is not None:
+            self._drop(connection)
+        else:
+            self._idle.append(connection)
+        self._free.release()
+
+    def discard(self, connection: Connection) -> None:
+        """Cut it off without a word: it may be in the middle of a statement."""
+        self._drop(connection)
+        self._free.release()
+
+    def _drop(self, connection: Connection) -> None:
+        self._discarded += 1
+        self._open.discard(connection)
+        connection.terminate()
+
+    def counters(self) -> dict[str, int]:
+        """What `health` shows."""
+        return {
+            "most": self.size,
+            "open": len(self._open),
+            "idle": len(self._idle),
+            "opened": self._opened,
+            "discarded": self._discarded,
+        }
+
+    async def close(self) -> None:
+        """Say goodbye on every connection; one still in use is cut off when it comes back."""
+        if self.refusal is not None:
+            return
+        self.refusal = closed
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            self._open.discard(connection)
+            try:
+                await connection.close(timeout=self._target.connect_timeout)
+            except DRIVER_ERRORS:
+                connection.terminate()
+
+    def abandon(self) -> None:
+        """Cut every connection off where it stands, as the end of the process would."""
+        self.refusal = closed
+        self._idle.clear()
+        for connection in list(self._open):
+            self._drop(connection)
+
+
+class BorrowedPool(_Base):
+    """A caller's asyncpg pool: used, never closed, and nothing assumed about its sessions."""
+
+    def __init__(self, target: Target, pool: Any) -> None:
+        super().__init__(target, prepared=target.prepared, size=int(pool.get_max_size()))
+        self._pool = pool
+        self._timeout = target.connect_timeout
+        self._returning: set[asyncio.Task[None]] = set()
+        self._discarded = 0
+
+    async def acquire(self) -> Connection:
+        """One of the caller's connections."""
+        self.ready()
+        try:
+            return await self._pool.acquire(timeout=None)
+        except DRIVER_ERRORS as error:
+            raise translate(error, self.where) from error
+
+    def release(self, connection: Connection) -> None:
+        """Hand it back; the caller's pool resets it, which takes a moment."""
+        task = self._loop.create_task(self._hand_back(connection))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    def discard(self, connection: Connection) -> None:
+        """Break it, then hand it back: the caller's pool opens another in its place."""
+        self._discarded += 1
+        connection.terminate()
+        self.release(connection)
+
+    async def _hand_back(self, connection: Connection) -> None:
+        try:
+            await self._pool.release(connection, timeout=self._timeout)
+        except DRIVER_ERRORS:
+            return  # it is the pool's to replace
+
+    def counters(self) -> dict[str, int]:
+        """What `health` shows."""
+        return {
+            "most": self.size,
+            "open": int(self._pool.get_size()),
+            "idle": int(self._pool.get_idle_size()),
+            "discarded": self._discarded,
+        }
+
+    async def close(self) -> None:
+        """Wait until everything borrowed is back."""
+        if self.refusal is None:
+            self.refusal = closed
+        while self._returning:
+            await asyncio.wait(self._returning)
+
+
+async def connect(target: Target, settings: dict[str, str], dsn: str | None = None) -> Connection:
+    """A new connection; patient, within `connect_timeout`, while the server is on its way back."""
+    options: dict[str, Any] = {
+        "command_timeout": target.command_timeout,
+        "statement_cache_size": STATEMENTS_KEPT if target.prepared else 0,
+        "max_cached_statement_lifetime": 0,
+        "max_cacheable_statement_size": 0,
+        "server_settings": settings,
+    }
+    deadline = time.monotonic() + target.connect_timeout
+    pause = _FIRST_PAUSE
+    while True:
+        options["timeout"] = max(deadline - time.monotonic(), 0.001)
+        try:
+            return await asyncpg.connect(dsn or target.dsn, **options)
+        except DRIVER_ERRORS as error:
+            if not restarting(error):
+                raise translate(error, target.shown) from error
+            pause = min(pause * random.uniform(1.5, 2.5), _LONGEST_PAUSE)
+            if time.monotonic() + pause >= deadline:
+                raise _not_reached(error, target) from error
+        except (ValueError, KeyError) as error:
+            raise translate(asyncpg.ClientConfigurationError(str(error)), target.shown) from None
+        await asyncio.sleep(pause)
+
+
+def _not_reached(error: BaseException, target: Target) -> UnavailableError:
+    said = translate(error, target.shown)
+    return UnavailableError(
+        f"{said.message} (tried for {target.connect_timeout:g} s)", hint="check that the server is running"
+    )
+
+
+_live: weakref.WeakSet[_Base] = weakref.WeakSet()
+_inherited: list[_Base] = []
+
+
+def _refuse_in_child() -> None:
+    for pool in _live:
+        pool.refusal = forked
+        # Never collected: ending an inherited connection would speak on a socket that belongs to the parent.
+        _inherited.append(pool)
+
+
+os.register_at_fork(after_in_child=_refuse_in_child)

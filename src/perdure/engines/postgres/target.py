@@ -1,0 +1,149 @@
+"""Where to connect and how: a PostgreSQL URL taken apart into the driver's part and our own options.
+
+Our options are `schema`, `connections`, `connect_timeout`, `command_timeout`, `prepared`, `listen_url` and `migrate`;
+what concerns the way to the server (`sslmode`, `passfile`, `target_session_attrs` and the like) is passed on. An option
+that is not known is refused with the list of those that are. `shown` is what messages may say: never the password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+
+import msgspec
+
+from perdure.errors import InvalidError
+
+T = TypeVar("T")
+
+_OWN = ("schema", "connections", "connect_timeout", "command_timeout", "prepared", "listen_url", "migrate")
+_PASSED_ON = (
+    "host",
+    "port",
+    "user",
+    "password",
+    "database",
+    "dbname",
+    "passfile",
+    "service",
+    "application_name",
+    "target_session_attrs",
+    "sslmode",
+    "sslcert",
+    "sslkey",
+    "sslrootcert",
+    "sslcrl",
+    "sslpassword",
+    "sslnegotiation",
+    "ssl_min_protocol_version",
+    "ssl_max_protocol_version",
+    "krbsrvname",
+    "gsslib",
+)
+_SCHEMA_BYTES = 63
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A database and how it is used. `dsn` may hold a password; `shown` never does."""
+
+    dsn: str
+    shown: str
+    schema: str = "perdure"
+    connections: int = 10
+    connect_timeout: float = 10.0
+    command_timeout: float = 60.0
+    prepared: bool = True
+    migrate: bool = True
+    listen_dsn: str | None = None
+    application: str = "perdure"
+    hosts: int = 1
+
+
+def parse_target(url: str) -> Target:
+    """The target that a URL names; `InvalidError` says what is wrong with it."""
+    parts = _split(url)
+    given = _options(parts.query)
+    kept = {name: value for name, value in given.items() if name in _PASSED_ON and name != "application_name"}
+    plain = parts._replace(query=urlencode(kept, quote_via=quote), fragment="")
+    own: dict[str, Any] = {name: _READ[name](name, value) for name, value in given.items() if name in _READ}
+    listen = given.get("listen_url")
+    return Target(
+        dsn=plain.geturl(),
+        shown=_shown(parts),
+        listen_dsn=None if listen is None else _split(listen).geturl(),
+        application=given.get("application_name", "perdure"),
+        hosts=max(parts.netloc.count(",") + 1, given.get("host", "").count(",") + 1),
+        **own,
+    )
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise InvalidError("the URL of the database cannot be read", hint=_EXAMPLE) from None
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise InvalidError(f"a PostgreSQL URL begins with postgresql://, not {parts.scheme}://", hint=_EXAMPLE)
+    return parts
+
+
+def _options(query: str) -> dict[str, str]:
+    try:
+        given = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise InvalidError("the options of the URL cannot be read", hint=_EXAMPLE) from None
+    unknown = sorted({name for name, _ in given} - {*_OWN, *_PASSED_ON})
+    if unknown:
+        known = ", ".join(sorted((*_OWN, *_PASSED_ON)))
+        raise InvalidError(f"{', '.join(unknown)}: no such option of a PostgreSQL URL", hint=f"known: {known}")
+    names = [name for name, _ in given]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidError(f"{', '.join(twice)} is given twice in the URL")
+    return dict(given)
+
+
+def _shown(parts: SplitResult) -> str:
+    user, found, host = parts.netloc.rpartition("@")
+    name = f"{user.partition(':')[0]}@" if found else ""
+    return f"postgresql://{name}{host}{parts.path}"
+
+
+def _schema(name: str, value: str) -> str:
+    if not value or len(value.encode()) > _SCHEMA_BYTES or value.startswith("pg_") or not value.isprintable():
+        raise InvalidError(f"{name} names a schema of at most {_SCHEMA_BYTES} bytes, not {value!r:.80}")
+    return value
+
+
+def _yes_or_no(name: str, value: str) -> bool:
+    if value not in ("yes", "no"):
+        raise InvalidError(f"{name} is yes or no, not {value!r:.80}")
+    return value == "yes"
+
+
+def _count(name: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 1_000:
+        raise InvalidError(f"{name} is a number from 1 to 1000, not {value!r:.80}")
+    return int(value)
+
+
+def _seconds(name: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= 86_400:
+        raise InvalidError(f"{name} is a number of seconds above 0, not {value!r:.80}")
+    return seconds
+
+
+_READ: dict[str, Callable[[str, str], Any]] = {
+    "schema": _schema,
+    "connections": _count,
+    "connect_timeout": _seconds,
+    "command_timeout": _seconds,
+    "prepared": _yes_or_no,
+    "migrate": _yes_or_no,
+}
+_EXAMPLE = "postgresql://user:password@host:5432/database?schema=perdure"

@@ -1,0 +1,140 @@
+"""PostgreSQL's and the driver's failures in the words of `perdure.errors`: asyncpg's exceptions end here.
+
+`lost` tells whether the connection broke, `restarting` whether the server will be back by itself; what a broken
+connection means for a commit is for the writer to say (`unknown_outcome`). Messages name the server and the database,
+never the password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import asyncpg
+
+from perdure.errors import (
+    CorruptError,
+    InvalidError,
+    OutcomeUnknown,
+    PerdureError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+DRIVER_ERRORS: tuple[type[BaseException], ...] = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    asyncio.TimeoutError,
+)
+"""Everything the driver raises when the work, the connection or the server fails."""
+
+_ADMIN_SHUTDOWN, _CRASH_SHUTDOWN, _CANNOT_CONNECT_NOW = "57P01", "57P02", "57P03"
+_TOO_MANY_CONNECTIONS = "53300"
+
+
+def code_of(error: BaseException) -> str:
+    """The SQLSTATE of an error, empty when it carries none."""
+    return str(getattr(error, "sqlstate", None) or "")
+
+
+def lost(error: BaseException) -> bool:
+    """True when the connection is gone (or must be given up), so that what was asked on it got no answer."""
+    if isinstance(error, asyncpg.PostgresError):
+        return code_of(error)[:2] == "08" or code_of(error) in (_ADMIN_SHUTDOWN, _CRASH_SHUTDOWN)
+    return isinstance(error, (OSError, asyncio.TimeoutError, asyncpg.InternalClientError)) or (
+        isinstance(error, asyncpg.InterfaceError) and not isinstance(error, (asyncpg.DataError, ValueError))
+    )
+
+
+def restarting(error: BaseException) -> bool:
+    """True for a refusal to connect that passes by itself: nobody listens yet, starting up, too many at once."""
+    if code_of(error) in (_CANNOT_CONNECT_NOW, _ADMIN_SHUTDOWN, _CRASH_SHUTDOWN, _TOO_MANY_CONNECTIONS):
+        return True
+    if isinstance(error, (ssl.SSLError, asyncpg.ClientConfigurationError)) or "SSL upgrade" in str(error):
+        return False
+    # A server that goes down in the middle of the greeting, a standby that has not been promoted yet.
+    return isinstance(
+        error,
+        (
+            OSError,
+            asyncio.TimeoutError,
+            asyncpg.ConnectionDoesNotExistError,
+            asyncpg.PostgresConnectionError,
+            asyncpg.TargetServerAttributeNotMatched,
+        ),
+    )
+
+
+def translate(error: BaseException, where: str) -> PerdureError:
+    """The public error for a failure that left nothing written."""
+    said = _said(error)
+    if isinstance(error, asyncpg.PostgresError):
+        return _refused(code_of(error), said, where)
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return InvalidError(f"the URL of {where} cannot be used: {said}")
+    if isinstance(error, asyncpg.DataError):
+        return InvalidError(f"PostgreSQL cannot store this value: {said}")
+    if isinstance(error, asyncio.TimeoutError):
+        return UnavailableError(f"{where} did not answer in time", hint="check the server and the network, then retry")
+    return UnavailableError(f"the connection to {where} failed: {said}", hint="check that the server is running")
+
+
+def _refused(code: str, said: str, where: str) -> PerdureError:
+    """What the server itself said, by its SQLSTATE."""
+    if code[:2] == "28":
+        return InvalidError(f"{where} refuses the login: {said}", hint="check user and password in the URL")
+    if code == "3D000":
+        return InvalidError(f"{where}: {said}", hint="create it (CREATE DATABASE) or name another in the URL")
+    if code == "42501":
+        return UnsupportedError(f"{where} does not allow it: {said}", hint="grant the user the missing right")
+    if code == "25006":
+        return UnavailableError(f"{where} is read-only now: {said}", hint="it may be a standby; connect to the primary")
+    if code in ("22021", "22P05"):
+        return InvalidError(f"PostgreSQL cannot store this text: {said}", hint="leave out NUL characters")
+    if code[:2] == "42" or code in ("3F000", "0A000"):
+        return CorruptError(f"the database does not have the expected tables: {said}", where=where)
+    if code[:2] == "XX":
+        return CorruptError(said, where=where, hint="restore a backup; see the server's log")
+    if code[:2] == "53":
+        return UnavailableError(f"{where} is out of resources: {said}", hint="free some and retry")
+    return UnavailableError(f"PostgreSQL failed at {where}: {said}")
+
+
+def unknown_outcome(error: BaseException, rev: int) -> OutcomeUnknown:
+    """For a commit that was sent and not answered."""
+    why = _said(error)
+    return OutcomeUnknown(f"the outcome of the commit is unknown: {why}", rev=rev, hint="retry with its key")
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, asyncio.TimeoutError) and not str(error):
+        return "no answer in time"
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def closed() -> UnavailableError:
+    """For every call after `close`."""
+    return UnavailableError("the store is closed", hint="open it again")
+
+
+def forked() -> UnsupportedError:
+    """For every call in a child of the process that opened the store."""
+    return UnsupportedError(
+        "the store was opened before this process was forked; its connections belong to the parent",
+        hint="open the store in the child process",
+    )
+
+
+def other_loop() -> UnsupportedError:
+    """For a call from another event loop than the one that opened the store."""
+    return UnsupportedError(
+        "the store was opened in another event loop; its connections cannot be used from this one",
+        hint="open one store per event loop, or use perdure.sync from plain threads",
+    )
+
+
+def opened_read_only(where: str) -> UnsupportedError:
+    """For writes to a store opened with `read_only`."""
+    return UnsupportedError(f"{where} was opened read-only", hint="open it without read_only to write")
