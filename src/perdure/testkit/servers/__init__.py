@@ -1,0 +1,73 @@
+"""Private database servers for tests, started on first use and gone with the process that started them.
+
+    from perdure.testkit.servers import server
+    postgres = server("postgres")
+    store = await perdure.open(postgres.url)
+
+`server("postgres" | "mysql" | "redis" | "pgbouncer")` is found in this order: the URL in the environment
+(`PERDURE_TEST_POSTGRES_URL`, `PERDURE_TEST_MYSQL_URL`, `PERDURE_TEST_REDIS_URL`), a program on the PATH, a wheel in
+this environment, the system's packages. `durable=True` is another server, one that makes the disk sync at every
+commit. What cannot be had raises `ServerMissing`, which says everything that was tried.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+
+from perdure.testkit.servers.local import ForeignServer, LocalServer, Recipe, Server
+from perdure.testkit.servers.missing import ServerMissing, servers_required
+from perdure.testkit.servers.mysql import MysqlRecipe
+from perdure.testkit.servers.postgres import PostgresRecipe
+from perdure.testkit.servers.process import StartFailed
+from perdure.testkit.servers.redis import RedisRecipe
+
+_RECIPES: dict[str, Callable[[bool], Recipe]] = {
+    "postgres": lambda durable: PostgresRecipe(durable=durable),
+    "mysql": lambda durable: MysqlRecipe(durable=durable),
+    "redis": lambda durable: RedisRecipe(durable=durable),
+}
+_running: dict[tuple[str, bool], Server | ServerMissing] = {}
+_lock = threading.RLock()
+
+
+def server(name: str, *, durable: bool = False) -> Server:
+    """The server of this process that has this name, started if it is not yet there."""
+    if name not in _RECIPES:
+        raise ValueError(f"no server is called {name!r}: {', '.join(_RECIPES)}")
+    with _lock:
+        found = _running.get((name, durable))
+        if found is None:
+            found = _running[name, durable] = _get(name, durable)
+    if isinstance(found, ServerMissing):
+        raise found
+    return found
+
+
+def _get(name: str, durable: bool) -> Server | ServerMissing:
+    variable = f"PERDURE_TEST_{name.upper()}_URL"
+    url = os.environ.get(variable)
+    if url:
+        return ForeignServer(name, url, variable)
+    try:
+        return LocalServer(_RECIPES[name](durable))
+    except ServerMissing as missing:
+        return ServerMissing(name, [f"{variable} is not set", *missing.tried])
+    except StartFailed as failed:
+        return ServerMissing(name, [f"{variable} is not set", f"it was found and did not start: {failed}"])
+
+
+def stop_all() -> None:
+    """End every server of this process and remove its data; also done at exit."""
+    with _lock:
+        for found in _running.values():
+            if isinstance(found, Server):
+                found.dispose()
+        _running.clear()
+
+
+atexit.register(stop_all)
+
+__all__ = ["Server", "ServerMissing", "server", "servers_required", "stop_all"]

