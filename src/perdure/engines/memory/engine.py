@@ -12,10 +12,11 @@ from typing import Any
 
 from perdure.clock import Clock, system_clock
 from perdure.engines.memory.data import Scope
-from perdure.engines.memory.transaction import Transaction, evaluate
+from perdure.engines.memory.transaction import Transaction
 from perdure.engines.memory.views import Earlier, answer, select
 from perdure.errors import UnavailableError
 from perdure.ids import new_rev
+from perdure.kernel.effects import evaluate
 from perdure.kernel.engine import Capabilities, Engine, Health, Watch
 from perdure.kernel.ops import Applied, Ask, Op, Row, Scan, Taken
 from perdure.kernel.schema import Schema

@@ -6,27 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure.engines.memory.data import Scope, TableData
+from perdure.kernel.effects import evaluate, meets, observed
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import (
-    ABSENT,
-    ANY,
-    PRESENT,
-    Append,
-    AtMost,
-    Check,
-    Delete,
-    Drop,
-    Inc,
-    Max,
-    Min,
-    Now,
-    Op,
-    Patch,
-    Put,
-    Row,
-    Seq,
-    Swap,
-)  # fmt: skip
+from perdure.kernel.ops import ANY, PRESENT, Append, Check, Delete, Drop, Now, Op, Patch, Put, Row
 from perdure.kernel.schema import Key
 
 Staged = dict[tuple[str, Key], Row | None]
@@ -40,6 +22,7 @@ class Transaction:
         self.rev = rev
         self.now = now
         self.seqs: dict[tuple[str, str], int] = {}
+        self.last: dict[str, int] = {}
         self.rows: Staged = {}
         self.appends: list[tuple[str, str, list[tuple[Any, ...]]]] = []
         self.drops: list[tuple[str, str]] = []
@@ -74,6 +57,7 @@ class Transaction:
                     raise Conflict(position, "unique", None, {column: entry[at]})
                 seen.add(entry[at])
         self.seqs[op.log, op.partition] = head + len(entries)
+        self.last.setdefault(op.log, head + len(entries))
         self.appends.append((op.log, op.partition, entries))
 
     def _stage_row(self, position: int, op: Check | Put | Patch | Delete) -> None:
@@ -84,7 +68,7 @@ class Transaction:
                 raise Conflict(position, "condition", PRESENT if op.if_ is ANY else op.if_, None)
             self.rows[op.table, op.key] = self._new_row(data, op.key, op.default.columns, op.default.body)
             return
-        if not _meets(row, op.if_):
+        if not meets(row, op.if_):
             raise Conflict(position, "condition", op.if_, observed(row, op.if_))
         if isinstance(op, Put):
             self.rows[op.table, op.key] = self._new_row(data, op.key, op.columns, op.body)
@@ -100,7 +84,7 @@ class Transaction:
         return Row(key, values, self.rev, body, data.table.place)
 
     def _value(self, value: Any, old: Any) -> Any:
-        return evaluate(value, old, self.now, self.seqs)
+        return evaluate(value, old, self.now, self.last)
 
     def _check_unique(self, ops: Sequence[Op]) -> None:
         for position, op in enumerate(ops):
@@ -132,49 +116,3 @@ class Transaction:
             self.scope.logs[log].extend(partition, entries)
         for (table, key), row in self.rows.items():
             self.scope.tables[table].replace(key, row)
-
-
-def evaluate(value: Any, old: Any, now: int, seqs: Mapping[tuple[str, str], int]) -> Any:
-    """The plain value of an expression, given what the column held."""
-    if isinstance(value, Inc):
-        return (old or 0) + value.by
-    if isinstance(value, Max):
-        return value.value if old is None else max(old, value.value)
-    if isinstance(value, Min):
-        return value.value if old is None else min(old, value.value)
-    if isinstance(value, Now):
-        return now + value.plus
-    if isinstance(value, Swap):
-        return value.new if old == value.old else old
-    if isinstance(value, Seq):
-        return next(seq for (log, _), seq in seqs.items() if log == value.log) - value.back
-    return value
-
-
-def _meets(row: Row | None, condition: Any) -> bool:
-    if condition is ANY:
-        return True
-    if condition is ABSENT:
-        return row is None
-    if row is None:
-        return False
-    if condition is PRESENT:
-        return True
-    if isinstance(condition, int):
-        return row.rev == condition
-    return all(_column_meets(row[name], wanted) for name, wanted in condition.items())
-
-
-def _column_meets(actual: Any, wanted: Any) -> bool:
-    if isinstance(wanted, AtMost):
-        return actual is None or bool(actual <= wanted.limit)
-    return bool(actual == wanted)
-
-
-def observed(row: Row | None, condition: Any) -> Any:
-    """What a conflict reports as actual: None for absence, a rev, or the columns that were asked about."""
-    if row is None:
-        return None
-    if isinstance(condition, dict):
-        return {name: row[name] for name in condition}
-    return row.rev

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perdure.engines.sqlite.statements import Moment
-from perdure.kernel.ops import Inc, Max, Min, Patch, Put, Row, Swap
+from perdure.kernel.effects import evaluate
+from perdure.kernel.ops import Patch, Put, Row
 from perdure.kernel.schema import Table
 
 Group = tuple[str, ...]
@@ -21,7 +22,7 @@ def intended(table: Table, op: Put | Patch, row: Row | None, moment: Moment) -> 
     """Key and columns of the row as the operation would leave it; `row` is what is there now."""
     values: dict[str, Any] = dict(zip(table.key_names, op.key, strict=True))
     if isinstance(op, Patch) and row is not None:
-        changed = {name: evaluate(value, row.columns[name], moment) for name, value in op.set.items()}
+        changed = {name: evaluate(value, row.columns[name], moment.now, moment.last) for name, value in op.set.items()}
         return values | row.columns | changed
     fresh: Mapping[str, Any] = {}
     if isinstance(op, Put):
@@ -37,16 +38,3 @@ def claims(groups: tuple[Group, ...], values: dict[str, Any]) -> Iterator[tuple[
         claimed = {name: values[name] for name in group}
         if None not in claimed.values():
             yield group, claimed
-
-
-def evaluate(value: Any, old: Any, moment: Moment) -> Any:
-    """The plain value of an expression, given what the column holds: the same as the SQL in `statements`."""
-    if isinstance(value, Inc):
-        return (old or 0) + value.by
-    if isinstance(value, Max):
-        return value.value if old is None else max(old, value.value)
-    if isinstance(value, Min):
-        return value.value if old is None else min(old, value.value)
-    if isinstance(value, Swap):
-        return value.new if old == value.old else old
-    return moment.plain(value)
