@@ -8,11 +8,13 @@ whose driver is not installed is refused with the extra to install.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Generator
+import re
+from collections.abc import Awaitable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from perdure.clock import Clock, system_clock
 from perdure.errors import InvalidError, UnsupportedError
@@ -114,7 +116,7 @@ async def open_engine(
         raise InvalidError(f"a store is opened by its URL, not by {url!r}", hint=_KNOWN)
     if durability not in ("power", "process"):
         raise InvalidError(f"durability is 'power' or 'process', not {durability!r}")
-    scheme, found, rest = url.partition("://")
+    scheme = _scheme(url)
     if pool is not None and _SERVERS.get(scheme) != "postgres":
         raise InvalidError("only postgresql:// stores take a pool")
     if scheme in _SERVERS:
@@ -124,22 +126,13 @@ async def open_engine(
             url, SCHEMA, clock=clock, read_only=read_only, durability=durability, **options
         )
         return engine
-    if not found:
-        return await _open_path(url, durability=durability, read_only=read_only, clock=clock)
     if scheme == "memory":
         if read_only:
             raise InvalidError("a fresh memory:// store is empty, so there is nothing to read only")
         from perdure.engines.memory import open_memory
 
         return await open_memory(SCHEMA, clock=clock)
-    if scheme == "sqlite":
-        path, _, query = rest.partition("?")
-        if parse_qsl(query) or query:
-            raise InvalidError(f"sqlite URLs take no options, found {query!r}", hint="pass them to perdure.open")
-        if not path.startswith("/") or path == "/":
-            raise InvalidError(f"{url!r} names no file", hint="sqlite:///relative.db or sqlite:////absolute.db")
-        return await _open_sqlite(unquote(path[1:]), durability=durability, read_only=read_only, clock=clock)
-    raise InvalidError(f"no engine is known for {scheme}://", hint=f"known: {_KNOWN}")
+    return await _open_sqlite(sqlite_path(url), durability=durability, read_only=read_only, clock=clock)
 
 
 def _server(name: str) -> Any:
@@ -155,23 +148,65 @@ def _server(name: str) -> Any:
 
 async def plan_migration(url: str) -> Migration:
     """What opening this URL would change in its database; changes nothing."""
-    scheme = url.partition("://")[0]
+    scheme = _scheme(url)
     if scheme in _SERVERS:
         plan: Migration = await _server(_SERVERS[scheme]).plan_migration(url, SCHEMA)
         return plan
-    raise UnsupportedError(f"{scheme}:// has no migrations to plan")
+    if scheme == "memory":
+        return Migration("memory", None, SCHEMA.version)
+    from perdure.engines.sqlite import plan_migration
+
+    path = sqlite_path(url)
+    with _path_errors(path):
+        return await plan_migration(path, SCHEMA)
 
 
-async def _open_path(path: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:
-    if Path(path).suffix.lower() not in _SUFFIXES:
-        raise InvalidError(f"{path!r} is not a URL of a store", hint=f"known: {_KNOWN}")
-    return await _open_sqlite(path, durability=durability, read_only=read_only, clock=clock)
+def is_server(url: str) -> bool:
+    """Whether this URL leads to a server: such an engine suspends its callers, so it needs an event loop."""
+    return _scheme(url) in _SERVERS
+
+
+def _scheme(url: str) -> str:
+    scheme, found, _ = url.partition("://")
+    return scheme if found else ""
+
+
+def sqlite_path(url: str) -> str:
+    """The file that a sqlite URL, or a plain path, names."""
+    scheme, found, rest = url.partition("://")
+    if not found:
+        if Path(url).suffix.lower() not in _SUFFIXES:
+            raise InvalidError(f"{redacted(url)!r} is not a URL of a store", hint=f"known: {_KNOWN}")
+        return url
+    if scheme != "sqlite":
+        raise InvalidError(f"no engine is known for {scheme}://", hint=f"known: {_KNOWN}")
+    path, mark, query = rest.partition("?")
+    if mark and query:
+        raise InvalidError(f"sqlite URLs take no options, found {query!r}", hint="pass them to perdure.open")
+    if not path.startswith("/") or path == "/":
+        raise InvalidError(f"{redacted(url)!r} names no file", hint="sqlite:///relative.db or sqlite:////absolute.db")
+    return unquote(path[1:])
+
+
+_PASSWORD = re.compile(r"(:/*[^:/@?]*:).*@")
+_SECRET_OPTION = re.compile(r"([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
+
+
+def redacted(url: str) -> str:
+    """The URL as it may be shown: with stars for its password, and for options that hold one."""
+    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1***@", url, count=1))
 
 
 async def _open_sqlite(path: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:
     from perdure.engines.sqlite import open_sqlite
 
-    try:
+    with _path_errors(path):
         return await open_sqlite(path, SCHEMA, clock=clock, read_only=read_only, durability=durability)
+
+
+@contextmanager
+def _path_errors(path: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, UnicodeEncodeError) as error:
         raise InvalidError(f"{path!r:.120} cannot be the path of a file: {error}") from None

@@ -29,10 +29,11 @@ ARROWS: dict[str, frozenset[str]] = {
     "stores": BELOW_STORES | {"rules"},
     "opening": BELOW_STORES | {"rules", "stores"},
     "perdure": BELOW_STORES | {"opening", "stores"},
+    "moving": BELOW_STORES | {"opening"},
     "sync": EVERYTHING_BUT_ENGINES,
     "integrations": EVERYTHING_BUT_ENGINES,
     "testkit": EVERYTHING_BUT_ENGINES,
-    "cli": EVERYTHING_BUT_ENGINES | {"testkit"},
+    "cli": EVERYTHING_BUT_ENGINES | {"moving", "testkit"},
     "__main__": frozenset({"cli"}),
 }
 ENGINE_MAY_IMPORT = BELOW_STORES | {"engines.sql"}

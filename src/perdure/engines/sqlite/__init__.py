@@ -8,9 +8,11 @@ from perdure.clock import Clock, system_clock
 from perdure.engines.sqlite.connect import Sync
 from perdure.engines.sqlite.core import open_core
 from perdure.engines.sqlite.engine import SqliteEngine
+from perdure.engines.sqlite.planning import plan
+from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
 
-__all__ = ["open_sqlite"]
+__all__ = ["open_sqlite", "plan_migration"]
 
 
 async def open_sqlite(
@@ -33,3 +35,8 @@ async def open_sqlite(
         return SqliteEngine(open_core(path, schema, clock, durability, read_only=read_only))
     opened = await asyncio.to_thread(open_core, path, schema, clock, durability, read_only=read_only)
     return SqliteEngine(opened)
+
+
+async def plan_migration(path: str, schema: Schema) -> Migration:
+    """What `open_sqlite` would do to bring the file to this schema; changes nothing."""
+    return await asyncio.to_thread(plan, path, schema)

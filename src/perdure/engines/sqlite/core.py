@@ -133,7 +133,7 @@ def open_core(path: str, schema: Schema, clock: Clock, durability: Sync, *, read
     check_library()
     if durability not in ("power", "process"):
         raise InvalidError(f"durability is 'power' or 'process' on SQLite, not {durability!r}")
-    path = _usable_path(path)
+    path = usable_path(path)
     queries = Queries(schema)
     if read_only:
         return _open_read_only(path, schema, queries, durability)
@@ -173,7 +173,8 @@ def _open_read_only(path: str, schema: Schema, queries: Queries, durability: Syn
     return Core(path, schema, readers, None, durability)
 
 
-def _usable_path(path: str) -> str:
+def usable_path(path: str) -> str:
+    """The absolute path, unless it cannot be that of a database."""
     if not path or path == ":memory:" or "\0" in path:
         raise InvalidError(f"{path!r} is not a file name", hint="use memory:// for a store without a file")
     absolute = Path(path).absolute()

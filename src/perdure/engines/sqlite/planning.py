@@ -1,0 +1,34 @@
+"""What opening a file would do to its schema, told without doing it."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from perdure.engines.sql.additions import additions, parse_declaration
+from perdure.engines.sqlite.connect import file_size, retry_busy, still_connection
+from perdure.engines.sqlite.core import usable_path
+from perdure.engines.sqlite.layout import create_additions, create_all
+from perdure.engines.sqlite.translate import translate
+from perdure.engines.sqlite.versions import read_recorded, refuse_unless_usable
+from perdure.kernel.engine import Migration
+from perdure.kernel.schema import Schema
+
+
+def plan(path: str, schema: Schema) -> Migration:
+    """The statements that stand between the file and this schema; nothing on disk is touched."""
+    path = usable_path(path)
+    new = Migration("sqlite", None, schema.version, tuple(create_all(schema)))
+    if not file_size(path):
+        return new
+    connection = still_connection(path)
+    try:
+        recorded = retry_busy(lambda: read_recorded(connection, path), path)
+        if recorded is None:
+            return new
+        refuse_unless_usable(recorded, schema, path)
+        added = additions(parse_declaration(recorded.declaration, path), schema)
+    except (sqlite3.Error, OSError) as error:
+        raise translate(error, path) from error
+    finally:
+        connection.close()
+    return Migration("sqlite", recorded.version, schema.version, tuple(create_additions(added)))

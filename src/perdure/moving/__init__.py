@@ -1,0 +1,57 @@
+"""Moving a whole store to another engine: `await perdure.moving.copy("sqlite:///agents.db", "postgresql://…")`.
+
+This is what `perdure copy` runs. Nobody should write to either store meanwhile; if somebody does, the copy finds out
+and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perdure.errors import InvalidError
+from perdure.kernel.engine import Engine
+from perdure.moving.copying import Copied, Part, Progress, Told, copy_engine
+from perdure.opening import open_engine, plan_migration, redacted
+
+__all__ = ["Copied", "Part", "Progress", "Told", "copy", "copy_engine"]
+
+LAST = ("thread_heads",)
+"""A thread is alive exactly as long as its row here exists. Copied last, no thread is seen at the destination before
+all of it has arrived, and one that is half copied cannot be written to."""
+
+
+async def copy(
+    source_url: str,
+    target_url: str,
+    *,
+    scopes: Sequence[str] | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Copied:
+    """Copy every scope (or some) of one store to another, of any engine, and prove it by counts and checksums.
+
+    The source is opened read-only. The destination is made if it is missing; what it holds already must be the same as
+    at the source, or `ConflictError` names the first difference. Interrupted, it can be run again. A dry run changes
+    nothing and tells what would be copied.
+    """
+    for url in (source_url, target_url):
+        if url.startswith("memory://"):
+            raise InvalidError("a memory:// store begins empty and is gone at the end", hint="name a store that stays")
+    if source_url == target_url:
+        raise InvalidError(f"source and destination are the same: {redacted(source_url)}")
+    source = await open_engine(source_url, read_only=True)
+    try:
+        target = await _dry_target(target_url) if dry_run else await open_engine(target_url)
+        try:
+            return await copy_engine(source, target, scopes=scopes, last=LAST, dry_run=dry_run, progress=progress)
+        finally:
+            await target.close()
+    finally:
+        await source.close()
+
+
+async def _dry_target(url: str) -> Engine:
+    """The destination as it is; where there is nothing yet, something empty in its place."""
+    if (await plan_migration(url)).current is None:
+        return await open_engine("memory://")
+    return await open_engine(url, read_only=True)

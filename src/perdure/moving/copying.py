@@ -1,0 +1,268 @@
+"""A whole store, from one engine to another: compared, copied, and read back to prove it.
+
+It knows declarations and nothing else, so whatever is declared is moved. Three walks over both sides, each in order and
+in bounded memory: *comparing* finds what is missing at the destination and refuses anything that is there and is not
+the same; *copying* adds what is missing; *verifying* reads both sides again and compares counts and checksums.
+
+There is no marker of how far a copy got: what is at the destination says it. So a copy that was killed is run again and
+goes on, and nothing at the destination is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Literal
+
+import msgspec
+
+from perdure.errors import ConflictError, NotFoundError, OutcomeUnknown, UnavailableError, UnsupportedError
+from perdure.kernel.engine import Conflict, Engine
+from perdure.kernel.ops import ABSENT, Append, Op, Put
+from perdure.kernel.schema import Log, Schema
+from perdure.moving.walk import MOST_BYTES, MOST_ROWS, Item, Shape, canonical, items
+
+Stage = Literal["comparing", "copying", "verifying"]
+_EMPTY = "copy into an empty store, or into one that an interrupted copy of this one left"
+_AGAIN = "run the same copy again: it goes on where it stopped"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One table or log of one scope: what the source holds, how much of it was at the destination already, and the
+    checksum of both sides once they were read back."""
+
+    scope: str
+    name: str
+    kind: Literal["table", "log"]
+    rows: int
+    present: int
+    bytes: int
+    checksum: str | None = None
+
+    @property
+    def missing(self) -> int:
+        """How much the copy adds."""
+        return self.rows - self.present
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """What a copy did, or with a dry run would do, part by part."""
+
+    parts: tuple[Part, ...]
+    dry_run: bool
+
+    @property
+    def rows(self) -> int:
+        """Rows and entries of the source."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def missing(self) -> int:
+        """Rows and entries that were added, or would be."""
+        return sum(part.missing for part in self.parts)
+
+    @property
+    def bytes(self) -> int:
+        """The weight of what was added, about."""
+        return sum(part.bytes for part in self.parts)
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Where a copy is: `total` is None until everything was compared."""
+
+    stage: Stage
+    scope: str
+    name: str
+    done: int
+    total: int | None
+
+
+Progress = Callable[[Told], None]
+
+
+async def copy_engine(
+    source: Engine,
+    target: Engine,
+    *,
+    scopes: Sequence[str] | None = None,
+    last: Sequence[str] = (),
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Copied:
+    """Bring everything of `source` (or of some scopes) to `target`; a dry run only compares.
+
+    `last` names the tables to copy after all others: those whose rows make visible what the others hold.
+    """
+    if source.schema.digest() != target.schema.digest():
+        raise UnsupportedError("the two stores have different declarations", hint="copy with one build of Perdure")
+    walk = _Walk(source, target, progress)
+    places = [(scope, shape) for scope in await walk.scopes(scopes) for shape in _in_order(source.schema, last)]
+    parts = [await walk.compare(scope, shape) for scope, shape in places]
+    if dry_run:
+        return Copied(tuple(parts), dry_run=True)
+    walk.begin("copying", sum(part.missing for part in parts))
+    for part in parts:
+        if part.missing:
+            await walk.copy(part)
+    walk.begin("verifying", 2 * sum(part.rows for part in parts))
+    return Copied(tuple([await walk.verify(part) for part in parts]), dry_run=False)
+
+
+def _in_order(schema: Schema, last: Sequence[str]) -> list[Shape]:
+    """Logs first: they are the bulk, and nothing finds an entry whose rows are not there yet."""
+    early: list[Shape] = [table for table in schema.tables if table.name not in last]
+    return [*schema.logs, *early, *[schema.table[name] for name in last]]
+
+
+class _Walk:
+    """The two sides, and how far along both of them the work is."""
+
+    def __init__(self, source: Engine, target: Engine, progress: Progress | None) -> None:
+        self._source = source
+        self._target = target
+        self._progress = progress
+        self.begin("comparing", None)
+
+    def begin(self, stage: Stage, total: int | None) -> None:
+        """The next stage, from its first row."""
+        self._stage: Stage = stage
+        self._total = total
+        self._done = 0
+
+    def _shape(self, name: str) -> Shape:
+        schema = self._source.schema
+        return schema.log[name] if name in schema.log else schema.table[name]
+
+    def _tell(self, scope: str, name: str) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(Told(self._stage, scope, name, self._done, self._total))
+
+    async def scopes(self, wanted: Sequence[str] | None) -> list[str]:
+        """The scopes to copy: those asked for, or all, and then the destination may have no other."""
+        here = await self._source.scopes()
+        if wanted is not None:
+            for scope in wanted:
+                if scope not in here:
+                    raise NotFoundError(f"the source has no scope {scope!r}", hint=f"it has: {', '.join(here) or '-'}")
+            return list(dict.fromkeys(wanted))
+        foreign = sorted(set(await self._target.scopes()) - set(here))
+        if foreign:
+            raise ConflictError(f"the destination holds scope {foreign[0]!r}, which the source has not", hint=_EMPTY)
+        return here
+
+    async def compare(self, scope: str, shape: Shape) -> Part:
+        """Count what is there and what is missing; `ConflictError` names the first difference."""
+        missing = size = 0
+        before = self._done
+        async for item in self._missing(scope, shape):
+            missing += 1
+            size += item.size
+        rows = self._done - before
+        kind: Literal["table", "log"] = "log" if isinstance(shape, Log) else "table"
+        return Part(scope, shape.name, kind, rows, rows - missing, size)
+
+    async def copy(self, part: Part) -> None:
+        """Add what is missing, as many rows to a transaction as it may carry."""
+        shape = self._shape(part.name)
+        batch: list[Item] = []
+        size = 0
+        async for item in self._missing(part.scope, shape):
+            if batch and (len(batch) == MOST_ROWS or size + item.size > MOST_BYTES):
+                await self._write(part.scope, shape, batch)
+                batch, size = [], 0
+            batch.append(item)
+            size += item.size
+        if batch:
+            await self._write(part.scope, shape, batch)
+
+    async def _write(self, scope: str, shape: Shape, batch: Sequence[Item]) -> None:
+        try:
+            await self._target.transact(scope, _operations(shape, batch))
+        except Conflict:
+            where = _where(scope, shape, batch[0])
+            raise ConflictError(f"{where}: somebody else wrote to the destination meanwhile", hint=_AGAIN) from None
+        except (OutcomeUnknown, UnavailableError) as error:
+            raise UnavailableError(f"the copy was interrupted: {error.message}", hint=_AGAIN) from error
+
+    async def _missing(self, scope: str, shape: Shape) -> AsyncGenerator[Item]:
+        """What the source has and the destination has not, in order.
+
+        What is added while this walks lies behind both streams, so neither of them meets it.
+        """
+        async with (
+            aclosing(items(self._target, scope, shape)) as theirs,
+            aclosing(items(self._source, scope, shape)) as ours,
+        ):
+            there = await anext(theirs, None)
+            async for item in ours:
+                if there is not None and there.key < item.key:
+                    break
+                absent = there is None or item.key < there.key
+                if absent or self._stage == "comparing":
+                    self._tell(scope, shape.name)
+                if absent:
+                    yield item
+                elif there is not None:
+                    _insist_equal(scope, shape, item, there)
+                    there = await anext(theirs, None)
+            if there is not None:
+                where = _where(scope, shape, there)
+                raise ConflictError(f"{where} is at the destination, and the source has none", hint=_EMPTY)
+
+    async def verify(self, part: Part) -> Part:
+        """Read both sides from the beginning and compare what they add up to."""
+        shape = self._shape(part.name)
+        ours, theirs = await asyncio.gather(
+            self._sum(self._source, part.scope, shape), self._sum(self._target, part.scope, shape)
+        )
+        if ours != theirs:
+            raise ConflictError(
+                f"{part.kind} {part.name} of scope {part.scope!r} is not the same on both sides:"
+                f" {ours[0]:,} rows here and {theirs[0]:,} there",
+                expected=ours,
+                actual=theirs,
+                hint="somebody wrote to one of them during the copy; stop them and copy again",
+            )
+        return msgspec.structs.replace(part, rows=ours[0], checksum=ours[1])
+
+    async def _sum(self, engine: Engine, scope: str, shape: Shape) -> tuple[int, str]:
+        count, digest = 0, hashlib.sha256()
+        async for item in items(engine, scope, shape):
+            body = canonical(item.body, _where(scope, shape, item))
+            digest.update(msgspec.msgpack.encode((item.key, item.values, body)))
+            count += 1
+            self._tell(scope, shape.name)
+        return count, digest.hexdigest()
+
+
+def _operations(shape: Shape, batch: Sequence[Item]) -> list[Op]:
+    """Rows that must not be there yet, or entries that must follow the last one there."""
+    if not isinstance(shape, Log):
+        names = shape.column_names
+        return [Put(shape.name, i.key, dict(zip(names, i.values, strict=True)), i.body, ABSENT) for i in batch]
+    gathered: dict[str, list[Item]] = {}
+    for item in batch:
+        gathered.setdefault(item.key[0], []).append(item)
+    return [
+        Append(shape.name, partition, [(*i.values, i.body) for i in found], expect=found[0].key[1] - 1)
+        for partition, found in gathered.items()
+    ]
+
+
+def _insist_equal(scope: str, shape: Shape, ours: Item, theirs: Item) -> None:
+    where = _where(scope, shape, ours)
+    for name, here, there in zip(shape.column_names, ours.values, theirs.values, strict=True):
+        if here != there:
+            told = f"{where} differs: {name} is {here!r:.60} here and {there!r:.60} there"
+            raise ConflictError(told, expected=here, actual=there, hint=_EMPTY)
+    if ours.body != theirs.body and canonical(ours.body, where) != canonical(theirs.body, where):
+        raise ConflictError(f"{where} differs: its content is another", hint=_EMPTY)
+
+
+def _where(scope: str, shape: Shape, item: Item) -> str:
+    kind = "log" if isinstance(shape, Log) else "table"
+    key = ", ".join(map(repr, item.key))
+    return f"{kind} {shape.name}, scope {scope!r}, {key:.200}"
