@@ -1,1 +1,4 @@
-"""What the SQL engines share: reading declarations as a relational database must. No SQL dialect lives here."""
+"""What the SQL engines share: declarations, reads and versions as a relational database sees them.
+
+No dialect lives here; where dialects differ, a `Dialect` says how.
+"""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from perdure.engines.sql.additions import Additions
+from perdure.engines.sql.dialect import index_name
 from perdure.kernel.schema import Column, Index, Log, Schema, Table
 
 _TYPES = {"text": "TEXT", "int": "INTEGER"}
@@ -24,11 +25,6 @@ def quote(name: str) -> str:
 def names(columns: Iterable[str]) -> str:
     """Declared names as a column list."""
     return ", ".join(map(quote, columns))
-
-
-def index_name(owner: str, name: str) -> str:
-    """The name of a declared index inside the file."""
-    return f"{owner}__{name}"
 
 
 def seq_index(log: Log) -> str:

@@ -11,26 +11,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
-import msgspec
-
 from perdure import failpoints
-from perdure.engines.sql.additions import additions, parse_declaration
+from perdure.engines.sql.record import META, Recorded, facts, missing, recorded_from, refuse_unless_usable
 from perdure.engines.sqlite.connect import PAGE_SIZE, retry_busy, use_wal
 from perdure.engines.sqlite.layout import create_additions, create_all
 from perdure.engines.sqlite.translate import translate
-from perdure.errors import CorruptError, PerdureError, UnsupportedError
+from perdure.errors import PerdureError, UnsupportedError
 from perdure.kernel.schema import Schema
 
-META = "perdure_meta"
+__all__ = ["prepare", "read_recorded", "refuse_unless_usable"]
+
 _CREATE_META = f'CREATE TABLE {META} ("name" TEXT PRIMARY KEY NOT NULL, "value" TEXT NOT NULL) WITHOUT ROWID'
-
-
-class Recorded(msgspec.Struct, frozen=True):
-    """What a file says about its schema."""
-
-    version: int
-    digest: str
-    declaration: str
 
 
 def prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
@@ -58,28 +49,7 @@ def read_recorded(connection: sqlite3.Connection, path: str) -> Recorded | None:
             f"{path} is a SQLite database of another program (its tables: {', '.join(sorted(names)[:5])})",
             hint="choose another file name; this one was not changed",
         )
-    values = dict(connection.execute(f'SELECT "name", "value" FROM {META}').fetchall())
-    try:
-        return Recorded(int(values["version"]), values["digest"], values["declaration"])
-    except (KeyError, ValueError) as error:
-        raise CorruptError(f"{META} is incomplete: {error}", where=path) from None
-
-
-def refuse_unless_usable(recorded: Recorded, schema: Schema, path: str) -> None:
-    """Raise unless this build can read the file as it is or after adding to it."""
-    if recorded.version > schema.version:
-        raise UnsupportedError(
-            f"{path} holds schema version {recorded.version}; this build of Perdure knows version {schema.version}",
-            hint="upgrade Perdure to open it; the file was not changed",
-        )
-    if recorded.version == schema.version and recorded.digest != schema.digest():
-        raise UnsupportedError(
-            f"{path} holds schema version {recorded.version} with other declarations than this build's"
-            f" (digest {recorded.digest}, here {schema.digest()})",
-            hint="open it with the build that made it; the file was not changed",
-        )
-    if recorded.version < schema.version:
-        additions(parse_declaration(recorded.declaration, path), schema)
+    return recorded_from(dict(connection.execute(f'SELECT "name", "value" FROM {META}').fetchall()), path)
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
@@ -91,8 +61,7 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: str, schema: Schema)
             _write(connection, [_CREATE_META, *create_all(schema)], schema)
         else:
             refuse_unless_usable(recorded, schema, path)
-            added = additions(parse_declaration(recorded.declaration, path), schema)
-            _write(connection, create_additions(added), schema)
+            _write(connection, create_additions(missing(recorded, schema, path)), schema)
         connection.execute("COMMIT")
     except (sqlite3.Error, OSError, PerdureError):
         if connection.in_transaction:
@@ -104,5 +73,4 @@ def _write(connection: sqlite3.Connection, statements: Iterable[str], schema: Sc
     for statement in statements:
         connection.execute(statement)
         failpoints.hit("sqlite.in_migration")
-    facts = {"version": str(schema.version), "digest": schema.digest(), "declaration": schema.declaration()}
-    connection.executemany(f"INSERT OR REPLACE INTO {META} VALUES (?, ?)", facts.items())
+    connection.executemany(f"INSERT OR REPLACE INTO {META} VALUES (?, ?)", facts(schema).items())

@@ -1,0 +1,59 @@
+"""How one database's SQL differs from another's, as data: all that the shared statements need to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """The differences.
+
+    `mark` writes the n-th parameter (from 1). `within` is "the column {0} is one of the values of the parameter {1}",
+    and `pack` makes one argument of those values. `hint` names the index {0} behind a table. `body` reads the column
+    {0} of a body. `compares_rows` says whether `(a, b) > (x, y)` walks an index; where it does not, it is written out.
+    """
+
+    mark: Callable[[int], str]
+    within: str
+    pack: Callable[[list[Any]], Any]
+    quotes: str = '"'
+    hint: str = ""
+    body: str = "{0}"
+    compares_rows: bool = True
+
+    def quote(self, name: str) -> str:
+        """A name as an identifier."""
+        return self.quotes + name.replace(self.quotes, self.quotes * 2) + self.quotes
+
+    def names(self, columns: Iterable[str]) -> str:
+        """Names as a column list."""
+        return ", ".join(map(self.quote, columns))
+
+    def hinted(self, table: str, index: str) -> str:
+        """A table (already quoted) with the index that must be used, where the dialect can say so."""
+        return table + self.hint.format(self.quote(index)) if self.hint else table
+
+
+class Marks:
+    """Hands out parameters in the order in which arguments are collected."""
+
+    def __init__(self, dialect: Dialect, used: int = 0) -> None:
+        self._mark = dialect.mark
+        self.last = used
+
+    def take(self) -> str:
+        """The next parameter."""
+        self.last += 1
+        return self._mark(self.last)
+
+    def scope(self) -> str:
+        """The parameter that holds the scope. Dialects with numbered parameters may name the same one every time."""
+        return self.take()
+
+
+def index_name(owner: str, name: str) -> str:
+    """The name of a declared index inside the database."""
+    return f"{owner}__{name}"

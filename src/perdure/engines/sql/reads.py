@@ -1,0 +1,209 @@
+"""Reading statements of one table or log, derived from the declarations and cached by shape.
+
+Everything is text and arguments here; the engines send them. Statements come as `(sql, arguments)` where the arguments
+leave out the scope, which is the first parameter of each. `sql_*` builds the text with the parameters of a caller, for
+engines that put several reads into one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from perdure.engines.sql.dialect import Dialect, Marks, index_name
+from perdure.engines.sql.terms import (
+    Kept,
+    Shape,
+    beyond_arguments,
+    beyond_term,
+    where_arguments,
+    where_shape,
+    where_terms,
+)
+from perdure.kernel.ops import Read, Ref, Row, Scan, Segment
+from perdure.kernel.schema import Log, Table
+
+Statement = tuple[str, list[Any]]
+Resolve = Callable[[Ref], str]
+
+
+class TableReads:
+    """How rows of one table are read. `source` is the table as the dialect names it."""
+
+    def __init__(self, table: Table, dialect: Dialect, source: str) -> None:
+        self.table = table
+        self.source = source
+        self._dialect = dialect
+        quote = dialect.quote
+        chosen = [f"t.{quote(c)}" for c in (*table.key_names, "rev")]
+        chosen += [dialect.body.format(f"t.{quote('body')}"), *[f"t.{quote(c)}" for c in table.column_names]]
+        self.chosen = ", ".join(chosen)
+        """The columns of every answer, in the order that `rows` takes apart: key, rev, body, columns."""
+        self._scans: Kept[str] = Kept()
+
+    def rows(self, found: Iterable[Any]) -> list[Row]:
+        """Answers as rows."""
+        width, place = len(self.table.key), self.table.place
+        values = width + 2
+        return [Row(row[:width], row[values:], row[width], row[width + 1], place) for row in found]
+
+    def sql_get(self, marks: Marks) -> str:
+        """One row by its key; the arguments are the key."""
+        quote = self._dialect.quote
+        key = [f"t.{quote('scope')} = {marks.scope()}"]
+        key += [f"t.{quote(c)} = {marks.take()}" for c in self.table.key_names]
+        return f"SELECT {self.chosen} FROM {self.source} t WHERE {' AND '.join(key)}"
+
+    def scan(self, scan: Scan, eq: tuple[Any, ...]) -> Statement:
+        """Rows in the order of an index; `eq` has no `Ref` any more."""
+        shape = self.scan_shape(scan, eq)
+        sql = self._scans.get(shape) or self._scans.keep(shape, self.sql_scan(scan, eq, Marks(self._dialect)))
+        return sql, self.scan_arguments(scan, eq)
+
+    def scan_shape(self, scan: Scan, eq: tuple[Any, ...]) -> Shape:
+        """What of a scan its statement depends on."""
+        return (
+            scan.index,
+            *[value if isinstance(value, Ref) else value is None for value in eq],
+            scan.after is None,
+            scan.desc,
+            scan.limit is None,
+            *where_shape(scan.where),
+            *scan.upto,
+        )
+
+    def scan_arguments(self, scan: Scan, eq: tuple[Any, ...]) -> list[Any]:
+        """The values of a scan."""
+        arguments = [value for value in eq if value is not None and type(value) is not Ref]
+        if scan.after is not None:
+            after = [scan.after[place] for place, _ in self._keyset(scan, len(eq))]
+            arguments += beyond_arguments(self._dialect, after)
+        arguments += [*where_arguments(self._dialect, scan.where), *scan.upto.values()]
+        if scan.limit is not None:
+            arguments.append(scan.limit)
+        return arguments
+
+    def _keyset(self, scan: Scan, fixed: int) -> list[tuple[int, str]]:
+        """Places and names of the `after` values that matter: those that `eq` already fixes do not."""
+        key = self.table.key_names
+        index = self.table.index_by_name[scan.index] if scan.index is not None else None
+        done = set(index.by if index else key[:fixed])
+        order = (*index.order, *key) if index else key
+        keyset = []
+        for place, name in enumerate(order):
+            if name not in done:
+                keyset.append((place, name))
+                done.add(name)
+        return keyset
+
+    def sql_scan(
+        self, scan: Scan, eq: tuple[Any, ...], marks: Marks, resolve: Resolve | None = None, tail: str = ""
+    ) -> str:
+        """The text of a scan; `resolve` writes the value of a `Ref`, and `tail` ends the statement."""
+        quote = self._dialect.quote
+        index = self.table.index_by_name[scan.index] if scan.index is not None else None
+        source = f"{self.source} t"
+        if index is not None:
+            source = self._dialect.hinted(source, index_name(self.table.name, index.name))
+        by = index.by if index else self.table.key_names
+        terms = [f"t.{quote('scope')} = {marks.scope()}"]
+        for column, value in zip(map(quote, by), eq, strict=False):
+            if value is None:
+                terms.append(f"t.{column} IS NULL")
+            elif resolve is not None and isinstance(value, Ref):
+                terms.append(f"t.{column} = {resolve(value)}")
+            else:
+                terms.append(f"t.{column} = {marks.take()}")
+        if index is not None:
+            terms += [f"t.{quote(c)} IS NOT NULL" for c in index.order if c not in self.table.key_names]
+        keyset = [f"t.{quote(name)}" for _, name in self._keyset(scan, len(eq))]
+        if scan.after is not None and keyset:
+            terms.append(beyond_term(self._dialect, keyset, marks, desc=scan.desc))
+        terms += where_terms(self._dialect, scan.where, marks, "t.")
+        terms += [f"t.{quote(c)} <= {marks.take()}" for c in scan.upto]
+        way = " DESC" if scan.desc else ""
+        order = f" ORDER BY {', '.join(c + way for c in keyset)}" if keyset else ""
+        limit = "" if scan.limit is None else f" LIMIT {marks.take()}"
+        return f"SELECT {self.chosen} FROM {source} WHERE {' AND '.join(terms)}{order}{limit}{tail}"
+
+
+class LogReads:
+    """How entries of one log are read. `by_seq` names the index that carries its order."""
+
+    def __init__(self, log: Log, dialect: Dialect, source: str, by_seq: str) -> None:
+        self.log = log
+        self.source = source
+        self._dialect = dialect
+        quote = dialect.quote
+        chosen = [f"m.{quote(c)}" for c in ("seq", "rev", *log.column_names)]
+        self.chosen = ", ".join([*chosen, dialect.body.format(f"m.{quote('body')}")])
+        """The columns of every answer: an entry as the kernel has it."""
+        self.in_order = dialect.hinted(f"{source} m", by_seq)
+        self._by_unique = {c: dialect.hinted(f"{source} m", index_name(log.name, c)) for c in log.unique}
+        self._reads: Kept[str] = Kept()
+
+    def read(self, read: Read) -> Statement:
+        """Entries of a partition, without regard to `segments`."""
+        shape = self.read_shape(read)
+        sql = self._reads.get(shape) or self._reads.keep(shape, self.sql_read(read, Marks(self._dialect)))
+        return sql, self.read_arguments(read)
+
+    def read_shape(self, read: Read) -> Shape:
+        """What of a read its statement depends on."""
+        return (not read.after, read.upto is None, read.desc, read.limit is None, *where_shape(read.where))
+
+    def read_arguments(self, read: Read) -> list[Any]:
+        """The values of a read."""
+        arguments: list[Any] = [read.partition]
+        if read.after:
+            arguments.append(read.after)
+        if read.upto is not None:
+            arguments.append(read.upto)
+        arguments += where_arguments(self._dialect, read.where)
+        if read.limit is not None:
+            arguments.append(read.limit)
+        return arguments
+
+    def partition_term(self, marks: Marks) -> str:
+        """One partition of a scope."""
+        quote = self._dialect.quote
+        return f"m.{quote('scope')} = {marks.scope()} AND m.{quote(self.log.partition)} = {marks.take()}"
+
+    def sql_read(self, read: Read, marks: Marks) -> str:
+        """The text of a read."""
+        seq = f"m.{self._dialect.quote('seq')}"
+        terms = [self.partition_term(marks)]
+        if read.after:
+            terms.append(f"{seq} > {marks.take()}")
+        if read.upto is not None:
+            terms.append(f"{seq} <= {marks.take()}")
+        terms += where_terms(self._dialect, read.where, marks, "m.")
+        source = next((self._by_unique[c] for c in read.where if c in self._by_unique), self.in_order)
+        order = f"{seq} DESC" if read.desc else seq
+        limit = "" if read.limit is None else f" LIMIT {marks.take()}"
+        return f"SELECT {self.chosen} FROM {source} WHERE {' AND '.join(terms)} ORDER BY {order}{limit}"
+
+    def stretch(self, read: Read, segment: Segment, limit: int | None) -> Read:
+        """The read of one segment by itself."""
+        where = {**read.where, self.log.segment or "": segment.value}
+        return Read(read.log, read.partition, segment.after, segment.upto, limit, desc=read.desc, where=where)
+
+    def segments(self, read: Read) -> list[Segment]:
+        """The segments within the read's own window, without those that it or a filter on them leaves empty."""
+        column = self.log.segment or ""
+        wanted = read.where.get(column)
+        values = None if column not in read.where else wanted if isinstance(wanted, tuple) else (wanted,)
+        clipped = []
+        for segment in read.segments or ():
+            after = max(read.after, segment.after)
+            ends = [end for end in (read.upto, segment.upto) if end is not None]
+            upto = min(ends) if ends else None
+            if (upto is None or upto > after) and (values is None or segment.value in values):
+                clipped.append(Segment(segment.value, after, upto))
+        return clipped
+
+
+def in_order_asked(keys: Sequence[Any], rows: Iterable[Row]) -> list[Row | None]:
+    """Rows that were found in any order, as `Get` answers: in the order asked, None for an absent one."""
+    found = {row.key: row for row in rows}
+    return [found.get(key) for key in keys]

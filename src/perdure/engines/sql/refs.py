@@ -1,0 +1,46 @@
+"""What a `Ref` points at, for engines that answer the reads of a view one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.errors import InvalidError
+from perdure.kernel.ops import Ask, Get, Ref, Row, Scan
+from perdure.kernel.schema import Schema
+
+
+class Earlier:
+    """The reads before the one at hand, and their rows; `answers` grows as they are answered."""
+
+    def __init__(self, schema: Schema, reads: Sequence[Ask], answers: Sequence[Any]) -> None:
+        self._schema = schema
+        self._reads = reads
+        self._answers = answers
+
+    def keys(self, ref: Ref) -> list[tuple[Any, ...]]:
+        """The values of the named columns, without those that hold a NULL."""
+        key_names = referred(self._schema, self._reads, ref)
+        rows: list[Row] = [row for row in self._answers[ref.read] if row is not None]
+        if ref.columns == key_names:
+            return [row.key for row in rows]
+        keys = [
+            tuple(row.key[key_names.index(name)] if name in key_names else row[name] for name in ref.columns)
+            for row in rows
+        ]
+        return [key for key in keys if None not in key]
+
+    def eq(self, eq: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """`eq` with its `Ref` replaced by the first value it leads to; None when it leads nowhere."""
+        if not any(isinstance(value, Ref) for value in eq):
+            return eq
+        found = [self.keys(value)[:1] if isinstance(value, Ref) else [(value,)] for value in eq]
+        return tuple(keys[0][0] for keys in found) if all(found) else None
+
+
+def referred(schema: Schema, reads: Sequence[Ask], ref: Ref) -> tuple[str, ...]:
+    """The key columns of the table that a `Ref` points into; logs have no rows to point at."""
+    read = reads[ref.read]
+    if not isinstance(read, (Get, Scan)):
+        raise InvalidError("a Ref names a Get or a Scan")
+    return schema.table[read.table].key_names
