@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.engines.toys import START, Scenario, run
+from tests.engines.toys import EMBEDDED, SERVERS, START, Scenario, run
 
 from perdure import failpoints
 from perdure.clock import ManualClock
 
-FACES = ["memory", "memory-blocking", "sqlite", "sqlite-blocking"]
+FACES = [*EMBEDDED, *(f"{kind}-blocking" for kind in EMBEDDED), *SERVERS]
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def on(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Ca
     return lambda scenario: run(request.param, tmp_path, scenario, clock)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=[*EMBEDDED, *SERVERS])
 def on_tasks(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Callable[[Scenario], None]:
     """Run a scenario that needs an event loop on each engine."""
     return lambda scenario: run(request.param, tmp_path, scenario, clock)

@@ -2,10 +2,10 @@
 another.
 
 Each round starts from a random small state, draws 2 to 5 transactions on a tiny keyspace (deletes, drops, unique
-values, swaps, guarded appends), and lets two processes run them on one SQLite file at the same time; a process that
+values, swaps, guarded appends), and lets two processes run them on one database at the same time; a process that
 got several submits them together, so that they share a batch. Then every permutation is tried on the memory engine
 until one gives the same outcomes (applied or conflict) and the same final dump. Run it long with `python -m
-tests.engines.serial_order --rounds 30000 [--seed N]`; each violation prints a line that replays it.
+tests.engines.serial_order --engine sqlite --rounds 30000 [--seed N]`; each violation prints a line that replays it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.engines.toys import SCHEMA, START, drive
+from tests.engines.toys import SCHEMA, SERVERS, START, drive, empty_place, open_at
 
 from perdure.clock import ManualClock
 from perdure.engines.memory import open_memory
-from perdure.engines.sqlite import open_sqlite
 from perdure.kernel.engine import Conflict, Engine
 from perdure.kernel.ops import (
     ABSENT,
@@ -54,6 +53,7 @@ from perdure.kernel.ops import (
 )
 
 Transaction = list[Op]
+Worker = Callable[[Connection, str, str], None]
 Outcome = tuple[str, dict[tuple[str, str], int] | None]
 KEYS = ("a", "b", "c")
 NAMES = (None, "x", "y")
@@ -182,11 +182,11 @@ def serial_order(replica: Replica, transactions: list[Transaction], outcomes: li
     )
 
 
-def worker(pipe: Connection, path: str) -> None:
+def worker(pipe: Connection, kind: str, place: str) -> None:
     """A process that runs what it is sent: several transactions together, so that they share a batch."""
 
     async def main() -> None:
-        engine = await open_sqlite(path, SCHEMA, clock=ManualClock(START), durability="process")
+        engine = await open_at(kind, place, ManualClock(START), durability="process")
         loop = asyncio.get_running_loop()
         while True:
             request = await loop.run_in_executor(None, pipe.recv)
@@ -200,21 +200,18 @@ def worker(pipe: Connection, path: str) -> None:
 
 
 class Arena:
-    """Two processes and an observer on one file."""
+    """Two processes and an observer on one database."""
 
-    def __init__(self, directory: Path, run_worker: Callable[[Connection, str], None] = worker) -> None:
-        path = str(directory / "serial.db")
-        self.engine = drive(open_sqlite(path, SCHEMA, clock=ManualClock(START), durability="process"))
-        view = self.engine.blocking()
-        if view is None:
-            raise RuntimeError("SQLite has a blocking view")
-        self.view = view
+    def __init__(self, kind: str, directory: Path, run_worker: Worker = worker) -> None:
+        self.runner = asyncio.Runner()
+        place = self.do(empty_place(kind, directory))
+        self.engine: Engine = self.do(open_at(kind, place, ManualClock(START), durability="process"))
         context = multiprocessing.get_context("spawn")
         self.pipes: list[Connection] = []
         self.processes = []
         for _ in range(2):
             here, there = context.Pipe()
-            process = context.Process(target=run_worker, args=(there, path), daemon=True)
+            process = context.Process(target=run_worker, args=(there, kind, place), daemon=True)
             process.start()
             there.close()
             self.pipes.append(here)
@@ -227,8 +224,8 @@ class Arena:
         draw = Draw(rng, [])
         state = _initial(draw)
         if state:
-            self.do(self.view.transact(scope, state))
-        (rows,) = self.do(self.view.view(scope, [Scan("items")]))
+            self.do(self.engine.transact(scope, state))
+        (rows,) = self.do(self.engine.view(scope, [Scan("items")]))
         revs = {row.key[0]: row.rev for row in rows}
         draw.revs = list(revs.values())
         transactions = [draw.transaction() for _ in range(rng.randint(2, 5))]
@@ -236,7 +233,7 @@ class Arena:
         for i in range(len(transactions)):
             shares[rng.randrange(2)].append(i)
         outcomes = self._run(scope, transactions, shares)
-        final = self.do(dump(self.view, scope))
+        final = self.do(dump(self.engine, scope))
         self._clear(scope)
         if serial_order(Replica(state, revs), transactions, outcomes, final):
             return None
@@ -255,20 +252,20 @@ class Arena:
     def _clear(self, scope: str) -> None:
         ops: list[Op] = [Delete("items", (key,)) for key in KEYS]
         ops += [Delete("pairs", ("p", 1)), *[Drop("notes", topic) for topic in TOPICS]]
-        self.do(self.view.transact(scope, ops))
+        self.do(self.engine.transact(scope, ops))
 
-    @staticmethod
-    def do(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """A blocking call."""
-        return drive(coroutine)
+        return self.runner.run(coroutine)
 
     def close(self) -> None:
-        """End the processes and the file."""
+        """End the processes and the observer."""
         for pipe in self.pipes:
             pipe.send(None)
         for process in self.processes:
             process.join(30)
-        drive(self.view.close())
+        self.do(self.engine.close())
+        self.runner.close()
 
 
 def _initial(draw: Draw) -> list[Op]:
@@ -286,10 +283,10 @@ def _initial(draw: Draw) -> list[Op]:
     return ops
 
 
-def play(rounds: int, seed: int, run_worker: Callable[[Connection, str], None] = worker) -> list[str]:
-    """Play `rounds` rounds beginning at `seed`; the violations found."""
+def play(kind: str, rounds: int, seed: int, run_worker: Worker = worker) -> list[str]:
+    """Play `rounds` rounds beginning at `seed` on an engine; the violations found."""
     with tempfile.TemporaryDirectory() as directory:
-        arena = Arena(Path(directory), run_worker)
+        arena = Arena(kind, Path(directory), run_worker)
         try:
             return [found for n in range(rounds) if (found := arena.round(seed + n)) is not None]
         finally:
@@ -299,12 +296,14 @@ def play(rounds: int, seed: int, run_worker: Callable[[Connection, str], None] =
 def main() -> int:
     """The long run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", choices=("sqlite", *SERVERS), default="sqlite")
     parser.add_argument("--rounds", type=int, default=30_000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     arguments = parser.parse_args()
-    print(f"serial order on sqlite, two processes: --rounds {arguments.rounds} --seed {arguments.seed}", flush=True)
+    told = f"--engine {arguments.engine} --rounds {arguments.rounds} --seed {arguments.seed}"
+    print(f"serial order, two processes: {told}", flush=True)
     started = time.monotonic()
-    violations = play(arguments.rounds, arguments.seed)
+    violations = play(arguments.engine, arguments.rounds, arguments.seed)
     for violation in violations:
         print(violation)
     spent = time.monotonic() - started

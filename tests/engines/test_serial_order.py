@@ -7,6 +7,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from tests.engines import serial_order
+from tests.engines.toys import SERVERS
 
 from perdure.engines.sqlite.committer import Committer
 from perdure.engines.sqlite.jobs import Job
@@ -14,12 +15,13 @@ from perdure.engines.sqlite.session import Session
 from perdure.kernel.ops import Append
 
 
-def test_concurrent_transactions_equal_some_serial_order(seed: int) -> None:
-    print(f"replay: python -m tests.engines.serial_order --rounds 300 --seed {seed}")
-    assert serial_order.play(300, seed) == []
+@pytest.mark.parametrize("engine", ["sqlite", *SERVERS])
+def test_concurrent_transactions_equal_some_serial_order(engine: str, seed: int) -> None:
+    print(f"replay: python -m tests.engines.serial_order --engine {engine} --rounds 300 --seed {seed}")
+    assert serial_order.play(engine, 300, seed) == []
 
 
-def keeps_what_a_refused_member_wrote(pipe: Connection, path: str) -> None:
+def keeps_what_a_refused_member_wrote(pipe: Connection, kind: str, place: str) -> None:
     """A worker whose batches do not undo a member that failed half way."""
 
     def together(self: Committer, batch: Sequence[Job], *, isolated: bool) -> bool:
@@ -34,22 +36,22 @@ def keeps_what_a_refused_member_wrote(pipe: Connection, path: str) -> None:
         return True
 
     Committer._together = together  # type: ignore[method-assign]
-    serial_order.worker(pipe, path)
+    serial_order.worker(pipe, kind, place)
 
 
-def forgets_the_guard_of_an_append(pipe: Connection, path: str) -> None:
+def forgets_the_guard_of_an_append(pipe: Connection, kind: str, place: str) -> None:
     """A worker that does not look at `expect`."""
     length = Session._length
     Session._length = lambda self, position, op: length(  # type: ignore[method-assign]
         self, position, Append(op.log, op.partition, op.entries)
     )
-    serial_order.worker(pipe, path)
+    serial_order.worker(pipe, kind, place)
 
 
-def lets_a_value_pass_between_rows(pipe: Connection, path: str) -> None:
+def lets_a_value_pass_between_rows(pipe: Connection, kind: str, place: str) -> None:
     """A worker that leaves uniqueness to the constraints, which judge by the order of statements."""
     Session._check_exclusive = lambda self, ops: None  # type: ignore[method-assign]
-    serial_order.worker(pipe, path)
+    serial_order.worker(pipe, kind, place)
 
 
 @pytest.mark.parametrize(
@@ -57,4 +59,4 @@ def lets_a_value_pass_between_rows(pipe: Connection, path: str) -> None:
 )
 def test_a_planted_fault_is_found(fault: object, seed: int) -> None:
     print(f"seed {seed}")
-    assert serial_order.play(150, seed, fault)  # type: ignore[arg-type]
+    assert serial_order.play("sqlite", 150, seed, fault)  # type: ignore[arg-type]

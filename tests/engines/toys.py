@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from perdure.engines.sqlite import open_sqlite
 from perdure.kernel.engine import Conflict, Engine
 from perdure.kernel.ops import Append, Get, Op, Row
 from perdure.kernel.schema import Index, Log, Schema, Table, integer, text
+from perdure.testkit.servers import fresh_database, server
 
 T = TypeVar("T")
 Scenario = Callable[[Engine], Coroutine[Any, Any, None]]
@@ -52,6 +54,8 @@ SCHEMA = Schema(
     ),
 )
 
+EMBEDDED = ("memory", "sqlite")
+SERVERS = ("postgres", "mysql", "redis")
 SCOPE = "acme"
 START = 1_700_000_000_000
 
@@ -67,11 +71,27 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a coroutine of the blocking view suspended")
 
 
-async def open_engine(kind: str, directory: Path, clock: ManualClock) -> Engine:
-    """The engine called `memory` or `sqlite`."""
+async def empty_place(kind: str, directory: Path) -> str:
+    """Where an engine finds nothing yet: a new file, or an emptied database on a server of this process."""
+    if kind in SERVERS:
+        return await fresh_database(server(kind), "toys")
+    return str(directory / "toy.db")
+
+
+async def open_at(kind: str, place: str, clock: ManualClock, *, durability: str = "power") -> Engine:
+    """The engine of this name at that place."""
     if kind == "memory":
         return await open_memory(SCHEMA, clock=clock)
-    return await open_sqlite(str(directory / "toy.db"), SCHEMA, clock=clock)
+    if kind == "sqlite":
+        return await open_sqlite(place, SCHEMA, clock=clock, durability=durability)
+    opener: Any = importlib.import_module(f"perdure.engines.{kind}")
+    engine: Engine = await opener.open_engine(place, SCHEMA, clock=clock, durability=durability)
+    return engine
+
+
+async def open_engine(kind: str, directory: Path, clock: ManualClock) -> Engine:
+    """The engine of this name, empty."""
+    return await open_at(kind, await empty_place(kind, directory), clock)
 
 
 def run(kind: str, directory: Path, scenario: Scenario, clock: ManualClock) -> None:

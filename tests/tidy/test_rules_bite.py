@@ -68,6 +68,7 @@ BITES: list[tuple[Rule, str, str]] = [
     (rules.sql_stays_in_engines, "stores/threads.py", "q = f'INSERT OR IGNORE INTO {t} VALUES (?)'"),
     (rules.sql_stays_in_engines, "stores/threads.py", "run('PRAGMA journal_mode')"),
     (rules.sql_stays_in_engines, "cli/doctor.py", "run('BEGIN IMMEDIATE')"),
+    (rules.sql_stays_in_engines, "testkit/cases_load.py", "q = 'SELECT id FROM threads'"),
 ]
 
 INNOCENT: list[tuple[Rule, str, str]] = [
@@ -91,6 +92,7 @@ INNOCENT: list[tuple[Rule, str, str]] = [
     (rules.no_machine_is_named, "kernel/ops.py", "URL = 'https://example.org/home/ada'\nPATH = '/var/lib/x'"),
     (rules.rules_are_pure, "stores/runs.py", "import time\nasync def f():\n    await g()"),
     (rules.sql_stays_in_engines, "engines/sqlite/ddl.py", "q = 'SELECT id FROM threads'"),
+    (rules.sql_stays_in_engines, "testkit/servers/databases.py", "q = 'CREATE DATABASE x'"),
     (rules.sql_stays_in_engines, "stores/threads.py", '"""select one from many"""\nx = "update the title"'),
 ]
 

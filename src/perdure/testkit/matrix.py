@@ -1,6 +1,7 @@
 """`python -m perdure.testkit.matrix`: every case on every engine, as a table of capability × engine.
 
-A cell says how many cases passed; one with nothing to count says why. The exit code is not zero if any case failed.
+A cell says how many cases passed; one with nothing to count says why. The exit code is not zero if any case failed,
+nor where a server is required that cannot be had (see `perdure.testkit.servers`).
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ import asyncio
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
+from perdure.clock import ManualClock
 from perdure.testkit.kit import Case, Provider, registry, run_case
 from perdure.testkit.providers import BUILTIN, provider_named
+from perdure.testkit.servers import ServerMissing, servers_required
 
 
 @dataclass
@@ -38,18 +41,30 @@ class Cell:
 Matrix = dict[str, dict[str, Cell]]
 
 
-async def fill(cases: Sequence[Case], providers: Sequence[Provider]) -> Matrix:
+async def fill(cases: Sequence[Case], providers: Sequence[Provider], missing: Mapping[str, str]) -> Matrix:
     """Run everything, printing failures as they come."""
     matrix: Matrix = {}
     for case in cases:
         row = matrix.setdefault(case.capability, {provider.name: Cell() for provider in providers})
         for provider in providers:
-            await _run(case, provider, row[provider.name])
+            await _run(case, provider, row[provider.name], missing.get(provider.name))
     return matrix
 
 
-async def _run(case: Case, provider: Provider, cell: Cell) -> None:
-    reason = case.reason_to_skip(provider)
+async def unavailable(providers: Sequence[Provider]) -> dict[str, str]:
+    """The engines whose server cannot be had, and why."""
+    found = {}
+    for provider in providers:
+        try:
+            await provider.start(ManualClock())
+            await provider.stop()
+        except ServerMissing as missing:
+            found[provider.name] = str(missing)
+    return found
+
+
+async def _run(case: Case, provider: Provider, cell: Cell, missing: str | None) -> None:
+    reason = missing or case.reason_to_skip(provider)
     if reason is not None:
         cell.reasons[reason] += 1
         return
@@ -90,9 +105,11 @@ def _show_plain(rows: list[list[str]]) -> None:
 def main(names: Sequence[str]) -> int:
     """Run the named providers, or the built-in ones."""
     providers = [provider_named(name) for name in names or BUILTIN]
-    matrix = asyncio.run(fill(list(registry().values()), providers))
+    missing = asyncio.run(unavailable(providers))
+    matrix = asyncio.run(fill(list(registry().values()), providers, missing))
     show(matrix, [provider.name for provider in providers])
-    return 1 if any(cell.failed for cells in matrix.values() for cell in cells.values()) else 0
+    failed = any(cell.failed for cells in matrix.values() for cell in cells.values())
+    return 1 if failed or (missing and servers_required()) else 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 """The pytest plugin: gives a test that asks for `perdure_case` and `perdure_provider` every pair of them.
 
-It is registered for everybody who has Perdure and pytest installed, so it only adds one option and looks at argument
-names; everything else is imported when a test wants it.
+It also sees to test servers: one that cannot be had skips the test that wants it (or fails it where servers are
+required, see `perdure.testkit.servers`), and all of them end with the session. It is registered for everybody who has
+Perdure and pytest installed, so it only adds one option and looks at names; everything else is imported when a test
+wants it.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from perdure.testkit.kit import Case, Provider
 
 FIXTURES = ("perdure_case", "perdure_provider")
+_SERVERS = "perdure.testkit.servers"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,7 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--perdure-provider",
         action="append",
         metavar="NAME",
-        help="run the conformance cases on this engine: memory, sqlite or package.module:Class (default: all built-in)",
+        help="run the conformance cases on this engine: memory, sqlite, postgres, mysql, redis or package.module:Class "
+        "(default: all built-in)",
     )
 
 
@@ -42,3 +48,32 @@ def _pair(case: Case, provider: Provider) -> Any:
     reason = case.reason_to_skip(provider)
     marks = () if reason is None else (pytest.mark.skip(reason=reason),)
     return pytest.param(case, provider, id=f"{provider.name}:{case.id}", marks=marks)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, Any, Any]:
+    """A fixture may want a server too."""
+    return (yield from _skipped_without_server())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    """A test that wants a server which cannot be had is skipped, loudly and counted."""
+    return (yield from _skipped_without_server())
+
+
+def _skipped_without_server() -> Generator[None, Any, Any]:
+    try:
+        return (yield)
+    except Exception as error:
+        servers = sys.modules.get(_SERVERS)
+        if servers is None or not isinstance(error, servers.ServerMissing) or servers.servers_required():
+            raise
+        pytest.skip(str(error))
+
+
+def pytest_unconfigure() -> None:
+    """End the servers of this process."""
+    servers = sys.modules.get(_SERVERS)
+    if servers is not None:
+        servers.stop_all()

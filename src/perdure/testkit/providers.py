@@ -11,6 +11,8 @@ import importlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import perdure
@@ -110,17 +112,34 @@ class SqliteProvider:
             self._folder = None
 
 
-BUILTIN: dict[str, Callable[[], Provider]] = {"memory": MemoryProvider, "sqlite": SqliteProvider}
+_ON_SERVERS = {
+    "postgres": "perdure.testkit.providers_postgres:PostgresProvider",
+    "mysql": "perdure.testkit.providers_mysql:MysqlProvider",
+    "redis": "perdure.testkit.providers_redis:RedisProvider",
+}
+"""Imported when asked for: each of them needs a driver."""
+
+
+def _loaded(where: str) -> Provider:
+    module, _, attribute = where.partition(":")
+    made: Provider = getattr(importlib.import_module(module), attribute)()
+    return made
+
+
+BUILTIN: dict[str, Callable[[], Provider]] = {
+    "memory": MemoryProvider,
+    "sqlite": SqliteProvider,
+    **{name: partial(_loaded, where) for name, where in _ON_SERVERS.items() if find_spec(where.partition(":")[0])},
+}
 """Every engine of this build, by name."""
+EMBEDDED = ("memory", "sqlite")
+"""The engines that need no server."""
 
 
 def provider_named(name: str) -> Provider:
     """A built-in provider by its name, or anybody's by `package.module:Class`."""
-    module, found, attribute = name.partition(":")
-    if not found:
-        if name not in BUILTIN:
-            known = ", ".join(BUILTIN)
-            raise UnsupportedError(f"no provider is called {name!r}", hint=f"{known}, or package.module:Class")
-        return BUILTIN[name]()
-    made: Provider = getattr(importlib.import_module(module), attribute)()
-    return made
+    if ":" in name:
+        return _loaded(name)
+    if name not in BUILTIN:
+        raise UnsupportedError(f"no provider is called {name!r}", hint=f"{', '.join(BUILTIN)}, or package.module:Class")
+    return BUILTIN[name]()

@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Callable
 
+from perdure.testkit.servers.databases import fresh_database
 from perdure.testkit.servers.local import ForeignServer, LocalServer, Recipe, Server
 from perdure.testkit.servers.missing import ServerMissing, servers_required
 from perdure.testkit.servers.mysql import MysqlRecipe
@@ -70,4 +71,4 @@ def stop_all() -> None:
 
 atexit.register(stop_all)
 
-__all__ = ["Server", "ServerMissing", "server", "servers_required", "stop_all"]
+__all__ = ["Server", "ServerMissing", "fresh_database", "server", "servers_required", "stop_all"]

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from perdure.testkit.servers.account import unprivileged
 
@@ -90,7 +90,7 @@ def launch(command: Sequence[str], folder: Path, environment: Mapping[str, str])
 
     def make() -> subprocess.Popen[bytes]:
         with (folder / "server.log").open("ab") as log:
-            process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 - a server of ours
+            return subprocess.Popen(  # noqa: S603 - a server of ours
                 list(command),
                 cwd=folder,
                 env=clean_environment(folder, environment),
@@ -101,12 +101,17 @@ def launch(command: Sequence[str], folder: Path, environment: Mapping[str, str])
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, on a library loaded beforehand
                 **_identity(),
             )
-            return process
 
     return _STARTER.start(make)
 
 
-def _identity() -> dict[str, Any]:
+class _Identity(TypedDict, total=False):
+    user: int
+    group: int
+    extra_groups: list[str | int]
+
+
+def _identity() -> _Identity:
     account = unprivileged()
     return {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
 
