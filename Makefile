@@ -24,7 +24,7 @@ WORKERS ?= 2
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(READY) ## make .venv from the lock file (fetches uv if it is missing)
@@ -69,6 +69,10 @@ matrix: $(READY) ## capability x engine, with the conformance cases passed in ea
 .PHONY: bench
 bench: $(BENCH_READY) ## measure against raw sqlite3, OpenAI Agents and LangGraph in one run
 	@$(BENCH_VENV)/bin/python bench/run.py
+
+.PHONY: bench-servers
+bench-servers: $(BENCH_READY) ## the same on PostgreSQL, Redis and MySQL, or on ENGINE=postgres alone (under 10 minutes)
+	@$(BENCH_VENV)/bin/python bench/run_servers.py $(if $(ENGINE),--engine $(ENGINE))
 
 .PHONY: torture
 torture: $(READY) ## kill, damage and race for MINUTES=10

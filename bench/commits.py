@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness import Case, Subject, interleave, speed
+from harness import Case, FileSubject, Subject, interleave, speed
 from peers import LangGraphSaver, OpenAISession
 from perdure_adapter import Perdure, PerdureSync
 from raw import Raw, RawThread
@@ -104,8 +104,8 @@ class Crowd:
     commits cost more on longer threads gets new ones each round.
     """
 
-    def __init__(self, subject: Subject, clients: int, each: int) -> None:
-        self.subject, self.clients, self.each = subject, clients, each
+    def __init__(self, subject: Subject, clients: int, each: int, make: Callable[[int], Commit] = bare) -> None:
+        self.subject, self.clients, self.each, self.make = subject, clients, each, make
         self.threads: list[str] = []
         self.prepared: list[Any] = []
 
@@ -114,7 +114,8 @@ class Crowd:
             self.threads = [fresh_name() for _ in range(self.clients)]
             for thread in self.threads:
                 await self.subject.create(thread, history(10))
-        self.prepared = [[self.subject.prepare(bare(i + k)) for i in range(self.each)] for k in range(self.clients)]
+        make, prepare = self.make, self.subject.prepare
+        self.prepared = [[prepare(make(i + k)) for i in range(self.each)] for k in range(self.clients)]
 
     async def run(self) -> int:
         await asyncio.gather(*map(self._client, self.threads, self.prepared))
@@ -151,7 +152,7 @@ async def growth(report: Report, home: Path, page_size: int, *, quick: bool) -> 
     total = 300
     rows, ratios = [], []
     for subject in (RawThread(home / "raw.db", page_size), await Perdure.open(home / "perdure.db")):
-        short, long = await _alternate(subject, total, 3 if quick else 6)
+        short, long = await alternate(subject, total, 3 if quick else 6)
         ratio = statistics.median(long) / statistics.median(short)
         ratios.append(ratio)
         rows.append([subject.name, *(duration(statistics.median(x)) for x in (short, long)), times(ratio)])
@@ -162,7 +163,7 @@ async def growth(report: Report, home: Path, page_size: int, *, quick: bool) -> 
     await _log_pages(report, home, page_size)
 
 
-async def _alternate(subject: Subject, total: int, long_threads: int) -> tuple[list[float], list[float]]:
+async def alternate(subject: Subject, total: int, long_threads: int) -> tuple[list[float], list[float]]:
     per_short, per_long = 5, total // long_threads
     shorts = [fresh_name() for _ in range(total // per_short)]
     longs = [fresh_name() for _ in range(long_threads)]
@@ -203,7 +204,7 @@ async def _exact_counts(report: Report, home: Path) -> None:
 
 async def _log_pages(report: Report, home: Path, page_size: int) -> None:
     """Pages that one commit adds to the write-ahead log: what the disk is asked to sync, exactly."""
-    subjects: list[Subject] = [
+    subjects: list[FileSubject] = [
         Raw(home / "a.db", page_size),
         Raw(home / "b.db", page_size, listing=True),
         await Perdure.open(home / "c.db"),

@@ -31,7 +31,6 @@ class Subject(Protocol):
 
     name: str
     grows: bool
-    path: Path
 
     def prepare(self, commit: Commit) -> Any:
         """The commit as the subject's own API takes it; never timed."""
@@ -52,6 +51,12 @@ class Subject(Protocol):
     async def close(self) -> None:
         """Release everything."""
         ...
+
+
+class FileSubject(Subject, Protocol):
+    """A subject whose data is one file."""
+
+    path: Path
 
 
 @dataclass

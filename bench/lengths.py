@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from commits import Writer, fresh_name
-from harness import Case, Subject, interleave, speed
+from harness import Case, FileSubject, Subject, interleave, speed
 from peers import LangGraphSaver, OpenAISession
 from perdure_adapter import Perdure
 from raw import RawReader, RawThread
@@ -68,7 +68,7 @@ async def _load_case(subject: Subject, thread: str, length: int, reader: RawRead
 async def sizes(report: Report, home: Path, page_size: int, *, quick: bool) -> None:
     """File bytes per message on the turn mix: 50 threads of 100 messages, written by 10 clients."""
     threads, turns = (20, 20) if quick else (50, 20)
-    subjects: list[tuple[Subject, int]] = [
+    subjects: list[tuple[FileSubject, int]] = [
         (RawThread(home / "raw.db", page_size), threads),
         (RawThread(home / "listed.db", page_size, listing=True), threads),
         (await Perdure.open(home / "perdure.db"), threads),

@@ -52,6 +52,15 @@ class Perdure:
     async def open(cls, path: Path) -> Perdure:
         return cls(path, await perdure.open(f"sqlite:///{path}"))
 
+    @classmethod
+    async def connect(cls, url: str) -> Perdure:
+        """On a server, which has no path of its own."""
+        return cls(Path(), await perdure.open(url))
+
+    def adopt(self, other: Perdure) -> None:
+        """Go on with the threads of another opening of the same data."""
+        self._runs = other._runs
+
     async def create(self, thread: str, first: Commit) -> None:
         made = await self.store.threads.create(title=thread)
         run = await self.store.runs.start(made.id, agent_id="bench")

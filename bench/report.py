@@ -71,6 +71,12 @@ class Report:
         shown = spread(ratio) if isinstance(ratio, Ratio) else ""
         self.targets.append(Target(name, limit, at_least, middle, shown))
 
+    def failure(self, what: str, reason: str) -> None:
+        """Something that could not be measured: said at once, and kept in the closing table."""
+        print(f"\n{what}: {reason}", flush=True)
+        self.sections.append({"title": what, "data": {"error": reason}})
+        self.targets.append(Target(f"{what}: {reason}"[:100], None, True, math.nan, ""))
+
     def finish(self, path: Path | None) -> None:
         """The closing table, and the JSON file if one was asked for."""
         rows = [[t.name, t.goal, times(t.measured), t.spread, _VERDICT[t.met]] for t in self.targets]
