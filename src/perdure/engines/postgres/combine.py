@@ -1,0 +1,147 @@
+"""Who goes when: transactions wait for the rows they share, and those of one shape travel together.
+
+Two transactions of this process that name the same row or partition run one after the other here, so that they never
+fill the connections with sessions that wait for each other's locks. While statements for many are under way, whatever
+else is ready and of one shape waits and becomes the next; nothing is ever delayed to make a batch larger. Transactions
+that cannot be combined, and members of a batch that failed, go alone on connections of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from perdure.engines.postgres.statements_plans import Name, Transaction
+from perdure.errors import PerdureError
+from perdure.kernel.ops import Applied
+
+BATCH_MOST = 128
+LANES = 2
+"""Statements for many under way at once: while the server syncs one, the client prepares the other (measured)."""
+
+
+class Job:
+    """A transaction and who waits for it."""
+
+    __slots__ = ("alone", "future", "transaction", "waits")
+
+    def __init__(self, transaction: Transaction, future: asyncio.Future[Applied]) -> None:
+        self.transaction = transaction
+        self.future = future
+        self.alone = not transaction.together
+        self.waits = 0
+
+    def finish(self, applied: Applied) -> None:
+        """Tell the caller, unless it was cancelled: what was submitted is not undone."""
+        if not self.future.done():
+            self.future.set_result(applied)
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the caller why not."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+Run = Callable[[list[Job]], Coroutine[Any, Any, list[Job]]]
+"""Runs jobs in one statement; returns those that have to be run again, each alone."""
+
+
+class Queue:
+    """Everything submitted and not answered yet."""
+
+    def __init__(self, run: Run, alone_most: int) -> None:
+        self._run = run
+        self._alone_most = max(alone_most, 1)
+        self._rows: dict[Name, deque[Job]] = {}
+        self._shapes: dict[Any, list[Job]] = {}
+        self._singles: deque[Job] = deque()
+        self._together = 0
+        self._alone = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, job: Job) -> None:
+        """Queue a job behind those that share a row with it."""
+        rows = self._rows
+        for name in job.transaction.names:
+            waiting = rows.get(name)
+            if waiting is None:
+                rows[name] = deque((job,))
+            else:
+                waiting.append(job)
+                job.waits += 1
+        if not job.waits:
+            self._ready(job)
+            self._pump()
+
+    async def drain(self) -> None:
+        """Wait until everything submitted is answered."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _ready(self, job: Job) -> None:
+        if job.alone:
+            self._singles.append(job)
+            return
+        alike = self._shapes.get(job.transaction.shape)
+        if alike is None:
+            self._shapes[job.transaction.shape] = [job]
+        else:
+            alike.append(job)
+
+    def _pump(self) -> None:
+        while self._shapes and self._together < LANES:
+            shape = next(iter(self._shapes))
+            alike = self._shapes.pop(shape)
+            if len(alike) > BATCH_MOST:
+                self._shapes[shape] = alike[BATCH_MOST:]
+                alike = alike[:BATCH_MOST]
+            self._together += 1
+            self._start(alike, single=False)
+        while self._singles and self._alone < self._alone_most:
+            self._alone += 1
+            self._start([self._singles.popleft()], single=True)
+
+    def _start(self, batch: list[Job], *, single: bool) -> None:
+        task = self._loop.create_task(self._serve(batch, single=single))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, batch: list[Job], *, single: bool) -> None:
+        again: list[Job] = []
+        try:
+            again = await self._run(batch)
+        except PerdureError as error:
+            for job in batch:
+                job.fail(error)
+        except BaseException:
+            # The event loop is going down, or the code is wrong: nobody may be left waiting.
+            for job in batch:
+                job.future.cancel()
+            raise
+        finally:
+            if single:
+                self._alone -= 1
+            else:
+                self._together -= 1
+            for job in again:
+                job.alone = True
+                self._singles.append(job)
+            self._release([job for job in batch if not job.alone or job not in again])
+            self._pump()
+
+    def _release(self, done: list[Job]) -> None:
+        rows = self._rows
+        for job in done:
+            for name in job.transaction.names:
+                waiting = rows[name]
+                waiting.popleft()
+                if not waiting:
+                    del rows[name]
+                    continue
+                first = waiting[0]
+                first.waits -= 1
+                if not first.waits:
+                    self._ready(first)

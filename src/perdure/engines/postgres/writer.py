@@ -1,0 +1,160 @@
+"""The write path: a transaction becomes one statement and one round trip, alone or together with others of its shape.
+
+Outcomes are never guessed. What the server refused left nothing behind; a statement whose answer was lost is an
+`OutcomeUnknown` for every member and is never sent again; a batch that was refused for whatever reason is run again
+member by member, so that nobody fails for a neighbour. Statements run in tasks of their own: a caller that is cancelled
+stops waiting, and the statement goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from perdure.clock import Clock, system_clock
+from perdure.engines.postgres.combine import Job, Queue
+from perdure.engines.postgres.conflicts import REFUSALS, RETRIED, conflict
+from perdure.engines.postgres.layout import Layout, quote
+from perdure.engines.postgres.pool import Pool
+from perdure.engines.postgres.statements_plans import (
+    SERVER_CLOCK,
+    Plans,
+    Transaction,
+    alone_arguments,
+    lock_order,
+    together_arguments,
+)
+from perdure.engines.postgres.statements_steps import Script
+from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome
+from perdure.ids import new_rev
+from perdure.kernel.ops import Applied, Op
+
+SESSION = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+    "jit": "off",
+}
+"""Settings of a session that keep every statement on its index and in the order of its rows, whatever the statistics.
+Where they cannot be set, results are the same; batches may then meet in a deadlock, which is retried."""
+
+_ATTEMPTS = 10
+_KEPT_FOR_READERS = 3
+
+
+class Writer:
+    """Writes for one engine, on one event loop. With the system's clock the time is the server's."""
+
+    def __init__(self, pool: Pool, layout: Layout, clock: Clock = system_clock) -> None:
+        self.clock = clock
+        self._pool = pool
+        self._schema = layout.schema
+        self._layout = layout
+        self._plans = Plans(layout)
+        self._order = lock_order(layout.schema)
+        self._exclusive = frozenset(table.name for table in layout.schema.tables if table.unique)
+        self._loop = asyncio.get_running_loop()
+        self._queue = Queue(self._run, pool.size - _KEPT_FOR_READERS)
+        self._carry_out = f'{quote(layout.place)}."carry_out"'
+
+    async def transact(self, scope: str, ops: Sequence[Op]) -> Applied:
+        """Apply all operations or none; raises `Conflict`."""
+        self._pool.ready()
+        transaction = Transaction(scope, new_rev(), ops, self._order, self._exclusive)
+        job = Job(transaction, self._loop.create_future())
+        self._queue.submit(job)
+        return await job.future
+
+    async def close(self) -> None:
+        """Finish what was submitted."""
+        await self._queue.drain()
+
+    def _now(self) -> int | None:
+        return None if self.clock is system_clock else self.clock()
+
+    async def _run(self, batch: list[Job]) -> list[Job]:
+        if len(batch) > 1:
+            return await self._run_together(batch)
+        job = batch[0]
+        transaction = job.transaction
+        for attempt in range(_ATTEMPTS):
+            try:
+                job.finish(await self._run_alone(transaction))
+                return []
+            except DRIVER_ERRORS as error:
+                code = code_of(error)
+                if code in REFUSALS:
+                    job.fail(conflict(error, transaction, self._schema))
+                    return []
+                if lost(error):
+                    job.fail(unknown_outcome(error, transaction.rev))
+                    return []
+                if code not in RETRIED or attempt == _ATTEMPTS - 1:
+                    raise translate(error, self._pool.where) from error
+            await asyncio.sleep(random.uniform(0.0, 0.002) * 2**attempt)
+        return []
+
+    async def _run_alone(self, transaction: Transaction) -> Applied:
+        clock = self._now()
+        if transaction.careful:
+            return await self._run_steps(transaction, clock)
+        plan = self._plans.alone(transaction, bound_clock=clock is not None)
+        row = await self._send(plan.sql, alone_arguments(transaction, clock))
+        seqs = {_partition(transaction, at): last for at, last in zip(plan.logs, row[1:], strict=True)}
+        return Applied(transaction.rev, seqs, row[0])
+
+    async def _run_steps(self, transaction: Transaction, clock: int | None) -> Applied:
+        script = Script(self._layout, self._plans.rows, transaction)
+        time = "$3::bigint" if clock is not None else SERVER_CLOCK
+        first = 3 if clock is None else 4
+        sql = f"SELECT {time}, {self._carry_out}($1::text, $2::bigint, {time}, ${first}::jsonb, ${first + 1}::text[])"
+        given: list[Any] = [transaction.scope, transaction.rev, *([] if clock is None else [clock])]
+        now, lasts = await self._send(sql, [*given, msgspec.json.encode(script.steps).decode(), script.given])
+        seqs = {_partition(transaction, at): last for at, last in zip(script.appended, lasts, strict=True)}
+        return Applied(transaction.rev, seqs, now)
+
+    async def _run_together(self, batch: list[Job]) -> list[Job]:
+        transactions = [job.transaction for job in batch]
+        clock = self._now()
+        plan = self._plans.together(transactions[0], bound_clock=clock is not None)
+        arguments, ranks = together_arguments(plan, transactions, clock)
+        try:
+            row = await self._send(plan.sql, arguments)
+        except DRIVER_ERRORS as error:
+            if not lost(error):
+                return batch
+            for job in batch:
+                job.fail(unknown_outcome(error, job.transaction.rev))
+            return []
+        for who, job in enumerate(batch):
+            transaction = job.transaction
+            seqs = {
+                _partition(transaction, transaction.lasts[log]): lasts[ranks[log][who] - 1]
+                for log, lasts in zip(plan.logs, row[1:], strict=True)
+            }
+            job.finish(Applied(transaction.rev, seqs, row[0]))
+        return []
+
+    async def _send(self, sql: str, arguments: list[Any]) -> Any:
+        connection = await self._pool.acquire()
+        try:
+            rows = await self._pool.fetch(connection, sql, arguments)
+        except BaseException as error:
+            if isinstance(error, asyncpg.PostgresError) and not lost(error):
+                self._pool.release(connection)
+            else:
+                self._pool.discard(connection)
+            raise
+        self._pool.release(connection)
+        return rows[0]
+
+
+def _partition(transaction: Transaction, at: int) -> tuple[str, str]:
+    op = transaction.members[at].op
+    return op.log, op.partition
