@@ -17,11 +17,12 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import perdure
 from perdure.errors import OutcomeUnknown, UnavailableError
 from perdure.testkit.auditor import verify_engine
+from perdure.testkit.servers import ServerMissing
 
 T = TypeVar("T")
 Figures = dict[str, Any]
@@ -31,7 +32,10 @@ ENGINES = ("postgres", "mysql", "redis")
 UNCERTAIN = (OutcomeUnknown, UnavailableError)
 """All that a caller may see of a broken server or connection."""
 
-PATIENCE = 60.0
+MISSING = 3
+"""The exit status of a program whose server cannot be had here."""
+
+PATIENCE = 90.0
 """No call may take longer than this, whatever happened to the server or to the connection."""
 
 
@@ -60,6 +64,9 @@ def main(module: str, run: Run, parser: argparse.ArgumentParser) -> int:
     given = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in vars(asked).items() if value is not None)
     try:
         tell("figures", asyncio.run(run(asked)))
+    except ServerMissing as missing:
+        tell("missing", str(missing))
+        return MISSING
     except Exception as error:  # noqa: BLE001 - reported with the line that replays it
         traceback.print_exc()
         tell("replay", f"python -m {module} {given}")
@@ -115,13 +122,6 @@ async def audit(url: str) -> int:
         if findings:
             raise FaultFound("; ".join(map(str, findings[:10])))
         return len([thread.id async for thread in store.threads.iter()])
-
-
-def through(url: str, host: str, port: int) -> str:
-    """The same database behind another address."""
-    parts = urlsplit(url)
-    account = parts.netloc.rpartition("@")[0]
-    return urlunsplit(parts._replace(netloc=f"{account}@{host}:{port}" if account else f"{host}:{port}"))
 
 
 def address_of(url: str) -> tuple[str, int]:

@@ -212,7 +212,9 @@ async def check_hot(store: Store, shared: Shared) -> None:
         if stored != places:
             lost = {seq: name for seq, name in places.items() if stored.get(seq) != name}
             extra = {seq: name for seq, name in stored.items() if places.get(seq) != name}
-            raise FaultFound(f"{thread}: acknowledged and not there: {lost!r:.300}; there and never told: {extra!r:.300}")
+            raise FaultFound(
+                f"{thread}: acknowledged and not there: {lost!r:.300}; there and never told: {extra!r:.300}"
+            )
 
 
 async def check_touched(store: Store, shared: Shared) -> list[str]:

@@ -56,7 +56,9 @@ async def check_hot(url: str, answers: list[Order]) -> int:
             stored = [(record.seq, record.message_id) async for record in store.messages.iter(thread)]
             if stored != sorted(told) or [seq for seq, _ in stored] != list(range(1, len(stored) + 1)):
                 odd = sorted(set(told) ^ set(stored))[:5]
-                raise FaultFound(f"{thread}: {len(told)} messages acknowledged, {len(stored)} stored; for example {odd}")
+                raise FaultFound(
+                    f"{thread}: {len(told)} messages acknowledged, {len(stored)} stored; for example {odd}"
+                )
             total += len(stored)
     return total
 

@@ -76,6 +76,12 @@ def run_crash(arguments: str) -> int:
     return _program(program.replace("_", " "), ["-m", f"tests.crash.{program}", *rest])
 
 
+def run_fault(arguments: str) -> int:
+    """A fault program, with a server of its own."""
+    program, *rest = arguments.split()
+    return _program(program.replace("_", " "), ["-m", f"tests.faults.{program}", *rest])
+
+
 def _program(name: str, arguments: list[str]) -> int:
     flags = ["-O"] if sys.flags.optimize else []
     ended = subprocess.run(
@@ -100,6 +106,8 @@ def watch(what: str) -> int:
         return run_serial(int(rest))
     if kind == "crash":
         return run_crash(rest)
+    if kind == "fault":
+        return run_fault(rest)
     raise LookupError(f"cannot watch {what!r}")
 
 

@@ -1,6 +1,6 @@
 """The long way round: every program that kills, races or compares at random, for as long as asked.
 
-    python tests/torture/run.py --minutes 10 [--only kills]
+    python tests/torture/run.py --minutes 10 [--only kills | --only "server kills" | --only redis]
     python tests/torture/run.py --full
 
 With `--minutes` the time is shared out; with `--full` each program runs its stated volume, whatever time that takes. A
@@ -42,6 +42,8 @@ class Program:
     """Units a second on a small machine: how a share of time becomes a volume."""
     arguments: tuple[str, ...] = ()
     seeded: bool = True
+    least: int = 20
+    """Less of it proves nothing."""
 
     def command(self, seed: int, volume: int) -> list[str]:
         """The command line for this much of it."""
@@ -50,7 +52,59 @@ class Program:
 
     def volume_for(self, seconds: float) -> int:
         """About as much as fits into the time."""
-        return max(20, round(self.rate * seconds))
+        return max(self.least, round(self.rate * seconds))
+
+
+ALL_BYTES = 1_000_000
+"""More cuts than any exchange has bytes: each of them once."""
+
+
+def server_programs() -> Iterator[Program]:
+    """The faults of servers and connections, one program per engine."""
+    kills = {"postgres": 100, "mysql": 60, "redis": 60}
+    for name, volume in kills.items():
+        on = ("--engine", name)
+        yield Program(
+            f"server kills {name}",
+            "a SIGKILLed server loses nothing",
+            0.12,
+            "tests.faults.server_kills",
+            "kills",
+            volume,
+            0.4,
+            on,
+            least=4,
+        )
+        yield Program(
+            f"cuts {name}", "a cut connection has one effect", 0.08, "tests.faults.cuts", "cuts", ALL_BYTES, 20.0, on
+        )
+        yield Program(
+            f"stalls {name}",
+            "a silent server is given up on",
+            0.02,
+            "tests.faults.stalls",
+            "rounds",
+            5,
+            0.1,
+            on,
+            least=1,
+        )
+        yield Program(
+            f"writers {name}",
+            "no deadlock reaches a caller",
+            0.08,
+            "tests.faults.writers",
+            "seconds",
+            60,
+            0.8,
+            (*on, "--writers", "64"),
+            least=4,
+        )
+        yield Program(
+            f"batches {name}", "members leave each other alone", 0.04, "tests.faults.batches", "rounds", 500, 5.0, on
+        )
+        yield Program(f"zombies {name}", "paused workers are refused", 0.04, "tests.faults.zombies", "trials", 200,
+                      2.0, on)  # fmt: skip
 
 
 PROGRAMS = (
@@ -63,6 +117,7 @@ PROGRAMS = (
             400.0, ("--engine", "memory")),
     Program("model sqlite", "the product equals the model", 0.1, "perdure.testkit.volume", "operations", 100_000,
             100.0, ("--engine", "sqlite")),
+    *server_programs(),
 )  # fmt: skip
 
 
@@ -100,6 +155,9 @@ def run(program: Program, seed: int, volume: int, bar: Progress) -> Result:
         told = _parsed(line)
         if "progress" in told:
             bar.update(task, completed=told["progress"])
+        elif "total" in told:
+            volume = told["total"]
+            bar.update(task, total=volume)
         elif "figures" in told:
             figures = told["figures"]
         else:
@@ -145,15 +203,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--full", action="store_true", help="each program's stated volume")
-    parser.add_argument("--only", help=f"one of: {', '.join(program.name for program in PROGRAMS)}")
+    parser.add_argument("--only", help=f"a name or a part of it: {', '.join(program.name for program in PROGRAMS)}")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     asked = parser.parse_args()
     chosen = [program for program in PROGRAMS if asked.only in (None, program.name)]
+    chosen = chosen or [program for program in PROGRAMS if asked.only in program.name]
     if not chosen:
         parser.error(f"no program is called {asked.only!r}")
     console = Console()
     console.print(f"seed {asked.seed}")
-    columns = (TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description:<21}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     shares = sum(program.share for program in chosen)
     results: list[Result] = []
     with Progress(*columns, console=console) as bar:
