@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import servers_cases as cases
-from commits import fresh_name
+from commits import Crowd, fresh_name
 from harness import Subject, cost, speed
 from peers_servers import LangGraphPostgres, OpenAIPostgres
 from perdure_adapter import Perdure
@@ -170,6 +170,8 @@ async def exact(report: Report, setting: Setting, *, quick: bool) -> None:
                 wal[name, what, length] = spent[3]
                 if one is subject:
                     most = [max(a, b) for a, b in zip(most, spent[:3], strict=True)]
+        spent = await _spend_together(admin, subject, ours, quick=quick)
+        rows.append(["perdure, bare, 64 threads together", *(f"{value:,.2f}" for value in spent)])
         for one, _ in subjects:
             await one.close()
     head = ["commit", "requests", "round trips", "write transactions", "WAL bytes"]
@@ -204,6 +206,17 @@ async def _spend(admin: Any, subject: Subject, relay: Relay, length: int, prepar
         await subject.commit(thread, one)
     after = (counts.requests, counts.trips, *await meter.read())
     return [(b - a) / (len(prepared) - WARM) for a, b in zip(before, after, strict=True)]
+
+
+async def _spend_together(admin: Any, subject: Subject, relay: Relay, *, quick: bool) -> list[float]:
+    """The same for commits of 64 threads at once: combined, many share a statement and a transaction."""
+    crew, meter, counts = Crowd(subject, 64, 4 if quick else 16), Meter(admin), relay.counts
+    for _ in range(2):
+        await crew.setup()
+        before = (counts.requests, counts.trips, *await meter.read())
+        done = await crew.run()
+    after = (counts.requests, counts.trips, *await meter.read())
+    return [(b - a) / done for a, b in zip(before, after, strict=True)]
 
 
 async def storage_of(url: str) -> str:
