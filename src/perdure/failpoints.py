@@ -22,6 +22,7 @@ POINTS = (
     "sqlite.before_commit",
     "sqlite.after_commit",
     "sqlite.in_migration",
+    "mysql.in_migration",
     "import.between_chunks",
 )
 """Every failpoint of the product. Each is crossed by a test."""

@@ -1,0 +1,66 @@
+"""The MySQL engine: MariaDB and MySQL, two round trips per commit, many machines."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from perdure.clock import Clock, system_clock
+from perdure.engines.mysql import health, versions
+from perdure.engines.mysql.engine import MysqlEngine
+from perdure.engines.mysql.pool import Pool
+from perdure.engines.mysql.target import parse_target
+from perdure.engines.mysql.translate import DRIVER_ERRORS, translate
+from perdure.engines.mysql.wire import Wire, open_wire, refuse_unless_able
+from perdure.kernel.engine import Durability, Migration
+from perdure.kernel.schema import Schema
+
+__all__ = ["MysqlEngine", "open_engine", "plan_migration"]
+
+
+async def open_engine(
+    url: str,
+    schema: Schema,
+    *,
+    clock: Clock = system_clock,
+    read_only: bool = False,
+    durability: Literal["power", "process"] = "power",
+) -> MysqlEngine:
+    """Open the database that the URL names, creating its tables or bringing them up to date as needed.
+
+    What a commit survives is a setting of the server, not of the client: `capabilities.durability` is the weaker of
+    what was asked for and what the server does, and `health()` says what is in the way. `read_only`, and `migrate=no`
+    in the URL, change nothing in the schema and refuse one that is not current.
+    """
+    target = parse_target(url)
+    pool = Pool(target)
+    try:
+        wire = await pool.acquire()
+        try:
+            refuse_unless_able(wire, target.shown)
+            if read_only or not target.migrate:
+                await versions.verify(wire, schema, target.shown)
+            else:
+                await versions.prepare(wire, schema, target.shown)
+            found = await health.settings(wire)
+        except DRIVER_ERRORS as error:
+            raise translate(error, target.shown) from error
+        finally:
+            pool.release(wire)
+    except BaseException:
+        pool.abandon()
+        raise
+    kept: Durability = "power" if durability == "power" and health.durability(found) == "power" else "process"
+    return MysqlEngine(schema, pool, clock, kept, read_only=read_only)
+
+
+async def plan_migration(url: str, schema: Schema) -> Migration:
+    """What opening the URL would run in its database; changes nothing."""
+    target = parse_target(url)
+    wire: Wire = await open_wire(target)
+    try:
+        refuse_unless_able(wire, target.shown)
+        return await versions.plan(wire, schema, target.shown)
+    except DRIVER_ERRORS as error:
+        raise translate(error, target.shown) from error
+    finally:
+        await wire.goodbye()

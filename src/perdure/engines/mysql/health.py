@@ -1,0 +1,122 @@
+"""What can be said of a server right now: its real settings, what weakens its promises, and what is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.engines.mysql.layout import heads_name, quote, table_names
+from perdure.engines.mysql.text import equal, literals
+from perdure.engines.mysql.wire import PACKET_NEEDED, Wire, flavour
+from perdure.kernel.engine import Durability
+from perdure.kernel.schema import Log, Schema
+
+_VARIABLES = (
+    "innodb_flush_log_at_trx_commit",
+    "innodb_doublewrite",
+    "innodb_lock_wait_timeout",
+    "log_bin",
+    "sync_binlog",
+    "binlog_format",
+    "max_allowed_packet",
+    "max_connections",
+    "read_only",
+    "sql_mode",
+    "tx_isolation",
+    "transaction_isolation",
+)
+_NUMBERS = ("innodb_flush_log_at_trx_commit", "innodb_lock_wait_timeout", "max_allowed_packet", "max_connections")
+SCOPES_AT_ONCE = 500
+
+
+async def settings(wire: Wire) -> dict[str, Any]:
+    """The settings of this session that decide what the server can promise."""
+    (rows,) = await wire.run(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({literals(_VARIABLES)})")
+    found: dict[str, Any] = {name.lower(): value for name, value in rows}
+    for name in (*_NUMBERS, "sync_binlog"):
+        if name in found:
+            found[name] = int(found[name])
+    isolation = found.pop("transaction_isolation", None) or found.pop("tx_isolation", None)
+    found.pop("tx_isolation", None)
+    name, _ = flavour(wire.version)
+    return {"flavour": name, "version": wire.version, "isolation": isolation, **found}
+
+
+def problems(found: Mapping[str, Any]) -> list[str]:
+    """In words, what in these settings weakens the store."""
+    told = []
+    flushes = found["innodb_flush_log_at_trx_commit"]
+    if flushes != 1:
+        told.append(
+            f"innodb_flush_log_at_trx_commit is {flushes}, not 1: the last commits may be lost when "
+            + ("the server fails" if flushes == 0 else "power fails")
+        )
+    if str(found.get("innodb_doublewrite", "ON")).upper() in ("OFF", "0"):
+        told.append("innodb_doublewrite is off: a page torn by a power failure cannot be repaired")
+    if found.get("log_bin") == "ON" and found.get("sync_binlog") != 1:
+        told.append(f"sync_binlog is {found.get('sync_binlog')}, not 1: replicas and backups may lack the last commits")
+    if found["isolation"] != "READ-COMMITTED":
+        told.append(f"transactions run at {found['isolation']}, not READ-COMMITTED")
+    if found["max_allowed_packet"] < PACKET_NEEDED:
+        told.append(f"max_allowed_packet is {found['max_allowed_packet']}: messages may be too large for it")
+    return told
+
+
+def durability(found: Mapping[str, Any]) -> Durability:
+    """What a commit survives: `process` is the end of the client, `power` that of the machine."""
+    return "power" if found["innodb_flush_log_at_trx_commit"] == 1 else "process"
+
+
+async def findings(wire: Wire, schema: Schema) -> list[str]:
+    """Damage: tables that are missing or that the server finds broken, and logs with gaps."""
+    wanted = table_names(schema)
+    (rows,) = await wire.run("SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()")
+    present = {name for (name,) in rows}
+    told = [f"{name} is missing" for name in wanted if name not in present]
+    kept = [name for name in wanted if name in present]
+    (checked,) = await wire.run(f"CHECK TABLE {', '.join(map(quote, kept))}")
+    for name, _, kind, said in checked:
+        text = said.decode() if isinstance(said, bytes) else said
+        if kind.lower() == "error" or (kind.lower() == "status" and text != "OK"):
+            told.append(f"{name}: {text}")
+    for log in schema.logs:
+        if log.name in present and heads_name(log.name) in present:
+            told += await _gaps(wire, log)
+    return told
+
+
+async def _gaps(wire: Wire, log: Log) -> list[str]:
+    at, heads, column = quote(log.name), quote(heads_name(log.name)), quote(log.partition)
+    held = f"SELECT `scope`, {column}, COUNT(*) AS n, MIN(`seq`) AS low, MAX(`seq`) AS high FROM {at} GROUP BY 1, 2"
+    gaps, orphans = await wire.run(
+        f"SELECT m.`scope`, m.{column}, m.n, m.high, h.`last` FROM ({held}) m"
+        f" LEFT JOIN {heads} h ON h.`scope` = m.`scope` AND h.{column} = m.{column}"
+        " WHERE m.low <> 1 OR m.n <> m.high OR h.`last` IS NULL OR h.`last` <> m.high;"
+        f"SELECT h.`scope`, h.{column}, h.`last` FROM {heads} h LEFT JOIN {at} m"
+        f" ON m.`scope` = h.`scope` AND m.{column} = h.{column} AND m.`seq` = h.`last` WHERE m.`seq` IS NULL"
+    )
+    told = [
+        f"{log.name} {name!r} of scope {scope!r} has {count} entries, ends at {high} and should end at {last}"
+        for scope, name, count, high, last in gaps
+    ]
+    return told + [
+        f"{log.name} {name!r} of scope {scope!r} should end at {last} and does not" for scope, name, last in orphans
+    ]
+
+
+async def scopes(wire: Wire, schema: Schema) -> list[str]:
+    """Every scope that holds a row: a loose walk over the primary keys, not one look per row."""
+    every = [*schema.table, *[heads_name(log) for log in schema.log]]
+    found = await wire.run(";".join([f"SELECT DISTINCT `scope` FROM {quote(name)}" for name in every]))
+    return sorted({scope for rows in found for (scope,) in rows})
+
+
+async def partitions(wire: Wire, log: Log, scope: str, after: str | None, limit: int) -> list[str]:
+    """Partitions with entries, in byte order."""
+    column = quote(log.partition)
+    where = equal(("scope",), (scope,))
+    if after is not None:
+        where += f" AND {column} > {literals((after,))}"
+    heads = quote(heads_name(log.name))
+    (rows,) = await wire.run(f"SELECT {column} FROM {heads} WHERE {where} ORDER BY {column} LIMIT {limit}")
+    return [name for (name,) in rows]

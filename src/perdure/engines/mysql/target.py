@@ -1,0 +1,128 @@
+"""Where to connect and how: a MySQL URL taken apart.
+
+`mysql://user:password@host:port/database?…`; `mariadb://` is the same. An option that is not known is refused with the
+list of those that are. `shown` is what messages may say of the server: never the password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from perdure.errors import InvalidError
+
+_EXAMPLE = "mysql://user:password@host:3306/database?connections=10"
+_SCHEMES = ("mysql", "mariadb")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A database and how it is used."""
+
+    host: str
+    port: int
+    user: str | None
+    password: str
+    database: str
+    connections: int = 10
+    connect_timeout: float = 10.0
+    command_timeout: float = 60.0
+    migrate: bool = True
+    unix_socket: str | None = None
+    ssl: bool = False
+    ssl_ca: str | None = None
+    ssl_cert: str | None = None
+    ssl_key: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The server and database in messages."""
+        where = f"{self.host}:{self.port}" if self.unix_socket is None else f"[{self.unix_socket}]"
+        return f"mysql://{where}/{self.database}"
+
+    def tls(self) -> dict[str, str] | bool:
+        """The driver's own form of the TLS options."""
+        files = {"ca": self.ssl_ca, "cert": self.ssl_cert, "key": self.ssl_key}
+        given = {name: path for name, path in files.items() if path is not None}
+        return given or self.ssl
+
+
+def parse_target(url: str) -> Target:
+    """The target that a URL names; `InvalidError` says what is wrong with it."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 3306
+    except ValueError:
+        raise InvalidError("the URL of the database cannot be read", hint=_EXAMPLE) from None
+    if parts.scheme not in _SCHEMES:
+        raise InvalidError(f"a MySQL URL begins with mysql://, not {parts.scheme}://", hint=_EXAMPLE)
+    database = unquote(parts.path[1:])
+    if not database or "/" in database:
+        raise InvalidError("the URL names no database", hint=_EXAMPLE)
+    return Target(
+        host=parts.hostname or "localhost",
+        port=port,
+        user=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password or ""),
+        database=database,
+        **_options(parts.query),
+    )
+
+
+def _options(query: str) -> dict[str, Any]:
+    try:
+        given = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise InvalidError("the options of the URL cannot be read", hint=_EXAMPLE) from None
+    unknown = sorted({name for name, _ in given} - _READ.keys())
+    if unknown:
+        known = ", ".join(sorted(_READ))
+        raise InvalidError(f"{', '.join(unknown)}: no such option of a MySQL URL", hint=f"known: {known}")
+    names = [name for name, _ in given]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidError(f"{', '.join(twice)} is given twice in the URL")
+    return {name: _READ[name](name, value) for name, value in given}
+
+
+def _count(name: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 1_000:
+        raise InvalidError(f"{name} is a number from 1 to 1000, not {value!r:.80}")
+    return int(value)
+
+
+def _seconds(name: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= 86_400:
+        raise InvalidError(f"{name} is a number of seconds above 0, not {value!r:.80}")
+    return seconds
+
+
+def _yes_or_no(name: str, value: str) -> bool:
+    if value not in ("yes", "no"):
+        raise InvalidError(f"{name} is yes or no, not {value!r:.80}")
+    return value == "yes"
+
+
+def _path(name: str, value: str) -> str:
+    if not value:
+        raise InvalidError(f"{name} names a file")
+    return value
+
+
+_READ: dict[str, Callable[[str, str], Any]] = {
+    "connections": _count,
+    "connect_timeout": _seconds,
+    "command_timeout": _seconds,
+    "migrate": _yes_or_no,
+    "unix_socket": _path,
+    "ssl": _yes_or_no,
+    "ssl_ca": _path,
+    "ssl_cert": _path,
+    "ssl_key": _path,
+}

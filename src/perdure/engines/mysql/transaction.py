@@ -1,0 +1,276 @@
+"""One transaction: lock and read, decide in Python, write and commit. Two packets.
+
+The first packet begins the transaction and locks every row and partition that the operations name, in one order for all
+(schema position, then key), reading only the columns that conditions and expressions need. The second writes and
+commits. At READ COMMITTED a row that exists is held by its lock; a row that does not exist cannot be locked, so
+
+- what will be inserted is guarded by its primary key: a duplicate means that somebody was quicker, and all runs again;
+- what a `Delete` or a `Drop` finds absent is first occupied with a placeholder (rev 0), which the transaction removes.
+
+Every lock is held to the end, so the outcome equals the order in which transactions commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.engines.mysql.claims import Claim, check_claims, group_columns
+from perdure.engines.mysql.layout import heads_name, names, quote
+from perdure.engines.mysql.text import equal, literal, literals
+from perdure.kernel.effects import evaluate, meets, observed
+from perdure.kernel.engine import Conflict
+from perdure.kernel.ops import (
+    ABSENT,
+    ANY,
+    PRESENT,
+    Append,
+    Check,
+    Delete,
+    Drop,
+    Inc,
+    Max,
+    Min,
+    Now,
+    Op,
+    Patch,
+    Put,
+    Row,
+    Swap,
+)
+from perdure.kernel.schema import Log, Schema, Table
+
+RowOp = Check | Put | Patch | Delete
+LogOp = Append | Drop
+STATEMENT_CHARACTERS = 1024 * 1024
+"""Where an append is split over statements, so that they can be split over packets."""
+_READS_OLD = frozenset((Inc, Max, Min, Swap))
+
+
+class RowStep(msgspec.Struct, gc=False):
+    """An operation on a row: what to read of it, then what was found, then what it becomes."""
+
+    position: int
+    op: RowOp
+    table: Table
+    where: str
+    columns: tuple[str, ...]
+    row: Row | None = None
+    new: dict[str, Any] | None = None
+
+
+class LogStep(msgspec.Struct, gc=False):
+    """An operation on a partition, and the last seq that was found there (None: no row of heads)."""
+
+    position: int
+    op: LogOp
+    log: Log
+    where: str
+    head: int | None = None
+
+
+Step = RowStep | LogStep
+
+
+class Transaction:
+    """Builds both packets of one list of operations; may be run again from the start."""
+
+    def __init__(self, schema: Schema, scope: str, rev: int, ops: Sequence[Op]) -> None:
+        self.scope = scope
+        self.rev = rev
+        self.now = 0
+        self.seqs: dict[tuple[str, str], int] = {}
+        self.claims: list[Claim] = []
+        self._last: dict[str, int] = {}
+        self._steps = self._plan(schema, ops)
+
+    def _plan(self, schema: Schema, ops: Sequence[Op]) -> list[Step]:
+        """The operations as steps, in the order in which everybody locks."""
+        crowded = _crowded(schema, ops)
+        places = {name: place for place, name in enumerate((*schema.table, *schema.log))}
+        planned: list[tuple[int, tuple[Any, ...], Step]] = []
+        for position, op in enumerate(ops):
+            if isinstance(op, (Append, Drop)):
+                log = schema.log[op.log]
+                where = equal(("scope", log.partition), (self.scope, op.partition))
+                planned.append((places[op.log], (op.partition,), LogStep(position, op, log, where)))
+            else:
+                table = schema.table[op.table]
+                where = equal(("scope", *table.key_names), (self.scope, *op.key))
+                columns = _needed(table, op, crowded=op.table in crowded)
+                planned.append((places[op.table], op.key, RowStep(position, op, table, where, columns)))
+        planned.sort(key=lambda entry: entry[:2])
+        return [step for _, _, step in planned]
+
+    def locking(self) -> str:
+        """The first packet: one SELECT per step, in order."""
+        statements = ["START TRANSACTION"]
+        for step in self._steps:
+            if isinstance(step, RowStep):
+                if isinstance(step.op, Delete) and (step.op.if_ is ANY or step.op.if_ is ABSENT):
+                    statements.append(self._occupy_row(step))
+                chosen = names(("rev", *step.columns))
+                statements.append(f"SELECT {chosen} FROM {quote(step.table.name)} WHERE {step.where} FOR UPDATE")
+            else:
+                heads = quote(heads_name(step.log.name))
+                if isinstance(step.op, Drop):
+                    statements.append(self._occupy_head(step))
+                statements.append(f"SELECT `last` FROM {heads} WHERE {step.where} FOR UPDATE")
+        return ";".join(statements)
+
+    def _occupy_row(self, step: RowStep) -> str:
+        # ON DUPLICATE KEY takes the exclusive lock at once; IGNORE would take a shared one and deadlock on upgrade.
+        columns = ("scope", *step.table.key_names, "rev")
+        values = literals((self.scope, *step.op.key, 0))
+        name = quote(step.table.name)
+        return f"INSERT INTO {name} ({names(columns)}) VALUES ({values}) ON DUPLICATE KEY UPDATE `rev` = `rev`"
+
+    def _occupy_head(self, step: LogStep) -> str:
+        columns = names(("scope", step.log.partition, "last"))
+        values = literals((self.scope, step.op.partition, 0))
+        heads = quote(heads_name(step.log.name))
+        return f"INSERT INTO {heads} ({columns}) VALUES ({values}) ON DUPLICATE KEY UPDATE `last` = `last`"
+
+    def decide(self, answers: Sequence[Sequence[tuple[Any, ...]]], now: int) -> None:
+        """Judge what was read and work out what to write; raises `Conflict`."""
+        self.now, self.seqs, self._last, self.claims = now, {}, {}, []
+        for step, rows in zip(self._steps, answers, strict=True):
+            if isinstance(step, LogStep):
+                step.head = rows[0][0] if rows else None
+                if isinstance(step.op, Append):
+                    self._measure(step, step.op)
+            else:
+                step.row = _as_row(step, rows[0]) if rows and rows[0][0] != 0 else None
+        for step in self._steps:
+            if isinstance(step, RowStep):
+                self._settle(step)
+        check_claims(self.claims)
+
+    def _measure(self, step: LogStep, op: Append) -> None:
+        head = step.head or 0
+        if op.expect is not None and op.expect != head:
+            raise Conflict(step.position, "length", op.expect, head)
+        for column in step.log.unique:
+            place = step.log.position[column]
+            seen: set[Any] = set()
+            for entry in op.entries:
+                if entry[place] is not None and entry[place] in seen:
+                    raise Conflict(step.position, "unique", None, {column: entry[place]})
+                seen.add(entry[place])
+        last = head + len(op.entries)
+        self.seqs[op.log, op.partition] = last
+        self._last.setdefault(op.log, last)
+
+    def _settle(self, step: RowStep) -> None:
+        op, row = step.op, step.row
+        if isinstance(op, Patch) and row is None:
+            if op.default is None:
+                raise Conflict(step.position, "condition", PRESENT if op.if_ is ANY else op.if_, None)
+            step.new = self._whole(step.table, op.default.columns, op.default.body)
+        elif not meets(row, op.if_):
+            raise Conflict(step.position, "condition", op.if_, observed(row, op.if_))
+        elif isinstance(op, Put):
+            step.new = self._whole(step.table, op.columns, op.body)
+        elif isinstance(op, Patch) and row is not None:
+            step.new = {n: evaluate(v, _old(row, n), self.now, self._last) for n, v in op.set.items()}
+            if op.body is not None:
+                step.new["body"] = op.body
+        if step.table.unique and not isinstance(op, Check):
+            self.claims.append(Claim(step.position, step.table, op.key, row, step.new))
+
+    def _whole(self, table: Table, columns: dict[str, Any], body: bytes | None) -> dict[str, Any]:
+        new = {name: evaluate(columns.get(name), None, self.now, self._last) for name in table.column_names}
+        new["body"] = body
+        return new
+
+    def writing(self) -> Iterator[str]:
+        """The statements between the locks and the commit."""
+        for step in self._steps:
+            if isinstance(step, LogStep):
+                yield from self._drop(step) if isinstance(step.op, Drop) else self._append(step, step.op)
+            elif isinstance(step.op, Delete):
+                yield f"DELETE FROM {quote(step.table.name)} WHERE {step.where}"
+            elif step.new is not None:
+                yield self._insert(step, step.new) if step.row is None else self._update(step, step.new)
+
+    def _insert(self, step: RowStep, new: dict[str, Any]) -> str:
+        columns = ("scope", *step.table.key_names, "rev", *new)
+        values = literals((self.scope, *step.op.key, self.rev, *new.values()))
+        return f"INSERT INTO {quote(step.table.name)} ({names(columns)}) VALUES ({values})"
+
+    def _update(self, step: RowStep, new: dict[str, Any]) -> str:
+        parts = [f"`rev` = {self.rev}", *[f"{quote(n)} = {literal(v)}" for n, v in new.items()]]
+        return f"UPDATE {quote(step.table.name)} SET {', '.join(parts)} WHERE {step.where}"
+
+    def _append(self, step: LogStep, op: Append) -> Iterator[str]:
+        log, heads = step.log, quote(heads_name(step.log.name))
+        last = self.seqs[op.log, op.partition]
+        fixed = literals((self.scope, op.partition))
+        if step.head is None:
+            yield f"INSERT INTO {heads} ({names(('scope', log.partition, 'last'))}) VALUES ({fixed}, {last})"
+        else:
+            yield f"UPDATE {heads} SET `last` = {last} WHERE {step.where}"
+        columns = names(("scope", log.partition, "seq", "rev", *log.column_names, "body"))
+        insert = f"INSERT INTO {quote(log.name)} ({columns}) VALUES "
+        rows: list[str] = []
+        size = 0
+        for seq, entry in enumerate(op.entries, (step.head or 0) + 1):
+            values = literals([self.now + v.plus if type(v) is Now else v for v in entry])
+            rows.append(f"({fixed}, {seq}, {self.rev}, {values})")
+            size += len(values)
+            if size > STATEMENT_CHARACTERS:
+                yield insert + ", ".join(rows)
+                rows, size = [], 0
+        if rows:
+            yield insert + ", ".join(rows)
+
+    def _drop(self, step: LogStep) -> Iterator[str]:
+        if step.head:
+            yield f"DELETE FROM {quote(step.log.name)} WHERE {step.where}"
+        yield f"DELETE FROM {quote(heads_name(step.log.name))} WHERE {step.where}"
+
+    def owners(self) -> list[tuple[Conflict, str]]:
+        """After a duplicate: for each unique value this transaction wants, the conflict it would be, and a query that
+        finds a row if somebody else has it."""
+        asked = [pair for claim in self.claims for pair in claim.owners(self.scope)]
+        for step in self._steps:
+            if isinstance(step, LogStep) and isinstance(step.op, Append):
+                asked += self._entry_owners(step, step.op)
+        return asked
+
+    def _entry_owners(self, step: LogStep, op: Append) -> Iterator[tuple[Conflict, str]]:
+        for column in step.log.unique:
+            for entry in op.entries:
+                value = entry[step.log.position[column]]
+                if value is not None:
+                    sql = f"SELECT 1 FROM {quote(op.log)} WHERE {step.where} AND {equal((column,), (value,))}"
+                    conflict = Conflict(step.position, "unique", None, {column: value})
+                    # Entries of an earlier statement of this very packet carry our own rev.
+                    yield conflict, f"{sql} AND `rev` <> {self.rev}"
+
+
+def _crowded(schema: Schema, ops: Sequence[Op]) -> set[str]:
+    """Tables with unique groups of which several rows are written: there a value could pass from one to another."""
+    written = [op.table for op in ops if isinstance(op, (Put, Patch, Delete)) and schema.table[op.table].unique]
+    return {name for name in written if written.count(name) > 1}
+
+
+def _needed(table: Table, op: RowOp, *, crowded: bool) -> tuple[str, ...]:
+    """The columns whose present values an operation depends on."""
+    needed: set[str] = set(op.if_) if isinstance(op.if_, dict) else set()
+    if isinstance(op, Patch):
+        needed.update(name for name, value in op.set.items() if type(value) in _READS_OLD)
+    if table.unique:
+        needed.update(group_columns(table, None if crowded else op))
+    return tuple(sorted(needed))
+
+
+def _as_row(step: RowStep, found: tuple[Any, ...]) -> Row:
+    place = {name: at for at, name in enumerate(step.columns)}
+    return Row(step.op.key, found[1:], found[0], None, place)
+
+
+def _old(row: Row, name: str) -> Any:
+    return row[name] if name in row.place else None

@@ -1,0 +1,111 @@
+"""MySQL's and the driver's failures in the words of `perdure.errors`: asyncmy's exceptions end here.
+
+`lost` tells whether the connection broke, `undone` whether the server rolled a transaction back and asks to run it
+again. What a lost connection means for a commit is for the transaction to say (`unknown_outcome`).
+"""
+
+from __future__ import annotations
+
+from asyncmy import errors
+
+from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
+
+DRIVER_ERRORS: tuple[type[Exception], ...] = (errors.Error, OSError, TimeoutError)
+"""Everything the driver raises when the work, the connection or the server fails."""
+
+DEADLOCK, LOCK_WAIT, DUPLICATE = 1213, 1205, 1062
+_LOST = frozenset({1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2006, 2013, 2014, 2055})
+_LOGIN = frozenset({1044, 1045, 1698})
+_MISSING = frozenset({1054, 1146, 1176, 1091})
+_DENIED = frozenset({1142, 1143, 1227, 1370})
+_READ_ONLY = frozenset({1290, 1792, 1836})
+_FULL = frozenset({1021, 1030, 1037, 1041, 1114, 1206})
+_TOO_LONG = frozenset({1153, 1406, 1366, 1264})
+_BINLOG = 1665
+
+
+def code_of(error: BaseException) -> int:
+    """The server's or driver's number for an error, 0 when it carries none."""
+    first = error.args[0] if isinstance(error, errors.Error) and error.args else 0
+    return first if isinstance(first, int) else 0
+
+
+def lost(error: BaseException) -> bool:
+    """True when the connection is gone, so that what was asked on it may have got no answer."""
+    if isinstance(error, (errors.InterfaceError, errors.InternalError)) and code_of(error) < 1000:
+        return True
+    return not isinstance(error, errors.Error) or code_of(error) in _LOST
+
+
+def undone(error: BaseException) -> bool:
+    """True when a transaction lost against others and certainly left nothing: it may simply be run again."""
+    return code_of(error) in (DEADLOCK, LOCK_WAIT)
+
+
+def translate(error: BaseException, where: str) -> PerdureError:
+    """The public error for a failure that left nothing written."""
+    code, said = code_of(error), _said(error)
+    if code in _LOGIN:
+        return InvalidError(f"{where} refuses the login: {said}", hint="check user and password in the URL")
+    if code == 1049:
+        return InvalidError(f"{where}: {said}", hint="create it (CREATE DATABASE) or name another in the URL")
+    if code in _DENIED:
+        return UnsupportedError(f"{where} does not allow it: {said}", hint="grant the user the missing right")
+    if code in _READ_ONLY:
+        return UnavailableError(f"{where} is read-only now: {said}", hint="connect to the primary")
+    if code in _MISSING:
+        return CorruptError(f"the database does not have the expected tables: {said}", where=where)
+    if code in _TOO_LONG:
+        return InvalidError(f"MySQL cannot store this value: {said}")
+    if code in _FULL:
+        return UnavailableError(f"{where} is out of resources: {said}", hint="free some and retry")
+    if code == _BINLOG:
+        return UnsupportedError(f"{where}: {said}", hint="set binlog_format=ROW on the server")
+    return _unavailable(error, said, where)
+
+
+def _unavailable(error: BaseException, said: str, where: str) -> UnavailableError:
+    if isinstance(error, TimeoutError):
+        return UnavailableError(f"{where} did not answer in time", hint="check the server and the network, then retry")
+    if undone(error):
+        return UnavailableError(f"{where}: rows stayed locked by others: {said}", hint="end what holds them and retry")
+    if lost(error):
+        return UnavailableError(f"the connection to {where} failed: {said}", hint="check that the server is running")
+    return UnavailableError(f"MySQL failed at {where}: {said}")
+
+
+def unknown_outcome(error: BaseException, rev: int) -> OutcomeUnknown:
+    """For a commit that was sent and not answered."""
+    return OutcomeUnknown(f"the outcome of the commit is unknown: {_said(error)}", rev=rev, hint="retry with its key")
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, errors.Error) and len(error.args) > 1:
+        return f"{error.args[1]}"
+    return str(error).strip() or type(error).__name__
+
+
+def closed() -> UnavailableError:
+    """For every call after `close`."""
+    return UnavailableError("the store is closed", hint="open it again")
+
+
+def forked() -> UnsupportedError:
+    """For every call in a child of the process that opened the store."""
+    return UnsupportedError(
+        "the store was opened before this process was forked; its connections belong to the parent",
+        hint="open the store in the child process",
+    )
+
+
+def other_loop() -> UnsupportedError:
+    """For a call from another event loop than the one that opened the store."""
+    return UnsupportedError(
+        "the store was opened in another event loop; its connections cannot be used from this one",
+        hint="open one store per event loop, or use perdure.sync from plain threads",
+    )
+
+
+def opened_read_only(where: str) -> UnsupportedError:
+    """For writes to a store opened with `read_only`."""
+    return UnsupportedError(f"{where} was opened read-only", hint="open it without read_only to write")

@@ -1,0 +1,161 @@
+"""One connection to the server, and the only exchange it knows: a packet of statements out, their results back.
+
+Everything that matters is set when it is opened, so that nothing depends on the server's defaults: strict SQL without
+surprises in quoting, UTC, READ COMMITTED, bounded lock waits. Text comes back as `str`, bodies as the bytes they are.
+A connection that broke, timed out or was cancelled in the middle of an exchange is `broken` and never used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Any
+
+import asyncmy
+from asyncmy.constants import FIELD_TYPE
+
+from perdure import limits
+from perdure.engines.mysql.target import Target
+from perdure.engines.mysql.translate import DRIVER_ERRORS, code_of, lost, translate
+from perdure.errors import UnsupportedError
+
+Rows = tuple[tuple[Any, ...], ...]
+
+_INTEGERS = (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG, FIELD_TYPE.INT24)
+_TEXTS = (FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING)
+_DECODERS: dict[int, Any] = {**dict.fromkeys(_INTEGERS, int), **dict.fromkeys(_TEXTS, bytes.decode)}
+_LOCK_WAIT_SECONDS = limits.BUSY_TIMEOUT_MS // 1000
+_BEGIN_SESSION = (
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', autocommit = 1,"
+    f" innodb_lock_wait_timeout = {_LOCK_WAIT_SECONDS};"
+    " SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
+    " SELECT @@version, @@max_allowed_packet"
+)
+_STARTING = frozenset({1040, 1053, 1203, 2003, 2006, 2013})
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+PACKET_NEEDED = 2 * limits.MESSAGE_BYTES + 1024 * 1024
+"""A message is the largest thing that cannot be split over packets; quoting can double it."""
+
+
+class Wire:
+    """An open connection. `answered` counts the statements of the last packet that the server has answered."""
+
+    def __init__(self, connection: Any, target: Target, version: str, packet_bytes: int) -> None:
+        self._connection = connection
+        self._timeout = target.command_timeout
+        self.version = version
+        self.packet_bytes = packet_bytes
+        self.answered = 0
+        self.broken = False
+
+    async def run(self, sql: str) -> list[Rows]:
+        """Send one packet of statements and read every result; the rows of those that have any, in order."""
+        connection = self._connection
+        found: list[Rows] = []
+        self.answered = 0
+        self.broken = True
+        try:
+            async with asyncio.timeout(self._timeout):
+                await connection.query(sql)
+                while True:
+                    self.answered += 1
+                    result = connection._result  # noqa: SLF001 - a cursor would only wrap it
+                    if result.rows is not None:
+                        found.append(result.rows)
+                    if not result.has_next:
+                        break
+                    await connection.next_result()
+        except DRIVER_ERRORS as error:
+            # An error that the server itself reports ends the packet and leaves the connection in order.
+            self.broken = lost(error)
+            raise
+        self.broken = False
+        return found
+
+    async def undo(self) -> None:
+        """Roll back; a connection that cannot even do that is cut off, which rolls back too."""
+        if not self.broken:
+            try:
+                await self.run("ROLLBACK")
+            except DRIVER_ERRORS:
+                self.abort()
+
+    def abort(self) -> None:
+        """Cut the connection off where it stands."""
+        self.broken = True
+        self._connection.close()
+
+    async def goodbye(self) -> None:
+        """Close politely, with bounded patience."""
+        try:
+            async with asyncio.timeout(1):
+                await self._connection.ensure_closed()
+        except DRIVER_ERRORS:
+            self.abort()
+
+    @property
+    def closed(self) -> bool:
+        """True when the other side is known to have hung up."""
+        return self.broken or not self._connection.connected
+
+
+async def open_wire(target: Target) -> Wire:
+    """Connect, trying again while a server restarts, for as long as `connect_timeout`."""
+    deadline = time.monotonic() + target.connect_timeout
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return await _open_once(target, max(0.05, deadline - time.monotonic()))
+        except DRIVER_ERRORS as error:
+            if code_of(error) not in _STARTING or time.monotonic() + pause >= deadline:
+                raise translate(error, target.shown) from error
+        await asyncio.sleep(pause * (0.5 + random.random()))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+async def _open_once(target: Target, patience: float) -> Wire:
+    async with asyncio.timeout(patience):
+        connection = await asyncmy.connect(
+            host=target.host,
+            port=target.port,
+            user=target.user,
+            password=target.password.encode(),
+            database=target.database,
+            unix_socket=target.unix_socket,
+            charset="utf8mb4",
+            use_unicode=False,
+            conv=_DECODERS,
+            autocommit=None,
+            connect_timeout=patience,
+            ssl=target.tls() or None,
+        )
+        try:
+            wire = Wire(connection, target, "", 0)
+            ((version, packet_bytes),) = (await wire.run(_BEGIN_SESSION))[0]
+        except BaseException:
+            connection.close()
+            raise
+    wire.version, wire.packet_bytes = version, packet_bytes
+    return wire
+
+
+def flavour(version: str) -> tuple[str, tuple[int, ...]]:
+    """`MariaDB` or `MySQL`, and the version as numbers."""
+    numbers = version.partition("-")[0].split(".")
+    return ("MariaDB" if "mariadb" in version.lower() else "MySQL"), tuple(int(n) for n in numbers if n.isdigit())
+
+
+def refuse_unless_able(wire: Wire, where: str) -> None:
+    """Raise unless the server is recent enough and takes packets as large as a commit may need."""
+    name, version = flavour(wire.version)
+    if version < ((10, 6) if name == "MariaDB" else (8, 0)):
+        raise UnsupportedError(
+            f"{where} runs {name} {wire.version}, which cannot skip locked rows",
+            hint="MariaDB 10.6, MySQL 8.0 or later",
+        )
+    if wire.packet_bytes < PACKET_NEEDED:
+        raise UnsupportedError(
+            f"{where} takes packets of at most {wire.packet_bytes} bytes; a message needs up to {PACKET_NEEDED}",
+            hint="set max_allowed_packet=16M (or more) on the server",
+        )
