@@ -1,0 +1,227 @@
+"""A TCP proxy that breaks the network on purpose, between a client and a server of a test.
+
+    with Proxy("127.0.0.1", 5432) as proxy:
+        store = await perdure.open(proxy.through(url))
+        proxy.cut_after(17, "up")
+
+It passes bytes until it is told otherwise: to refuse everybody, to be slow, to swallow what it is sent without a word,
+or to cut a connection after an exact number of bytes in either direction. `up` is towards the server, `down` towards
+the client. It runs on a thread of its own, so a test that blocks does not stop it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from perdure.testkit.servers.process import free_port
+
+Direction = Literal["up", "down"]
+T = TypeVar("T")
+_CHUNK = 65_536
+_TICKS = 20
+"""Into how many pieces a second of throttled traffic is divided."""
+
+
+class _Cut(Exception):
+    """The armed number of bytes has passed."""
+
+
+class Proxy:
+    """A way to `host:port` whose faults a test chooses."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = "127.0.0.1"
+        self.port = free_port()
+        self.seen: dict[Direction, int] = {"up": 0, "down": 0}
+        """Bytes passed on in each direction since the proxy was made."""
+        self.cuts = 0
+        """How often `cut_after` has struck."""
+        self.accepted = 0
+        """How many clients have connected."""
+        self._server = (host, port)
+        self._links: dict[asyncio.Task[None], tuple[asyncio.StreamWriter, ...]] = {}
+        self._armed: tuple[Direction, int] | None = None
+        self._delay = 0.0
+        self._rate: int | None = None
+        self._silent = False
+        self._listener: asyncio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="perdure-proxy", daemon=True)
+        self._thread.start()
+        self._listen()
+
+    def through(self, url: str) -> str:
+        """The same URL with this proxy as its host."""
+        parts = urlsplit(url)
+        account, at, _ = parts.netloc.rpartition("@")
+        return urlunsplit(parts._replace(netloc=f"{account}{at}{self.host}:{self.port}"))
+
+    def drop(self) -> None:
+        """Cut every connection and refuse new ones, until `restart`."""
+        self._refuse()
+        self._on_loop(self._abort_links)
+
+    def restart(self) -> None:
+        """Cut every connection, forget every fault, and listen again on the same port."""
+        self.drop()
+        self._on_loop(self._forget_faults)
+        self._listen()
+
+    def cut(self) -> None:
+        """Cut every connection there is; new ones are welcome."""
+        self._on_loop(self._abort_links)
+
+    def delay(self, seconds: float) -> None:
+        """Hold every piece of traffic back for so long; 0 ends it."""
+        self._delay = seconds
+
+    def throttle(self, bytes_per_second: int | None) -> None:
+        """Pass no more than this on, per connection and direction; None ends it."""
+        self._rate = bytes_per_second
+
+    def half_open(self) -> None:
+        """Swallow whatever comes, in both directions, and close nothing: a peer that is gone without a word."""
+        self._silent = True
+
+    def heal(self) -> None:
+        """Forget every fault. Connections that lost bytes to silence are cut: their streams have a gap."""
+        if self._silent:
+            self._on_loop(self._abort_links)
+        self._on_loop(self._forget_faults)
+
+    def cut_after(self, count: int, direction: Direction) -> None:
+        """Cut the connection that passes byte `count` in this direction, counted from now over all connections.
+
+        Exactly that many bytes arrive, and the cut follows at once; 0 cuts in place of the next one. It strikes once:
+        `cuts` says whether it has.
+        """
+        if count < 0:
+            raise ValueError(f"a number of bytes is not negative: {count}")
+        self._armed = (direction, count)
+
+    def close(self) -> None:
+        """Cut every connection and end the thread; idempotent."""
+        if self._thread.is_alive():
+            self.drop()
+            self._await(self._ended())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _listen(self) -> None:
+        async def start() -> asyncio.Server:
+            return await asyncio.start_server(self._serve, self.host, self.port)
+
+        self._listener = self._await(start())
+
+    def _refuse(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            self._on_loop(listener.close)
+
+    def _forget_faults(self) -> None:
+        self._armed, self._delay, self._rate, self._silent = None, 0.0, None, False
+
+    def _abort_links(self) -> None:
+        for task, writers in list(self._links.items()):
+            for writer in writers:
+                writer.transport.abort()
+            task.cancel()
+
+    async def _ended(self) -> None:
+        """Every connection has let go of its sockets."""
+        await asyncio.gather(*self._links, return_exceptions=True)
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        async def run() -> None:
+            work()
+
+        self._await(run())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            return
+        self.accepted += 1
+        self._links[task] = (writer,)
+        try:
+            server_reader, server_writer = await asyncio.open_connection(*self._server)
+            self._links[task] = (writer, server_writer)
+            await self._pass_both(reader, writer, server_reader, server_writer)
+        except OSError:
+            writer.transport.abort()
+        except asyncio.CancelledError:
+            # `drop` and its like have aborted both sides already; nobody waits for this task.
+            return
+        finally:
+            for each in self._links.pop(task):
+                each.close()
+
+    async def _pass_both(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        server_reader: asyncio.StreamReader,
+        server_writer: asyncio.StreamWriter,
+    ) -> None:
+        ways = [
+            asyncio.ensure_future(self._pass(reader, server_writer, "up")),
+            asyncio.ensure_future(self._pass(server_reader, writer, "down")),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            if any(way.done() and isinstance(way.exception(), _Cut) for way in ways):
+                self.cuts += 1
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Direction) -> None:
+        while data := await reader.read(_CHUNK):
+            if self._silent:
+                continue
+            if self._delay:
+                await asyncio.sleep(self._delay)
+            allowed = self._allowed(way, len(data))
+            await self._send(writer, data if allowed is None else data[:allowed], way)
+            if allowed is not None:
+                self._armed = None
+                raise _Cut
+
+    def _allowed(self, way: Direction, size: int) -> int | None:
+        """How much of this may pass before the cut; None if all of it may and there is no cut."""
+        if self._armed is None or self._armed[0] != way:
+            return None
+        left = self._armed[1]
+        if size < left:
+            self._armed = (way, left - size)
+            return None
+        return left
+
+    async def _send(self, writer: asyncio.StreamWriter, data: bytes, way: Direction) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data:
+                size = len(data) if self._rate is None else max(1, self._rate // _TICKS)
+                # Counted first: whoever has received a byte finds it counted.
+                self.seen[way] += len(data[:size])
+                writer.write(data[:size])
+                await writer.drain()
+                data = data[size:]
+                if self._rate is not None:
+                    await asyncio.sleep(1 / _TICKS)
