@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from perdure.engines.sql.additions import Additions
+from perdure.engines.sql.dialect import index_name
 from perdure.kernel.schema import Column, Index, Log, Schema, Table
+
+__all__ = ["HEADS_FILL", "TABLE_FILL", "Layout", "heads_name", "index_name", "names", "quote"]
 
 _TYPES = {"text": 'text COLLATE "C"', "int": "bigint"}
 TABLE_FILL, HEADS_FILL = 80, 70
@@ -27,11 +30,6 @@ def quote(name: str) -> str:
 def names(columns: Iterable[str]) -> str:
     """Declared names as a column list."""
     return ", ".join(map(quote, columns))
-
-
-def index_name(owner: str, name: str) -> str:
-    """The name of a declared index inside the schema."""
-    return f"{owner}__{name}"
 
 
 def heads_name(log: str) -> str:
@@ -53,6 +51,16 @@ class Layout:
     def heads(self, log: str) -> str:
         """The heads table of a log with its schema, quoted."""
         return self.table(heads_name(log))
+
+    def tables(self) -> list[str]:
+        """The names of all tables."""
+        return [*self.schema.table, *self.schema.log, *map(heads_name, self.schema.log)]
+
+    def indexes(self) -> list[str]:
+        """The names of all declared indexes; primary keys go without saying."""
+        found = [index_name(table.name, index.name) for table in self.schema.tables for index in table.indexes]
+        found += [_unique_name(table, group) for table in self.schema.tables for group in table.unique]
+        return found + [index_name(log.name, column) for log in self.schema.logs for column in log.unique]
 
     def create_all(self) -> Iterator[str]:
         """The statements that fill an empty schema."""
@@ -81,9 +89,9 @@ class Layout:
         for index in table.indexes:
             yield self._create_index(table, index)
         for group in table.unique:
-            name = index_name(table.name, "unique_" + "_".join(group))
+            name = quote(_unique_name(table, group))
             yield (
-                f"CREATE UNIQUE INDEX {quote(name)} ON {self.table(table.name)} ({names(('scope', *group))})"
+                f"CREATE UNIQUE INDEX {name} ON {self.table(table.name)} ({names(('scope', *group))})"
                 f"{_where_present(c for c in group if c not in table.key_names)}"
             )
 
@@ -110,6 +118,10 @@ class Layout:
             f'CREATE TABLE {self.heads(log.name)} ("scope" text COLLATE "C" NOT NULL, {partition},'
             f' "last" bigint NOT NULL, PRIMARY KEY ({names(("scope", log.partition))})) WITH (fillfactor={HEADS_FILL})'
         )
+
+
+def _unique_name(table: Table, group: tuple[str, ...]) -> str:
+    return index_name(table.name, "unique_" + "_".join(group))
 
 
 def _column(column: Column) -> str:

@@ -16,6 +16,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import asyncpg
@@ -45,7 +46,11 @@ class Pool(Protocol):
     prepared: bool
     where: str
     size: int
-    refusal: Callable[[], PerdureError] | None
+
+    @property
+    def refusal(self) -> Callable[[], PerdureError] | None:
+        """Makes the error for every call once nothing may be done any more."""
+        ...
 
     def ready(self) -> None:
         """Raise if the pool is closed, forked, or used from another event loop."""
@@ -69,6 +74,10 @@ class Pool(Protocol):
 
     async def ask(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
         """Read with one statement on any connection; asked once more if the connection proves dead."""
+        ...
+
+    def give_back(self, connection: Connection, error: BaseException) -> None:
+        """Release or discard after a failure."""
         ...
 
     def counters(self) -> dict[str, int]:
@@ -163,8 +172,6 @@ class OwnPool(_Base):
         self.ready()
         await self._free.acquire()
         try:
-            if self.refusal is not None:
-                raise self.refusal()
             while self._idle:
                 connection = self._idle.pop()
                 if not connection.is_closed():
@@ -207,10 +214,14 @@ class OwnPool(_Base):
         }
 
     async def close(self) -> None:
-        """Say goodbye on every connection; one still in use is cut off when it comes back."""
+        """Wait for what is under way, then say goodbye on every connection."""
         if self.refusal is not None:
             return
         self.refusal = closed
+        with suppress(asyncio.TimeoutError):
+            async with asyncio.timeout(self._target.command_timeout):
+                for _ in range(self.size):
+                    await self._free.acquire()
         idle, self._idle = self._idle, []
         for connection in idle:
             self._open.discard(connection)

@@ -1,0 +1,124 @@
+"""The PostgreSQL engine: the kernel contract on a pool of connections, bound to the event loop that opened it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perdure.clock import Clock, system_clock
+from perdure.engines.postgres import health
+from perdure.engines.postgres.layout import Layout
+from perdure.engines.postgres.pool import OwnPool, Pool
+from perdure.engines.postgres.queries import Queries
+from perdure.engines.postgres.take import Claims
+from perdure.engines.postgres.translate import closed, forked, opened_read_only
+from perdure.engines.postgres.watch import Hub, Subscription
+from perdure.engines.postgres.writer import Writer
+from perdure.kernel.engine import Capabilities, Health, Watch
+from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
+
+
+class PostgresEngine:
+    """An open database. Everything that opening decides is given to it ready-made."""
+
+    def __init__(
+        self, pool: Pool, layout: Layout, hub: Hub, writer: Writer, capabilities: Capabilities, *, read_only: bool
+    ) -> None:
+        self.schema = layout.schema
+        self.capabilities = capabilities
+        self._pool = pool
+        self._layout = layout
+        self._hub = hub
+        self._writer = writer
+        self._queries = Queries(layout)
+        self._claims = Claims(layout)
+        self._read_only = read_only
+
+    @property
+    def clock(self) -> Clock:
+        """What `Now` reads, where it is not the server's own clock; may be replaced, which is how tests move time."""
+        return self._writer.clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        self._writer.clock = clock
+
+    async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
+        """Apply all operations or none; durable when it returns."""
+        self._writing()
+        applied = await self._writer.transact(scope, ops)
+        if hints:
+            self._hub.publish(scope, hints)
+        return applied
+
+    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+        """Answer all reads from one snapshot, in one statement."""
+        self._pool.ready()
+        return await self._queries.view(self._pool, scope, reads)
+
+    async def take(
+        self,
+        scope: str,
+        table: str,
+        index: str,
+        eq: tuple[Any, ...],
+        *,
+        upto: Mapping[str, int],
+        limit: int,
+        set: Mapping[str, Any],
+    ) -> Taken:
+        """Atomically select and update the first rows of an index; rows that others hold are passed over."""
+        self._writing()
+        clock = None if self.clock is system_clock else self.clock()
+        scan = Scan(table, index, eq, limit=limit, upto=upto)
+        return await self._claims.take(self._pool, scope, scan, set, clock)
+
+    def _writing(self) -> None:
+        self._pool.ready()
+        if self._read_only:
+            raise opened_read_only(self._pool.where)
+
+    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+        """Subscribe to hints."""
+        self._pool.ready()
+        return Subscription(self._hub, scope, topics)
+
+    def blocking(self) -> None:
+        """There is no view of a server that never suspends."""
+
+    async def scopes(self) -> list[str]:
+        """Every scope that holds a row."""
+        self._pool.ready()
+        return await health.scopes(self._pool, self._layout)
+
+    async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
+        """Partitions with entries, in byte order."""
+        self._pool.ready()
+        return await health.partitions(self._pool, self._layout, self.schema.log[log], scope, after=after, limit=limit)
+
+    async def check(self) -> list[str]:
+        """Missing tables and indexes, gaps in logs, heads that contradict them."""
+        self._pool.ready()
+        return await health.findings(self._pool, self._layout)
+
+    async def health(self) -> Health:
+        """Read the real settings."""
+        self._pool.ready()
+        found = await health.settings(self._pool, self._layout)
+        problems = health.problems(found, writing=not self._read_only)
+        return Health("postgres", not problems, health.durability(found), found, tuple(problems))
+
+    async def close(self) -> None:
+        """Finish what was submitted and release everything; idempotent, and nothing at all in a forked child."""
+        if self._pool.refusal in (closed, forked):
+            return
+        self._pool.ready()
+        await self._writer.close()
+        await self._hub.close()
+        await self._pool.close()
+
+    def abandon(self) -> None:
+        """Cut every connection where it stands, as the end of the process would: for tests of what is left then."""
+        self._hub.abandon()
+        if isinstance(self._pool, OwnPool):
+            self._pool.abandon()

@@ -1,0 +1,121 @@
+"""What can be said of the database right now: its real settings, what weakens its promises, and what is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.engines.postgres.layout import Layout, quote
+from perdure.engines.postgres.pool import Pool
+from perdure.engines.sql.record import META
+from perdure.kernel.engine import Durability
+from perdure.kernel.schema import Log
+
+_SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level")
+_READ_SETTINGS = (
+    "SELECT "
+    + ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in _SETTINGS)
+    + ", pg_catalog.pg_is_in_recovery() AS standby, pg_catalog.current_setting('transaction_read_only') AS read_only"
+)
+_INDEXES = """SELECT c.relname, i.indisvalid FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1"""
+_TABLES = """SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')"""
+
+
+async def settings(pool: Pool, layout: Layout) -> dict[str, Any]:
+    """The settings that decide what the database can promise, as a session of ours sees them."""
+    (row,) = await pool.ask(_READ_SETTINGS)
+    found = {"where": pool.where, "schema": layout.place, **dict(row)}
+    version = await pool.ask(f"""SELECT "value" FROM {layout.table(META)} WHERE "name" = 'version'""")
+    found["schema_version"] = int(version[0][0]) if version else None
+    found["connections"] = pool.counters()
+    return found
+
+
+def durability(found: Mapping[str, Any]) -> Durability:
+    """What a commit survives under these settings."""
+    return "power" if found["fsync"] == "on" and found["synchronous_commit"] != "off" else "process"
+
+
+def problems(found: Mapping[str, Any], *, writing: bool) -> list[str]:
+    """In words, what in these settings weakens the store."""
+    told = []
+    if found["fsync"] != "on":
+        told.append("fsync is off: a power failure may damage the whole database")
+    if writing and found["synchronous_commit"] == "off":
+        told.append("synchronous_commit is off: the last commits may be lost when the server or its power fails")
+    if found["full_page_writes"] != "on":
+        told.append("full_page_writes is off: a page half written when power fails cannot be repaired")
+    if writing and found["standby"]:
+        told.append("the server is a standby: it can be read, not written")
+    elif writing and found["read_only"] == "on":
+        told.append("transactions are read-only by default here: nothing can be written")
+    if found["schema_version"] is None:
+        told.append("the record of the schema is gone")
+    return told
+
+
+async def findings(pool: Pool, layout: Layout) -> list[str]:
+    """Damage: tables or indexes that are missing or invalid, logs with gaps, heads that contradict their log."""
+    tables = {name for (name,) in await pool.ask(_TABLES, [layout.place])}
+    indexes: dict[str, bool] = dict(map(tuple, await pool.ask(_INDEXES, [layout.place])))
+    told = [f"table {name} is missing" for name in layout.tables() if name not in tables]
+    for name in layout.indexes():
+        if name not in indexes:
+            told.append(f"index {name} is missing")
+        elif not indexes[name]:
+            told.append(f"index {name} is not valid")
+    if told:
+        return told
+    for log in layout.schema.logs:
+        told += await _gaps(pool, layout, log)
+    return told
+
+
+async def _gaps(pool: Pool, layout: Layout, log: Log) -> list[str]:
+    """One statement, so that entries and heads are seen at the same moment."""
+    partition = quote(log.partition)
+    rows = await pool.ask(
+        f'WITH e AS (SELECT "scope", {partition}, count(*) AS entries, min("seq") AS first, max("seq") AS last'
+        f' FROM {layout.table(log.name)} GROUP BY "scope", {partition})'
+        f' SELECT coalesce(e."scope", h."scope"), coalesce(e.{partition}, h.{partition}),'
+        " coalesce(e.entries, 0), coalesce(e.first, 1), coalesce(e.last, 0), coalesce(h.last, 0)"
+        f' FROM e FULL JOIN {layout.heads(log.name)} h ON h."scope" = e."scope" AND h.{partition} = e.{partition}'
+        " WHERE coalesce(e.entries, 0) <> coalesce(h.last, 0) OR coalesce(e.last, 0) <> coalesce(h.last, 0)"
+        " OR coalesce(e.first, 1) <> 1"
+    )
+    told = []
+    for scope, name, entries, first, last, head in rows:
+        where = f"{log.name} {name!r} of scope {scope!r}"
+        if entries != last or first != 1:
+            told.append(f"{where} has {entries} entries but ends at {last}")
+        if head != last:
+            told.append(f"{where} ends at {last}, its head says {head}")
+    return told
+
+
+async def scopes(pool: Pool, layout: Layout) -> list[str]:
+    """Every scope that holds a row: one look per scope and table, not one per row."""
+    found: set[str] = set()
+    for name in map(layout.table, (*layout.schema.table, *layout.schema.log)):
+        rows = await pool.ask(
+            f'WITH RECURSIVE s(x) AS ((SELECT min("scope") FROM {name}) UNION ALL'
+            f' SELECT (SELECT min("scope") FROM {name} WHERE "scope" > s.x) FROM s WHERE s.x IS NOT NULL)'
+            " SELECT x FROM s WHERE x IS NOT NULL"
+        )
+        found.update(scope for (scope,) in rows)
+    return sorted(found, key=str.encode)
+
+
+async def partitions(pool: Pool, layout: Layout, log: Log, scope: str, *, after: str | None, limit: int) -> list[str]:
+    """Partitions with entries, in byte order: one look per partition, not one per entry."""
+    name, column = layout.table(log.name), quote(log.partition)
+    beyond = f'SELECT min({column}) FROM {name} WHERE "scope" = $1 AND {column} >'
+    rows = await pool.ask(
+        f"WITH RECURSIVE p(x) AS (({beyond} $2) UNION ALL SELECT ({beyond} p.x) FROM p WHERE p.x IS NOT NULL)"
+        " SELECT x FROM p WHERE x IS NOT NULL LIMIT $3",
+        [scope, after or "", limit],
+    )
+    return [partition for (partition,) in rows]

@@ -1,0 +1,113 @@
+"""Opening: from a target to an engine, with the schema verified or brought up to date on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from perdure.clock import Clock
+from perdure.engines.postgres import health, versions
+from perdure.engines.postgres.engine import PostgresEngine
+from perdure.engines.postgres.layout import Layout
+from perdure.engines.postgres.pool import BorrowedPool, OwnPool, Pool
+from perdure.engines.postgres.target import Target
+from perdure.engines.postgres.translate import DRIVER_ERRORS, translate
+from perdure.engines.postgres.watch import Hub
+from perdure.engines.postgres.writer import SESSION, Writer
+from perdure.errors import InvalidError, UnsupportedError
+from perdure.kernel.engine import Capabilities, Durability, Migration
+from perdure.kernel.schema import Schema
+
+OLDEST_SERVER = 130_000
+_MIGRATE = "run `perdure migrate` with this URL"
+_OPEN_ONCE = "open it once without read_only, or run `perdure migrate`: that brings it up to date"
+
+
+async def open_postgres(
+    target: Target, schema: Schema, clock: Clock, durability: Durability, given: Any, *, read_only: bool
+) -> PostgresEngine:
+    """Connect, see to the schema, and put the engine together."""
+    if durability not in ("power", "process"):
+        raise InvalidError(f"durability is 'power' or 'process' on PostgreSQL, not {durability!r}")
+    layout = Layout(schema, target.schema)
+    pool = _pool(target, durability, given)
+    try:
+        await _with_connection(pool, lambda c: _see_to_schema(c, layout, pool.where, target, read_only=read_only))
+        found = await health.settings(pool, layout)
+    except BaseException:
+        await pool.close()
+        raise
+    listens = target.listen_dsn is not None or (target.prepared and given is None)
+    hub = Hub(pool, target, listens=listens)
+    told = _capabilities(health.durability(found), target, listens=listens, read_only=read_only)
+    return PostgresEngine(pool, layout, hub, Writer(pool, layout, clock), told, read_only=read_only)
+
+
+async def plan_on(target: Target, schema: Schema) -> Migration:
+    """What opening would run."""
+    layout = Layout(schema, target.schema)
+    pool = OwnPool(target)
+    try:
+        plan: Migration = await _with_connection(pool, lambda c: versions.plan(c, layout, pool.where))
+        return plan
+    finally:
+        await pool.close()
+
+
+def _pool(target: Target, durability: Durability, given: Any) -> Pool:
+    if given is None:
+        settings = SESSION if durability == "power" else {**SESSION, "synchronous_commit": "off"}
+        return OwnPool(target, settings)
+    if not isinstance(given, asyncpg.Pool):
+        raise InvalidError(f"pool must be an asyncpg pool (asyncpg.create_pool), not {type(given).__name__}")
+    return BorrowedPool(target, given)
+
+
+async def _with_connection(pool: Pool, work: Any) -> Any:
+    connection = await pool.acquire()
+    try:
+        done = await work(connection)
+    except BaseException as error:
+        pool.discard(connection)
+        if isinstance(error, DRIVER_ERRORS):
+            raise translate(error, pool.where) from error
+        raise
+    pool.release(connection)
+    return done
+
+
+async def _see_to_schema(connection: Any, layout: Layout, where: str, target: Target, *, read_only: bool) -> None:
+    version = int(await connection.fetchval("SELECT pg_catalog.current_setting('server_version_num')"))
+    if version < OLDEST_SERVER:
+        raise UnsupportedError(
+            f"{where} is PostgreSQL {version // 10_000}; {OLDEST_SERVER // 10_000} or newer is needed"
+        )
+    if read_only:
+        await versions.verify(connection, layout, where, writing=False, hint=_OPEN_ONCE)
+    elif not target.migrate:
+        await versions.verify(connection, layout, where, writing=True, hint=_MIGRATE)
+    else:
+        await versions.bring_up_to_date(connection, layout, where)
+
+
+def _capabilities(durability: Durability, target: Target, *, listens: bool, read_only: bool) -> Capabilities:
+    notes = []
+    if not listens:
+        notes.append("wake-ups between processes come by polling; listen_url= makes them a push")
+    if not target.prepared:
+        notes.append("behind a pooler every statement is a transaction of its own making: three round trips more")
+    if durability == "process":
+        notes.append("fsync or synchronous_commit is off: a power failure may take the last commits")
+    if read_only:
+        notes.append("opened read-only")
+    return Capabilities(
+        engine="postgres",
+        durability=durability,
+        processes="many",
+        machines="many",
+        round_trips_per_commit=1 if target.prepared else 4,
+        watch="push" if listens else "poll",
+        blocking=False,
+        notes=tuple(notes),
+    )
