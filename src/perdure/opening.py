@@ -163,7 +163,8 @@ async def plan_migration(url: str) -> Migration:
 
 def is_server(url: str) -> bool:
     """Whether this URL leads to a server: such an engine suspends its callers, so it needs an event loop."""
-    return _scheme(url) in _SERVERS
+    given: object = url
+    return isinstance(given, str) and _scheme(url) in _SERVERS
 
 
 def _scheme(url: str) -> str:

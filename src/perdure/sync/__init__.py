@@ -1,7 +1,8 @@
 """The blocking face: `perdure.sync.open(url)` gives the same stores with the same methods, without `await`.
 
-It is usable from several threads. A commit runs on the caller's own thread, or joins the group commit of whoever is
-writing at that moment. Inside a running event loop it refuses, with a hint: there, use `perdure.open`.
+It is usable from several threads. On an embedded engine a commit runs on the caller's own thread, or joins the group
+commit of whoever is writing at that moment; a store on a server has one background thread with an event loop, where
+its connections live. Inside a running event loop it refuses, with a hint: there, use `perdure.open`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from perdure.kernel.engine import Capabilities, Engine, Health
 from perdure.model.message import Message
 from perdure.model.receipt import Receipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
-from perdure.opening import DurabilityChoice, open_engine
+from perdure.opening import DurabilityChoice, is_server, open_engine
 from perdure.rules.names import check_scope
 from perdure.stores.store import Store as AsyncStore
-from perdure.sync.driver import Driver
+from perdure.sync.driver import Driver, LoopDriver
 from perdure.sync.faces import Branches, Messages, Pending, Runs, State, Threads
 
 __all__ = ["Branches", "Messages", "Pending", "Runs", "State", "Store", "Threads", "open"]
@@ -28,9 +29,10 @@ __all__ = ["Branches", "Messages", "Pending", "Runs", "State", "Store", "Threads
 class Store:
     """`perdure.Store`, blocking. Made by `perdure.sync.open`."""
 
-    def __init__(self, inner: AsyncStore, driver: Driver) -> None:
+    def __init__(self, inner: AsyncStore, driver: Driver, *, owner: bool = True) -> None:
         self._inner = inner
         self._driver = driver
+        self._owner = owner
         self.threads: Threads = Threads(inner.threads, driver)
         self.messages: Messages = Messages(inner.messages, driver)
         self.branches: Branches = Branches(inner.branches, driver)
@@ -94,11 +96,15 @@ class Store:
 
     def scoped(self, scope: str) -> Store:
         """The same connections, seen as another tenant. Closing it closes nothing."""
-        return Store(self._inner.scoped(scope), self._driver)
+        return Store(self._inner.scoped(scope), self._driver, owner=False)
 
     def close(self) -> None:
         """Finish what was submitted and let everything go; idempotent."""
-        self._driver.run(self._inner.close())
+        if self._owner and self._driver.alive:
+            try:
+                self._driver.run(self._inner.close())
+            finally:
+                self._driver.close()
 
     def __enter__(self) -> Store:
         return self
@@ -116,19 +122,29 @@ def open(
     durability: DurabilityChoice = "power",
     read_only: bool = False,
     clock: Clock = system_clock,
+    pool: None = None,
 ) -> Store:
-    """Open a store for blocking callers; use it with `with`, or close it."""
-    driver = Driver()
+    """Open a store for blocking callers; use it with `with`, or close it.
+
+    It takes no `pool`: the connections of an async pool belong to the event loop that made it, and here is none.
+    """
+    given: object = pool
+    if given is not None:
+        raise UnsupportedError(
+            "a pool belongs to the event loop that made it, so a blocking store cannot use it",
+            hint="leave pool out, or use perdure.open with async code",
+        )
     check_scope(scope)
-    engine = driver.run(open_engine(url, durability=durability, read_only=read_only, clock=clock))
-    view = engine.blocking()
-    if view is None:
-        driver.run(engine.close())
-        raise UnsupportedError("this engine cannot serve blocking callers", hint="use perdure.open with async code")
-    inner = AsyncStore(view, scope, clock=clock, read_only=read_only)
+    driver = LoopDriver() if is_server(url) else Driver()
     try:
-        driver.run(inner._settle())  # noqa: SLF001 - opening is part of the store
+        engine = driver.run(open_engine(url, durability=durability, read_only=read_only, clock=clock))
+        inner = AsyncStore(engine.blocking() or engine, scope, clock=clock, read_only=read_only)
+        try:
+            driver.run(inner._settle())  # noqa: SLF001 - opening is part of the store
+        except BaseException:
+            driver.run(engine.close())
+            raise
     except BaseException:
-        driver.run(view.close())
+        driver.close()
         raise
     return Store(inner, driver)

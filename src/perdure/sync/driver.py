@@ -1,20 +1,27 @@
-"""How blocking callers run async stores without an event loop.
+"""How blocking callers run async stores: on their own thread where that is possible, else on a loop in the background.
 
 The stores are coroutines over an engine. Over an engine's *blocking view* those coroutines never suspend: each `await`
 below them returns at once with the finished result, because the engine did the work on the caller's own thread. So one
-`send(None)` runs a whole call, and the blocking face costs a function call instead of a thread hop.
+`send(None)` runs a whole call (`Driver`), and the blocking face costs a function call instead of a thread hop.
+
+An engine that talks to a server has no such view: its connections belong to an event loop. `LoopDriver` keeps one loop
+in one thread per store; callers hand their coroutines over and wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from perdure.errors import UnsupportedError
+from perdure.errors import PerdureError, UnavailableError, UnsupportedError
 
 T = TypeVar("T")
+_END: Any = object()
 
 
 class Driver:
@@ -40,15 +47,20 @@ class Driver:
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """The items of an async iterator, one blocking step at a time."""
         try:
-            while True:
-                try:
-                    yield self.run(_next(items))
-                except StopAsyncIteration:
-                    return
+            while (item := self.run(_next(items))) is not _END:
+                yield item
         finally:
             close = getattr(items, "aclose", None)
-            if close is not None:
+            if close is not None and self.alive:
                 self.run(close())
+
+    @property
+    def alive(self) -> bool:
+        """Whether calls can still be run."""
+        return True
+
+    def close(self) -> None:
+        """Let go of what running calls needed; idempotent."""
 
     def _refuse_wrong_place(self) -> None:
         if os.getpid() != self._pid:
@@ -62,5 +74,101 @@ class Driver:
         )
 
 
+class LoopDriver(Driver):
+    """Runs coroutines on an event loop of its own, in a thread of its own; any number of threads may call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._refuse_wrong_place()
+        self._lock = threading.Lock()
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        # A daemon: a store that was never closed must not keep a program from ending.
+        self._thread = threading.Thread(target=self._serve, name="perdure-sync", daemon=True)
+        self._thread.start()
+        self._loop, self._stop = self._started.result()
+        self._closed = False
+
+    def _serve(self) -> None:
+        async def until_stopped() -> None:
+            stop = asyncio.Event()
+            self._started.set_result((asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+        # The runner cancels what is left and closes abandoned iterators before the thread ends.
+        with asyncio.Runner() as runner:
+            runner.run(until_stopped())
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop still takes calls."""
+        return not self._closed and os.getpid() == self._pid
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """The result of a call; an interrupted wait (Ctrl-C) cancels the call and sees it end first."""
+        job = _Job(call)
+        try:
+            self._refuse_wrong_place()
+            self._submit(job)
+            result: T = job.answer.result()
+            return result
+        except PerdureError:
+            call.close()
+            raise
+        except KeyboardInterrupt:
+            with suppress(RuntimeError):  # the loop is closed, and with it every job has ended
+                self._loop.call_soon_threadsafe(job.cancel)
+                job.ended.wait()
+            raise
+
+    def _submit(self, job: _Job) -> None:
+        # Under the lock, so that no job can come after the one that stops the loop, and wait for ever.
+        with self._lock:
+            if self._closed:
+                raise UnavailableError("the store is closed", hint="open it again")
+            self._loop.call_soon_threadsafe(job.start)
+
+    def close(self) -> None:
+        """Stop the loop and wait until its thread has ended; calls that still wait are told that it is closed."""
+        self._refuse_wrong_place()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+
+class _Job:
+    """A call on its way through the loop: `start` and `cancel` happen there, the caller waits for `answer`."""
+
+    def __init__(self, call: Coroutine[Any, Any, Any]) -> None:
+        self.answer: Future[Any] = Future()
+        self.ended = threading.Event()
+        self._call = call
+        self._task: asyncio.Task[Any] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._call)
+        self._task.add_done_callback(self._finish)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        elif not self.ended.is_set():
+            # Interrupted before it was handed over: whatever was, has started by now.
+            self._call.close()
+            self.ended.set()
+
+    def _finish(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self.answer.set_exception(UnavailableError("the store was closed meanwhile", hint="open it again"))
+        elif (error := task.exception()) is not None:
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result(task.result())
+        self._task = None
+        self.ended.set()
+
+
 async def _next(items: AsyncIterator[T]) -> T:
-    return await anext(items)
+    return await anext(items, _END)
