@@ -154,3 +154,8 @@ def note(name: str, *, branch: int = 0, kind: str = "k", at: Any = None, body: b
 def notes(topic: str, *names: str, expect: int | None = None, branch: int = 0) -> Append:
     """An append of several notes."""
     return Append("notes", topic, [note(name, branch=branch) for name in names], expect)
+
+
+def raw(body: Any) -> bytes:
+    """A body as bytes: engines hand it over as text or as bytes, as they have it."""
+    return body.encode() if isinstance(body, str) else bytes(body)
