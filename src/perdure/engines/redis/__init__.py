@@ -1,0 +1,66 @@
+"""The Redis engine: Redis from 6.2 and Valkey, one server, sentinels or a cluster, without modules."""
+
+from __future__ import annotations
+
+from perdure.clock import Clock, system_clock
+from perdure.engines.redis import health
+from perdure.engines.redis.engine import RedisEngine
+from perdure.engines.redis.layout import Layout
+from perdure.engines.redis.network import Network
+from perdure.engines.redis.translate import Lost
+from perdure.engines.redis.url import parse
+from perdure.engines.redis.versions import bring_up_to_date, look, plan
+from perdure.engines.sql.record import refuse_unless_current
+from perdure.errors import InvalidError, UnavailableError
+from perdure.kernel.engine import Migration
+from perdure.kernel.schema import Schema
+
+__all__ = ["RedisEngine", "open_engine", "plan_migration"]
+
+
+async def open_engine(
+    url: str,
+    schema: Schema,
+    *,
+    clock: Clock = system_clock,
+    read_only: bool = False,
+    durability: str = "power",
+) -> RedisEngine:
+    """Open the store at `url`, creating it or bringing it up to date as needed.
+
+    What is durable is the server's to decide, not the client's: `durability` is checked and otherwise ignored, and the
+    capabilities and every receipt say what the server's settings promise.
+    """
+    if durability not in ("power", "process"):
+        raise InvalidError(f"durability is 'power' or 'process', not {durability!r}")
+    target = parse(url)
+    network = Network(target)
+    try:
+        found = await health.settings(network)
+        if not target.allow_eviction:
+            health.refuse_eviction(found, target.shown)
+        if read_only or not target.migrate:
+            held = await look(network, target.shown)
+            refuse_unless_current(held.recorded, schema, target.shown, hint="run perdure migrate")
+        else:
+            held = await bring_up_to_date(network, schema, target.shown)
+    except Lost as lost:
+        await network.close()
+        raise UnavailableError(str(lost), hint="try again") from lost
+    except BaseException:
+        await network.close()
+        raise
+    layout = Layout(schema, target.prefix, target.db, held.kept)
+    return RedisEngine(network, layout, clock, health.durability_of(found), read_only=read_only)
+
+
+async def plan_migration(url: str, schema: Schema) -> Migration:
+    """What opening this URL would change; reads only."""
+    target = parse(url)
+    network = Network(target)
+    try:
+        return await plan(network, schema, target.shown)
+    except Lost as lost:
+        raise UnavailableError(str(lost), hint="try again") from lost
+    finally:
+        await network.close()

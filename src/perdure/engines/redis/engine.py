@@ -1,0 +1,254 @@
+"""The Redis engine: the kernel contract as one script per call.
+
+A server runs one script at a time, so a script is a serialisable transaction and a view is a snapshot by themselves.
+What remains here is to send it once, to tell an unknown outcome from a refusal, and to introduce a scope to the store
+before its first write.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from perdure.clock import Clock, system_clock
+from perdure.engines.redis import health
+from perdure.engines.redis.check import Audit
+from perdure.engines.redis.layout import Layout
+from perdure.engines.redis.names import ordered
+from perdure.engines.redis.network import Network
+from perdure.engines.redis.reads import Reads
+from perdure.engines.redis.scripts import TAKE, TRANSACT, VIEW, Script
+from perdure.engines.redis.shapes import unpack
+from perdure.engines.redis.translate import Lost, closed, forked, opened_read_only
+from perdure.engines.redis.versions import bring_scope, register, registered
+from perdure.engines.redis.watch import Hub, Subscription
+from perdure.engines.redis.writes import Parcel, conflict_of, encode_record
+from perdure.errors import CorruptError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
+from perdure.ids import new_rev
+from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
+from perdure.kernel.ops import Applied, Ask, Op, Patch, Scan, Taken
+
+_CONFLICT, _OTHER_SCHEMA = 1, 2
+
+
+class RedisEngine:
+    """The kernel contract on Redis or Valkey."""
+
+    def __init__(
+        self, network: Network, layout: Layout, clock: Clock, durability: Durability, *, read_only: bool
+    ) -> None:
+        self.schema = layout.schema
+        self.clock = clock
+        self.capabilities = _capabilities(network.target.kind, durability, read_only=read_only)
+        self.refusal: Callable[[], PerdureError] | None = None
+        self._network = network
+        self._layout = layout
+        self._reads = Reads(layout)
+        self._read_only = read_only
+        self._sender = secrets.token_hex(6)
+        self._hub = Hub(network, self._sender.encode())
+        _live.add(self)
+
+    def _ready(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal()
+
+    def _writing(self) -> None:
+        self._ready()
+        if self._read_only:
+            raise opened_read_only(self._network.target.shown)
+
+    def _now(self) -> int | bool:
+        """The clock to use, False for the server's."""
+        return False if self.clock is system_clock else self.clock()
+
+    async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
+        """Apply all operations or none; durable, as far as the server is, when it returns."""
+        self._writing()
+        parcel = Parcel(self._layout)
+        rev = new_rev()
+        channels = [self._layout.channel(scope, topic) for topic in hints]
+        parcel.add_all(ops)
+
+        def arguments(*, create: bool) -> list[bytes]:
+            parts = (parcel.appends, parcel.drops, parcel.rows, [name.decode() for name in channels], self._sender)
+            record = (str(rev), self._now(), self._layout.mark, create, *parts)
+            return [encode_record(record), *parcel.bytes]
+
+        answer = await self._write(TRANSACT, scope, rev, arguments(create=False))
+        if answer[0] == _OTHER_SCHEMA:
+            await self._introduce(scope, answer[1])
+            answer = await self._write(TRANSACT, scope, rev, arguments(create=True))
+        if answer[0] == _CONFLICT:
+            raise conflict_of(self._layout, ops, answer[1])
+        if answer[0] == _OTHER_SCHEMA:
+            raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
+        self._hub.publish(channels)
+        return Applied(rev, dict(zip(parcel.seqs, answer[2:], strict=True)), answer[1])
+
+    async def _write(self, script: Script, scope: str, rev: int, arguments: Sequence[bytes]) -> Any:
+        """Run a script that writes, exactly once."""
+        try:
+            return unpack(await self._network.script(script, self._layout.base(scope), *arguments))
+        except Lost as lost:
+            raise OutcomeUnknown(f"{lost}: the commit may have landed", rev=rev, hint="retry with its key") from lost
+
+    async def _introduce(self, scope: str, mark: str | bool) -> None:
+        """Make a scope known before its first write, or bring it to this schema; refuse one that is newer."""
+        try:
+            if mark is False:
+                await register(self._network, scope)
+                return
+            if int(str(mark).partition(":")[0]) >= self.schema.version:
+                raise UnsupportedError(
+                    f"scope {scope!r} was brought to schema {mark} by another build of Perdure; this one has"
+                    f" {self._layout.mark}",
+                    hint="upgrade Perdure; nothing was written",
+                )
+            await bring_scope(self._network, self._layout, scope, list(self.schema.table))
+        except Lost as lost:
+            raise UnavailableError(f"{lost}: nothing was written", hint="try again") from lost
+
+    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+        """Answer all reads from one snapshot."""
+        self._ready()
+        asked = encode_record(self._reads.packed(reads))
+        base = self._layout.base(scope)
+        return self._reads.answers(reads, await self._asked(lambda: self._network.script(VIEW, base, asked)))
+
+    async def _asked(self, ask: Callable[[], Any]) -> Any:
+        """What only reads is asked once more on a new connection when the first was lost."""
+        try:
+            return await ask()
+        except Lost:
+            pass
+        try:
+            return await ask()
+        except Lost as lost:
+            raise UnavailableError(str(lost), hint="try again") from lost
+
+    async def take(
+        self,
+        scope: str,
+        table: str,
+        index: str,
+        eq: tuple[Any, ...],
+        *,
+        upto: Mapping[str, int],
+        limit: int,
+        set: Mapping[str, Any],
+    ) -> Taken:
+        """Atomically select and update the first rows of an index."""
+        self._writing()
+        rev = new_rev()
+        declared = self.schema.table[table]
+        scan = list(self._reads.scan(Scan(table, index, eq, limit=limit, upto=upto)))
+        # Members begin with the first ordering value: nothing beyond its bound is looked at.
+        scan[5] = "(" + ordered(upto[declared.index_by_name[index].order[0]] + 1).decode()
+        key = tuple("" if column.type == "text" else 0 for column in declared.key)
+        patch = Parcel(self._layout).row(0, Patch(table, key, dict(set)))
+        record = (str(rev), self._now(), self._layout.mark, scan, patch)
+        answer = await self._write(TAKE, scope, rev, [encode_record(record)])
+        if answer[0] == _OTHER_SCHEMA and answer[1] is not False:
+            await self._introduce(scope, answer[1])
+            answer = await self._write(TAKE, scope, rev, [encode_record(record)])
+        if answer[0] == _OTHER_SCHEMA:
+            return Taken([], self.clock())
+        if answer[0] == _CONFLICT:
+            raise conflict_of(self._layout, [Patch(table, key, dict(set))], answer[1])
+        rows = [row for row in self._reads.rows(declared, answer[2]) if row is not None]
+        return Taken(rows, answer[1])
+
+    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+        """Subscribe to hints, from a running event loop."""
+        self._ready()
+        return Subscription(self._hub, [self._layout.channel(scope, topic) for topic in topics])
+
+    def blocking(self) -> Engine | None:
+        """There is none: a server makes its callers wait."""
+        return None
+
+    async def scopes(self) -> list[str]:
+        """Every scope that holds a row or an entry."""
+        self._ready()
+        found = []
+        for scope in await self._asked(lambda: registered(self._network)):
+            base = self._layout.base(scope)
+            names = [f"k:{name}" for name in self.schema.table] + [f"p:{name}" for name in self.schema.log]
+            keys = [base + name.encode() for name in names]
+            if await self._asked(lambda b=base, k=keys: self._network.request(b, b"EXISTS", *k)):
+                found.append(scope)
+        return found
+
+    async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
+        """Partitions with entries, in byte order."""
+        self._ready()
+        base = self._layout.base(scope)
+        low = b"-" if after is None else b"(" + after.encode()
+        count = (b"LIMIT", b"0", b"%d" % limit)
+        names = await self._asked(
+            lambda: self._network.request(base, b"ZRANGEBYLEX", base + f"p:{log}".encode(), low, b"+", *count)
+        )
+        return [name.decode() for name in names]
+
+    async def check(self) -> list[str]:
+        """Rows, indexes and logs compared with each other."""
+        self._ready()
+        try:
+            found: list[str] = await self._asked(lambda: Audit(self._network, self._layout).run())
+        except CorruptError as error:
+            return [str(error)]
+        return found
+
+    async def health(self) -> Health:
+        """Read the real settings."""
+        self._ready()
+        found = await self._asked(lambda: health.settings(self._network))
+        told = health.problems(found, several=self._network.target.kind != "single")
+        shown = {"url": self._network.target.shown, "prefix": self._layout.prefix, "servers": found}
+        return Health("redis", not told, health.durability_of(found), shown, tuple(told))
+
+    async def close(self) -> None:
+        """Release everything; idempotent, and nothing at all in a forked child."""
+        if self.refusal is not None:
+            return
+        self.refusal = closed
+        await self._hub.close()
+        await self._network.close()
+
+
+def _capabilities(kind: str, durability: Durability, *, read_only: bool) -> Capabilities:
+    notes = ["a scope lives on one server: a cluster scales by scopes"]
+    if durability != "power":
+        notes.append(f"the server's settings promise durability {durability!r} only; health() says why")
+    if kind != "single":
+        notes.append("replication is asynchronous: a failover may lose acknowledged writes")
+    if read_only:
+        notes.append("opened read-only")
+    return Capabilities(
+        engine="redis",
+        durability=durability,
+        processes="many",
+        machines="many",
+        round_trips_per_commit=1,
+        watch="push",
+        blocking=False,
+        notes=tuple(notes),
+    )
+
+
+_live: weakref.WeakSet[RedisEngine] = weakref.WeakSet()
+_inherited: list[RedisEngine] = []
+
+
+def _refuse_in_child() -> None:
+    for engine in _live:
+        engine.refusal = forked
+        # Never collected: the sockets belong to the parent, which goes on using them.
+        _inherited.append(engine)
+
+
+os.register_at_fork(after_in_child=_refuse_in_child)

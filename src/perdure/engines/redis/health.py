@@ -1,0 +1,101 @@
+"""What the servers say of their settings, and what that means for data. Managed services hide their settings: what is
+not known is told as not known, and counts as not durable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.engines.redis.network import Network
+from perdure.errors import UnsupportedError
+from perdure.kernel.engine import Durability
+
+_WANTED = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-to-write")
+_UNKNOWN = "unknown"
+_ORDER: tuple[Durability, ...] = ("none", "process", "power")
+
+
+async def settings(network: Network) -> list[dict[str, str]]:
+    """The settings of each server that holds data."""
+    found = []
+    for address in await network.servers():
+        own = {"server": f"{address[0]}:{address[1]}"}
+        for name in _WANTED:
+            own[name] = await _setting(network, address, name)
+        own.update(await _about(network, address))
+        found.append(own)
+    return found
+
+
+async def _setting(network: Network, address: Any, name: str) -> str:
+    answer = await network.at_or_none(address, b"CONFIG", b"GET", name.encode())
+    return answer[1].decode() if answer and len(answer) > 1 else _UNKNOWN
+
+
+async def _about(network: Network, address: Any) -> dict[str, str]:
+    told = await network.at_or_none(address, b"INFO")
+    facts = dict(line.split(":", 1) for line in (told or b"").decode().splitlines() if ":" in line)
+    names = ("redis_version", "valkey_version", "used_memory", "connected_slaves", "aof_last_write_status", "role")
+    known = {name: facts[name] for name in names if name in facts}
+    for name in ("maxmemory", "maxmemory_policy"):
+        if name in facts:
+            known[name.replace("_", "-")] = facts[name]
+    if facts.get("aof_enabled") == "0":
+        known["appendonly"] = "no"
+    return known
+
+
+def durability_of(found: list[dict[str, str]]) -> Durability:
+    """The least that any of the servers promises."""
+    return min((_one(own) for own in found), key=_ORDER.index, default="none")
+
+
+def _one(own: Mapping[str, str]) -> Durability:
+    if own["appendonly"] != "yes":
+        return "none"
+    if own["appendfsync"] == "always":
+        return "power"
+    # The log is handed to the system before the answer is sent, so it outlives the server's process.
+    return "process" if own["appendfsync"] in ("everysec", "no") else "none"
+
+
+def evicts(own: Mapping[str, str]) -> bool:
+    """Whether this server throws data away when memory runs short."""
+    policy = own["maxmemory-policy"]
+    return policy not in (_UNKNOWN, "noeviction") and own["maxmemory"] != "0"
+
+
+def refuse_eviction(found: list[dict[str, str]], where: str) -> None:
+    """Raise if a server may throw away what it was given to keep."""
+    for own in found:
+        if evicts(own):
+            raise UnsupportedError(
+                f"{where} evicts keys when memory runs short (maxmemory-policy {own['maxmemory-policy']}): it would lose"
+                " parts of threads",
+                hint="set maxmemory-policy noeviction, or accept the loss with ?allow_eviction=yes",
+            )
+
+
+def problems(found: list[dict[str, str]], *, several: bool) -> list[str]:
+    """In words, what stands between this store and data that survives a power loss."""
+    told = []
+    for own in found:
+        told += [f"{own['server']}: {line}" for line in _problems_of(own)]
+    if several or any(own.get("connected_slaves", "0") != "0" for own in found):
+        told.append("replication is asynchronous: a failover may lose acknowledged writes (WAIT is not used)")
+    return told
+
+
+def _problems_of(own: Mapping[str, str]) -> list[str]:
+    told = []
+    if own["appendonly"] == _UNKNOWN or (own["appendonly"] == "yes" and own["appendfsync"] == _UNKNOWN):
+        told.append("the server does not tell its settings (CONFIG is forbidden): whether it keeps data is unknown")
+    elif own["appendonly"] != "yes":
+        told.append("appendonly is no: a crash loses everything since the last snapshot")
+    elif own["appendfsync"] != "always":
+        told.append(f"appendfsync is {own['appendfsync']}: a power failure loses the last seconds")
+    if own.get("aof_last_write_status", "ok") != "ok":
+        told.append("the last write to the append-only file failed")
+    if evicts(own):
+        told.append(f"maxmemory-policy is {own['maxmemory-policy']}: keys vanish when memory runs short")
+    return told

@@ -1,0 +1,108 @@
+-- Compare what is kept twice, a batch at a time. ARGV[1] is {what, …}; the answer is {findings, where to go on}.
+--
+-- {'rows', table, kinds, shape, last key, count}: rows of the key order, their index entries and unique values
+-- {'row', table, keys}: rows that the key order does not name
+-- {'index', sorted set, table, kinds, shape, number of the index, kinds of its order, last member, count}
+-- {'unique', hash, table, kinds, shape, number of the group}
+-- {'log', log, partition, unique columns, first seq, count}: entries out of place, unique values that lead elsewhere
+
+local findings = {}
+
+local function tell(text)
+  findings[#findings + 1] = text
+end
+
+local function row_of(tbl, shape, encoded)
+  return call('HMGET', base .. 't:' .. tbl .. ':' .. encoded, unpack(shape[1], 1, shape[2]))
+end
+
+local function audit_row(tbl, kinds, shape, encoded)
+  local values, key = row_of(tbl, shape, encoded), key_values(encoded, kinds)
+  if not values[1] then
+    return tell(tbl .. ' ' .. encoded .. ' is in the key order and has no row')
+  end
+  for _, index in ipairs(shape[3]) do
+    local into, member = place(index, values, key, encoded)
+    if into and not call('ZSCORE', into, member) then
+      tell(tbl .. ' ' .. encoded .. ' is not in the index ' .. into)
+    end
+  end
+  for _, group in ipairs(shape[4]) do
+    local claim = claimed(group, values, key)
+    if claim and call('HGET', base .. group[1], claim) ~= encoded then
+      tell(tbl .. ' ' .. encoded .. ' does not hold its unique value in ' .. group[1])
+    end
+  end
+end
+
+local audits = {}
+
+function audits.rows(_, tbl, kinds, shape, after, count)
+  local keys = call('ZRANGEBYLEX', base .. 'k:' .. tbl, after and '(' .. after or '-', '+', 'LIMIT', 0, count)
+  for _, encoded in ipairs(keys) do
+    audit_row(tbl, kinds, shape, encoded)
+  end
+  return #keys == count and keys[#keys]
+end
+
+function audits.row(_, tbl, keys)
+  for _, encoded in ipairs(keys) do
+    if not call('ZSCORE', base .. 'k:' .. tbl, encoded) then
+      tell(tbl .. ' ' .. encoded .. ' is a row that the key order does not name')
+    end
+  end
+  return false
+end
+
+function audits.index(_, name, tbl, kinds, shape, number, order, after, count)
+  local members = call('ZRANGEBYLEX', name, after and '(' .. after or '-', '+', 'LIMIT', 0, count)
+  for _, member in ipairs(members) do
+    local encoded = key_in(member, order)
+    local values = row_of(tbl, shape, encoded)
+    local into, entered
+    if values[1] then
+      into, entered = place(shape[3][number], values, key_values(encoded, kinds), encoded)
+    end
+    if into ~= name or entered ~= member then
+      tell('the index ' .. name .. ' has an entry for ' .. encoded .. ' that no row of ' .. tbl .. ' has')
+    end
+  end
+  return #members == count and members[#members]
+end
+
+function audits.unique(_, name, tbl, kinds, shape, number)
+  local held = call('HGETALL', name)
+  for i = 1, #held, 2 do
+    local values = row_of(tbl, shape, held[i + 1])
+    if not values[1] or claimed(shape[4][number], values, key_values(held[i + 1], kinds)) ~= held[i] then
+      tell(name .. ' has a value for ' .. held[i + 1] .. ' that no row of ' .. tbl .. ' has')
+    end
+  end
+  return false
+end
+
+function audits.log(_, log, partition, unique, first, count)
+  local list = base .. 'l:' .. log .. ':' .. partition
+  local entries = call('LRANGE', list, first - 1, first + count - 2)
+  for i, entry in ipairs(entries) do
+    local seq, at = first + i - 1, byte(entry) == 220 and 3 or 1
+    local _, kept = cmsgpack.unpack_limit(entry, 1, at)
+    if kept ~= seq then
+      tell(log .. ' ' .. partition .. ' has entry ' .. tostring(kept) .. ' where ' .. seq .. ' belongs')
+    end
+    for _, column in ipairs(unique) do
+      local value = entry_values(entry, column[2])[column[2]]
+      if value and tonumber(call('HGET', base .. 'q:' .. log .. ':' .. column[1] .. ':' .. partition, value)) ~= seq then
+        tell(log .. ' ' .. partition .. ' does not find its entry ' .. seq .. ' by ' .. column[1])
+      end
+    end
+  end
+  if not call('ZSCORE', base .. 'p:' .. log, partition) then
+    tell(log .. ' ' .. partition .. ' is not among the partitions')
+  end
+  return #entries == count and first + count
+end
+
+local asked = cmsgpack.unpack(ARGV[1])
+local onward = audits[asked[1]](unpack(asked))
+return pack({findings, onward or false})

@@ -1,0 +1,106 @@
+-- What every script shares: how values become keys and sorted-set members, and how an answer is packed.
+--
+-- A stored value is always a string (integers in decimal); NULL is `false`, which is also what HMGET answers for a
+-- field that is not there. Strings are never compared with `<`: Redis sets the collation of the machine's locale.
+
+local base = KEYS[1]
+local call = redis.call
+local format, find, gsub, sub, char, byte = string.format, string.find, string.gsub, string.sub, string.char, string.byte
+local concat = table.concat
+local pack = cmsgpack.pack
+
+-- Added to an integer within +-2^52 it gives a number that is not negative and still exact in a double.
+local OFFSET = 4503599627370496
+
+-- A number as Redis must keep it: tostring() would round above 10^14.
+local function decimal(number)
+  return format('%.0f', number)
+end
+
+-- Sixteen digits that sort as the integer does.
+local function ordered_integer(value)
+  return format('%016.0f', tonumber(value) + OFFSET)
+end
+
+-- Text without NUL, in the same byte order, so that NUL can end it.
+local function escaped(value)
+  if find(value, '[%z\1]') then
+    value = gsub(value, '\1', '\1\2')
+    value = gsub(value, '%z', '\1\1')
+  end
+  return value
+end
+
+local PLAIN = {['\1'] = '\0', ['\2'] = '\1'}
+
+local function unescaped(value)
+  if find(value, '\1', 1, true) then
+    value = gsub(value, '\1(.)', PLAIN)
+  end
+  return value
+end
+
+-- A value as part of the name of a group: of an index (NULL groups with NULL) or of a unique value.
+local function grouped(value)
+  if not value then
+    return '-'
+  end
+  return '+' .. escaped(value) .. '\0'
+end
+
+-- The value behind a source: a positive number is a column as read, a negative one a column of the key.
+local function pick(source, values, key)
+  if source > 0 then
+    return values[source]
+  end
+  return key[-source]
+end
+
+-- The key columns, out of the form in which they stand in names and members. `kinds` says which are integers.
+local function key_values(encoded, kinds)
+  local values, at, last = {}, 1, #kinds
+  for i = 1, last do
+    if kinds[i] then
+      values[i] = decimal(tonumber(sub(encoded, at, at + 15)) - OFFSET)
+      at = at + 16
+    elseif i == last then
+      values[i] = unescaped(sub(encoded, at))
+    else
+      local ends = find(encoded, '\0', at, true)
+      values[i] = unescaped(sub(encoded, at, ends - 1))
+      at = ends + 1
+    end
+  end
+  return values
+end
+
+-- The head of a msgpack array of `count` elements; what follows is put behind it as it is.
+local function array_of(count)
+  if count < 16 then
+    return char(144 + count)
+  elseif count < 65536 then
+    return char(220, math.floor(count / 256), count % 256)
+  end
+  return char(221, math.floor(count / 16777216), math.floor(count / 65536) % 256, math.floor(count / 256) % 256, count % 256)
+end
+
+-- Bytes as msgpack binary, which cmsgpack does not know: a body need not be valid text.
+local function binary(value)
+  if not value then
+    return '\192'
+  end
+  local size = #value
+  if size < 256 then
+    return char(196, size) .. value
+  elseif size < 65536 then
+    return char(197, math.floor(size / 256), size % 256) .. value
+  end
+  return char(198, math.floor(size / 16777216), math.floor(size / 65536) % 256, math.floor(size / 256) % 256, size % 256) .. value
+end
+
+-- Call a command with very many arguments, some thousand at a time: Lua's stack is small.
+local function in_chunks(command, key, arguments)
+  for at = 1, #arguments, 2000 do
+    call(command, key, unpack(arguments, at, math.min(at + 1999, #arguments)))
+  end
+end

@@ -1,0 +1,223 @@
+-- Reads: rows by key and by index, stretches of logs. Each answers with the number of its results and their bytes.
+--
+-- A table: {name prefix of rows, fields (rev, columns, body), kinds of the key columns}
+-- Filters come in threes: source, how, wanted; `how` is EQUAL, AMONG (a list) or AT_MOST.
+
+local EQUAL, AMONG, AT_MOST = 1, 2, 3
+
+local function matches(filters, values, key)
+  for i = 1, #filters, 3 do
+    local value, how, wanted = pick(filters[i], values, key), filters[i + 1], filters[i + 2]
+    local met = false
+    if how == EQUAL then
+      met = value == wanted
+    elseif how == AT_MOST then
+      met = value and tonumber(value) <= wanted
+    else
+      for _, one in ipairs(wanted) do
+        met = met or value == one
+      end
+    end
+    if not met then
+      return false
+    end
+  end
+  return true
+end
+
+local function fetch(tbl, encoded)
+  return call('HMGET', base .. tbl[1] .. encoded, unpack(tbl[2]))
+end
+
+-- A row as sent: its key in encoded form, its body, then rev and columns.
+local function packed_row(tbl, encoded, values)
+  local last = #tbl[2]
+  local body = values[last]
+  values[last] = nil
+  local sent = '\147' .. pack(encoded) .. binary(body) .. pack(values)
+  values[last] = body
+  return sent
+end
+
+-- Where the key begins in a member: behind its ordering values.
+local function key_in(member, order)
+  local at = 1
+  for i = 1, #order do
+    if order[i] then
+      at = at + 16
+    else
+      at = find(member, '\0', at, true) + 1
+    end
+  end
+  return sub(member, at)
+end
+
+local function members_of(name, low, high, desc, count)
+  if desc then
+    return call('ZREVRANGEBYLEX', name, high, low, 'LIMIT', 0, count)
+  end
+  return call('ZRANGEBYLEX', name, low, high, 'LIMIT', 0, count)
+end
+
+-- Rows of a sorted set between two bounds: a list of {encoded key, values}.
+local function walk(tbl, name, order, low, high, limit, desc, filters)
+  local found, filtered = {}, #filters > 0
+  local batch = limit and not filtered and limit or 256
+  while not limit or #found < limit do
+    local members = members_of(name, low, high, desc, batch)
+    for _, member in ipairs(members) do
+      local encoded = key_in(member, order)
+      local values = fetch(tbl, encoded)
+      if not values[1] then
+        error('PERDURE_CORRUPT ' .. name .. ' names a row that is not there')
+      end
+      if not filtered or matches(filters, values, key_values(encoded, tbl[3])) then
+        found[#found + 1] = {encoded, values}
+        if limit and #found == limit then
+          return found
+        end
+      end
+    end
+    if #members < batch then
+      return found
+    end
+    if desc then
+      high = '(' .. members[#members]
+    else
+      low = '(' .. members[#members]
+    end
+  end
+  return found
+end
+
+-- The seqs of one stretch after another that lie in (after, upto], in reading order, for one segment value.
+local function stretches_of(name, value, after, upto)
+  local found, marks = {}, call('ZRANGEBYSCORE', name, '(' .. decimal(after + 1), decimal(upto))
+  local covering = call('ZREVRANGEBYSCORE', name, decimal(after + 1), '-inf', 'LIMIT', 0, 1)
+  if covering[1] then
+    table.insert(marks, 1, covering[1])
+  end
+  for i, mark in ipairs(marks) do
+    local colon = find(mark, ':', 1, true)
+    if sub(mark, colon + 1) == value then
+      local first = math.max(tonumber(sub(mark, 1, colon - 1)) - 1, after)
+      local following = marks[i + 1]
+      local last = following and tonumber(sub(following, 1, find(following, ':', 1, true) - 1)) - 1 or upto
+      found[#found + 1] = {first, math.min(last, upto)}
+    end
+  end
+  return found
+end
+
+-- Seqs of unique values, as stretches of one.
+local function stretches_by_unique(name, wanted, after, upto)
+  local seqs, found, seen = {}, {}, {}
+  for _, value in ipairs(wanted) do
+    local seq = tonumber(call('HGET', name, value) or 0)
+    if seq > after and seq <= upto and not seen[seq] then
+      seen[seq] = true
+      seqs[#seqs + 1] = seq
+    end
+  end
+  table.sort(seqs)
+  for i, seq in ipairs(seqs) do
+    found[i] = {seq - 1, seq}
+  end
+  return found
+end
+
+-- The columns of an entry as stored values. An entry may be older than the newest columns.
+local function entry_values(entry, count)
+  local first, at, have = byte(entry), 1, nil
+  if first == 220 then
+    have, at = byte(entry, 2) * 256 + byte(entry, 3), 3
+  else
+    have = first - 144
+  end
+  local held = math.min(count, have - 3)
+  local values = {cmsgpack.unpack_limit(entry, held + 2, at)}
+  for i = 1, count do
+    local value = i <= held and values[i + 3]
+    if type(value) == 'number' then
+      value = decimal(value)
+    end
+    values[i] = value or false
+  end
+  return values
+end
+
+-- Put the entries of a stretch behind those found; true when there are enough. An entry of a filtered read is looked
+-- at one by one, but fetched by the hundred.
+local function collect(read, found, list, first, last)
+  local limit, desc, filters, width = read[6], read[7], read[8], read[11]
+  local step = #filters > 0 and 256 or 2000
+  while first < last do
+    local from, upto = first, math.min(last, first + step)
+    if desc then
+      from, upto = math.max(first, last - step), last
+    end
+    if limit and #filters == 0 then
+      local missing = limit - #found
+      if desc then
+        from = math.max(from, upto - missing)
+      else
+        upto = math.min(upto, from + missing)
+      end
+    end
+    local entries = call('LRANGE', list, from, upto - 1)
+    if #entries ~= upto - from then
+      error('PERDURE_CORRUPT ' .. list .. ' is shorter than it should be')
+    end
+    for i = desc and #entries or 1, desc and 1 or #entries, desc and -1 or 1 do
+      local entry = entries[i]
+      if #filters == 0 or matches(filters, entry_values(entry, width)) then
+        found[#found + 1] = entry
+        if limit and #found >= limit then
+          return true
+        end
+      end
+    end
+    if desc then
+      last = from
+    else
+      first = upto
+    end
+  end
+  return false
+end
+
+local function gather(read, found, list, stretches)
+  local desc = read[7]
+  for i = desc and #stretches or 1, desc and 1 or #stretches, desc and -1 or 1 do
+    if collect(read, found, list, stretches[i][1], stretches[i][2]) then
+      return true
+    end
+  end
+  return false
+end
+
+-- A read: {3, log, partition, after, upto, limit, desc, filters, unique look-up, segments, number of columns}
+local function read_log(read)
+  local found, name = {}, read[2] .. ':' .. read[3]
+  local list = base .. 'l:' .. name
+  local head, limit, desc, segments = call('LLEN', list), read[6], read[7], read[10]
+  local after, upto = read[4], math.min(read[5] or head, head)
+  if limit and limit < 1 then
+    return found
+  end
+  if segments then
+    for i = desc and #segments or 1, desc and 1 or #segments, desc and -1 or 1 do
+      local segment = segments[i]
+      local low, high = math.max(after, segment[2]), math.min(segment[3] or upto, upto)
+      if low < high and gather(read, found, list, stretches_of(base .. 'g:' .. name, segment[1], low, high)) then
+        break
+      end
+    end
+  elseif read[9] then
+    local unique = base .. 'q:' .. read[2] .. ':' .. read[9][1] .. ':' .. read[3]
+    gather(read, found, list, stretches_by_unique(unique, read[9][2], after, upto))
+  else
+    collect(read, found, list, after, upto)
+  end
+  return found
+end

@@ -1,0 +1,6 @@
+-- Write the schema record unless it changed meanwhile. ARGV: the version that must be there ('' for none), then fields.
+if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[1] then
+  return 0
+end
+redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+return 1

@@ -1,0 +1,160 @@
+-- Several reads of one moment. ARGV[1] is the list of reads; the answer is one msgpack array with an element for each.
+--
+-- {1, table, keys or false, reference}: rows by key       {2, table, …}: a scan, see below
+-- {3, …}: entries of a log, see read_log                  {4, log, partitions}: last seqs
+-- A scan: {2, table, kinds of `order`, sorted set, low, high, limit, desc, filters, pieces, by key, after}. `pieces`
+-- is false unless a value comes from an earlier read: then it lists what the group (or the prefix) is made of.
+-- A reference: {read, sources}
+
+local answers = {}
+
+-- The values that the rows of an earlier read hold in the named columns, without those that hold a NULL.
+local function referred(reference)
+  local earlier, found = answers[reference[1]], {}
+  for _, row in ipairs(earlier.rows) do
+    local key, values, whole = key_values(row[1], earlier.kinds), {}, true
+    for i, source in ipairs(reference[2]) do
+      values[i] = pick(source, row[2], key)
+      whole = whole and values[i]
+    end
+    if whole then
+      found[#found + 1] = values
+    end
+  end
+  return found
+end
+
+local function encoded_key(values, kinds)
+  local parts, last = {}, #kinds
+  for i = 1, last do
+    if kinds[i] then
+      parts[i] = ordered_integer(values[i])
+    else
+      parts[i] = escaped(values[i]) .. (i < last and '\0' or '')
+    end
+  end
+  return concat(parts)
+end
+
+-- Is `left` below `right`, byte for byte?
+local function below(left, right)
+  for i = 1, math.min(#left, #right) do
+    local one, other = byte(left, i), byte(right, i)
+    if one ~= other then
+      return one < other
+    end
+  end
+  return #left < #right
+end
+
+-- What the pieces say, or nothing if a reference leads nowhere. How a referred value stands: GROUP, INTEGER, TEXT that
+-- something follows, or LAST.
+local GROUP, INTEGER, TEXT = 1, 2, 3
+
+local function joined(pieces)
+  local parts = {}
+  for i, piece in ipairs(pieces) do
+    if type(piece) == 'table' then
+      local first = referred(piece)[1]
+      if not first then
+        return nil
+      elseif piece[3] == GROUP then
+        piece = grouped(first[1])
+      elseif piece[3] == INTEGER then
+        piece = ordered_integer(first[1])
+      elseif piece[3] == TEXT then
+        piece = escaped(first[1]) .. '\0'
+      else
+        piece = escaped(first[1])
+      end
+    end
+    parts[i] = piece
+  end
+  return concat(parts)
+end
+
+-- The bounds of the members that begin with a prefix (or are it, when it is a whole key), past a keyset.
+local function bounds(prefix, whole, after, desc)
+  -- A prefix ends in NUL or a digit: with that raised by one it is above everything that begins with it.
+  local upper = whole and prefix or sub(prefix, 1, -2) .. char(byte(prefix, -1) + 1)
+  local low, high = '[' .. prefix, (whole and '[' or '(') .. upper
+  if after and not desc and not below(after, prefix) then
+    low = '(' .. after
+  elseif after and desc and not below(upper, after) then
+    high = '(' .. after
+  end
+  return low, high
+end
+
+local function scan(ask)
+  local name, low, high = base .. ask[4], ask[5], ask[6]
+  if ask[10] then
+    local made = joined(ask[10])
+    if not made then
+      return {}
+    elseif ask[11] then
+      low, high = bounds(made, #ask[10] == #ask[2][3], ask[12], ask[8])
+    else
+      name = name .. made
+    end
+  end
+  return walk(ask[2], name, ask[3], low, high, ask[7], ask[8], ask[9])
+end
+
+local function get(ask)
+  local tbl, rows, keys = ask[2], {}, ask[3]
+  if keys then
+    for i, encoded in ipairs(keys) do
+      rows[i] = {encoded, fetch(tbl, encoded)}
+    end
+    return rows
+  end
+  for _, values in ipairs(referred(ask[4])) do
+    local encoded = encoded_key(values, tbl[3])
+    local fetched = fetch(tbl, encoded)
+    if fetched[1] then
+      rows[#rows + 1] = {encoded, fetched}
+    end
+  end
+  return rows
+end
+
+local function packed_rows(tbl, rows)
+  local parts, present = {array_of(#rows)}, {}
+  for i, row in ipairs(rows) do
+    if row[2][1] then
+      parts[i + 1] = packed_row(tbl, row[1], row[2])
+      present[#present + 1] = row
+    else
+      parts[i + 1] = '\192'
+    end
+  end
+  return concat(parts), present
+end
+
+local function answer(ask)
+  local kind = ask[1]
+  if kind == 1 or kind == 2 then
+    local rows = kind == 1 and get(ask) or scan(ask)
+    local sent, present = packed_rows(ask[2], rows)
+    answers[#answers + 1] = {rows = present, kinds = ask[2][3]}
+    return sent
+  end
+  answers[#answers + 1] = {rows = {}, kinds = {}}
+  if kind == 3 then
+    local found = read_log(ask)
+    return array_of(#found) .. concat(found)
+  end
+  local parts = {array_of(#ask[3])}
+  for i, partition in ipairs(ask[3]) do
+    parts[i + 1] = pack(call('LLEN', base .. 'l:' .. ask[2] .. ':' .. partition))
+  end
+  return concat(parts)
+end
+
+local asks = cmsgpack.unpack(ARGV[1])
+local sent = {array_of(#asks)}
+for i, ask in ipairs(asks) do
+  sent[i + 1] = answer(ask)
+end
+return concat(sent)

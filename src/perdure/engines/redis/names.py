@@ -1,0 +1,103 @@
+"""How scopes, keys and values become the names and sorted-set members that the scripts work with.
+
+All keys of a scope begin with `<prefix>:{<scope>}:`, whose braces put them into one slot of a cluster. After it a
+letter says what a key is: `t` a row, `k` the key order of a table, `i` a group of an index, `u` unique values, `l` a log
+partition, `q` its unique values, `g` its stretches, `p` the partitions of a log. The same encodings are written once
+more in `lua/common.lua`, because the scripts must build names from what rows hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.errors import InvalidError
+from perdure.kernel.schema import Column, Table
+
+OFFSET = 2**52
+_UNSAFE = re.compile(r"[%{}\x00-\x1f\x7f]")
+_ESCAPED = re.compile(b"\x01(.)", re.DOTALL)
+_PLAIN = {b"\x01": b"\x00", b"\x02": b"\x01"}
+
+
+def utf8(value: str) -> bytes:
+    """The bytes of a text, or a refusal."""
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidError(f"{value!r:.80} is not valid Unicode: {error.reason}") from None
+
+
+def tag_of(scope: str) -> str:
+    """A scope as it stands between the braces: they must hold the whole of it, and something."""
+    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02x}", scope) or "%"
+
+
+def base_of(prefix: str, scope: str) -> bytes:
+    """What all keys of a scope begin with."""
+    return utf8(f"{prefix}:{{{tag_of(scope)}}}:")
+
+
+def escape(value: str) -> bytes:
+    """Text without NUL, in the same byte order, so that NUL can end it."""
+    data = utf8(value)
+    if b"\x01" in data or b"\x00" in data:
+        data = data.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01")
+    return data
+
+
+def unescape(data: bytes) -> str:
+    """The text behind `escape`."""
+    if b"\x01" in data:
+        data = _ESCAPED.sub(lambda found: _PLAIN[found[1]], data)
+    return data.decode()
+
+
+def ordered(value: str | int, *, last: bool = False) -> bytes:
+    """A value as part of a member: integers as sixteen digits, text ended by NUL unless nothing follows."""
+    if isinstance(value, int):
+        return b"%016d" % (value + OFFSET)
+    return escape(value) if last else escape(value) + b"\x00"
+
+
+def encode_key(key: Sequence[str | int]) -> bytes:
+    """A whole key, as it ends the name of its row and every index member of it."""
+    if len(key) == 1:
+        return ordered(key[0], last=True)
+    return b"".join([ordered(value) for value in key[:-1]]) + ordered(key[-1], last=True)
+
+
+def decode_key(data: bytes, columns: Sequence[Column]) -> tuple[str | int, ...]:
+    """The key behind `encode_key`."""
+    values: list[str | int] = []
+    last = len(columns) - 1
+    for position, column in enumerate(columns):
+        if column.type == "int":
+            values.append(int(data[:16]) - OFFSET)
+            data = data[16:]
+        elif position == last:
+            values.append(unescape(data))
+        else:
+            text, _, data = data.partition(b"\x00")
+            values.append(unescape(text))
+    return tuple(values)
+
+
+def stored(value: Any) -> Any:
+    """A column value as the scripts hold it: text, integers in decimal, `False` for NULL."""
+    if value is None:
+        return False
+    return value if type(value) is str else str(value)
+
+
+def grouped(value: Any) -> bytes:
+    """A value as part of the name of an index group or of a unique value."""
+    return b"-" if value is None else b"+" + escape(value if type(value) is str else str(value)) + b"\x00"
+
+
+def source(table: Table, name: str, slots: dict[str, int]) -> int:
+    """Where a script finds a column: a slot among what it read, or (negative) a place in the key."""
+    if name in table.value_types:
+        return slots[name]
+    return -1 - table.key_names.index(name)

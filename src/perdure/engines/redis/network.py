@@ -1,0 +1,150 @@
+"""Which server a request goes to: the only one, the master that sentinels name, or the owner of a slot in a cluster.
+
+Redirections of a cluster are followed, because a redirected request did not run. A node that cannot be reached makes
+the map of slots be read again, once: after a failover another node owns them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis.crc import key_slot
+from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError, ResponseError
+
+from perdure.engines.redis.scripts import Script
+from perdure.engines.redis.translate import ANSWERS, Lost, code_of, refusal
+from perdure.engines.redis.url import Address, Target
+from perdure.engines.redis.wire import Pool, ask_sentinels, command
+from perdure.errors import PerdureError, UnavailableError
+
+_HOPS = 6
+_ASKING = command(b"ASKING")
+
+
+class Network:
+    """Everything that is asked of the servers goes through here; answers that refuse become our errors."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._pools: dict[Address, Pool] = {}
+        self._slots: dict[int, Address] = {}
+
+    async def request(self, key: bytes, *arguments: bytes) -> Any:
+        """One command on the server of a key."""
+        try:
+            return await self._routed(key, command(*arguments))
+        except ANSWERS as error:
+            raise await self._refused(error) from error
+
+    async def script(self, script: Script, base: bytes, *arguments: bytes) -> Any:
+        """One script on the server of a scope. A server that does not know it has not run it: it is loaded there."""
+        packed = command(b"EVALSHA", script.sha, b"1", base, *arguments)
+        try:
+            try:
+                return await self._routed(base, packed)
+            except NoScriptError:
+                await self._routed(base, command(b"SCRIPT", b"LOAD", script.text))
+                return await self._routed(base, packed)
+        except ANSWERS as error:
+            raise await self._refused(error) from error
+
+    async def _refused(self, error: RedisError) -> PerdureError:
+        if isinstance(error, ReadOnlyError) or code_of(error) in ("READONLY", "MASTERDOWN"):
+            # What was the master is none any more: every connection to it leads to the wrong place.
+            for pool in self._pools.values():
+                await pool.drop_idle()
+            self._slots.clear()
+        return refusal(error, self.target.shown)
+
+    async def _routed(self, key: bytes, packed: bytes) -> Any:
+        if self.target.kind != "cluster":
+            return await self._pool(self.target.addresses[0]).request(packed)
+        slot = key_slot(key)
+        asked: Address | None = None
+        for hop in range(_HOPS):
+            address = asked or await self._owner(slot)
+            try:
+                if asked is not None:
+                    return await self._pool(address).request(_ASKING + packed, replies=2)
+                return await self._pool(address).request(packed)
+            except MovedError as moved:
+                asked = None
+                self._slots[slot] = (moved.host or address[0], int(moved.port))
+            except AskError as ask:
+                asked = (ask.host or address[0], int(ask.port))
+            except Lost:
+                self._slots.clear()
+                raise
+            except UnavailableError:
+                if hop:
+                    raise
+                asked = None
+                self._slots.clear()
+        raise UnavailableError(f"{self.target.shown}: the slot is moving from node to node", hint="try again")
+
+    def _pool(self, address: Address) -> Pool:
+        pool = self._pools.get(address)
+        if pool is None:
+
+            async def locate() -> Address:
+                return await ask_sentinels(self.target) if self.target.kind == "sentinel" else address
+
+            pool = self._pools[address] = Pool(self.target, locate)
+        return pool
+
+    async def _owner(self, slot: int) -> Address:
+        if slot not in self._slots:
+            await self._read_slots()
+        try:
+            return self._slots[slot]
+        except KeyError:
+            raise UnavailableError(f"{self.target.shown}: no node serves slot {slot}", hint="is it complete?") from None
+
+    async def _read_slots(self) -> None:
+        told: list[str] = []
+        for address in dict.fromkeys((*self._pools, *self.target.addresses)):
+            try:
+                ranges = await self._pool(address).request(command(b"CLUSTER", b"SLOTS"))
+            except (UnavailableError, *ANSWERS) as error:
+                told.append(str(error))
+                continue
+            for first, last, master, *_ in ranges:
+                owner = (master[0].decode() or address[0], int(master[1]))
+                self._slots.update(dict.fromkeys(range(first, last + 1), owner))
+            return
+        raise UnavailableError(f"{self.target.shown}: {'; '.join(told)}", hint="are the nodes running?")
+
+    async def servers(self) -> list[Address]:
+        """The servers that hold data: one, or the masters of the cluster."""
+        if self.target.kind != "cluster":
+            return [self.target.addresses[0]]
+        if not self._slots:
+            await self._read_slots()
+        return list(dict.fromkeys(self._slots.values()))
+
+    async def at(self, address: Address, *arguments: bytes) -> Any:
+        """One command on a server by its address."""
+        try:
+            return await self._pool(address).request(command(*arguments))
+        except ANSWERS as error:
+            raise await self._refused(error) from error
+
+    async def at_or_none(self, address: Address, *arguments: bytes) -> Any:
+        """The same; None where the server does not allow it."""
+        try:
+            return await self._pool(address).request(command(*arguments))
+        except ResponseError as error:
+            if code_of(error) in ("LOADING", "MASTERDOWN", "CLUSTERDOWN"):
+                raise await self._refused(error) from error
+            return None
+
+    async def locate(self) -> Address:
+        """An address where channels can be listened to: in a cluster every node hears every hint."""
+        if self.target.kind == "sentinel":
+            return await ask_sentinels(self.target)
+        return (await self.servers())[0]
+
+    async def close(self) -> None:
+        """Let every connection go."""
+        for pool in self._pools.values():
+            await pool.close()

@@ -1,0 +1,207 @@
+"""Reads as the script gets them, and its answers as rows and entries.
+
+A view is one script, whose answer is one msgpack array: entries come out of the store already packed in the form in
+which callers want them, so that a long history is decoded by one call in C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.engines.redis.layout import Layout
+from perdure.engines.redis.names import decode_key, encode_key, grouped, ordered, source, stored
+from perdure.errors import CorruptError, InvalidError
+from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Read, Ref, Row, Scan
+from perdure.kernel.schema import Index, Key, Table
+
+_EQUAL, _AMONG, _AT_MOST = 1, 2, 3
+_GROUP, _INTEGER, _TEXT, _LAST = 1, 2, 3, 4
+_PARTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_ENTRIES = msgspec.msgpack.Decoder(list[tuple[Any, ...]])
+_ROWS = msgspec.msgpack.Decoder(list[tuple[str, bytes | None, list[Any]] | None])
+_HEADS = msgspec.msgpack.Decoder(list[int])
+
+
+class Reads:
+    """Translates views; holds no data."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._tables = {
+            table.name: (
+                {name: position for position, name in enumerate(table.column_names, 2)},
+                tuple(column.type == "int" for column in table.columns),
+            )
+            for table in layout.schema.tables
+        }
+
+    def packed(self, reads: Sequence[Ask]) -> list[Any]:
+        """What the script gets."""
+        return [self._ask(read, reads) for read in reads]
+
+    def answers(self, reads: Sequence[Ask], data: bytes) -> list[Any]:
+        """What the caller gets."""
+        try:
+            return [self._answer(read, part) for read, part in zip(reads, _PARTS.decode(data), strict=True)]
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+            raise CorruptError(f"stored data cannot be read: {error}", where=self._layout.prefix) from None
+
+    def _answer(self, read: Ask, part: msgspec.Raw) -> Any:
+        if isinstance(read, (Get, Scan)):
+            return self.rows(self._layout.schema.table[read.table], _ROWS.decode(part))
+        if isinstance(read, Read):
+            return self._entries(read, part)
+        return _HEADS.decode(part)
+
+    def rows(self, table: Table, found: Sequence[Any]) -> list[Row | None]:
+        """Rows as sent by a script."""
+        integers, place = self._tables[table.name][1], table.place
+        single = len(table.key) == 1 and table.key[0].type == "text"
+        made: list[Row | None] = []
+        for sent in found:
+            if sent is None:
+                made.append(None)
+                continue
+            encoded, body, (rev, *held) = sent
+            plain = single and "\x01" not in encoded
+            key: Key = (encoded,) if plain else decode_key(encoded.encode(), table.key)
+            values = tuple(
+                [
+                    None if value is False else int(value) if whole else value
+                    for value, whole in zip(held, integers, strict=True)
+                ]
+            )
+            made.append(Row(key, values, int(rev), body, place))
+        return made
+
+    def _entries(self, read: Read, part: msgspec.Raw) -> list[LogEntry]:
+        found = _ENTRIES.decode(part)
+        order = self._layout.order[read.log]
+        if order is None and len(self._layout.kept[read.log]) + 3 == min(map(len, found), default=0):
+            return found
+        return [self._declared(read.log, entry) for entry in found]
+
+    def _declared(self, log: str, entry: LogEntry) -> LogEntry:
+        """An entry with its columns in declared order; what is younger than the entry is NULL."""
+        held = dict(zip(self._layout.kept[log], entry[2:-1], strict=False))
+        names = self._layout.schema.log[log].column_names
+        return (*entry[:2], *[held.get(name) for name in names], entry[-1])
+
+    def _ask(self, read: Ask, reads: Sequence[Ask]) -> tuple[Any, ...]:
+        if isinstance(read, Get):
+            table = self._layout.shapes.rows[read.table]
+            if isinstance(read.keys, Ref):
+                return (1, table, False, self._reference(read.keys, reads))
+            return (1, table, [encode_key(key).decode() for key in read.keys], False)
+        if isinstance(read, Scan):
+            return self.scan(read, reads)
+        if isinstance(read, Heads):
+            return (4, read.log, list(read.partitions))
+        return self._read(read)
+
+    def _reference(self, ref: Ref, reads: Sequence[Ask]) -> list[Any]:
+        target = reads[ref.read]
+        if not isinstance(target, (Get, Scan)):
+            raise InvalidError("a Ref names a Get or a Scan")
+        table = self._layout.schema.table[target.table]
+        slots = self._tables[target.table][0]
+        return [ref.read + 1, [source(table, name, slots) for name in ref.columns]]
+
+    def scan(self, scan: Scan, reads: Sequence[Ask] = ()) -> tuple[Any, ...]:
+        """A scan; see `lua/view.lua` for what stands where."""
+        table = self._layout.schema.table[scan.table]
+        index = None if scan.index is None else table.index_by_name[scan.index]
+        filters = self._row_filters(table, scan.where, scan.upto)
+        pieces = self._pieces(table, index, scan.eq, reads)
+        after: Any = False if scan.after is None else encode_key(scan.after).decode()
+        limit = False if scan.limit is None else scan.limit
+        if index is None:
+            kinds: list[bool] = []
+            name, low, high = f"k:{table.name}", "-", "+"
+            if scan.eq and not isinstance(pieces, list):
+                low, high = _bounds(pieces, len(scan.eq) == len(table.key), after, desc=scan.desc)
+            elif not scan.eq:
+                low, high = _past("-", "+", after, desc=scan.desc)
+        else:
+            kinds = [table.types[column] == "int" for column in index.order]
+            name = f"i:{table.name}:{index.name}:"
+            low, high = _past("-", "+", after, desc=scan.desc)
+            if not isinstance(pieces, list):
+                name += pieces
+        late = pieces if isinstance(pieces, list) else False
+        row = self._layout.shapes.rows[table.name]
+        return (2, row, kinds, name, low, high, limit, scan.desc, filters, late, index is None, after)
+
+    def _pieces(self, table: Table, index: Index | None, eq: tuple[Any, ...], reads: Sequence[Ask]) -> str | list[Any]:
+        """What names the group (or begins the members): text, or a list where a value comes from an earlier read."""
+        pieces: list[Any] = []
+        last = len(table.key) - 1
+        for position, value in enumerate(eq):
+            whole = index is None and position == last
+            if isinstance(value, Ref):
+                if index is not None:
+                    how = _GROUP
+                elif table.key[position].type == "int":
+                    how = _INTEGER
+                else:
+                    how = _LAST if whole else _TEXT
+                pieces.append([*self._reference(value, reads), how])
+            else:
+                pieces.append((grouped(value) if index is not None else ordered(value, last=whole)).decode())
+        return pieces if any(isinstance(piece, list) for piece in pieces) else "".join(pieces)
+
+    def _row_filters(self, table: Table, where: Mapping[str, Any], upto: Mapping[str, int]) -> list[Any]:
+        slots = self._tables[table.name][0]
+        packed: list[Any] = []
+        for name, wanted in where.items():
+            packed += (source(table, name, slots), *_wanted(wanted))
+        for name, most in upto.items():
+            packed += (source(table, name, slots), _AT_MOST, most)
+        return packed
+
+    def _read(self, read: Read) -> tuple[Any, ...]:
+        log = self._layout.schema.log[read.log]
+        kept = self._layout.kept[read.log]
+        filters: list[Any] = []
+        for name, wanted in read.where.items():
+            filters += (kept.index(name) + 1, *_wanted(wanted))
+        lookup: Any = False
+        if read.segments is None:
+            for name, wanted in read.where.items():
+                values = wanted if isinstance(wanted, tuple) else (wanted,)
+                if name in log.unique and None not in values:
+                    lookup = (name, [stored(value) for value in values])
+                    break
+        segments: Any = False
+        if read.segments is not None:
+            segments = [(stored(s.value), s.after, False if s.upto is None else s.upto) for s in read.segments]
+        upto = False if read.upto is None else read.upto
+        limit = False if read.limit is None else read.limit
+        return (3, read.log, read.partition, read.after, upto, limit, read.desc, filters, lookup, segments, len(kept))
+
+
+def _wanted(wanted: Any) -> tuple[int, Any]:
+    if isinstance(wanted, tuple):
+        return _AMONG, [stored(value) for value in wanted]
+    return _EQUAL, stored(wanted)
+
+
+def _past(low: str, high: str, after: Any, *, desc: bool) -> tuple[Any, Any]:
+    if after is False:
+        return low, high
+    return (low, f"({after}") if desc else (f"({after}", high)
+
+
+def _bounds(prefix: str, whole: bool, after: Any, *, desc: bool) -> tuple[Any, Any]:
+    """The members that begin with a prefix (or are it), past a keyset."""
+    # A prefix ends in NUL or a digit: with that raised by one it is above everything that begins with it.
+    upper = prefix if whole else prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    low, high = f"[{prefix}", f"[{prefix}" if whole else f"({upper}"
+    if after is False:
+        return low, high
+    if desc:
+        return (low, f"({after}") if after.encode() <= upper.encode() else (low, high)
+    return (f"({after}", high) if after.encode() >= prefix.encode() else (low, high)

@@ -1,0 +1,24 @@
+"""The scripts: pieces of Lua put together once, called by their hash, loaded where a server does not know them yet."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+
+
+class Script:
+    """One script made of several files."""
+
+    def __init__(self, *pieces: str) -> None:
+        folder = files(__package__) / "lua"
+        self.text = "\n".join((folder / f"{piece}.lua").read_text(encoding="utf-8") for piece in pieces).encode()
+        self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
+
+
+TRANSACT = Script("common", "gate", "rows", "logs", "transact")
+VIEW = Script("common", "reads", "view")
+TAKE = Script("common", "gate", "rows", "reads", "take")
+REBUILD = Script("common", "rows", "rebuild")
+AUDIT = Script("common", "rows", "reads", "audit")
+RECORD = Script("record")
+UNLOCK = Script("unlock")

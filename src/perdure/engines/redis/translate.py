@@ -1,0 +1,93 @@
+"""From what the driver and the server say to what callers are told. Nothing else here raises a driver's error.
+
+A server that *answered*, with whatever refusal, did not carry out the script: scripts write only after every check, and
+the server's own refusals (out of memory, a read-only replica, a loading server) come before the first write. Only a
+connection that was lost between a request and its answer leaves the outcome open.
+"""
+
+from __future__ import annotations
+
+import re
+
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    RedisError,
+    ResponseError,
+)
+
+from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
+
+ANSWERS = (ResponseError, BusyLoadingError, AuthenticationError, AuthorizationError)
+"""Driver errors that are an answer of the server, though some are kinds of connection errors."""
+
+_CODE = re.compile(
+    r"\b(OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|NOAUTH|WRONGPASS|NOPERM"
+    r"|WRONGTYPE|CROSSSLOT|PERDURE_CORRUPT)\b"
+)
+_WAIT = {
+    "OOM": ("the server is out of memory and refuses writes", "raise maxmemory or free some"),
+    "READONLY": ("the server is a read-only replica", "a failover may be under way; connect to the master"),
+    "MISCONF": ("the server refuses writes because it cannot save to its disk", "look at its log and its disk"),
+    "NOREPLICAS": ("the server refuses writes because too few replicas are connected", "see min-replicas-to-write"),
+    "LOADING": ("the server is loading its data", "try again when it is ready"),
+    "MASTERDOWN": ("the replica has lost its master", "try again when it is back"),
+    "CLUSTERDOWN": ("the cluster is down: some slots have no master", "try again when it is complete"),
+    "TRYAGAIN": ("the keys are being moved between nodes of the cluster", "try again"),
+    "BUSY": ("the server is busy with a script of somebody", "try again, or end that script"),
+}
+
+
+class Lost(Exception):
+    """The connection broke after a request may have been sent and before its answer came."""
+
+
+def code_of(error: RedisError) -> str:
+    """The server's code of a refusal, also where an older server wraps it in the error of a script."""
+    if isinstance(error, BusyLoadingError):
+        return "LOADING"
+    found = _CODE.search(str(error))
+    if found is not None:
+        return found[1]
+    return {"ReadOnlyError": "READONLY", "OutOfMemoryError": "OOM", "ClusterDownError": "CLUSTERDOWN",
+            "MasterDownError": "MASTERDOWN", "TryAgainError": "TRYAGAIN", "NoPermissionError": "NOPERM"}.get(
+        type(error).__name__, ""
+    )  # fmt: skip
+
+
+def refusal(error: RedisError, where: str) -> PerdureError:
+    """The error for an answer that refuses; nothing was written."""
+    code = code_of(error)
+    if code in _WAIT:
+        told, hint = _WAIT[code]
+        return UnavailableError(f"{where}: {told}", hint=hint)
+    if code in ("NOAUTH", "WRONGPASS") or isinstance(error, (AuthenticationError, AuthorizationError)):
+        return InvalidError(f"{where}: the server refuses this user or password", hint="redis://user:password@host")
+    if code == "NOPERM":
+        return UnsupportedError(f"{where}: the user may not do this: {error}", hint="see the permissions in the docs")
+    if code == "WRONGTYPE":
+        return CorruptError("a key holds something else than Perdure keeps there", where=where)
+    if code == "PERDURE_CORRUPT":
+        return CorruptError(str(error).partition("PERDURE_CORRUPT ")[2], where=where, hint="run perdure doctor")
+    return UnsupportedError(f"{where}: the server refused: {error}")
+
+
+def unreachable(error: BaseException, where: str) -> UnavailableError:
+    """No connection could be made; nothing was sent."""
+    return UnavailableError(f"{where} cannot be reached: {error or type(error).__name__}", hint="is the server running?")
+
+
+def closed() -> PerdureError:
+    """Every call after close."""
+    return UnavailableError("the store is closed", hint="open it again")
+
+
+def forked() -> PerdureError:
+    """Every call in a child of the process that opened the store."""
+    return UnavailableError("the store was opened before a fork", hint="open it in the child process")
+
+
+def opened_read_only(where: str) -> PerdureError:
+    """Every write to a store that was opened to read."""
+    return UnsupportedError(f"{where} was opened read-only", hint="open it without read_only")

@@ -1,0 +1,140 @@
+"""URLs of Redis stores: one server, a master that sentinels name, or a cluster, each plain or with TLS.
+
+`redis://user:password@host:port/db`, `redis+sentinel://host1:port,host2:port/master?db=0`,
+`redis+cluster://host1:port,host2:port`, and the same with `rediss`. Options stand in the query; an unknown one is
+refused with the list of those that exist. Passwords stay out of everything that is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from perdure.errors import InvalidError
+
+_SCHEME = re.compile(r"(rediss?)(?:\+(sentinel|cluster))?")
+_TLS = ("ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
+_OPTIONS = ("allow_eviction", "connect_timeout", "connections", "db", "migrate", "prefix", *_TLS)
+_PREFIX = re.compile(r"[^\s{}%\x00-\x1f]{1,64}")
+Address = tuple[str, int]
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a store is and how to get there."""
+
+    kind: Literal["single", "sentinel", "cluster"]
+    addresses: tuple[Address, ...]
+    master: str
+    db: int
+    username: str | None
+    password: str | None
+    tls: bool
+    ssl: dict[str, Any]
+    prefix: str
+    connections: int
+    connect_timeout: float
+    migrate: bool
+    allow_eviction: bool
+
+    @property
+    def shown(self) -> str:
+        """The target without its secrets."""
+        scheme = ("rediss" if self.tls else "redis") + ("" if self.kind == "single" else f"+{self.kind}")
+        hosts = ",".join(f"{host}:{port}" for host, port in self.addresses)
+        return f"{scheme}://{hosts}/{self.master or self.db}"
+
+
+def parse(url: str) -> Target:
+    """The target of a URL; `InvalidError` when it is none."""
+    scheme, _, rest = url.partition("://")
+    found = _SCHEME.fullmatch(scheme)
+    if found is None:
+        raise InvalidError(f"{scheme}:// is no URL of a Redis store")
+    kind: Any = found[2] or "single"
+    rest, _, query = rest.partition("?")
+    location, _, path = rest.partition("/")
+    user, _, hosts = location.rpartition("@")
+    username, _, password = user.partition(":")
+    options = _options(query, tls=found[1] == "rediss")
+    master, db = _place(kind, unquote(path), options)
+    addresses = tuple(_address(host, 26379 if kind == "sentinel" else 6379) for host in hosts.split(","))
+    if kind == "single" and len(addresses) > 1:
+        raise InvalidError("redis:// names one server", hint="redis+cluster:// and redis+sentinel:// take several")
+    return Target(
+        kind=kind,
+        addresses=addresses,
+        master=master,
+        db=db,
+        username=unquote(username) or None,
+        password=unquote(password) or None,
+        tls=found[1] == "rediss",
+        ssl={name: options[name] for name in _TLS if name in options},
+        prefix=_prefix(options.get("prefix", "perdure")),
+        connections=_number(options, "connections", 16, 1, 1_000),
+        connect_timeout=_number(options, "connect_timeout", 5, 1, 300),
+        migrate=_choice(options, "migrate", default=True),
+        allow_eviction=_choice(options, "allow_eviction", default=False),
+    )
+
+
+def _options(query: str, *, tls: bool) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in _OPTIONS:
+            raise InvalidError(f"Redis URLs have no option {name!r}", hint=f"known: {', '.join(_OPTIONS)}")
+        if name in options:
+            raise InvalidError(f"the option {name} is given twice")
+        if name in _TLS and not tls:
+            raise InvalidError(f"{name} needs TLS", hint="use rediss://")
+        options[name] = value
+    return options
+
+
+def _place(kind: str, path: str, options: dict[str, str]) -> tuple[str, int]:
+    """The name of the master, if sentinels are asked, and the number of the database."""
+    if kind == "sentinel":
+        if not path or "/" in path:
+            raise InvalidError("a sentinel URL names its master", hint="redis+sentinel://host:26379/mymaster")
+        return path, _number(options, "db", 0, 0, 1_000_000)
+    if "db" in options:
+        raise InvalidError("db= belongs to sentinel URLs", hint="write redis://host:6379/1")
+    if path and not path.isdecimal():
+        raise InvalidError(f"{path!r} is not the number of a database", hint="redis://host:6379/0")
+    if kind == "cluster" and path not in ("", "0"):
+        raise InvalidError("a cluster has only database 0")
+    return "", int(path or 0)
+
+
+def _address(text: str, port: int) -> Address:
+    host, found, number = text.rpartition(":")
+    if not found or text.endswith("]"):
+        host, number = text, str(port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not number.isdecimal() or not 0 < int(number) < 65536:
+        raise InvalidError(f"{text!r} is not host:port")
+    return host, int(number)
+
+
+def _prefix(text: str) -> str:
+    if _PREFIX.fullmatch(text) is None:
+        raise InvalidError(f"prefix {text!r:.80} is not 1 to 64 characters without spaces, braces and %")
+    return text
+
+
+def _number(options: dict[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = options.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise InvalidError(f"{name} is a number from {least} to {most}, not {text!r}")
+    return int(text)
+
+
+def _choice(options: dict[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name)
+    if text is not None and text not in ("yes", "no"):
+        raise InvalidError(f"{name} is yes or no, not {text!r}")
+    return default if text is None else text == "yes"

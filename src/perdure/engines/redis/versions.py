@@ -1,0 +1,154 @@
+"""Which schema the store holds, and how it becomes the one this build declares.
+
+One hash outside all scopes records version, digest, declaration and the order of log columns. Beside it every scope
+carries a *mark* that each commit compares with its own: so a client of an older build, still running, is refused from
+the moment its scope is brought up to date and cannot leave rows out of an index it does not know. A new index is
+filled by a walk over the rows, which may be killed and begun again; the record is written last. One client at a time
+migrates, under a lock that expires if it dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+
+from perdure.engines.redis.layout import Layout, keep_columns
+from perdure.engines.redis.network import Network
+from perdure.engines.redis.scripts import REBUILD, RECORD, UNLOCK
+from perdure.engines.redis.shapes import pack, unpack
+from perdure.engines.sql.record import Recorded, facts, missing, recorded_from, refuse_unless_usable
+from perdure.errors import CorruptError, UnavailableError
+from perdure.kernel.engine import Migration
+from perdure.kernel.schema import Schema
+
+_LOCK_MS = b"60000"
+_BATCH = 500
+_PATIENCE = 600.0
+
+
+class Found:
+    """What the store says about itself: the recorded schema, and the order in which logs keep their columns."""
+
+    def __init__(self, recorded: Recorded | None, kept: Mapping[str, list[str]]) -> None:
+        self.recorded = recorded
+        self.kept = kept
+
+
+async def look(network: Network, where: str) -> Found:
+    """Read the record."""
+    key = f"{network.target.prefix}:meta".encode()
+    told = await network.request(key, b"HGETALL", key)
+    if not told:
+        return Found(None, {})
+    try:
+        values = {told[i].decode(): told[i + 1].decode() for i in range(0, len(told), 2)}
+        return Found(recorded_from(values, where), json.loads(values["columns"]))
+    except (KeyError, ValueError) as error:
+        raise CorruptError(f"the schema record is damaged: {error}", where=where) from None
+
+
+async def bring_up_to_date(network: Network, schema: Schema, where: str) -> Found:
+    """Make the store hold this schema, or refuse it untouched."""
+    found = await look(network, where)
+    waited = 0.0
+    while not steps_done(found, schema, where):
+        if found.recorded is None:
+            await _record(network, schema, found)
+        else:
+            token = secrets.token_hex(8).encode()
+            if await _locked(network, token):
+                try:
+                    await _migrate(network, schema, where, token)
+                finally:
+                    await _lock_script(network, token, b"0")
+            elif waited > _PATIENCE:
+                raise UnavailableError(f"{where}: another client has been migrating for too long")
+            else:
+                await asyncio.sleep(0.1)
+                waited += 0.1
+        found = await look(network, where)
+    return found
+
+
+def steps_done(found: Found, schema: Schema, where: str) -> bool:
+    """Whether the record is this build's; raises when it never can be."""
+    if found.recorded is None:
+        return False
+    refuse_unless_usable(found.recorded, schema, where, "store")
+    return found.recorded.version == schema.version
+
+
+async def _locked(network: Network, token: bytes) -> bool:
+    key = f"{network.target.prefix}:lock".encode()
+    return bool(await network.request(key, b"SET", key, token, b"NX", b"PX", _LOCK_MS))
+
+
+async def _lock_script(network: Network, token: bytes, milliseconds: bytes) -> bool:
+    key = f"{network.target.prefix}:lock".encode()
+    return bool(await network.script(UNLOCK, key, token, milliseconds))
+
+
+async def _record(network: Network, schema: Schema, found: Found) -> None:
+    """Write the record, unless somebody was quicker: then it is read again."""
+    key = f"{network.target.prefix}:meta".encode()
+    told = {**facts(schema), "columns": json.dumps(keep_columns(schema, found.kept))}
+    before = b"" if found.recorded is None else b"%d" % found.recorded.version
+    flat = [part.encode() for item in told.items() for part in item]
+    await network.script(RECORD, key, before, *flat)
+
+
+async def _migrate(network: Network, schema: Schema, where: str, token: bytes) -> None:
+    found = await look(network, where)
+    if found.recorded is None or steps_done(found, schema, where):
+        return
+    layout = Layout(schema, network.target.prefix, network.target.db, found.kept)
+    tables = {table.name for table, _ in missing(found.recorded, schema, where).indexes}
+    for scope in await registered(network):
+        await bring_scope(network, layout, scope, sorted(tables), token)
+    await _record(network, schema, found)
+
+
+async def bring_scope(
+    network: Network, layout: Layout, scope: str, tables: Iterable[str], token: bytes | None = None
+) -> None:
+    """Mark a scope as this build's and fill the indexes of these tables."""
+    base = layout.base(scope)
+    await network.request(base, b"SET", base + b"schema", layout.mark.encode())
+    for name in tables:
+        table = layout.schema.table[name]
+        kinds = [column.type == "int" for column in table.key]
+        after: str | bool = ""
+        while after is not False:
+            asked = (name, kinds, layout.shapes.whole(name).packed, after or False, _BATCH)
+            (after,) = unpack(await network.script(REBUILD, base, pack(asked)))
+            if token is not None and not await _lock_script(network, token, _LOCK_MS):
+                raise UnavailableError("the lock of this migration expired", hint="open the store again")
+
+
+async def registered(network: Network) -> list[str]:
+    """Every scope that was ever written to."""
+    key = f"{network.target.prefix}:scopes".encode()
+    return sorted(name.decode() for name in await network.request(key, b"SMEMBERS", key))
+
+
+async def register(network: Network, scope: str) -> None:
+    """Enter a scope, before its first write."""
+    key = f"{network.target.prefix}:scopes".encode()
+    await network.request(key, b"SADD", key, scope.encode())
+
+
+async def plan(network: Network, schema: Schema, where: str) -> Migration:
+    """What `bring_up_to_date` would do."""
+    found = await look(network, where)
+    if found.recorded is None:
+        return Migration("redis", None, schema.version, (f"record schema version {schema.version}",))
+    if steps_done(found, schema, where):
+        return Migration("redis", found.recorded.version, schema.version)
+    added = missing(found.recorded, schema, where)
+    walks = [f"fill the index {table.name}.{index.name} in every scope" for table, index in added.indexes]
+    columns = [f"add the column {shape}.{column.name}" for shape, column in added.columns]
+    shapes = [f"add {shape.name}" for shape in (*added.tables, *added.logs)]
+    steps = (*shapes, *columns, *walks, f"record schema version {schema.version}")
+    return Migration("redis", found.recorded.version, schema.version, steps)

@@ -1,0 +1,132 @@
+"""Wake-up hints: at once for commits of this engine, by one subscription for those of others.
+
+The script of a commit publishes its hints at its end, so nobody hears of what is not written. One connection per
+engine listens, only while somebody watches. When it is lost it is made again, and everybody is rung once, for what may
+have been missed; as long as it cannot be made everybody is rung every second, which is the polling fallback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+
+from redis.asyncio.connection import Connection
+from redis.exceptions import RedisError
+
+from perdure import limits
+from perdure.engines.redis.network import Network
+from perdure.engines.redis.wire import command, new_connection
+from perdure.errors import PerdureError
+from perdure.kernel.signals import LoopSignal
+
+
+class Hub:
+    """Who watches which channels. `sender` marks our own hints, which were rung already."""
+
+    def __init__(self, network: Network, sender: bytes) -> None:
+        self._network = network
+        self._sender = sender
+        self._signals: dict[bytes, set[LoopSignal]] = {}
+        self._listener: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+        self._heard: set[bytes] = set()
+
+    def publish(self, channels: Iterable[bytes]) -> None:
+        """Ring whoever watches one of these channels here."""
+        for channel in channels:
+            for signal in tuple(self._signals.get(channel, ())):
+                signal.ring()
+
+    def subscribe(self, channels: Sequence[bytes], signal: LoopSignal) -> None:
+        """Begin to ring `signal`."""
+        for channel in channels:
+            self._signals.setdefault(channel, set()).add(signal)
+        if self._listener is None or self._listener.done():
+            self._listener = asyncio.get_running_loop().create_task(self._listen())
+        else:
+            self._tell()
+
+    def unsubscribe(self, channels: Sequence[bytes], signal: LoopSignal) -> None:
+        """Stop ringing `signal`."""
+        for channel in channels:
+            watchers = self._signals.get(channel, set())
+            watchers.discard(signal)
+            if not watchers:
+                self._signals.pop(channel, None)
+        if not self._signals and self._listener is not None:
+            self._listener.cancel()
+            self._listener = None
+        else:
+            self._tell()
+
+    def _ring_all(self) -> None:
+        self.publish(tuple(self._signals))
+
+    def _tell(self) -> None:
+        """Ask the server for the channels that are watched now and were not, and the other way round."""
+        connection = self._connection
+        writer = getattr(connection, "_writer", None)
+        if connection is None or writer is None:
+            return
+        new, old = self._signals.keys() - self._heard, self._heard - self._signals.keys()
+        if new:
+            writer.write(command(b"SUBSCRIBE", *new))
+        if old:
+            writer.write(command(b"UNSUBSCRIBE", *old))
+        self._heard = set(self._signals)
+
+    async def _listen(self) -> None:
+        lost = False
+        while self._signals:
+            try:
+                await self._hear(rung=lost)
+            except (RedisError, PerdureError, OSError, EOFError):
+                self._ring_all()
+                await asyncio.sleep(limits.FOLLOW_POLL_MS / 1000 if lost else 0)
+            lost = True
+
+    async def _hear(self, *, rung: bool) -> None:
+        connection = new_connection(self._network.target, await self._network.locate())
+        try:
+            await connection.connect()
+            self._connection, self._heard = connection, set()
+            self._tell()
+            while self._signals:
+                kind, channel, payload = await connection.read_response(disable_decoding=True)
+                if kind == b"message" and payload != self._sender:
+                    self.publish((channel,))
+                elif rung and kind == b"subscribe":
+                    rung = False
+                    self._ring_all()
+        finally:
+            self._connection = None
+            await connection.disconnect(nowait=True)
+
+    async def close(self) -> None:
+        """Ring everybody a last time and listen no more."""
+        self._ring_all()
+        self._signals.clear()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await listener
+
+
+class Subscription:
+    """What `watch` returns."""
+
+    def __init__(self, hub: Hub, channels: Sequence[bytes]) -> None:
+        self._hub = hub
+        self._channels = channels
+        self._signal = LoopSignal()
+        hub.subscribe(channels, self._signal)
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait for a hint."""
+        return await self._signal.wait(timeout)
+
+    def close(self) -> None:
+        """End the subscription."""
+        self._hub.unsubscribe(self._channels, self._signal)
