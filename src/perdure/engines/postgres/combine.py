@@ -25,12 +25,13 @@ LANES = 2
 class Job:
     """A transaction and who waits for it."""
 
-    __slots__ = ("alone", "future", "transaction", "waits")
+    __slots__ = ("alone", "future", "refused", "transaction", "waits")
 
     def __init__(self, transaction: Transaction, future: asyncio.Future[Applied]) -> None:
         self.transaction = transaction
         self.future = future
         self.alone = not transaction.together
+        self.refused = False
         self.waits = 0
 
     def finish(self, applied: Applied) -> None:
@@ -45,7 +46,7 @@ class Job:
 
 
 Run = Callable[[list[Job]], Coroutine[Any, Any, list[Job]]]
-"""Runs jobs in one statement; returns those that have to be run again, each alone."""
+"""Runs jobs in one statement; returns them all if they have to be run again, each alone."""
 
 
 class Queue:
@@ -127,9 +128,10 @@ class Queue:
             else:
                 self._together -= 1
             for job in again:
-                job.alone = True
+                job.alone = job.refused = True
                 self._singles.append(job)
-            self._release([job for job in batch if not job.alone or job not in again])
+            if not again:
+                self._release(batch)
             self._pump()
 
     def _release(self, done: list[Job]) -> None:

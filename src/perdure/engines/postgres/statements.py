@@ -69,12 +69,14 @@ class Alone(Places):
         super().__init__()
         self.used = used
         self.clock = clock
+        self.taken = [self.scope, self.rev]
         self._lasts = lasts
 
     def take(self, kind: str) -> str:
         """A parameter."""
         self.used += 1
-        return f"${self.used}::{kind}"
+        self.taken.append(f"${self.used}::{kind}")
+        return self.taken[-1]
 
     def last(self, log: str) -> str:
         """From the statement that moved the head."""

@@ -27,6 +27,8 @@ from perdure.kernel.schema import Schema
 SERVER_CLOCK = "floor(date_part('epoch', now()) * 1000)::bigint"
 _PLANS_KEPT = 1_000
 _TOGETHER_BYTES = 64 * 1024
+_ALONE_MOST = 32
+"""Beyond this many operations a statement with a CTE for each is not worth its parsing: they become rows, or steps."""
 Name = tuple[Any, ...]
 
 
@@ -42,7 +44,7 @@ class Member(NamedTuple):
 class Transaction:
     """A transaction taken apart: members in lock order, and what decides how it may be run."""
 
-    __slots__ = ("careful", "lasts", "members", "names", "ops", "rev", "scope", "shape", "together")
+    __slots__ = ("careful", "large", "lasts", "members", "names", "ops", "rev", "scope", "shape", "together")
 
     def __init__(
         self, scope: str, rev: int, ops: Sequence[Op], order: dict[str, int], exclusive: frozenset[str]
@@ -77,7 +79,10 @@ class Transaction:
         if exclusive and not self.careful:
             self.careful = any(passes_on(self.members, name) for name in classes & exclusive)
         self.shape = (*[member.shape for member in self.members], *self.lasts.values())
-        self.together = not self.careful and size <= _TOGETHER_BYTES and self._alike()
+        alike = not self.careful and self._alike()
+        self.together = alike and size <= _TOGETHER_BYTES
+        self.large = alike and len(ops) > _ALONE_MOST
+        self.careful = self.careful or (len(ops) > _ALONE_MOST and not alike)
 
     def _alike(self) -> bool:
         """True when the operations on each table or log have one shape, so that they can be rows of one CTE."""
@@ -183,7 +188,13 @@ def _plan_alone(plans: Plans, transaction: Transaction, *, bound_clock: bool) ->
         refusal = plans.refusal(shape, at, f"$1::text, ARRAY[{texts}]", observe)
         cases.append(f"WHEN NOT EXISTS (SELECT FROM w{at}) THEN {refusal}")
     seqs = "".join(f', (SELECT "last" FROM w{at})' for at in logs)
-    sql = f"WITH {', '.join(parts)} SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
+    # A CTE that nobody reads is not run; it only says what type a parameter has that no operation came to use.
+    rest = f"SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
+    text = " ".join(parts)
+    unused = [place for place in places.taken if place not in text and place not in rest]
+    if unused:
+        parts.append(f"unused AS (SELECT {', '.join(unused)})")
+    sql = f"WITH {', '.join(parts)} {rest}"
     return AlonePlan(sql, tuple(logs))
 
 

@@ -79,10 +79,10 @@ class Writer:
         return None if self.clock is system_clock else self.clock()
 
     async def _run(self, batch: list[Job]) -> list[Job]:
-        if len(batch) > 1:
-            return await self._run_together(batch)
         job = batch[0]
         transaction = job.transaction
+        if len(batch) > 1 or (transaction.large and not job.refused):
+            return await self._run_together(batch)
         for attempt in range(_ATTEMPTS):
             try:
                 job.finish(await self._run_alone(transaction))
@@ -102,7 +102,7 @@ class Writer:
 
     async def _run_alone(self, transaction: Transaction) -> Applied:
         clock = self._now()
-        if transaction.careful:
+        if transaction.careful or transaction.large:
             return await self._run_steps(transaction, clock)
         plan = self._plans.alone(transaction, bound_clock=clock is not None)
         row = await self._send(plan.sql, alone_arguments(transaction, clock))
