@@ -29,12 +29,16 @@ _LAST = itemgetter(-1)
 
 
 class Plan:
-    """A view's statement, and how each read's part is cut out of the answer (None: that read has no arm)."""
+    """A view's statement, and how each read's part is cut out of the answer.
 
-    __slots__ = ("cuts", "sql")
+    A read that cannot have an answer (no keys, no segments, a `Ref` to such a one) is not part of the statement.
+    """
 
-    def __init__(self, sql: str, cuts: list[Cut | None]) -> None:
+    __slots__ = ("answerable", "cuts", "sql")
+
+    def __init__(self, sql: str, built: Sequence[Arm | None], cuts: list[Cut | None]) -> None:
         self.sql = sql
+        self.answerable = [arm is not None for arm in built]
         self.cuts = cuts
 
 
@@ -54,8 +58,9 @@ class Queries:
         found: list[Any] = []
         if plan.sql:
             arguments: list[Any] = [scope]
-            for read in reads:
-                arguments += arms.arguments(read)
+            for read, answerable in zip(reads, plan.answerable, strict=True):
+                if answerable:
+                    arguments += arms.arguments(read)
             found = await pool.ask(plan.sql, arguments)
         if len(reads) == 1:
             return [arms.answer(reads[0], found)]
@@ -71,9 +76,13 @@ class Queries:
 
     def _plan(self, reads: Sequence[Ask]) -> Plan:
         parameters = Parameters()
-        built = [self._arms.build(read, reads, parameters) for read in reads]
+        built: list[Arm | None] = []
+        for read in reads:
+            pointless = any(built[ref.read] is None for ref in _refs(read))
+            arm = None if pointless else self._arms.build(read, reads, parameters)
+            built.append(arm)
         if len(built) == 1:
-            return Plan("" if built[0] is None else built[0].sql, [])
+            return Plan("" if built[0] is None else built[0].sql, built, [])
         return _together(reads, built)
 
 
@@ -94,7 +103,7 @@ def _together(reads: Sequence[Ask], built: Sequence[Arm | None]) -> Plan:
         parts.append(f"SELECT {slots.chosen(places)}, {n} FROM {source}")
         cuts.append(_cut(places))
     head = f"WITH {', '.join(ctes)} " if ctes else ""
-    return Plan(head + " UNION ALL ".join(f"({part})" for part in parts) if parts else "", cuts)
+    return Plan(head + " UNION ALL ".join(f"({part})" for part in parts) if parts else "", built, cuts)
 
 
 def _refs(read: Ask) -> list[Ref]:

@@ -1,0 +1,58 @@
+"""PostgreSQL as the conformance kit sees it: one database of this process, emptied for every case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import perdure
+from perdure.clock import Clock
+from perdure.errors import UnsupportedError
+from perdure.stores.store import Store
+from perdure.testkit.servers import fresh_database, server
+
+
+class PostgresProvider:
+    """The PostgreSQL engine on a server of this process; every client is an engine with connections of its own.
+
+    A crash cuts the connections of every client where they stand, which is all that a server sees of a dying client.
+    """
+
+    name = "postgres"
+    features = frozenset({"durable", "processes"})
+    opt_outs: Mapping[str, str] = {}
+
+    def __init__(self) -> None:
+        self._url: str | None = None
+        self._clients: list[Store] = []
+
+    @property
+    def url(self) -> str:
+        """The database that clients open now."""
+        if self._url is None:
+            raise UnsupportedError("the provider was not started")
+        return self._url
+
+    async def start(self, clock: Clock) -> None:
+        """An empty database."""
+        self._url = await fresh_database(server("postgres"), "kit")
+
+    async def open(self, clock: Clock, *, scope: str = "default") -> Store:
+        """A client as another process would open it."""
+        store = await perdure.open(f"{self.url}?connections=4", scope=scope, clock=clock)
+        self._clients.append(store)
+        return store
+
+    async def crash(self) -> None:
+        """Cut every client off."""
+        for store in self._clients:
+            engine: Any = store.engine
+            engine.abandon()
+        self._clients.clear()
+
+    async def stop(self) -> None:
+        """Close what was left open."""
+        for store in self._clients:
+            await store.close()
+        self._clients.clear()
+        self._url = None
