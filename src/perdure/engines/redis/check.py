@@ -95,9 +95,9 @@ class Audit:
                 self._told.append(f"{log} {partition} is not among the partitions")
 
     async def _index(self, base: bytes, name: bytes, rest: str) -> None:
-        table = self._layout.schema.table[rest.split(":")[0]]
-        numbers = {index.name: number for number, index in enumerate(table.indexes, 1)}
-        number = numbers[rest.split(":")[1]]
+        table_name, index_name, _ = rest.split(":", 2)
+        table = self._layout.schema.table[table_name]
+        number = [index.name for index in table.indexes].index(index_name) + 1
         order = [table.types[column] == "int" for column in table.indexes[number - 1].order]
         about = (name.decode(), *self._table(table), number, order)
         await self._all(base, "", lambda after: ("index", *about, after, _BATCH))

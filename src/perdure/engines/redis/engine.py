@@ -11,6 +11,7 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from perdure.clock import Clock, system_clock
@@ -178,8 +179,8 @@ class RedisEngine:
         for scope in await self._asked(lambda: registered(self._network)):
             base = self._layout.base(scope)
             names = [f"k:{name}" for name in self.schema.table] + [f"p:{name}" for name in self.schema.log]
-            keys = [base + name.encode() for name in names]
-            if await self._asked(lambda b=base, k=keys: self._network.request(b, b"EXISTS", *k)):
+            exists = partial(self._network.request, base, b"EXISTS", *[base + name.encode() for name in names])
+            if await self._asked(exists):
                 found.append(scope)
         return found
 

@@ -47,7 +47,8 @@ async def _about(network: Network, address: Any) -> dict[str, str]:
 
 def durability_of(found: list[dict[str, str]]) -> Durability:
     """The least that any of the servers promises."""
-    return min((_one(own) for own in found), key=_ORDER.index, default="none")
+    least = min((_ORDER.index(_one(own)) for own in found), default=0)
+    return _ORDER[least]
 
 
 def _one(own: Mapping[str, str]) -> Durability:
@@ -70,8 +71,8 @@ def refuse_eviction(found: list[dict[str, str]], where: str) -> None:
     for own in found:
         if evicts(own):
             raise UnsupportedError(
-                f"{where} evicts keys when memory runs short (maxmemory-policy {own['maxmemory-policy']}): it would lose"
-                " parts of threads",
+                f"{where} evicts keys when memory runs short (maxmemory-policy {own['maxmemory-policy']}): it would"
+                " lose parts of threads",
                 hint="set maxmemory-policy noeviction, or accept the loss with ?allow_eviction=yes",
             )
 

@@ -10,7 +10,7 @@ class Script:
     """One script made of several files."""
 
     def __init__(self, *pieces: str) -> None:
-        folder = files(__package__) / "lua"
+        folder = files("perdure.engines.redis") / "lua"
         self.text = "\n".join((folder / f"{piece}.lua").read_text(encoding="utf-8") for piece in pieces).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 

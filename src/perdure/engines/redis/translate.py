@@ -73,9 +73,14 @@ def refusal(error: RedisError, where: str) -> PerdureError:
     return UnsupportedError(f"{where}: the server refused: {error}")
 
 
+def said(error: BaseException) -> str:
+    """What an error says, or at least what it is called."""
+    return str(error) or type(error).__name__
+
+
 def unreachable(error: BaseException, where: str) -> UnavailableError:
     """No connection could be made; nothing was sent."""
-    return UnavailableError(f"{where} cannot be reached: {error or type(error).__name__}", hint="is the server running?")
+    return UnavailableError(f"{where} cannot be reached: {said(error)}", hint="is the server running?")
 
 
 def closed() -> PerdureError:

@@ -149,6 +149,6 @@ async def plan(network: Network, schema: Schema, where: str) -> Migration:
     added = missing(found.recorded, schema, where)
     walks = [f"fill the index {table.name}.{index.name} in every scope" for table, index in added.indexes]
     columns = [f"add the column {shape}.{column.name}" for shape, column in added.columns]
-    shapes = [f"add {shape.name}" for shape in (*added.tables, *added.logs)]
+    shapes = [f"add {name}" for name in ([t.name for t in added.tables] + [log.name for log in added.logs])]
     steps = (*shapes, *columns, *walks, f"record schema version {schema.version}")
     return Migration("redis", found.recorded.version, schema.version, steps)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from redis.asyncio.connection import Connection
 from redis.exceptions import RedisError
@@ -89,11 +90,12 @@ class Hub:
     async def _hear(self, *, rung: bool) -> None:
         connection = new_connection(self._network.target, await self._network.locate())
         try:
-            await connection.connect()
+            await connection.connect()  # type: ignore[no-untyped-call]
             self._connection, self._heard = connection, set()
             self._tell()
             while self._signals:
-                kind, channel, payload = await connection.read_response(disable_decoding=True)
+                heard: Any = await connection.read_response(disable_decoding=True)
+                kind, channel, payload = heard
                 if kind == b"message" and payload != self._sender:
                     self.publish((channel,))
                 elif rung and kind == b"subscribe":

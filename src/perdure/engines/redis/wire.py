@@ -1,8 +1,9 @@
 """Connections to one server, and one request and its answer on each at a time.
 
 The driver's client objects resend a request whose connection was lost, which could commit twice; so this engine takes
-the driver's connections (handshake, TLS, parser) and asks them itself. A request is sent exactly once: what fails before
-it was sent is `UnavailableError`, what fails after it is `Lost`, and a cancelled request takes its connection with it.
+the driver's connections (handshake, TLS, parser) and asks them itself. A request is sent exactly once: what fails
+before it was sent is `UnavailableError`, what fails after it is `Lost`, and a cancelled request takes its
+connection with it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from perdure.engines.redis.translate import ANSWERS, Lost, closed, refusal, unreachable
+from perdure.engines.redis.translate import ANSWERS, Lost, closed, refusal, said, unreachable
 from perdure.engines.redis.url import Address, Target
 
 REPLY_SECONDS = 30.0
@@ -89,7 +90,7 @@ class Pool:
         except ANSWERS:
             raise
         except (RedisError, OSError, EOFError) as error:
-            raise Lost(f"{self.where}: the connection was lost ({error or type(error).__name__})") from error
+            raise Lost(f"{self.where}: the connection was lost ({said(error)})") from error
 
     async def _acquire(self) -> Connection:
         while self._free == 0:
@@ -119,7 +120,7 @@ class Pool:
         address = await self._locate()
         connection = new_connection(self._target, address)
         try:
-            await connection.connect()
+            await connection.connect()  # type: ignore[no-untyped-call]
         except ANSWERS as error:
             raise refusal(error, self.where) from error
         except (RedisError, OSError) as error:
@@ -173,7 +174,7 @@ async def ask_sentinels(target: Target) -> Address:
             socket_timeout=target.connect_timeout, retry=Retry(NoBackoff(), 0), protocol=2,
         )  # fmt: skip
         try:
-            await connection.connect()
+            await connection.connect()  # type: ignore[no-untyped-call]
             await connection.send_packed_command(
                 command(b"SENTINEL", b"get-master-addr-by-name", target.master.encode())
             )

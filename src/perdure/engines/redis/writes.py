@@ -81,7 +81,7 @@ class Parcel:
         else:
             wanted = condition if type(condition) is dict else ()
             shape = shapes.patch(op.table, (), wanted) if type(op) is Check else shapes.whole(op.table, wanted)
-            kind, changes, body, default = (_CHECK if type(op) is Check else _DELETE), (), 0, False
+            kind, changes, body, default = (_CHECK if type(op) is Check else _DELETE), [], 0, False
         key = (encode_key(op.key).decode(), [stored(value) for value in op.key])
         return (position, kind, op.table, *key, shape.packed, _condition(shape, condition), changes, body, default)
 
