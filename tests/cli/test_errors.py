@@ -39,7 +39,7 @@ MISTAKES = [
     (["threads", "--store", "nope://x"], "no engine is known for nope://"),
     (["threads", "--store", "sqlite:///typo.db"], "there is no file 'typo.db'"),
     (["branch", "t", "--root", "--store", "sqlite:///typo.db"], "there is no file 'typo.db'"),
-    (["threads", "--store", "agents"], "there is no file 'agents'"),
+    (["threads", "--store", "agents"], "'agents' is not a URL of a store"),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import perdure
-from perdure.cli import branching, doctor, looking, moving, talking
+from perdure.cli import branching, doctor, keeping, looking, moving, talking
 from perdure.cli.session import USER_ERROR, JsonOption, ScopeOption, StoreOption, report
 
 app = typer.Typer(
@@ -40,7 +40,7 @@ def shared(
     """Options that may stand before a command as well as after it."""
 
 
-for room in (looking, talking, branching, moving, doctor):
+for room in (looking, talking, branching, moving, keeping, doctor):
     room.register(app)
 
 

@@ -10,8 +10,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from perdure.cli.session import FINDINGS, Session, command
+from perdure.cli.session import FINDINGS, Desk, Session, command, without_passwords
 from perdure.cli.terminal import error_console, plain, to_json_text
+from perdure.kernel.engine import Capabilities, Health
 from perdure.stores.erasure import sweep as sweep_core
 from perdure.stores.store import Store
 
@@ -79,24 +80,29 @@ def _findings_table(findings: list[Finding]) -> Table:
 
 async def health(session: Session) -> int:
     """Show the engine's real settings, and what weakens its promises; exit code 1 if something does."""
-    found = await session.store.health()
-    able = session.store.capabilities()
-    if session.as_json:
-        session.emit({"health": msgspec.to_builtins(found), "capabilities": msgspec.to_builtins(able)})
+    return show_health(session, await session.store.health(), session.store.capabilities())
+
+
+def show_health(desk: Desk, found: Health, able: Capabilities | None) -> int:
+    """Write what an engine says of itself; the exit code."""
+    if desk.as_json:
+        capabilities = None if able is None else msgspec.to_builtins(able)
+        desk.emit({"health": msgspec.to_builtins(found), "capabilities": capabilities})
         return 0 if found.ok else FINDINGS
     shown = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     shown.add_column(style="dim")
     shown.add_column(overflow="fold")
     shown.add_row("engine", found.engine)
-    shown.add_row("survives", SURVIVES[found.durability])
-    shown.add_row("processes", able.processes)
+    if able is not None:
+        shown.add_row("survives", SURVIVES[found.durability])
+        shown.add_row("processes", able.processes)
     for name, value in found.settings.items():
-        shown.add_row(name, plain(value if isinstance(value, str) else to_json_text(value)))
-    for note in able.notes:
+        shown.add_row(name, plain(without_passwords(value if isinstance(value, str) else to_json_text(value))))
+    for note in able.notes if able is not None else ():
         shown.add_row("note", plain(note))
     for problem in found.problems:
-        shown.add_row(Text("problem", "bold red"), plain(problem, "red"))
-    session.show(shown)
+        shown.add_row(Text("problem", "bold red"), plain(without_passwords(problem), "red"))
+    desk.show(shown)
     return 0 if found.ok else FINDINGS
 
 

@@ -11,12 +11,13 @@ import asyncio
 import functools
 import inspect
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import typer
 from rich.console import RenderableType
@@ -29,11 +30,11 @@ from perdure.errors import CorruptError, InvalidError, NotFoundError, PerdureErr
 from perdure.kernel.ops import Scan
 from perdure.model.branch import Branch
 from perdure.model.message import MessageRecord
-from perdure.opening import Opening
+from perdure.opening import Opening, is_server, plan_migration, redacted, sqlite_path
 from perdure.stores.store import Store
 
 FINDINGS, USER_ERROR, DEFECT = 1, 2, 70
-Access = Literal["read", "write", "create"]
+Access = Literal["none", "read", "write", "create"]
 
 STORE_VARIABLE = "PERDURE_STORE"
 
@@ -46,11 +47,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, and nothin
 ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id, or a unique beginning of it.")]
 
 
-class Session:
-    """One command at work: an open store and a place to write to."""
+class Desk:
+    """One command at work: the URL and the tenant it was given, and a place to write to."""
 
-    def __init__(self, store: Store, *, as_json: bool, width: int | None = None) -> None:
-        self.store = store
+    def __init__(
+        self, url: str | None = None, scope: str | None = None, *, as_json: bool, width: int | None = None
+    ) -> None:
+        self.url = url
+        self.scope = scope
         self.as_json = as_json
         self.out: Screen = console(width=width)
 
@@ -76,6 +80,14 @@ class Session:
         """Write one JSON document on one line."""
         sys.stdout.write(to_json_text(document) + "\n")
         sys.stdout.flush()
+
+
+class Session(Desk):
+    """A command with an open store."""
+
+    def __init__(self, store: Store, *, as_json: bool, width: int | None = None) -> None:
+        super().__init__(as_json=as_json, width=width)
+        self.store = store
 
     async def thread_id(self, text: str) -> str:
         """The thread that `text` names: its id, or the only id that begins with it."""
@@ -137,7 +149,8 @@ def command(
     """Register an `async def` as a command; what it returns is the exit code, None meaning 0.
 
     `access` says how the store is opened; it may depend on the command's options. `prepare` comes before that: it is
-    told whether the store's file would be new, may refuse, and may change the options.
+    told whether the store would be new, may refuse, and may change the options. With access "none" the command gets a
+    `Desk` and opens what it needs itself.
     """
 
     def register(body: Body) -> Body:
@@ -151,9 +164,12 @@ def command(
             how = access(options) if callable(access) else access
 
             async def work() -> int | None:
+                if how == "none":
+                    return await body(Desk(url, tenant, as_json=as_json, width=width), **options)
+                target = named(url)
                 async with (
-                    prepare(options, _is_new(url)) as prepared,
-                    _open(url, tenant or "default", how) as opened,
+                    prepare(options, await is_new(target)) as prepared,
+                    await _open(target, tenant or "default", how) as opened,
                 ):
                     return await body(Session(opened, as_json=as_json, width=width), **prepared)
 
@@ -182,26 +198,35 @@ def _sign(call: Callable[..., None], body: Body) -> None:
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in shared}
 
 
-def _open(url: str | None, scope: str, access: Access) -> Opening:
+def named(url: str | None) -> str:
+    """The URL, if one was given."""
     if not url:
         raise InvalidError("no store is named", hint=f"use --store sqlite:///agents.db, or set {STORE_VARIABLE}")
-    path = _path_of(url)
-    # Only an import may bring a file into the world: a typing error must not.
-    if access != "create" and path is not None and not path.exists():
-        raise NotFoundError(f"there is no file {str(path)!r}", hint="check the URL; a store is made by its first user")
+    return url
+
+
+async def _open(url: str, scope: str, access: Access) -> Opening:
+    # Only an import may bring a store into the world: a typing error must not.
+    if access != "create":
+        await insist_there(url)
     return perdure.open(url, scope=scope, read_only=access == "read")
 
 
-def _is_new(url: str | None) -> bool:
-    path = _path_of(url) if url else None
-    return path is not None and not path.exists()
+async def insist_there(url: str) -> None:
+    """Raise unless there is a store at this URL; nothing is made or changed."""
+    if url.startswith("memory://") or not await is_new(url):
+        return
+    if is_server(url):
+        raise NotFoundError(f"there is no store at {redacted(url)}", hint="perdure migrate URL makes the tables")
+    path = sqlite_path(url)
+    raise NotFoundError(f"there is no file {path!r}", hint="check the URL; a store is made by its first user")
 
 
-def _path_of(url: str) -> Path | None:
-    scheme, found, rest = url.partition("://")
-    if not found:
-        return Path(url)
-    return Path(unquote(rest[1:])) if scheme == "sqlite" and rest.startswith("/") else None
+async def is_new(url: str) -> bool:
+    """Whether opening the URL for writing would make a store where there is none."""
+    if is_server(url):
+        return (await plan_migration(url)).current is None
+    return not url.startswith("memory://") and not await asyncio.to_thread(Path(sqlite_path(url)).exists)
 
 
 def guarded(work: Callable[[], Coroutine[Any, Any, int | None]], *, as_json: bool) -> int:
@@ -229,7 +254,8 @@ def guarded(work: Callable[[], Coroutine[Any, Any, int | None]], *, as_json: boo
 
 
 def report(message: str, hint: str | None, code: str, *, as_json: bool = False) -> None:
-    """Write an error to stderr: one line, or one JSON document."""
+    """Write an error to stderr: one line, or one JSON document. Passwords are left out, whoever put them in."""
+    message, hint = without_passwords(message), without_passwords(hint) if hint else hint
     if as_json:
         sys.stderr.write(to_json_text({"error": {"code": code, "message": message, "hint": hint}}) + "\n")
         return
@@ -237,3 +263,18 @@ def report(message: str, hint: str | None, code: str, *, as_json: bool = False) 
     if hint:
         text.append(f" ({visible(hint)})")
     error_console().print(text)
+
+
+def without_passwords(text: str) -> str:
+    """The text with stars for every password of a URL that this program was given, wherever it stands."""
+    given = (word for word in [*sys.argv[1:], os.environ.get(STORE_VARIABLE, "")] if "://" in word)
+    for url in sorted((word.partition("=")[2] if word.startswith("--") else word for word in given), key=len):
+        text = text.replace(url, redacted(url))
+        with suppress(ValueError):
+            secret = urlsplit(url).password
+            for spelled in {secret, unquote(secret)} if secret else ():
+                text = text.replace(f":{spelled}@", ":***@")
+    return _URL.sub(lambda found: redacted(found.group()), text)
+
+
+_URL = re.compile(r"\w[\w+.-]*://[^\s'\"]+")

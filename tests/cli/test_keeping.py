@@ -1,0 +1,205 @@
+"""`perdure health`, `migrate` and `copy` as a keeper meets them: tables, JSON, exit codes, and never a password."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.program import Program
+
+from perdure.cli.session import without_passwords
+from perdure.opening import open_engine, redacted
+from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
+
+OLD = Path(__file__).parents[1] / "fixtures"
+SECRET = "hunter2"
+
+
+@pytest.fixture(params=("postgres", "mysql", "redis"))
+def empty(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty database on a server."""
+    try:
+        return asyncio.run(fresh_database(server(request.param), "cli"))
+    except ServerMissing as missing:
+        if servers_required():
+            raise
+        pytest.skip(str(missing))
+
+
+def old_file(tmp_path: Path) -> str:
+    oldest = min(OLD.glob("*.db"))
+    return str(shutil.copy(oldest, tmp_path / "old.db"))
+
+
+def test_health_of_a_file(program: Program) -> None:
+    done = program.run("health", program.url)
+    # The test's own folder is one for temporary files, and health says so.
+    assert done.code == 1
+    assert "synchronous" in done.out
+    assert "problem" in done.out
+    document = json.loads(program.run("health", "--json").out)
+    assert document["health"]["engine"] == document["capabilities"]["engine"] == "sqlite"
+    assert document["health"]["problems"]
+
+
+def test_health_makes_nothing(program: Program, tmp_path: Path) -> None:
+    assert "there is no file" in program.error("health", str(tmp_path / "no.db"))
+    assert not (tmp_path / "no.db").exists()
+
+
+def test_health_of_an_old_file_says_so_and_leaves_it(program: Program, tmp_path: Path) -> None:
+    path = old_file(tmp_path)
+    before = Path(path).read_bytes()
+    done = program.run("health", path)
+    assert (done.code, done.err) == (1, "")
+    assert "run perdure migrate" in done.out
+    assert Path(path).read_bytes() == before
+
+
+def test_migrate(program: Program, tmp_path: Path) -> None:
+    path = old_file(tmp_path)
+    before = Path(path).read_bytes()
+    checked = program.run("migrate", path, "--check")
+    assert checked.code == 1
+    assert "ALTER TABLE" in checked.out
+    assert "nothing was changed" in checked.out
+    assert Path(path).read_bytes() == before
+    assert program.json("migrate", path, "--check", code=1)["pending"] is True
+    done = program("migrate", path)
+    assert "ALTER TABLE" in done
+    assert "migrated from version 1 to version 2" in done
+    assert "up to date" in program("migrate", path, "--check")
+    assert program.json("migrate", path) == {
+        "engine": "sqlite",
+        "current": 2,
+        "wanted": 2,
+        "steps": [],
+        "pending": False,
+        "migrated": False,
+    }
+
+
+def test_migrate_makes_no_file_and_knows_no_memory(program: Program, tmp_path: Path) -> None:
+    assert "there is no file" in program.error("migrate", str(tmp_path / "no.db"))
+    assert "nothing to migrate" in program.error("migrate", "memory://")
+
+
+def test_copy(program: Program, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'copy.db'}"
+    planned = program("copy", program.url, target, "--dry-run")
+    assert "would be copied" in planned
+    assert not (tmp_path / "copy.db").exists()
+    done = program("copy", program.url, target)
+    assert "counts and checksums are the same" in done
+    assert "messages" in done
+    again = program.json("copy", program.url, target)
+    assert (again["copied"], again["dry_run"]) == (0, False)
+    assert again["rows"] > 0
+    assert program("export") == program("export", "--store", target)
+
+
+def test_copy_of_one_scope(program: Program, tmp_path: Path) -> None:
+    target = str(tmp_path / "copy.db")
+    assert "no scope 'acme'" in program.error("copy", program.url, target, "--scope", "acme")
+    assert program.json("copy", program.url, target, "--scope", "default")["copied"] > 0
+
+
+def test_copy_refuses_what_differs(program: Program, tmp_path: Path) -> None:
+    target = str(tmp_path / "copy.db")
+    program("copy", program.url, target)
+    program("switch", "kyoto", "main", "--store", target)
+    line = program.error("copy", program.url, target)
+    assert "table thread_heads, scope 'default', 'kyoto' differs: branch is" in line
+    assert "copy into an empty store" in line
+
+
+def test_copy_makes_no_source(program: Program, tmp_path: Path) -> None:
+    assert "there is no file" in program.error("copy", str(tmp_path / "no.db"), str(tmp_path / "copy.db"))
+    assert not (tmp_path / "copy.db").exists()
+
+
+def test_a_server_from_the_command_line(program: Program, empty: str) -> None:
+    secret = _password(empty)
+    for arguments in (["threads"], ["doctor", "sweep"], ["health", empty]):
+        line = program.error(*arguments, "--store", empty)
+        assert "perdure migrate" in line or "no store" in line
+    program.run("migrate", empty, "--check")
+    program("migrate", empty)
+    assert "up to date" in program("migrate", empty, "--check")
+    said = [program("copy", program.url, empty, "--dry-run"), program("copy", program.url, empty)]
+    assert "checksums are the same" in said[1]
+    assert program("export", "--store", empty) == program("export")
+    assert program("tree", "kyoto", "--store", empty) == program("tree", "kyoto")
+    assert "all is well" in program("doctor", "verify", "--all-scopes", "--store", empty)
+    health = program.run("health", empty)
+    assert health.code in (0, 1)
+    said += [health.out, health.err, program.run("health", empty, "--json").out]
+    said += [program("log", "kyoto", "--store", empty), program("switch", "kyoto", "main", "--store", empty)]
+    if secret:
+        assert [text for text in said if f":{secret}@" in text] == []
+
+
+def _password(url: str) -> str | None:
+    from urllib.parse import urlsplit
+
+    return urlsplit(url).password
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://me:{SECRET}@127.0.0.1:1/db",
+        f"mysql://me:{SECRET}@127.0.0.1:1/db",
+        f"redis://:{SECRET}@127.0.0.1:1/0",
+        f"postgresql:/me:{SECRET}@127.0.0.1:1/db",
+        f"postgres://me:{SECRET}@127.0.0.1:1/db?no_such_option=1",
+        f"nosuch://me:{SECRET}@127.0.0.1:1/db",
+        f"sqlite://me:{SECRET}@127.0.0.1",
+    ],
+)
+@pytest.mark.parametrize("command", ["health", "migrate", "threads", "copy", "import"])
+def test_no_message_holds_a_password(program: Program, url: str, command: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("")
+    given = {"copy": [program.url, url], "threads": ["--store", url], "import": ["--store", url, str(lines)]}
+    arguments = [command, *given.get(command, [url])]
+    for more in ([], ["--json"]):
+        done = program.run(*arguments, *more)
+        assert done.code == 2, done
+        assert SECRET not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:p@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u:p@ss?w/d@h:5/d?x=1", "postgresql://u:***@h:5/d?x=1"),
+        ("redis://:p@h:6379/0", "redis://:***@h:6379/0"),
+        ("redis://h:6379/0", "redis://h:6379/0"),
+        ("mysql://u@h/d?password=x&a=b", "mysql://u@h/d?password=***&a=b"),
+        ("sqlite:////a@b.db", "sqlite:////a@b.db"),
+    ],
+)
+def test_redacted(url: str, shown: str) -> None:
+    assert redacted(url) == shown
+    assert without_passwords(f"cannot reach {url} now") == f"cannot reach {shown} now"
+
+
+def test_engines_are_closed(program: Program, tmp_path: Path) -> None:
+    """A copy leaves no side files: both of its stores were closed."""
+    target = tmp_path / "copy.db"
+    program("copy", program.url, str(target))
+    assert [p.name for p in tmp_path.iterdir() if p.name.endswith(("-wal", "-shm"))] == []
+
+    async def look() -> Any:
+        engine = await open_engine(str(target), read_only=True)
+        try:
+            return await engine.check()
+        finally:
+            await engine.close()
+
+    assert asyncio.run(look()) == []
