@@ -20,7 +20,9 @@ class PostgresProvider:
 
     name = "postgres"
     features = frozenset({"durable", "processes"})
-    opt_outs: Mapping[str, str] = {}
+    opt_outs: Mapping[str, str] = {
+        "runs/corrupt": "the case stores a body that is not JSON, which PostgreSQL's json column refuses"
+    }
 
     def __init__(self) -> None:
         self._url: str | None = None

@@ -27,11 +27,11 @@ _NOTHING = "nothing"
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """A read's statement. `types` are those of its columns; `bounded` if it ends in a LIMIT or has no order."""
+    """A read's statement. `types` are those of its columns; `bounded` says whether it ends in a LIMIT."""
 
     sql: str
     types: tuple[str, ...]
-    bounded: bool = True
+    bounded: bool = False
     entries: bool = False
 
 
@@ -133,7 +133,7 @@ class Arms:
     def _get(self, table: TableReads, read: Get, reads: Sequence[Ask], marks: Marks) -> Arm | None:
         types, declared = _row_types(table.table), table.table
         if isinstance(read.keys, Ref):
-            return Arm(self._get_referred(table, read.keys, reads, marks), types, bounded=False)
+            return Arm(self._get_referred(table, read.keys, reads, marks), types)
         if not read.keys:
             return None
         if len(read.keys) == 1:

@@ -5,8 +5,8 @@ of the right type and leaves the others NULL, and the last column tells the arms
 of the log entries, if any are read, so that a long history is cut out of the answer with one slice per entry. A `Ref`
 is a join with the arm it points at, which then stands in a CTE.
 
-Every arm with an order ends in a LIMIT, a huge one if none was asked for: PostgreSQL runs such arms one after the
-other and never in parallel, so answers come arm by arm and each in its order.
+Every arm ends in a LIMIT, a huge one if none was asked for: PostgreSQL runs such arms one after the other and never in
+parallel, so answers come arm by arm and each in its order.
 """
 
 from __future__ import annotations

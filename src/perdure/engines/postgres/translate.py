@@ -93,6 +93,8 @@ def _refused(code: str, said: str, where: str) -> PerdureError:
         return UnavailableError(f"{where} is read-only now: {said}", hint="it may be a standby; connect to the primary")
     if code in ("22021", "22P05"):
         return InvalidError(f"PostgreSQL cannot store this text: {said}", hint="leave out NUL characters")
+    if code[:2] == "22":
+        return InvalidError(f"PostgreSQL cannot store this value: {said}")
     if code[:2] == "42" or code in ("3F000", "0A000"):
         return CorruptError(f"the database does not have the expected tables: {said}", where=where)
     if code[:2] == "XX":
