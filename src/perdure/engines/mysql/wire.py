@@ -32,6 +32,14 @@ _BEGIN_SESSION = (
     " SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
     " SELECT @@version, @@max_allowed_packet"
 )
+_IDLE_SECONDS = 5
+_END_IDLE_TRANSACTIONS = {
+    "MariaDB": f"SET SESSION idle_transaction_timeout = {_IDLE_SECONDS};",
+    "MySQL": f"SET SESSION wait_timeout = {6 * _IDLE_SECONDS};",
+}
+"""A client that is paused between its two packets holds locks; the server hangs up on it. MySQL can only hang up on
+every idle session, which costs no more than opening connections again after a quiet while."""
+_connect: Any = asyncmy.connect  # its stub is narrower than what it takes: bytes for a password, None for autocommit
 _STARTING = frozenset({1040, 1053, 1203, 2003, 2006, 2013})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 PACKET_NEEDED = 2 * limits.MESSAGE_BYTES + 1024 * 1024
@@ -96,8 +104,8 @@ class Wire:
 
     @property
     def closed(self) -> bool:
-        """True when the other side is known to have hung up."""
-        return self.broken or not self._connection.connected
+        """True when nothing may be sent any more: it broke, or the other side is known to have hung up."""
+        return self.broken or not self._connection.connected or self._connection._stream_broken  # noqa: SLF001
 
 
 async def open_wire(target: Target) -> Wire:
@@ -116,7 +124,7 @@ async def open_wire(target: Target) -> Wire:
 
 async def _open_once(target: Target, patience: float) -> Wire:
     async with asyncio.timeout(patience):
-        connection = await asyncmy.connect(
+        connection = await _connect(
             host=target.host,
             port=target.port,
             user=target.user,
@@ -132,7 +140,8 @@ async def _open_once(target: Target, patience: float) -> Wire:
         )
         try:
             wire = Wire(connection, target, "", 0)
-            ((version, packet_bytes),) = (await wire.run(_BEGIN_SESSION))[0]
+            name, _ = flavour(connection.get_server_info())
+            ((version, packet_bytes),) = (await wire.run(_END_IDLE_TRANSACTIONS[name] + _BEGIN_SESSION))[0]
         except BaseException:
             connection.close()
             raise

@@ -102,6 +102,9 @@ class Writer:
 
     async def _commit(self, wire: Wire, transaction: Transaction) -> None:
         *ahead, last = _packets(transaction.writing(), wire.packet_bytes - _PACKET_MARGIN)
+        if wire.closed:
+            wire.abort()
+            raise Again  # hung up on before anything was written
         try:
             for packet in ahead:
                 await wire.run(";".join(packet))
