@@ -7,7 +7,8 @@
 `server("postgres" | "mysql" | "redis" | "pgbouncer")` is found in this order: the URL in the environment
 (`PERDURE_TEST_POSTGRES_URL`, `PERDURE_TEST_MYSQL_URL`, `PERDURE_TEST_REDIS_URL`), a program on the PATH, a wheel in
 this environment, the system's packages. `durable=True` is another server, one that makes the disk sync at every
-commit. What cannot be had raises `ServerMissing`, which says everything that was tried.
+commit. What cannot be had raises `ServerMissing`, which says everything that was tried. More of the same kind:
+`"redis-cluster"`, `"redis-sentinel"` and `"redis-tls"`.
 """
 
 from __future__ import annotations
@@ -18,26 +19,34 @@ import threading
 from collections.abc import Callable
 
 from perdure.testkit.servers.databases import fresh_database
-from perdure.testkit.servers.local import ForeignServer, LocalServer, Recipe, Server
+from perdure.testkit.servers.local import ForeignServer, LocalServer, Server
 from perdure.testkit.servers.missing import ServerMissing, servers_required
 from perdure.testkit.servers.mysql import MysqlRecipe
+from perdure.testkit.servers.pgbouncer import PgbouncerRecipe
 from perdure.testkit.servers.postgres import PostgresRecipe
 from perdure.testkit.servers.process import StartFailed
 from perdure.testkit.servers.redis import RedisRecipe
+from perdure.testkit.servers.redis_sets import ServerSet, cluster, sentinel, tls
 
-_RECIPES: dict[str, Callable[[bool], Recipe]] = {
-    "postgres": lambda durable: PostgresRecipe(durable=durable),
-    "mysql": lambda durable: MysqlRecipe(durable=durable),
-    "redis": lambda durable: RedisRecipe(durable=durable),
+_MAKERS: dict[str, Callable[[bool], Server]] = {
+    "postgres": lambda durable: LocalServer(PostgresRecipe(durable=durable)),
+    "mysql": lambda durable: LocalServer(MysqlRecipe(durable=durable)),
+    "redis": lambda durable: LocalServer(RedisRecipe(durable=durable)),
+    "pgbouncer": lambda durable: LocalServer(PgbouncerRecipe(server("postgres", durable=durable).url)),
+    "redis-cluster": lambda durable: cluster(durable=durable),
+    "redis-sentinel": lambda durable: sentinel(durable=durable),
+    "redis-tls": lambda durable: tls(durable=durable),
 }
+_FOREIGN = ("postgres", "mysql", "redis")
+"""Those that an environment variable may name."""
 _running: dict[tuple[str, bool], Server | ServerMissing] = {}
 _lock = threading.RLock()
 
 
 def server(name: str, *, durable: bool = False) -> Server:
     """The server of this process that has this name, started if it is not yet there."""
-    if name not in _RECIPES:
-        raise ValueError(f"no server is called {name!r}: {', '.join(_RECIPES)}")
+    if name not in _MAKERS:
+        raise ValueError(f"no server is called {name!r}: {', '.join(_MAKERS)}")
     with _lock:
         found = _running.get((name, durable))
         if found is None:
@@ -48,16 +57,36 @@ def server(name: str, *, durable: bool = False) -> Server:
 
 
 def _get(name: str, durable: bool) -> Server | ServerMissing:
-    variable = f"PERDURE_TEST_{name.upper()}_URL"
-    url = os.environ.get(variable)
-    if url:
-        return ForeignServer(name, url, variable)
+    tried = []
+    if name in _FOREIGN:
+        variable = f"PERDURE_TEST_{name.upper()}_URL"
+        url = os.environ.get(variable)
+        if url:
+            return ForeignServer(name, url, variable)
+        tried.append(f"{variable} is not set")
     try:
-        return LocalServer(_RECIPES[name](durable))
+        return _MAKERS[name](durable)
     except ServerMissing as missing:
-        return ServerMissing(name, [f"{variable} is not set", *missing.tried])
+        return ServerMissing(name, [*tried, *missing.tried])
     except StartFailed as failed:
-        return ServerMissing(name, [f"{variable} is not set", f"it was found and did not start: {failed}"])
+        return ServerMissing(name, [*tried, f"it was found and did not start: {failed}"])
+
+
+def redis_cluster(*, durable: bool = False) -> ServerSet:
+    """A cluster of three Redis servers; `members` has them one by one."""
+    return _set("redis-cluster", durable)
+
+
+def redis_sentinel(*, durable: bool = False) -> ServerSet:
+    """A Redis master, its replica and a sentinel, in this order in `members`."""
+    return _set("redis-sentinel", durable)
+
+
+def _set(name: str, durable: bool) -> ServerSet:
+    found = server(name, durable=durable)
+    if not isinstance(found, ServerSet):
+        raise TypeError(f"{name} is one server")
+    return found
 
 
 def stop_all() -> None:
@@ -71,4 +100,14 @@ def stop_all() -> None:
 
 atexit.register(stop_all)
 
-__all__ = ["Server", "ServerMissing", "fresh_database", "server", "servers_required", "stop_all"]
+__all__ = [
+    "Server",
+    "ServerMissing",
+    "ServerSet",
+    "fresh_database",
+    "redis_cluster",
+    "redis_sentinel",
+    "server",
+    "servers_required",
+    "stop_all",
+]

@@ -5,8 +5,12 @@ No driver is needed for it, so a server can be started where only the server is 
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import struct
+from pathlib import Path
+from typing import BinaryIO
 
 _TIMEOUT = 5.0
 
@@ -29,6 +33,27 @@ def mysql_serves(port: int) -> bool:
 
 def redis_serves(port: int) -> bool:
     """Does Redis or Valkey answer? While it loads its data it says so instead."""
-    with socket.create_connection(("127.0.0.1", port), _TIMEOUT) as link:
-        link.sendall(b"PING\r\n")
-        return link.recv(5) == b"+PONG"
+    return redis_answer(port, "PING").startswith(b"+PONG")
+
+
+def redis_answer(port: int, *words: str, certificate: Path | None = None) -> bytes:
+    """What a Redis server answers to one short command, unparsed; over TLS if there is a certificate to trust."""
+    told = b"".join(b"$%d\r\n%s\r\n" % (len(word), word.encode()) for word in words)
+    with contextlib.ExitStack() as stack:
+        link: socket.socket = stack.enter_context(socket.create_connection(("127.0.0.1", port), _TIMEOUT))
+        if certificate is not None:
+            trust = ssl.create_default_context(cafile=str(certificate))
+            link = stack.enter_context(trust.wrap_socket(link, server_hostname="127.0.0.1"))
+        link.sendall(b"*%d\r\n%s" % (len(words), told))
+        return _redis_reply(stack.enter_context(link.makefile("rb")))
+
+
+def _redis_reply(stream: BinaryIO) -> bytes:
+    """One whole reply: a line, a line and the bytes it announces, or a line and the replies it announces."""
+    head = stream.readline()
+    kind, size = head[:1], head[1:].strip()
+    if kind == b"$" and size != b"-1":
+        return head + stream.read(int(size) + 2)
+    if kind == b"*" and size != b"-1":
+        return head + b"".join(_redis_reply(stream) for _ in range(int(size)))
+    return head

@@ -26,8 +26,8 @@ class RedisRecipe:
     name = "redis"
     stop_signal = signal.SIGTERM
 
-    def __init__(self, *, durable: bool, more: tuple[str, ...] = ()) -> None:
-        self.programs: Programs = find(WANTED)
+    def __init__(self, *, durable: bool, more: tuple[str, ...] = (), wanted: Wanted = WANTED) -> None:
+        self.programs: Programs = find(wanted)
         self._sync = "always" if durable else "no"
         self._more = more
 

@@ -1,0 +1,205 @@
+"""Several Redis servers that belong together: a cluster of three, a master that sentinels watch, one behind TLS.
+
+All of them run on 127.0.0.1 with the programs of the plain server. A set is killed, stopped and restarted as a whole;
+its members can be had one by one.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from perdure.testkit.servers.asking import redis_answer
+from perdure.testkit.servers.find import Programs, find
+from perdure.testkit.servers.local import LocalServer, Server
+from perdure.testkit.servers.process import START_DEADLINE, StartFailed, prepare
+from perdure.testkit.servers.redis import WANTED, RedisRecipe
+
+MASTER = "perdure"
+"""What the sentinels call the master."""
+_WANTED_WITH_TLS = replace(WANTED, name="redis-tls", wheel=None)
+"""The wheel's server was built without TLS; the distributions' are built with it."""
+_SLOTS = 16_384
+_NODES = 3
+_PAUSE = 0.02
+
+
+class ServerSet(Server):
+    """Servers that serve one URL together."""
+
+    def __init__(self, name: str, url: str, members: list[LocalServer], serves: Callable[[], bool]) -> None:
+        self.name = name
+        self.url = url
+        self.version = members[0].version
+        self.members = members
+        self._serves = serves
+
+    @property
+    def pid(self) -> int | None:
+        """The first member's."""
+        return self.members[0].pid
+
+    def kill(self) -> None:
+        """Kill every member."""
+        for member in self.members:
+            member.kill()
+
+    def stop(self) -> None:
+        """Stop every member."""
+        for member in self.members:
+            member.stop()
+
+    def restart(self) -> None:
+        """Restart every member; returns when they serve together again."""
+        for member in self.members:
+            member.restart()
+        _await(self._serves, f"{self.name} did not come back")
+
+    def dispose(self) -> None:
+        """End every member and remove its data."""
+        for member in self.members:
+            member.dispose()
+
+
+def cluster(*, durable: bool) -> ServerSet:
+    """Three masters that share the slots."""
+    options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "3000", "--cluster-announce-ip", "127.0.0.1")
+    nodes: list[LocalServer] = []
+    try:
+        # One by one: those that run already are known when the next one fails.
+        while len(nodes) < _NODES:
+            nodes.append(LocalServer(RedisRecipe(durable=durable, more=options)))
+        _join(nodes)
+    except BaseException:
+        _dispose(nodes)
+        raise
+    url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+    return ServerSet("redis-cluster", url, nodes, lambda: all(_is_whole(node.port) for node in nodes))
+
+
+def _join(nodes: list[LocalServer]) -> None:
+    for number, node in enumerate(nodes):
+        first, last = (_SLOTS * edge // _NODES for edge in (number, number + 1))
+        redis_answer(node.port, "CLUSTER", "SET-CONFIG-EPOCH", str(number + 1))
+        redis_answer(node.port, "CLUSTER", "ADDSLOTS", *map(str, range(first, last)))
+    for node in nodes[1:]:
+        redis_answer(nodes[0].port, "CLUSTER", "MEET", "127.0.0.1", str(node.port))
+    _await(lambda: all(_is_whole(node.port) for node in nodes), "the cluster did not form")
+
+
+def _is_whole(port: int) -> bool:
+    told = redis_answer(port, "CLUSTER", "INFO")
+    wanted = (b"cluster_state:ok", b"cluster_slots_ok:%d" % _SLOTS, b"cluster_size:%d" % _NODES)
+    return all(line in told for line in wanted)
+
+
+def sentinel(*, durable: bool) -> ServerSet:
+    """A master, a replica of it, and a sentinel that names the master; in this order in `members`."""
+    members: list[LocalServer] = []
+    try:
+        master = LocalServer(RedisRecipe(durable=durable))
+        members.append(master)
+        follow = ("--replicaof", f"127.0.0.1 {master.port}")
+        replica = LocalServer(RedisRecipe(durable=durable, more=follow))
+        members.append(replica)
+        _await(lambda: b"master_link_status:up" in redis_answer(replica.port, "INFO", "replication"), "no replication")
+        watcher = LocalServer(SentinelRecipe(master.port))
+        members.append(watcher)
+        _await(lambda: _knows_replica(watcher.port), "the sentinel found no replica")
+    except BaseException:
+        _dispose(members)
+        raise
+    return ServerSet("redis-sentinel", watcher.url, members, lambda: _knows_replica(watcher.port))
+
+
+def _knows_replica(port: int) -> bool:
+    return b"slaves=1" in redis_answer(port, "INFO", "sentinel")
+
+
+class SentinelRecipe:
+    """How a sentinel is started."""
+
+    name = "sentinel"
+    stop_signal = signal.SIGTERM
+
+    def __init__(self, master_port: int) -> None:
+        self.programs: Programs = find(WANTED)
+        self._master_port = master_port
+
+    def make(self, folder: Path) -> None:
+        """Its settings, which it rewrites as it learns."""
+        told = [
+            f"sentinel monitor {MASTER} 127.0.0.1 {self._master_port} 1",
+            f"sentinel down-after-milliseconds {MASTER} 1000",
+            f"sentinel failover-timeout {MASTER} 5000",
+            "",
+        ]
+        prepare(["tee", str(folder / "sentinel.conf")], folder, {}, "\n".join(told).encode())
+
+    def command(self, folder: Path, port: int) -> list[str]:
+        """What starts it."""
+        where = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+        return [self.programs.main, str(folder / "sentinel.conf"), "--sentinel", *where]
+
+    def answers(self, port: int) -> bool:
+        """Does it name the master?"""
+        return b"127.0.0.1" in redis_answer(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
+
+    def url(self, port: int) -> str:
+        """Where clients find the master by asking it."""
+        return f"redis+sentinel://127.0.0.1:{port}/{MASTER}"
+
+
+def tls(*, durable: bool) -> LocalServer:
+    """A server that speaks TLS only, with a certificate made for it."""
+    return LocalServer(TlsRecipe(durable=durable))
+
+
+class TlsRecipe(RedisRecipe):
+    """How a server with a certificate of its own is made and started."""
+
+    name = "redis-tls"
+
+    def __init__(self, *, durable: bool) -> None:
+        super().__init__(durable=durable, wanted=_WANTED_WITH_TLS)
+        self._folder = Path()
+
+    def make(self, folder: Path) -> None:
+        """A key and a certificate that signs itself."""
+        self._folder = folder
+        subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
+        files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")]
+        prepare(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, *files], folder, {}
+        )
+
+    def command(self, folder: Path, port: int) -> list[str]:
+        """What starts it."""
+        plain = super().command(folder, port)
+        plain[plain.index("--port")] = "--tls-port"
+        files = ["--tls-cert-file", str(folder / "certificate.pem"), "--tls-key-file", str(folder / "key.pem")]
+        return [*plain, "--port", "0", *files, "--tls-auth-clients", "no"]
+
+    def answers(self, port: int) -> bool:
+        """Does it answer behind TLS?"""
+        return b"PONG" in redis_answer(port, "PING", certificate=self._folder / "certificate.pem")
+
+    def url(self, port: int) -> str:
+        """Where clients find it, and the certificate that they must trust."""
+        return f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={self._folder / 'certificate.pem'}"
+
+
+def _dispose(members: list[LocalServer]) -> None:
+    for member in members:
+        member.dispose()
+
+
+def _await(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + START_DEADLINE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise StartFailed(what)
+        time.sleep(_PAUSE)
