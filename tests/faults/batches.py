@@ -195,6 +195,7 @@ async def run(asked: argparse.Namespace) -> Figures:
             answers = await helpers
         finally:
             helpers.cancel()
+            await asyncio.gather(helpers, return_exceptions=True)
         await bench.check([name for answer in answers for name in answer["told"]])
     threads_left = await audit(url)
     opposed = sum(len(answer["told"]) for answer in answers)

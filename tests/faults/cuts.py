@@ -25,9 +25,11 @@ from perdure.testkit.auditor import verify_threads
 from perdure.testkit.proxy import Direction
 from perdure.testkit.servers import server
 
-THREADS: dict[Direction, str] = {UP: "cut-up", DOWN: "cut-down"}
-WARM = "warm"
+THREADS: dict[Direction, str] = {UP: "cut-up", DOWN: "cut-dn"}
+WARM = "cut-no"
+"""Names of one length, so that every exchange has the same number of bytes."""
 AUDIT_EVERY = 250
+MEASURES = 8
 SLACK = 64
 """How far past the measured length to look for the first commit that gets through."""
 
@@ -49,20 +51,21 @@ class Cuts:
         for thread in (*THREADS.values(), WARM):
             self.runs[thread] = await self.whole.runs.start(thread, "agent")
 
-    async def measure(self) -> dict[str, int]:
-        """The length of the exchange in each direction."""
-        await self._warm()
-        before = self.link.passed()
-        await self._warm()
-        after = self.link.passed()
-        return {way: after[way] - before[way] for way in (UP, DOWN)}
+    async def measure(self) -> dict[Direction, int]:
+        """The length of the exchange in each direction, once every statement has been sent before."""
+        lengths = [await self._warm() for _ in range(MEASURES)]
+        return {way: min(length[way] for length in lengths[MEASURES // 2 :]) for way in (UP, DOWN)}
 
-    async def _warm(self) -> None:
-        """A commit of the same shape and length on another thread, until the connection has carried one whole."""
+    async def _warm(self) -> dict[Direction, int]:
+        """A commit of the same shape and length on another thread, so that the connection has carried one whole;
+        returns how many bytes that took. Then whatever follows it, such as a hint, gets time to pass."""
         self.warmed += 1
+        before = self.link.passed()
         receipt = await insist(lambda: self._commit(self.cut, WARM, self.warmed), "warming the connection")
+        after = self.link.passed()
         self.runs[WARM] = receipt.run or self.runs[WARM]
         await self.link.quiet()
+        return {way: after[way] - before[way] for way in (UP, DOWN)}
 
     async def _commit(self, store: Store, thread: str, number: int) -> Receipt:
         name = f"{number:08d}"
@@ -123,11 +126,10 @@ def _facts(receipt: Receipt) -> tuple[Any, ...]:
     return receipt.thread_id, receipt.version, receipt.message_ids, receipt.seqs, receipt.at, receipt.durable
 
 
-async def walk(cuts: Cuts, lengths: dict[str, int], most: int) -> None:
+async def walk(cuts: Cuts, lengths: dict[Direction, int], most: int) -> None:
     """Every chosen byte of one direction, then of the other."""
-    total = sum(lengths.values()) + 2
-    step = max(1.0, total / most)
-    tell("total", round(total / step))
+    step = max(1.0, sum(lengths.values()) / most)
+    tell("total", round(sum(lengths.values()) / step) + 2)
     number = 0
     for way in (UP, DOWN):
         at, length = 0.0, lengths[way]
@@ -147,7 +149,7 @@ async def walk(cuts: Cuts, lengths: dict[str, int], most: int) -> None:
 async def run(asked: argparse.Namespace) -> Figures:
     """The program."""
     url = server(asked.engine, durable=True).url
-    async with Link.to(url) as link, opened(url) as whole, opened(link.url) as cut:
+    async with Link.to(url) as link, opened(url) as whole, opened(f"{link.url}?connections=1") as cut:
         cuts = Cuts(cut, whole, link)
         await cuts.prepare()
         lengths = await cuts.measure()

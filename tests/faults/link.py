@@ -12,7 +12,8 @@ from perdure.testkit.proxy import Direction, Proxy
 
 UP: Direction = "up"
 DOWN: Direction = "down"
-_QUIET_LOOKS = 3
+_QUIET_LOOKS = 8
+"""Looks, a millisecond apart, without a byte passing: hints follow a commit within three."""
 
 
 class Link:
@@ -32,7 +33,7 @@ class Link:
         finally:
             await asyncio.to_thread(proxy.close)
 
-    def passed(self) -> dict[str, int]:
+    def passed(self) -> dict[Direction, int]:
         """Bytes that went each way so far."""
         return {UP: self.proxy.seen["up"], DOWN: self.proxy.seen["down"]}
 

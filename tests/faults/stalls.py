@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import collections
+import contextlib
 import os
 import signal
 import sys
@@ -146,7 +147,8 @@ async def _hung_server(stalls: Stalls) -> None:
     async with stalls.behind_a_link() as (store, link):
         family = _family(stalls.real)
         for pid in family:
-            os.kill(pid, signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
         waking = asyncio.get_running_loop().call_later(3.0, _wake, family)
         try:
             await stalls.uncertain(store, link)
@@ -157,7 +159,8 @@ async def _hung_server(stalls: Stalls) -> None:
 
 def _wake(family: list[int]) -> None:
     for pid in family:
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # a connection's process may have ended
+            os.kill(pid, signal.SIGCONT)
 
 
 def _family(real: Server) -> list[int]:

@@ -32,8 +32,8 @@ async def write(order: Order) -> Order:
     """One process: its share of the writers on one store, until the time is up."""
     figures: collections.Counter[str] = collections.Counter()
     places: dict[str, dict[int, str]] = {thread: {} for thread in HOT}
-    until = time.monotonic() + order["seconds"]
     async with perdure.open(order["url"]) as store:
+        until = time.monotonic() + order["seconds"]
         hands = [
             Hand(store, f"{order['name']}{number}", random.Random(f"{order['seed']}-{order['name']}-{number}"), places)
             for number in range(order["writers"])
@@ -72,8 +72,9 @@ async def _tick(seconds: int) -> None:
 async def run(asked: argparse.Namespace) -> Figures:
     """The program."""
     url = server(asked.engine, durable=True).url
-    async with opened(url):
-        """The schema is there before the crowd comes."""
+    async with opened(url) as store:
+        for thread in HOT:
+            await store.threads.create(thread)
     order = {"url": url, "seconds": asked.seconds, "writers": asked.writers // PROCESSES, "seed": asked.seed}
     ticking = asyncio.create_task(_tick(asked.seconds))
     try:
