@@ -23,7 +23,7 @@ from perdure.engines.redis.network import Network
 from perdure.engines.redis.reads import Reads
 from perdure.engines.redis.scripts import TAKE, TRANSACT, VIEW, Script
 from perdure.engines.redis.shapes import unpack
-from perdure.engines.redis.translate import Lost, closed, forked, opened_read_only
+from perdure.engines.redis.translate import Lost, Silent, closed, forked, opened_read_only
 from perdure.engines.redis.versions import bring_scope, register, registered
 from perdure.engines.redis.watch import Hub, Subscription
 from perdure.engines.redis.writes import Parcel, conflict_of, encode_record
@@ -121,15 +121,14 @@ class RedisEngine:
         return self._reads.answers(reads, await self._asked(lambda: self._network.script(VIEW, base, asked)))
 
     async def _asked(self, ask: Callable[[], Any]) -> Any:
-        """What only reads is asked once more on a new connection when the first was lost."""
-        try:
-            return await ask()
-        except Lost:
-            pass
-        try:
-            return await ask()
-        except Lost as lost:
-            raise UnavailableError(str(lost), hint="try again") from lost
+        """What only reads is asked once more on a new connection when the first was lost, but not when all is silent."""
+        for last in (False, True):
+            try:
+                return await ask()
+            except Lost as lost:
+                if last or isinstance(lost, Silent):
+                    raise UnavailableError(str(lost), hint="try again") from lost
+        raise UnavailableError("never asked")
 
     async def take(
         self,

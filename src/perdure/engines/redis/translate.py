@@ -43,6 +43,10 @@ class Lost(Exception):
     """The connection broke after a request may have been sent and before its answer came."""
 
 
+class Silent(Lost):
+    """No answer came in the time that a command may take."""
+
+
 def code_of(error: RedisError) -> str:
     """The server's code of a refusal, also where an older server wraps it in the error of a script."""
     if isinstance(error, BusyLoadingError):

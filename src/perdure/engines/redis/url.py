@@ -17,7 +17,7 @@ from perdure.errors import InvalidError
 
 _SCHEME = re.compile(r"(rediss?)(?:\+(sentinel|cluster))?")
 _TLS = ("ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
-_OPTIONS = ("allow_eviction", "connect_timeout", "connections", "db", "migrate", "prefix", *_TLS)
+_OPTIONS = ("allow_eviction", "command_timeout", "connect_timeout", "connections", "db", "migrate", "prefix", *_TLS)
 _PREFIX = re.compile(r"[^\s{}%\x00-\x1f]{1,64}")
 Address = tuple[str, int]
 
@@ -36,6 +36,7 @@ class Target(msgspec.Struct, frozen=True):
     prefix: str
     connections: int
     connect_timeout: float
+    command_timeout: float
     migrate: bool
     allow_eviction: bool
 
@@ -74,7 +75,8 @@ def parse(url: str) -> Target:
         ssl={name: options[name] for name in _TLS if name in options},
         prefix=_prefix(options.get("prefix", "perdure")),
         connections=_number(options, "connections", 16, 1, 1_000),
-        connect_timeout=_number(options, "connect_timeout", 5, 1, 300),
+        connect_timeout=_seconds(options, "connect_timeout", 5.0),
+        command_timeout=_seconds(options, "command_timeout", 60.0),
         migrate=_choice(options, "migrate", default=True),
         allow_eviction=_choice(options, "allow_eviction", default=False),
     )
@@ -131,6 +133,13 @@ def _number(options: dict[str, str], name: str, default: int, least: int, most: 
     if not text.isdecimal() or not least <= int(text) <= most:
         raise InvalidError(f"{name} is a number from {least} to {most}, not {text!r}")
     return int(text)
+
+
+def _seconds(options: dict[str, str], name: str, default: float) -> float:
+    text = options.get(name, str(default))
+    if not re.fullmatch(r"\d+(\.\d+)?", text) or not 0 < float(text) <= 3_600:
+        raise InvalidError(f"{name} is a number of seconds up to 3600, not {text!r}")
+    return float(text)
 
 
 def _choice(options: dict[str, str], name: str, *, default: bool) -> bool:

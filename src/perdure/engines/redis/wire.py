@@ -18,11 +18,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from perdure.engines.redis.translate import ANSWERS, Lost, closed, refusal, said, unreachable
+from perdure.engines.redis.translate import ANSWERS, Lost, Silent, closed, refusal, said, unreachable
 from perdure.engines.redis.url import Address, Target
-
-REPLY_SECONDS = 30.0
-"""How long an answer may take before the connection is given up; a script runs for milliseconds."""
 
 Locate = Callable[[], Awaitable[Address]]
 
@@ -82,13 +79,15 @@ class Pool:
 
     async def _exchange(self, connection: Connection, packed: bytes, replies: int) -> Any:
         try:
-            async with asyncio.timeout(REPLY_SECONDS):
+            async with asyncio.timeout(self._target.command_timeout):
                 await connection.send_packed_command(packed, check_health=False)
                 for _ in range(replies - 1):
                     await connection.read_response(disable_decoding=True)
                 return await connection.read_response(disable_decoding=True)
         except ANSWERS:
             raise
+        except TimeoutError as error:
+            raise Silent(f"{self.where}: no answer within {self._target.command_timeout:g} s") from error
         except (RedisError, OSError, EOFError) as error:
             raise Lost(f"{self.where}: the connection was lost ({said(error)})") from error
 
