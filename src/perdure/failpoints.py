@@ -23,6 +23,7 @@ POINTS = (
     "sqlite.after_commit",
     "sqlite.in_migration",
     "mysql.in_migration",
+    "postgres.in_migration",
     "import.between_chunks",
 )
 """Every failpoint of the product. Each is crossed by a test."""

@@ -1,0 +1,269 @@
+"""Opening PostgreSQL: URLs and their options, schemas, versions and migrations, read-only, a caller's own pool."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+from tests.engines.toys import SCHEMA, SCOPE, notes
+
+from perdure.engines.postgres import open_engine, plan_migration
+from perdure.engines.postgres.target import parse_target
+from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
+from perdure.kernel.ops import Get, Heads, Put, Read
+from perdure.kernel.schema import Index, Schema, Table, integer, text
+from perdure.testkit.servers import fresh_database, server
+
+NEWER = msgspec.structs.replace(
+    SCHEMA,
+    version=2,
+    tables=(
+        *SCHEMA.tables[1:],
+        msgspec.structs.replace(
+            SCHEMA.tables[0],
+            columns=SCHEMA.tables[0].columns + integer("weight"),
+            indexes=(*SCHEMA.tables[0].indexes, Index("heavy", by=(), order=("weight",))),
+        ),
+        Table("extra", key=text("id"), columns=text("v")),
+    ),
+)
+OTHER = msgspec.structs.replace(NEWER, version=1)
+MIGRATE = """
+import asyncio, sys
+from perdure.engines.postgres import open_engine
+from tests.engines.test_postgres_opening import NEWER
+async def main():
+    await (await open_engine(sys.argv[1], NEWER)).close()
+asyncio.run(main())
+"""
+
+
+def on_postgres(scenario: Callable[[str], Awaitable[None]]) -> None:
+    """Run a scenario with the URL of a schema that does not exist yet."""
+
+    async def main() -> None:
+        url = await fresh_database(server("postgres"), "opening")
+        link = await asyncpg.connect(url)
+        await link.execute("DROP SCHEMA IF EXISTS perdure CASCADE; DROP SCHEMA IF EXISTS other CASCADE")
+        await link.close()
+        await scenario(url)
+
+    asyncio.run(main())
+
+
+async def touch(url: str, schema: Schema = SCHEMA, **options: Any) -> None:
+    await (await open_engine(url, schema, **options)).close()
+
+
+async def refusal(kind: type[PerdureError], work: Awaitable[Any]) -> str:
+    with pytest.raises(kind) as caught:
+        await work
+    return str(caught.value)
+
+
+def migrating(url: str, failpoint: str = "") -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PERDURE_FAILPOINTS": failpoint, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen([sys.executable, "-c", MIGRATE, url], env=environment)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("colour=red", "no such option"),
+        ("schema=", "names a schema"),
+        ("schema=pg_x", "names a schema"),
+        ("connections=0", "1 to 1000"),
+        ("connections=many", "1 to 1000"),
+        ("connect_timeout=-1", "seconds"),
+        ("prepared=perhaps", "yes or no"),
+        ("migrate=never", "yes or no"),
+        ("schema=a&schema=b", "given twice"),
+        ("schema", "cannot be read"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(query: str, said: str) -> None:
+    with pytest.raises(InvalidError, match=said):
+        parse_target(f"postgresql://u:secret@h/d?{query}")
+
+
+def test_passwords_are_never_shown() -> None:
+    target = parse_target("postgresql://u:secret@h:1/d?password=hidden&schema=s&sslmode=disable")
+    assert target.shown == "postgresql://u@h:1/d"
+    assert (target.schema, "sslmode=disable" in target.dsn, "schema" in target.dsn) == ("s", True, False)
+
+
+def test_what_cannot_be_reached_says_why() -> None:
+    async def scenario(url: str) -> None:
+        place = url.rpartition("/")[0]
+        assert "does not exist" in await refusal(InvalidError, touch(f"{place}/nowhere"))
+        login = await refusal(
+            InvalidError,
+            touch(url.replace("postgres:", "nobody_here:", 1).replace("//postgres@", "//nobody_here:secret@")),
+        )
+        assert "secret" not in login
+        nobody = "postgresql://u:secret@127.0.0.1:1/d?connect_timeout=0.2"
+        unreached = await refusal(UnavailableError, touch(nobody))
+        assert "secret" not in unreached
+        assert "tried for 0.2 s" in unreached
+
+    on_postgres(scenario)
+
+
+def test_schemas_are_stores_of_their_own() -> None:
+    async def scenario(url: str) -> None:
+        first = await open_engine(url, SCHEMA)
+        second = await open_engine(f"{url}?schema=other", SCHEMA)
+        await first.transact(SCOPE, [Put("items", ("a",), {"n": 1})])
+        assert await second.view(SCOPE, [Get("items", [("a",)])]) == [[None]]
+        await second.transact(SCOPE, [notes("t", "x")])
+        assert await first.view(SCOPE, [Heads("notes", ["t"])]) == [[0]]
+        assert (await second.health()).settings["schema"] == "other"
+        await first.close()
+        await second.close()
+
+    on_postgres(scenario)
+
+
+def test_a_migration_is_planned_and_then_done() -> None:
+    async def scenario(url: str) -> None:
+        fresh = await plan_migration(url, SCHEMA)
+        assert (fresh.current, fresh.wanted) == (None, 1)
+        assert fresh.steps
+        engine = await open_engine(url, SCHEMA)
+        await engine.transact(SCOPE, [Put("items", ("a",), {"n": 1}), notes("t", "x")])
+        await engine.close()
+        assert (await plan_migration(url, SCHEMA)).steps == ()
+        plan = await plan_migration(url, NEWER)
+        assert (plan.current, plan.wanted, len(plan.steps)) == (1, 2, 3)
+        await touch(url, NEWER)
+        assert (await plan_migration(url, NEWER)).steps == ()
+        engine = await open_engine(url, NEWER)
+        await engine.transact(SCOPE, [Put("items", ("b",), {"weight": 3}), Put("extra", ("e",), {"v": "x"})])
+        (old, new), entries = await engine.view(SCOPE, [Get("items", [("a",), ("b",)]), Read("notes", "t")])
+        assert (old["n"], old["weight"], new["weight"], len(entries)) == (1, None, 3, 1)
+        assert await engine.check() == []
+        await engine.close()
+
+    on_postgres(scenario)
+
+
+def test_newer_other_and_foreign_databases_are_refused() -> None:
+    async def scenario(url: str) -> None:
+        await touch(url, NEWER)
+        assert "upgrade Perdure" in await refusal(UnsupportedError, touch(url))
+        await touch(f"{url}?schema=other")
+        assert "other declarations" in await refusal(UnsupportedError, touch(f"{url}?schema=other", OTHER))
+        link = await asyncpg.connect(url)
+        await link.execute("DROP SCHEMA other CASCADE; CREATE SCHEMA other; CREATE TABLE other.items (x int)")
+        assert "another program" in await refusal(UnsupportedError, touch(f"{url}?schema=other"))
+        assert await link.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'other'") == 1
+        await link.close()
+
+    on_postgres(scenario)
+
+
+def test_a_killed_migration_leaves_the_old_state() -> None:
+    async def scenario(url: str) -> None:
+        await touch(url)
+        for step in (1, 2, 3):
+            assert migrating(url, f"postgres.in_migration=crash@{step}").wait(60) == -9
+            plan = await plan_migration(url, NEWER)
+            assert (plan.current, len(plan.steps)) == (1, 3)
+        await touch(url, NEWER)
+        assert (await plan_migration(url, NEWER)).steps == ()
+
+    on_postgres(scenario)
+
+
+def test_two_that_open_at_once_make_the_tables_once() -> None:
+    async def scenario(url: str) -> None:
+        await asyncio.gather(*[touch(url) for _ in range(4)])
+        workers = [migrating(url) for _ in range(3)]
+        assert [worker.wait(60) for worker in workers] == [0, 0, 0]
+        assert (await plan_migration(url, NEWER)).steps == ()
+
+    on_postgres(scenario)
+
+
+def test_read_only_verifies_and_refuses() -> None:
+    async def scenario(url: str) -> None:
+        assert "holds no store yet" in await refusal(UnsupportedError, touch(url, read_only=True))
+        engine = await open_engine(url, SCHEMA)
+        await engine.transact(SCOPE, [Put("items", ("a",), {"n": 1})])
+        await engine.close()
+        assert "needs 2" in await refusal(UnsupportedError, touch(url, NEWER, read_only=True))
+        reader = await open_engine(url, SCHEMA, read_only=True)
+        ((row,),) = await reader.view(SCOPE, [Get("items", [("a",)])])
+        assert row["n"] == 1
+        assert "read-only" in await refusal(UnsupportedError, reader.transact(SCOPE, [Put("items", ("b",), {})]))
+        taking = reader.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"n": 1})
+        assert "read-only" in await refusal(UnsupportedError, taking)
+        await reader.close()
+
+    on_postgres(scenario)
+
+
+def test_migrate_no_writes_but_never_changes_the_schema() -> None:
+    async def scenario(url: str) -> None:
+        assert "perdure migrate" in await refusal(UnsupportedError, touch(f"{url}?migrate=no"))
+        await touch(url)
+        assert "perdure migrate" in await refusal(UnsupportedError, touch(f"{url}?migrate=no", NEWER))
+        engine = await open_engine(f"{url}?migrate=no", SCHEMA)
+        await engine.transact(SCOPE, [Put("items", ("a",), {"n": 1})])
+        await engine.close()
+
+    on_postgres(scenario)
+
+
+def test_a_pool_of_the_callers_is_used_and_not_closed() -> None:
+    async def scenario(url: str) -> None:
+        async with asyncpg.create_pool(url, min_size=1, max_size=4) as pool:
+            engine = await open_engine(url, SCHEMA, pool=pool)
+            await asyncio.gather(*[engine.transact(SCOPE, [notes(f"t{n}", "x")]) for n in range(20)])
+            heads = await engine.view(SCOPE, [Heads("notes", [f"t{n}" for n in range(20)])])
+            assert heads == [[1] * 20]
+            assert engine.capabilities.watch == "poll"
+            await engine.close()
+            await engine.close()
+            assert await pool.fetchval("SELECT 1") == 1
+        assert "asyncpg pool" in await refusal(InvalidError, open_engine(url, SCHEMA, pool=object()))
+
+    on_postgres(scenario)
+
+
+def test_durability_is_told_as_it_is() -> None:
+    async def scenario(url: str) -> None:
+        engine = await open_engine(url, SCHEMA, durability="process")
+        health = await engine.health()
+        assert engine.capabilities.durability == "process"
+        assert health.settings["synchronous_commit"] == "off"
+        assert any("synchronous_commit is off" in problem for problem in health.problems)
+        await engine.close()
+
+    on_postgres(scenario)
+
+
+def test_damage_is_found() -> None:
+    async def scenario(url: str) -> None:
+        engine = await open_engine(url, SCHEMA)
+        await engine.transact(SCOPE, [notes("t", "x", "y", "z"), notes("u", "x")])
+        assert await engine.check() == []
+        link = await asyncpg.connect(url)
+        await link.execute("DELETE FROM perdure.notes WHERE seq = 2")
+        await link.execute("UPDATE perdure.notes__heads SET last = 7 WHERE topic = 'u'")
+        found = await engine.check()
+        assert any("'t'" in line and "2 entries but ends at 3" in line for line in found), found
+        assert any("'u'" in line and "its head says 7" in line for line in found), found
+        await link.execute("DROP INDEX perdure.items__due")
+        assert await engine.check() == ["index items__due is missing"]
+        await link.close()
+        await engine.close()
+
+    on_postgres(scenario)

@@ -1,0 +1,220 @@
+"""PostgreSQL as a server that restarts, is reached through a pooler, and is shared: what an open engine does then."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import asyncpg
+import pytest
+from tests.engines.toys import SCHEMA, SCOPE, notes
+
+from perdure.engines.postgres import PostgresEngine, open_engine
+from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
+from perdure.kernel.ops import Get, Heads, Put, Read, Ref, Scan, Segment
+from perdure.testkit.servers import Server, fresh_database, server
+
+DEADLINE = 20.0
+
+
+async def opened(label: str = "frame", options: str = "", **more: Any) -> PostgresEngine:
+    return await open_engine(await fresh_database(server("postgres"), label) + options, SCHEMA, **more)
+
+
+async def length(engine: PostgresEngine, topic: str) -> int:
+    ((head,),) = await engine.view(SCOPE, [Heads("notes", [topic])])
+    return int(head)
+
+
+def test_a_view_is_one_statement() -> None:
+    async def main() -> None:
+        engine = await opened()
+        await engine.transact(SCOPE, [notes("t", "a", "b", "c"), Put("items", ("i",), {"note": "j", "n": 1})])
+        await engine.transact(SCOPE, [Put("items", ("j",), {"owner": "i", "rank": 1})])
+        sent: list[str] = []
+        pool: Any = engine._pool  # the test counts what is sent
+        fetch = pool.fetch
+
+        async def counted(connection: Any, sql: str, arguments: Any = ()) -> Any:
+            sent.append(sql)
+            return await fetch(connection, sql, arguments)
+
+        pool.fetch = counted
+        item, again, entries, segments, owned, heads, none = await engine.view(
+            SCOPE,
+            [
+                Get("items", [("i",)]),
+                Get("items", Ref(0, ("note",))),
+                Read("notes", "t", after=1),
+                Read("notes", "t", segments=(Segment(0, 0, 1), Segment(0, 2, None))),
+                Scan("items", "owned", (Ref(0, ("id",)),)),
+                Heads("notes", ["t", "nowhere"]),
+                Get("items", []),
+            ],
+        )
+        assert len(sent) == 1
+        assert (item[0]["n"], again[0].key, owned[0].key) == (1, ("j",), ("j",))
+        assert [entry[0] for entry in entries] == [2, 3]
+        assert [entry[0] for entry in segments] == [1, 3]
+        assert all(type(entry) is tuple and len(entry) == 7 for entry in entries + segments)
+        assert (heads, none) == ([3, 0], [])
+        await engine.close()
+
+    asyncio.run(main())
+
+
+def test_an_open_engine_survives_a_restart_of_its_server() -> None:
+    async def main() -> None:
+        mine: Server = server("postgres", durable=True)
+        url = await fresh_database(mine, "restart")
+        engine = await open_engine(url, SCHEMA)
+        watch = engine.watch(SCOPE, ["a"])
+        await engine.transact(SCOPE, [notes("t", "before")])
+        await asyncio.to_thread(mine.kill)
+        reading = asyncio.create_task(engine.view(SCOPE, [Heads("notes", ["t"])]))
+        await asyncio.to_thread(mine.restart)
+        assert await reading == [[1]]
+        await engine.transact(SCOPE, [notes("t", "after")])
+        assert await length(engine, "t") == 2
+        assert await watch.wait(DEADLINE), "the lost listener rings once"
+        await engine.close()
+
+    asyncio.run(main())
+
+
+def test_a_server_that_stays_away_is_unavailable_in_bounded_time() -> None:
+    async def main() -> None:
+        mine = server("postgres", durable=True)
+        url = await fresh_database(mine, "restart")
+        engine = await open_engine(f"{url}?connect_timeout=0.5", SCHEMA)
+        await asyncio.to_thread(mine.kill)
+        try:
+            with pytest.raises(UnavailableError):
+                await engine.view(SCOPE, [Heads("notes", ["t"])])
+            with pytest.raises(PerdureError) as caught:
+                await engine.transact(SCOPE, [notes("t", "x")])
+            assert caught.value.retryable
+        finally:
+            await asyncio.to_thread(mine.restart)
+        assert await length(engine, "t") == 0
+        await engine.close()
+
+    asyncio.run(main())
+
+
+def test_behind_pgbouncer_in_transaction_mode() -> None:
+    async def main() -> None:
+        direct = await fresh_database(server("postgres"), "pooled")
+        pooler = server("pgbouncer").url
+        url = pooler.rpartition("/")[0] + "/" + direct.rpartition("/")[2]
+        engine = await open_engine(f"{url}?prepared=no&connections=8", SCHEMA)
+        assert engine.capabilities.watch == "poll"
+        watch = engine.watch(SCOPE, ["a"])
+        await asyncio.gather(*[engine.transact(SCOPE, [notes(f"t{n % 5}", f"{n}")]) for n in range(40)])
+        heads, entries = await engine.view(
+            SCOPE, [Heads("notes", [f"t{n}" for n in range(5)]), Read("notes", "t0", segments=(Segment(0, 0, 3),))]
+        )
+        assert (heads, len(entries)) == ([8] * 5, 3)
+        other = await open_engine(direct, SCHEMA)
+        await other.transact(SCOPE, [notes("t0", "last")])
+        assert await watch.wait(DEADLINE)
+        taken = await engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"n": 1})
+        assert taken.rows == []
+        await other.close()
+        await engine.close()
+
+    asyncio.run(main())
+
+
+def test_hints_reach_other_engines_by_notify_and_only_their_topics() -> None:
+    async def main() -> None:
+        here = await opened()
+        there = await open_engine(await fresh_database(server("postgres"), "frame"), SCHEMA)
+        assert here.capabilities.watch == "push"
+        wanted, other = here.watch(SCOPE, ["a"]), here.watch(SCOPE, ["b"])
+        heard, count = False, 0
+        while not heard:  # the first hints may come before anybody listens
+            await there.transact(SCOPE, [notes("t", f"{count}")], ["a"])
+            heard, count = await wanted.wait(0.05), count + 1
+            assert count < 400
+        assert not await other.wait(0)
+        await here.close()
+        await there.close()
+
+    asyncio.run(main())
+
+
+def test_a_lost_listener_comes_back() -> None:
+    async def main() -> None:
+        engine = await opened()
+        watch = engine.watch(SCOPE, ["a"])
+        link = await asyncpg.connect(server("postgres").url)
+        ended = 0
+        async with asyncio.timeout(DEADLINE):
+            while not ended:
+                ended = await link.fetchval(
+                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%perdure%'"
+                )
+        assert await watch.wait(DEADLINE)
+        await link.close()
+        await engine.close()
+
+    asyncio.run(main())
+
+
+def test_another_event_loop_is_refused() -> None:
+    first = asyncio.new_event_loop()
+    engine = first.run_until_complete(opened())
+    with pytest.raises(UnsupportedError, match="another event loop"):
+        asyncio.run(engine.view(SCOPE, [Heads("notes", ["t"])]))
+    first.run_until_complete(engine.close())
+    first.close()
+
+
+def test_a_forked_child_is_refused_and_harms_nobody() -> None:
+    async def main() -> None:
+        engine = await opened()
+        await engine.transact(SCOPE, [notes("t", "x")])
+        child = os.fork()
+        if child == 0:
+            told = 1
+            try:
+                engine.watch(SCOPE, ["a"])
+            except UnsupportedError as error:
+                told = 0 if "fork" in str(error) else 2
+            os._exit(told)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        assert status == 0
+        assert await length(engine, "t") == 1
+        await engine.close()
+
+    asyncio.run(main())
+
+
+def test_closing_finishes_what_was_submitted_and_refuses_the_rest() -> None:
+    async def main() -> None:
+        engine = await opened(options="?connections=4")
+        work = [asyncio.create_task(engine.transact(SCOPE, [notes(f"t{n}", "x")])) for n in range(40)]
+        work += [asyncio.create_task(engine.view(SCOPE, [Heads("notes", ["t0"])])) for _ in range(20)]
+        await asyncio.sleep(0)
+        await engine.close()
+        await engine.close()
+        await asyncio.gather(*work)
+        with pytest.raises(UnavailableError, match="closed"):
+            await engine.view(SCOPE, [Heads("notes", ["t"])])
+        with pytest.raises(UnavailableError, match="closed"):
+            await engine.transact(SCOPE, [notes("t", "x")])
+
+    asyncio.run(main())
+
+
+def test_a_body_that_is_not_json_is_refused() -> None:
+    async def main() -> None:
+        engine = await opened()
+        with pytest.raises(InvalidError, match="json"):
+            await engine.transact(SCOPE, [Put("items", ("a",), {}, b'{"half":')])
+        assert await engine.view(SCOPE, [Get("items", [("a",)])]) == [[None]]
+        await engine.close()
+
+    asyncio.run(main())
