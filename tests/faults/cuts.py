@@ -101,6 +101,8 @@ class Cuts:
         where = f"{thread} {name}: first {first}, unknown {unknown}, then {second}"
         if second.message_ids != [name] or second.seqs != [len(self.expected[thread])]:
             raise FaultFound(f"not one effect at the right place: {where}")
+        if first is not None and first.replayed:
+            raise FaultFound(f"a commit was sent twice: {where}")
         if second.replayed != (first is not None) and not unknown:
             raise FaultFound(f"the second answer contradicts the first: {where}")
         if first is not None and _facts(first) != _facts(second):

@@ -166,8 +166,8 @@ class Writer(Slot):
     async def _happened(self, described: Try, doubtful: bool) -> bool:
         """Did a write without a key take place? One that was only refused must not have."""
         landed = await insist(lambda: _landed(self.store, described), "looking a write up")
-        # A deletion goes on after its commit, and a fork reads the new branch: there the word is about the rest.
-        if landed and not doubtful and described["kind"] not in ("delete", "fork"):
+        # Other calls read what they wrote, or go on with it, after their commit: there the word is about the rest.
+        if landed and not doubtful and described["kind"] == "turn":
             raise FaultFound(f"{described['op']} ended in UnavailableError, and yet it is there")
         # A deletion is made again until everything of it is erased.
         return landed and described["kind"] != "delete"
