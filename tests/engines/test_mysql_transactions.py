@@ -1,0 +1,395 @@
+"""Transactions on MySQL as the server sees them: two packets, retries that nobody sees, connections that break."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+from tests.engines.mysql_place import connect, emptied, run, sql
+from tests.engines.toys import SCHEMA, SCOPE, START, columns, do, note, notes, refused, row
+
+from perdure import limits
+from perdure.clock import ManualClock
+from perdure.engines.mysql import MysqlEngine, open_engine
+from perdure.engines.mysql.wire import Rows, Wire
+from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
+from perdure.kernel.ops import ABSENT, NOW, Append, Delete, Drop, Get, Heads, Inc, Patch, Put, Read, Ref, Scan
+
+
+async def fresh(options: str = "", **how: Any) -> tuple[str, MysqlEngine]:
+    """An empty database and an engine on it."""
+    url = await emptied("moves")
+    return url, await open_engine(url + options, SCHEMA, **{"clock": ManualClock(START), **how})
+
+
+class Packets:
+    """Counts the packets that connections send, and can make one of them fail."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.sent: list[str] = []
+        self.fail: Any = None
+        real = Wire.run
+
+        async def counted(wire: Wire, text: str) -> list[Rows]:
+            self.sent.append(text)
+            if self.fail is not None:
+                self.fail(wire, text)
+            return await real(wire, text)
+
+        patch.setattr(Wire, "run", counted)
+
+
+def test_a_commit_is_two_packets_and_a_view_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        _, engine = await fresh()
+        packets = Packets(monkeypatch)
+        await do(engine, Put("items", ("a",), {"owner": "b"}), Delete("items", ("z",)), notes("t", "x", "y"))
+        assert len(packets.sent) == engine.capabilities.round_trips_per_commit == 2
+        packets.sent.clear()
+        await engine.view(SCOPE, [Get("items", [("a",)])])
+        await engine.view(SCOPE, [Get("items", [("a",)]), Scan("pairs"), Heads("notes", ["t"]), Read("notes", "t")])
+        assert len(packets.sent) == 2
+        packets.sent.clear()
+        await engine.view(SCOPE, [Get("items", [("a",)]), Get("items", Ref(0, ("owner",)))])
+        assert len(packets.sent) == 2
+        await engine.close()
+
+    run(scenario())
+
+
+def test_keys_and_text_are_compared_and_kept_as_bytes() -> None:
+    async def scenario() -> None:
+        _, engine = await fresh()
+        ids = ["a", "A", "a ", "a  ", "á", "a\u0301", "😀", "x" * limits.ID_BYTES, "'; --", "\\", '"', "%s", "\x00"]
+        await do(engine, *[Put("items", (name,), {"owner": name, "rank": 1, "name": name}) for name in ids])
+        (rows,) = await engine.view(SCOPE, [Scan("items")])
+        assert [found.key[0] for found in rows] == sorted(ids, key=str.encode)
+        for name in ids:
+            ((got,), owned) = await engine.view(SCOPE, [Get("items", [(name,)]), Scan("items", "owned", (name,))])
+            assert (got["name"], [found.key for found in owned]) == (name, [(name,)])
+        with pytest.raises(InvalidError):
+            await do(engine, Put("items", ("x" * 5000,), {}))
+        await engine.close()
+
+    run(scenario())
+
+
+def test_bodies_keep_their_bytes() -> None:
+    async def scenario() -> None:
+        _, engine = await fresh()
+        bodies = [b'{"b":1,  "a":[1e3]}', '{"t":"😀\\u0000\\\\\'"}'.encode(), b'"' + b"'" * 1000 + b'"']
+        await do(engine, Append("plain", "t", [(body,) for body in bodies]), Put("items", ("a",), {}, bodies[1]))
+        (entries, (kept,)) = await engine.view(SCOPE, [Read("plain", "t"), Get("items", [("a",)])])
+        assert [entry[-1] for entry in entries] == bodies
+        assert kept.body == bodies[1]
+        await engine.close()
+
+    run(scenario())
+
+
+def test_the_largest_commit_fits_however_much_quoting_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        _, engine = await fresh()
+        packets = Packets(monkeypatch)
+        body = b'"' + b"\\\\" * ((limits.MESSAGE_BYTES - 2) // 2) + b'"'
+        await do(engine, Append("plain", "t", [(body,), (body,)]))
+        assert len(packets.sent) == 3
+        (entries,) = await engine.view(SCOPE, [Read("plain", "t")])
+        assert [entry[-1] == body for entry in entries] == [True, True]
+        await engine.close()
+
+    run(scenario())
+
+
+def test_the_servers_clock_is_used_unless_another_is_given() -> None:
+    async def scenario() -> None:
+        url, engine = await fresh()
+        assert (await do(engine, Put("items", ("a",), {"due": NOW}))).now == START
+        await engine.close()
+        engine = await open_engine(url, SCHEMA)
+        applied = await do(engine, Put("items", ("a",), {"due": NOW}))
+        ((((now,),)),) = await sql(url, "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")
+        assert (await columns(engine, "items", "a"))["due"] == applied.now
+        assert abs(now - applied.now) < 60_000
+        await engine.close()
+
+    run(scenario())
+
+
+async def _waiting_for(url: str, count: int) -> None:
+    """Until so many transactions wait for locks."""
+    look = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    while (await sql(url, f"DO SLEEP(0.01); {look}"))[0][0][0] < count:
+        pass
+
+
+def test_a_deadlock_is_run_again_and_never_seen() -> None:
+    async def scenario() -> None:
+        url, engine = await fresh()
+        await do(engine, Put("items", ("a",), {"n": 1}), Put("items", ("b",), {"n": 1}))
+        other = await connect(url)
+        await other.run("START TRANSACTION; UPDATE items SET n = 10, note = REPEAT('x', 200) WHERE id = 'b'")
+        commit = asyncio.create_task(
+            do(engine, Patch("items", ("a",), {"n": Inc()}), Patch("items", ("b",), {"n": Inc()}))
+        )
+        await _waiting_for(url, 1)
+        # The other now waits for what we hold: one of the two is undone. The heavier one is not.
+        await other.run("UPDATE items SET n = 10 WHERE id = 'a'; COMMIT")
+        await commit
+        assert (await columns(engine, "items", "a"))["n"] == 11
+        assert (await columns(engine, "items", "b"))["n"] == 11
+        assert (await engine.health()).settings["retried"] == 1
+        await other.goodbye()
+        await engine.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("op", "ends"),
+    [
+        (Put("items", ("a",), {"n": 2}), {"n": 2}),
+        (Patch("items", ("a",), {"n": Inc()}), {"n": 10}),
+        (Delete("items", ("a",)), None),
+    ],
+)
+def test_a_row_that_appears_meanwhile_counts(op: Any, ends: Any) -> None:
+    async def scenario() -> None:
+        url, engine = await fresh()
+        other = await connect(url)
+        await other.run(f"START TRANSACTION; INSERT INTO items (scope, id, n, rev) VALUES ('{SCOPE}', 'a', 9, 7)")
+        commit = asyncio.create_task(do(engine, op, Put("items", ("b",), {})))
+        await _waiting_for(url, 1)
+        await other.run("COMMIT")
+        await commit
+        found = await row(engine, "items", "a")
+        assert (found and {"n": found["n"]}) == ends
+        await other.goodbye()
+        await engine.close()
+
+    run(scenario())
+
+
+def test_an_absent_row_that_appears_meanwhile_is_a_conflict_for_who_required_absence() -> None:
+    async def scenario() -> None:
+        url, engine = await fresh()
+        other = await connect(url)
+        await other.run(f"START TRANSACTION; INSERT INTO items (scope, id, rev) VALUES ('{SCOPE}', 'a', 7)")
+        commit = asyncio.create_task(refused(do(engine, Put("items", ("a",), {}, if_=ABSENT))))
+        await _waiting_for(url, 1)
+        await other.run("COMMIT")
+        conflict = await commit
+        assert (conflict.kind, conflict.actual) == ("condition", 7)
+        await other.goodbye()
+        await engine.close()
+
+    run(scenario())
+
+
+def test_placeholders_leave_nothing_behind() -> None:
+    async def scenario() -> None:
+        url, engine = await fresh()
+        await do(engine, Delete("items", ("a",)), Delete("items", ("b",), ABSENT), Drop("notes", "t"))
+        await refused(do(engine, Delete("items", ("c",)), Patch("items", ("d",), {})))
+        assert await sql(url, "SELECT * FROM items; SELECT * FROM notes__heads") == [(), ()]
+        assert await engine.scopes() == []
+        await engine.close()
+
+    run(scenario())
+
+
+def test_one_busy_row_does_not_occupy_every_connection() -> None:
+    async def scenario() -> None:
+        url, engine = await fresh("?connections=2")
+        await do(engine, Put("items", ("hot",), {}))
+        other = await connect(url)
+        await other.run("START TRANSACTION; SELECT * FROM items WHERE id = 'hot' FOR UPDATE")
+        waiting = [asyncio.create_task(do(engine, Patch("items", ("hot",), {"n": Inc()}))) for _ in range(8)]
+        await _waiting_for(url, 1)
+        await do(engine, Put("items", ("cold",), {}))
+        await other.run("ROLLBACK")
+        await asyncio.gather(*waiting)
+        assert (await columns(engine, "items", "hot"))["n"] == 8
+        await other.goodbye()
+        await engine.close()
+
+    run(scenario())
+
+
+def test_a_cancelled_call_gives_its_connection_up() -> None:
+    async def scenario() -> None:
+        url, engine = await fresh("?connections=1")
+        await do(engine, Put("items", ("a",), {"n": 1}))
+        other = await connect(url)
+        await other.run("START TRANSACTION; SELECT * FROM items WHERE id = 'a' FOR UPDATE")
+        commit = asyncio.create_task(do(engine, Patch("items", ("a",), {"n": Inc()})))
+        await _waiting_for(url, 1)
+        commit.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await commit
+        assert (await columns(engine, "items", "a"))["n"] == 1
+        await other.run("ROLLBACK")
+        await do(engine, Patch("items", ("a",), {"n": Inc()}))
+        assert (await columns(engine, "items", "a"))["n"] == 2
+        assert (await engine.health()).settings["connections"]["dropped"] == 1
+        await other.goodbye()
+        await engine.close()
+
+    run(scenario())
+
+
+async def _kill_all(url: str) -> None:
+    look = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND db = DATABASE()"
+    wire = await connect(url)
+    for (number,) in (await wire.run(look))[0]:
+        await wire.run(f"KILL {number}")
+    await wire.goodbye()
+
+
+def test_dead_connections_are_replaced_unseen() -> None:
+    async def scenario() -> None:
+        url, engine = await fresh("?connections=4")
+        await asyncio.gather(*[do(engine, Put("items", (str(n),), {})) for n in range(8)])
+        await _kill_all(url)
+        await do(engine, Put("items", ("a",), {"n": 1}))
+        await _kill_all(url)
+        assert await columns(engine, "items", "a") == {"n": 1}
+        await engine.close()
+
+    run(scenario())
+
+
+def test_a_connection_lost_before_the_commit_was_sent_wrote_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        _, engine = await fresh()
+
+        def lose(wire: Wire, text: str) -> None:
+            if text.startswith("START"):
+                wire.broken = True
+                raise OSError("cut")
+
+        packets = Packets(monkeypatch)
+        packets.fail = lose
+        with pytest.raises(UnavailableError):
+            await do(engine, Put("items", ("a",), {}))
+        packets.fail = None
+        assert await row(engine, "items", "a") is None
+        await engine.close()
+
+    run(scenario())
+
+
+def test_a_connection_lost_after_the_commit_was_sent_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        _, engine = await fresh()
+
+        def lose(wire: Wire, text: str) -> None:
+            if text.endswith("COMMIT"):
+                wire.broken = True
+                raise OSError("cut")
+
+        packets = Packets(monkeypatch)
+        packets.fail = lose
+        sent = len(packets.sent)
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await do(engine, Put("items", ("a",), {}))
+        assert unknown.value.rev > 0
+        assert len(packets.sent) == sent + 2
+        packets.fail = None
+        await do(engine, Put("items", ("a",), {}))
+        await engine.close()
+
+    run(scenario())
+
+
+def test_a_client_that_stops_between_its_packets_loses_its_locks() -> None:
+    async def scenario() -> None:
+        url, engine = await fresh()
+        await do(engine, Put("items", ("a",), {"n": 1}))
+        paused = await connect(url)
+        await paused.run("START TRANSACTION; SELECT * FROM items WHERE id = 'a' FOR UPDATE")
+        await do(engine, Patch("items", ("a",), {"n": Inc()}))
+        assert (await columns(engine, "items", "a"))["n"] == 2
+        paused.abort()
+        await engine.close()
+
+    run(scenario())
+
+
+def test_hints_reach_other_processes_by_the_table() -> None:
+    async def scenario() -> None:
+        url, engine = await fresh()
+        other = await open_engine(url, SCHEMA)
+        watch, elsewhere = other.watch(SCOPE, ["jobs"]), other.watch(SCOPE, ["other"])
+        heard = False
+        while not heard:  # the first look only finds where the table ends
+            await engine.transact(SCOPE, [Put("items", ("a",), {})], ["jobs"])
+            heard = await watch.wait(0.5)
+        assert not await elsewhere.wait(0)
+        watch.close()
+        elsewhere.close()
+        await other.close()
+        await engine.close()
+
+    run(scenario())
+
+
+def test_a_closed_or_forked_store_says_so() -> None:
+    async def scenario() -> None:
+        _, engine = await fresh()
+        child = os.fork()
+        if child == 0:
+            try:
+                await engine.view(SCOPE, [Scan("items")])
+            except UnsupportedError as error:
+                os._exit(0 if "forked" in str(error) else 1)
+            except BaseException:  # noqa: BLE001 - a child must never return into the test
+                os._exit(2)
+            os._exit(3)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        assert status == 0
+        await do(engine, Put("items", ("a",), {}))
+        await engine.close()
+        await engine.close()
+        with pytest.raises(UnavailableError, match="closed"):
+            await engine.view(SCOPE, [Scan("items")])
+        with pytest.raises(UnavailableError, match="closed"):
+            await do(engine, Put("items", ("a",), {}))
+
+    run(scenario())
+
+
+def test_health_reads_the_servers_settings() -> None:
+    async def scenario() -> None:
+        url, engine = await fresh()
+        ((((flush,),)),) = await sql(url, "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit")
+        try:
+            await sql(url, "SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+            weak = await engine.health()
+            assert (weak.ok, weak.durability) == (False, "process")
+            assert any("innodb_flush_log_at_trx_commit is 0" in told for told in weak.problems)
+            await sql(url, "SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+            strong = await engine.health()
+            assert strong.durability == "power"
+            assert not any("innodb_flush_log_at_trx_commit" in told for told in strong.problems)
+            assert strong.settings["flavour"] in ("MariaDB", "MySQL")
+            assert strong.settings["isolation"] == "READ-COMMITTED"
+        finally:
+            await sql(url, f"SET GLOBAL innodb_flush_log_at_trx_commit = {flush}")
+            await engine.close()
+
+    run(scenario())
+
+
+def test_a_refused_append_names_the_value_that_is_taken() -> None:
+    async def scenario() -> None:
+        _, engine = await fresh()
+        await do(engine, notes("t", "a"))
+        conflict = await refused(do(engine, Put("items", ("x",), {}), Append("notes", "t", [note("b"), note("a")])))
+        assert (conflict.op, conflict.kind, conflict.actual) == (1, "unique", {"id": "a"})
+        assert await row(engine, "items", "x") is None
+        await engine.close()
+
+    run(scenario())
