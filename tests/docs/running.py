@@ -2,6 +2,8 @@
 
 A Python block may `await` at its top level, so that examples stay short; one that does not is run with no event loop
 about, as a script would be. A failure names the page and the line.
+
+The page of a server's engine uses one example URL throughout; wherever it stands, a private test server stands in.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs.pages import Block, Page
+from tests.docs.servers import ServerOfPage
 
 SHELL_SECONDS = 120
 _OUTPUT = doctest.OutputChecker()
@@ -31,14 +34,14 @@ class BlockFailed(Exception):
     """A block raised, ended with an error, or printed something else than the page says."""
 
 
-def run_page(page: Page, folder: Path) -> int:
+def run_page(page: Page, folder: Path, server: ServerOfPage | None = None) -> int:
     """Execute a page in `folder`; the number of blocks that ran."""
     count, printed = 0, None
     namespace: dict[str, Any] = {"__name__": "__main__"}
     with contextlib.chdir(folder), asyncio.Runner() as runner:
         for block in page.blocks():
             if block.runs:
-                printed = _run(page, block, namespace, runner)
+                printed = _run(page, block if server is None else server.in_place(block), namespace, runner, server)
                 count += 1
             elif block.is_output:
                 _compare(page, block, printed)
@@ -46,9 +49,16 @@ def run_page(page: Page, folder: Path) -> int:
     return count
 
 
-def _run(page: Page, block: Block, namespace: dict[str, Any], runner: asyncio.Runner) -> str:
+def _run(
+    page: Page, block: Block, namespace: dict[str, Any], runner: asyncio.Runner, server: ServerOfPage | None
+) -> str:
     if block.language == "sh":
         return _run_shell(page, block)
+    if block.language == "sql":
+        if server is None:
+            raise BlockFailed(f"{page.name}:{block.line}: SQL runs on the page of an engine with a server")
+        with _located(page, block):
+            return runner.run(server.ask(block.code))
     if block.file is not None:
         Path(block.file).write_text(block.code, encoding="utf-8")
     printed = io.StringIO()

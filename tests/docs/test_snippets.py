@@ -5,11 +5,15 @@ Each page is one test. Pages that run nothing are listed here by name, so that a
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from tests.docs.pages import Block, Page, all_pages
 from tests.docs.running import run_page
+from tests.docs.servers import EXAMPLES, server_of
+
+from perdure.testkit.servers import ServerMissing, servers_required
 
 PAGES = all_pages()
 REASON = "# not run: "
@@ -23,7 +27,13 @@ def runs_something(page: Page) -> bool:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if runs_something(page)], ids=lambda page: page.name)
 def test_every_snippet_of_the_page_runs(page: Page, tmp_path: Path) -> None:
-    ran = run_page(page, tmp_path)
+    try:
+        server = server_of(page)
+    except ServerMissing as missing:
+        if servers_required():
+            raise
+        pytest.skip(str(missing))
+    ran = run_page(page, tmp_path, server)
     assert ran == sum(block.runs for block in page.blocks())
 
 
@@ -31,6 +41,15 @@ def test_the_pages_without_a_snippet_are_the_known_ones() -> None:
     silent = {page.name for page in PAGES if not runs_something(page)}
     print("no snippet runs on:", *sorted(silent))
     assert {name for name in silent if not name.startswith("docs/decisions/")} == NOTHING_TO_RUN
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_page_of_a_server_uses_its_example_throughout(name: str) -> None:
+    """Another URL in a block that runs would lead nowhere, or to somebody's real server."""
+    page = next(page for page in PAGES if page.name == name)
+    scheme = EXAMPLES[name][1].partition("://")[0]
+    found = {url for block in page.blocks() if block.runs for url in re.findall(rf"{scheme}://[^\s\"'?]+", block.code)}
+    assert found == {EXAMPLES[name][1]}
 
 
 def unexplained(page: Page) -> list[Block]:
