@@ -6,7 +6,7 @@ many segments are each one parameter, unnested on the server. A segment is one r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -167,7 +167,7 @@ class Arms:
         return [f"c{order.index(name)}" for name in ref.columns]
 
     def answer(self, read: Ask, found: list[Any]) -> Any:
-        """The answer that the rows of an arm make."""
+        """The answer that the rows of an arm make; entries of a log are tuples already."""
         if isinstance(read, Get):
             rows = self.tables[read.table].rows(found)
             if isinstance(read.keys, Ref):
@@ -178,7 +178,7 @@ class Arms:
         if isinstance(read, Heads):
             last: dict[str, int] = dict(map(tuple, found))
             return [last.get(partition, 0) for partition in read.partitions]
-        return _tuples(found)
+        return found
 
 
 def _row_types(table: Table) -> tuple[str, ...]:
@@ -205,7 +205,3 @@ def _segmented(log: LogReads, read: Read, marks: Marks) -> str:
     inner = f'{log.source} m WHERE {" AND ".join(terms)} ORDER BY m."seq"{way} LIMIT {limits.INTEGER_MAX}'
     limit = "" if read.limit is None else f" LIMIT {marks.take()}"
     return f"SELECT e.* FROM unnest({segments}) AS s(v, lo, hi), LATERAL (SELECT {log.chosen} FROM {inner}) e{limit}"
-
-
-def _tuples(found: Iterable[Any]) -> list[Any]:
-    return [row if type(row) is tuple else tuple(row) for row in found]

@@ -63,7 +63,7 @@ class Queries:
                     arguments += arms.arguments(read)
             found = await pool.ask(plan.sql, arguments)
         if len(reads) == 1:
-            return [arms.answer(reads[0], found)]
+            return [arms.answer(reads[0], list(map(tuple, found)))]
         return self._split(reads, plan, found)
 
     def _split(self, reads: Sequence[Ask], plan: Plan, found: list[Any]) -> list[Any]:
