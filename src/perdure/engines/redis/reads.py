@@ -42,8 +42,10 @@ class Reads:
         """What the script gets."""
         return [self._ask(read, reads) for read in reads]
 
-    def answers(self, reads: Sequence[Ask], data: bytes) -> list[Any]:
+    def answers(self, reads: Sequence[Ask], data: bytes | list[bytes]) -> list[Any]:
         """What the caller gets."""
+        if isinstance(data, list):
+            data = b"".join(data)
         try:
             return [self._answer(read, part) for read, part in zip(reads, _PARTS.decode(data), strict=True)]
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
