@@ -86,7 +86,11 @@ class Hub:
             trim = f"DELETE FROM {_TABLE} WHERE `id` < LAST_INSERT_ID() - {KEPT} ORDER BY `id` LIMIT 1000"
             await wire.run(f"INSERT INTO {_TABLE} (`origin`, `scope`, `topic`) VALUES {rows};{trim}")
 
-        await ask(self._pool, write)
+        try:
+            await ask(self._pool, write)
+        except asyncio.CancelledError:
+            self._untold |= untold  # the store is being closed, which tells them itself
+            raise
 
     async def _poll(self) -> None:
         seen: int | None = None

@@ -92,6 +92,9 @@ class Wire:
     def abort(self) -> None:
         """Cut the connection off where it stands."""
         self.broken = True
+        transport = self._connection._transport  # noqa: SLF001 - its own close would first send what is still buffered
+        if transport is not None:
+            transport.abort()
         self._connection.close()
 
     async def goodbye(self) -> None:

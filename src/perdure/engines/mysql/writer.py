@@ -18,7 +18,16 @@ from perdure.engines.mysql.pool import RECONNECTS, Pool
 from perdure.engines.mysql.queries import Queries
 from perdure.engines.mysql.text import equal, literal
 from perdure.engines.mysql.transaction import Transaction
-from perdure.engines.mysql.translate import DRIVER_ERRORS, DUPLICATE, code_of, lost, translate, undone, unknown_outcome
+from perdure.engines.mysql.translate import (
+    DRIVER_ERRORS,
+    DUPLICATE,
+    LOCK_WAIT,
+    code_of,
+    lost,
+    translate,
+    undone,
+    unknown_outcome,
+)
 from perdure.engines.mysql.wire import Rows, Wire
 from perdure.errors import UnavailableError
 from perdure.ids import new_rev
@@ -72,9 +81,10 @@ class Writer:
                 pass
             except DRIVER_ERRORS as error:
                 # Only errors that surely left nothing behind come here.
-                waits += code_of(error) not in (0, 1213) and undone(error)
+                waits += code_of(error) == LOCK_WAIT
                 dead += lost(error)
-                if not (undone(error) or lost(error)) or waits > LOCK_WAITS or dead > RECONNECTS:
+                again = undone(error) or (lost(error) and not isinstance(error, TimeoutError))
+                if not again or waits > LOCK_WAITS or dead > RECONNECTS:
                     raise translate(error, self._where) from error
                 if lost(error):
                     self._pool.forget_idle()
