@@ -146,34 +146,35 @@ local function entry_values(entry, count)
   return values
 end
 
--- Put the entries of a stretch behind those found; true when there are enough. They are joined some hundred kilobytes
--- at a time: one string of a whole history would be copied over and over while it grows.
+-- Put the entries of a stretch behind those found; true when there are enough. They are fetched some at a time, because
+-- the server builds each answer as one string before Lua gets it.
 local function collect(read, found, list, first, last)
   local limit, desc, filters, width = read[6], read[7], read[8], read[11]
-  local filtered = #filters > 0
+  local filtered, count = #filters > 0, #found
   while first < last do
     local from, upto = first, math.min(last, first + 64)
     if desc then
       from, upto = math.max(first, last - 64), last
     end
+    if limit and not filtered and upto - from > limit - count then
+      if desc then
+        from = upto - (limit - count)
+      else
+        upto = from + (limit - count)
+      end
+    end
     local entries = call('LRANGE', list, from, upto - 1)
     if #entries ~= upto - from then
       error('PERDURE_CORRUPT ' .. list .. ' is shorter than it should be')
     end
-    local kept = entries
-    if filtered or desc or (limit and found.count + #entries > limit) then
-      kept = {}
-      for i = desc and #entries or 1, desc and 1 or #entries, desc and -1 or 1 do
-        local wanted = not limit or found.count + #kept < limit
-        if wanted and (not filtered or matches(filters, entry_values(entries[i], width))) then
-          kept[#kept + 1] = entries[i]
+    for i = desc and #entries or 1, desc and 1 or #entries, desc and -1 or 1 do
+      if not filtered or matches(filters, entry_values(entries[i], width)) then
+        count = count + 1
+        found[count] = entries[i]
+        if count == limit then
+          return true
         end
       end
-    end
-    found.count = found.count + #kept
-    found[#found + 1] = concat(kept)
-    if limit and found.count >= limit then
-      return true
     end
     if desc then
       last = from
@@ -194,10 +195,9 @@ local function gather(read, found, list, stretches)
   return false
 end
 
--- A read finds {count = how many, joined entries, joined entries, …}.
 -- A read: {3, log, partition, after, upto, limit, desc, filters, unique look-up, segments, number of columns}
 local function read_log(read)
-  local found, name = {count = 0}, read[2] .. ':' .. read[3]
+  local found, name = {}, read[2] .. ':' .. read[3]
   local list = base .. 'l:' .. name
   local head, limit, desc, segments = call('LLEN', list), read[6], read[7], read[10]
   local after, upto = read[4], math.min(read[5] or head, head)

@@ -145,9 +145,10 @@ local function answer(ask, sent)
   answers[#answers + 1] = {rows = {}, kinds = {}}
   if kind == 3 then
     local found = read_log(ask)
-    sent[#sent + 1] = array_of(found.count)
-    for i = 1, #found do
-      sent[#sent + 1] = found[i]
+    local last = #sent + 1
+    sent[last] = array_of(#found)
+    for i, entry in ipairs(found) do
+      sent[last + i] = entry
     end
     return
   end
@@ -162,8 +163,9 @@ local sent = {array_of(#asks)}
 for _, ask in ipairs(asks) do
   answer(ask, sent)
 end
--- Few pieces go as one string, which is quicker to receive; many go as they are, which is quicker to send.
-if #sent < 32 then
+-- Few pieces go as one string, which is quicker to receive. Many go as they are: joining a long history would take
+-- the server several times as long as reading it.
+if #sent < 64 then
   return concat(sent)
 end
 return sent
