@@ -2,8 +2,9 @@
 guard, a sync or a scope that is missing.
 
 `watch` names what must turn red, and how narrow: conformance cases (`case:<pattern>@<engine>`), the model machine
-(`machine:<engine>:<calls>`), the serial-order test (`serial:<rounds>`), or a crash program with its arguments
-(`crash:kill_loop --cycles 8`). Everything named here is green on the product as it is; `run.py` checks that first.
+(`machine:<engine>:<calls>`), the serial-order test (`serial:<rounds>`, `serial:<rounds>@<engine>`), or a crash or fault
+program with its arguments (`crash:kill_loop --cycles 8`, `fault:cuts --engine redis --cuts 40`). Everything named here
+is green on the product as it is; `run.py` checks that first.
 """
 
 from __future__ import annotations
@@ -168,6 +169,71 @@ BUGS = (
         "if owner is not None and owner != op.key:",
         "if owner is not None and owner == ():",
         ("serial:200",),
+    ),
+    # The server engines.
+    Bug(
+        "postgres: a lost commit is sent again",
+        "engines/postgres/writer.py",
+        "                    job.fail(unknown_outcome(error, transaction.rev))\n                    return []\n"
+        "                if code not in RETRIED",
+        "                    continue\n                if code not in RETRIED",
+        ("fault:cuts --engine postgres --cuts 40 --seed 7",),
+    ),
+    Bug(
+        "postgres: a refused batch fails all its members",
+        "engines/postgres/writer.py",
+        "            if not lost(error):\n                return batch\n            for job in batch:",
+        "            for job in batch:",
+        ("fault:batches --engine postgres --rounds 10 --seed 7",),
+    ),
+    Bug(
+        "postgres: a patch with a default does not look at its condition",
+        "engines/postgres/statements_rows.py",
+        "DO UPDATE SET {_set(changes)}{where} RETURNING {places.tells}",
+        "DO UPDATE SET {_set(changes)} RETURNING {places.tells}",
+        ("case:pending/concurrent-*@postgres", "case:pending/freeze-races-append@postgres"),
+    ),
+    Bug(
+        "mysql: a lost commit is sent again",
+        "engines/mysql/writer.py",
+        "if wire.broken or (wire.answered == len(last) - 1 and not undone(error)):",
+        "if not wire.broken and wire.answered == len(last) - 1 and not undone(error):",
+        ("fault:cuts --engine mysql --cuts 80 --seed 7",),
+    ),
+    Bug(
+        "mysql: rows are read without a lock",
+        "engines/mysql/transaction.py",
+        'FROM {quote(step.table.name)} WHERE {step.where} FOR UPDATE")',
+        'FROM {quote(step.table.name)} WHERE {step.where}")',
+        ("fault:batches --engine mysql --rounds 10 --seed 7",),
+    ),
+    Bug(
+        "mysql: the expected length is not compared",
+        "engines/mysql/transaction.py",
+        "if op.expect is not None and op.expect != head:",
+        "if op.expect is not None and op.expect > head:",
+        ("case:commit/expect@mysql",),
+    ),
+    Bug(
+        "redis: a lost answer is taken for a refusal",
+        "engines/redis/engine.py",
+        'raise OutcomeUnknown(f"{lost}: the commit may have landed", rev=rev, hint="retry with its key") from lost',
+        'raise UnavailableError(f"{lost}: the commit may have landed") from lost',
+        ("fault:cuts --engine redis --cuts 40 --seed 7",),
+    ),
+    Bug(
+        "redis: rows are written before all are checked",
+        "engines/redis/lua/transact.lua",
+        "    staged[i] = row\n",
+        "    staged[i] = row\n    write(row, rev)\n",
+        ("serial:60@redis",),
+    ),
+    Bug(
+        "redis: the expected length is not compared",
+        "engines/redis/lua/logs.lua",
+        "if op[4] and op[4] ~= head then",
+        "if op[4] and op[4] > head then",
+        ("case:commit/expect@redis",),
     ),
     # The rules.
     Bug(

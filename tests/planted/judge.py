@@ -65,9 +65,10 @@ def run_machine(engine: str, calls: int) -> int:
     return 1
 
 
-def run_serial(rounds: int) -> int:
+def run_serial(rounds: str, engine: str) -> int:
     """The serial-order test."""
-    return _program("serial-order test", ["-m", "tests.engines.serial_order", "--rounds", str(rounds), "--seed", "7"])
+    asked = ["--engine", engine, "--rounds", rounds, "--seed", "7"]
+    return _program("serial-order test", ["-m", "tests.engines.serial_order", *asked])
 
 
 def run_crash(arguments: str) -> int:
@@ -103,7 +104,8 @@ def watch(what: str) -> int:
         engine, _, calls = rest.partition(":")
         return run_machine(engine, int(calls))
     if kind == "serial":
-        return run_serial(int(rest))
+        rounds, _, engine = rest.partition("@")
+        return run_serial(rounds, engine or "sqlite")
     if kind == "crash":
         return run_crash(rest)
     if kind == "fault":
