@@ -15,6 +15,7 @@ import asyncio
 import cProfile
 import os
 import pstats
+import re
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -226,7 +227,7 @@ async def mysql_says(url: str, make: Any) -> None:
         await crew.run()
         spent: dict[str, list[float]] = defaultdict(list)
         for text, seconds in relay.counts.answered:
-            spent[text[:60]].append(seconds)
+            spent[re.sub(r"\d+", "n", text)[:60]].append(seconds)
         rows = [
             [" ".join(text.split()), f"{len(all_) / COMMITS:.2f}", f"{sum(all_) / len(all_) * 1e6:.0f} µs"]
             for text, all_ in sorted(spent.items(), key=lambda item: -sum(item[1]))[:12]

@@ -20,6 +20,8 @@ class Counts:
     """Requests, round trips and bytes so far, over all connections."""
 
     requests: int = 0
+    hints: int = 0
+    """Of the requests, those that only ring other processes; PostgreSQL only."""
     trips: int = 0
     sent: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
@@ -37,6 +39,8 @@ class PostgresMessages:
 
     def __init__(self, counts: Counts) -> None:
         self.counts, self.buffer, self.started = counts, bytearray(), False
+        self.texts: dict[bytes, bytes] = {}
+        self.bound = b""
 
     def feed(self, data: bytes) -> None:
         self.buffer += data
@@ -48,15 +52,23 @@ class PostgresMessages:
             if len(self.buffer) < length:
                 return
             if self.started:
-                self._count(chr(self.buffer[0]))
+                self._count(chr(self.buffer[0]), bytes(self.buffer[5:length]))
             elif length != 8:  # a request for TLS, which the server refuses, precedes the start
                 self.started = True
             del self.buffer[:length]
 
-    def _count(self, kind: str) -> None:
-        self.counts.seen(kind)
-        self.counts.requests += kind in "EQ"
-        self.counts.trips += kind in "SQ"
+    def _count(self, kind: str, rest: bytes) -> None:
+        counts = self.counts
+        counts.seen(kind)
+        if kind == "P":
+            name, text = rest.split(b"\0", 2)[:2]
+            self.texts[name] = text
+        elif kind == "B":
+            self.bound = self.texts.get(rest.split(b"\0", 2)[1], b"")
+        elif kind in "EQ":
+            counts.requests += 1
+            counts.hints += b"pg_notify" in (self.bound if kind == "E" else rest)
+        counts.trips += kind in "SQ"
 
 
 class PostgresNotices:
