@@ -49,17 +49,18 @@ STATIC := lint '.venv/bin/ruff check --output-format concise .' \
 	pyright '.venv/bin/basedpyright' \
 	surface '$(PYTHON) tools/surface.py'
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal
+EMBEDDED := memory sqlite
 
 .PHONY: check
 check: $(READY) ## lint, types, tidy, unit and conformance on the embedded engines (under 90 s)
 	@$(PYTHON) tools/stages.py $(STATIC) \
-		tests '$(PARALLEL) tests/tidy tests/unit tests/conformance'
+		tests '$(PARALLEL) tests/tidy tests/unit tests/conformance $(EMBEDDED:%=--perdure-provider %)'
 
 .PHONY: test
-test: $(READY) ## everything: check, all tests, the cases under python -O, then the planted bugs
+test: $(READY) ## everything: check, all tests on five engines, the cases under python -O, then the planted bugs
 	@$(PYTHON) tools/stages.py $(STATIC) \
 		tests '$(PARALLEL) tests' \
-		optimized '$(PYTHON) -O -m perdure.testkit.matrix' \
+		optimized '$(PYTHON) -O -m perdure.testkit.matrix $(EMBEDDED)' \
 		planted '$(PYTHON) tests/planted/run.py'
 
 .PHONY: matrix

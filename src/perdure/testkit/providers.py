@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import perdure
@@ -129,7 +128,7 @@ def _loaded(where: str) -> Provider:
 BUILTIN: dict[str, Callable[[], Provider]] = {
     "memory": MemoryProvider,
     "sqlite": SqliteProvider,
-    **{name: partial(_loaded, where) for name, where in _ON_SERVERS.items() if find_spec(where.partition(":")[0])},
+    **{name: partial(_loaded, where) for name, where in _ON_SERVERS.items()},
 }
 """Every engine of this build, by name."""
 EMBEDDED = ("memory", "sqlite")

@@ -48,17 +48,18 @@ async def _fresh_postgres(server: Server, label: str) -> str:
         return url
     link = await asyncpg.connect(url)
     try:
-        tables = await link.fetch(_POSTGRES_TABLES)
-        emptied = [f'DELETE FROM "{schema}"."{table}"' for schema, table in tables]  # noqa: S608 - names of its own
-        await link.execute("; ".join([*emptied, "SELECT 1"]))
+        await link.execute(_EMPTY_POSTGRES)
     finally:
         await link.close()
     return url
 
 
-_POSTGRES_TABLES = """
-SELECT schemaname, tablename FROM pg_catalog.pg_tables
-WHERE schemaname <> 'information_schema' AND schemaname NOT LIKE 'pg\\_%' AND tablename NOT LIKE '%meta%'
+_EMPTY_POSTGRES = """
+DO $$ DECLARE found record; BEGIN
+  FOR found IN SELECT schemaname, tablename FROM pg_catalog.pg_tables
+    WHERE schemaname <> 'information_schema' AND schemaname NOT LIKE 'pg\\_%' AND tablename NOT LIKE '%meta%'
+  LOOP EXECUTE format('DELETE FROM %I.%I', found.schemaname, found.tablename); END LOOP;
+END $$
 """
 _MYSQL_TABLES = """
 SELECT table_name FROM information_schema.tables
