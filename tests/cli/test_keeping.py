@@ -152,9 +152,9 @@ def _password(url: str) -> str | None:
 @pytest.mark.parametrize(
     "url",
     [
-        f"postgresql://me:{SECRET}@127.0.0.1:1/db",
-        f"mysql://me:{SECRET}@127.0.0.1:1/db",
-        f"redis://:{SECRET}@127.0.0.1:1/0",
+        f"postgresql://me:{SECRET}@127.0.0.1:1/db?connect_timeout=1",
+        f"mysql://me:{SECRET}@127.0.0.1:1/db?connect_timeout=1",
+        f"redis://:{SECRET}@127.0.0.1:1/0?connect_timeout=1",
         f"postgresql:/me:{SECRET}@127.0.0.1:1/db",
         f"postgres://me:{SECRET}@127.0.0.1:1/db?no_such_option=1",
         f"nosuch://me:{SECRET}@127.0.0.1:1/db",

@@ -298,3 +298,19 @@ def test_a_missing_source_makes_no_target(tmp_path: Path) -> None:
     with pytest.raises(perdure.UnavailableError, match="does not exist"):
         asyncio.run(copy(str(tmp_path / "no.db"), str(tmp_path / "target.db")))
     assert files(tmp_path) == []
+
+
+def test_a_retry_after_the_move_has_no_second_effect(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        target = f"sqlite:///{tmp_path / 'target.db'}"
+        async with engine_at() as source, engine_at(target) as engine:
+            before, after = Store(source), Store(engine)
+            run_before = await before.runs.start("t", "planner", messages=[Message.user("Hello")])
+            said = [Message.assistant("Hi")]
+            first = await before.commit("t", messages=said, run=run_before.finish(), key="k")
+            await copy_engine(source, engine, last=LAST)
+            again = await after.commit("t", messages=said, run=run_before.finish(), key="k")
+            assert (again.replayed, again.message_ids, again.version) == (True, first.message_ids, 2)
+            assert (await after.commit("t", messages=[Message.user("next")])).version == 3
+
+    run(scenario)
