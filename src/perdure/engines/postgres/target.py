@@ -57,7 +57,6 @@ class Target(msgspec.Struct, frozen=True):
     migrate: bool = True
     listen_dsn: str | None = None
     application: str = "perdure"
-    hosts: int = 1
 
 
 def parse_target(url: str) -> Target:
@@ -73,7 +72,6 @@ def parse_target(url: str) -> Target:
         shown=_shown(parts),
         listen_dsn=None if listen is None else _split(listen).geturl(),
         application=given.get("application_name", "perdure"),
-        hosts=max(parts.netloc.count(",") + 1, given.get("host", "").count(",") + 1),
         **own,
     )
 
