@@ -76,8 +76,8 @@ bench-servers: $(BENCH_READY) ## the same on PostgreSQL, Redis and MySQL, or on 
 	@$(BENCH_VENV)/bin/python bench/run_servers.py $(if $(ENGINE),--engine $(ENGINE))
 
 .PHONY: torture
-torture: $(READY) ## kill, damage and race for MINUTES=10
-	@$(PYTHON) tests/torture/run.py --minutes $(MINUTES)
+torture: $(READY) ## kill, cut, stall and race for MINUTES=10; FULL=1 for every stated volume, ONLY=redis for some of it
+	@$(PYTHON) tests/torture/run.py $(if $(FULL),--full,--minutes $(MINUTES)) $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: fmt
 fmt: $(READY) ## format, and mend what can be mended

@@ -67,3 +67,17 @@ def test_members_of_a_batch_leave_each_other_alone(engine: str, seed: int) -> No
     figures = figures_of("batches", "--engine", engine, "--rounds", "20", "--seed", str(seed))
     if not figures["refused"] or not figures["cancelled"] or not figures["in opposite orders"]:
         raise AssertionError(figures)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_half_made_tables_are_finished(engine: str, seed: int) -> None:
+    figures = figures_of("openings", "--engine", engine, "--cuts", "10", "--seed", str(seed))
+    if figures["cuts"] != 10:
+        raise AssertionError(figures)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_paused_workers_are_refused(engine: str, seed: int) -> None:
+    figures = figures_of("zombies", "--engine", engine, "--trials", "8", "--seed", str(seed))
+    if figures["trials"] != 8 or not figures["commits of old workers"]:
+        raise AssertionError(figures)

@@ -59,52 +59,29 @@ ALL_BYTES = 1_000_000
 """More cuts than any exchange has bytes: each of them once."""
 
 
+_FAULTS = (
+    # name, proves, share, unit, volume, rate, least
+    ("server kills", "a SIGKILLed server loses nothing", 0.12, "kills", 60, 0.4, 4),
+    ("cuts", "a cut connection has one effect", 0.08, "cuts", ALL_BYTES, 15.0, 20),
+    ("stalls", "a silent server is given up on", 0.02, "rounds", 5, 0.1, 1),
+    ("openings", "half-made tables are finished", 0.02, "cuts", 300, 3.0, 20),
+    ("writers", "no deadlock reaches a caller", 0.08, "seconds", 60, 0.8, 4),
+    ("batches", "members leave each other alone", 0.04, "rounds", 300, 5.0, 20),
+    ("zombies", "paused workers are refused", 0.04, "trials", 200, 1.0, 10),
+)
+_VOLUMES = {"server kills postgres": 100}
+_MORE: dict[str, tuple[str, ...]] = {"writers": ("--writers", "64")}
+
+
 def server_programs() -> Iterator[Program]:
-    """The faults of servers and connections, one program per engine."""
-    kills = {"postgres": 100, "mysql": 60, "redis": 60}
-    for name, volume in kills.items():
-        on = ("--engine", name)
-        yield Program(
-            f"server kills {name}",
-            "a SIGKILLed server loses nothing",
-            0.12,
-            "tests.faults.server_kills",
-            "kills",
-            volume,
-            0.4,
-            on,
-            least=4,
-        )
-        yield Program(
-            f"cuts {name}", "a cut connection has one effect", 0.08, "tests.faults.cuts", "cuts", ALL_BYTES, 20.0, on
-        )
-        yield Program(
-            f"stalls {name}",
-            "a silent server is given up on",
-            0.02,
-            "tests.faults.stalls",
-            "rounds",
-            5,
-            0.1,
-            on,
-            least=1,
-        )
-        yield Program(
-            f"writers {name}",
-            "no deadlock reaches a caller",
-            0.08,
-            "tests.faults.writers",
-            "seconds",
-            60,
-            0.8,
-            (*on, "--writers", "64"),
-            least=4,
-        )
-        yield Program(
-            f"batches {name}", "members leave each other alone", 0.04, "tests.faults.batches", "rounds", 500, 5.0, on
-        )
-        yield Program(f"zombies {name}", "paused workers are refused", 0.04, "tests.faults.zombies", "trials", 200,
-                      2.0, on)  # fmt: skip
+    """The faults of servers and connections: each program on each server engine."""
+    for engine in ("postgres", "mysql", "redis"):
+        for name, proves, share, unit, volume, rate, least in _FAULTS:
+            module = f"tests.faults.{name.replace(' ', '_')}"
+            arguments = ("--engine", engine, *_MORE.get(name, ()))
+            called = f"{name} {engine}"
+            volume = _VOLUMES.get(called, volume)
+            yield Program(called, proves, share, module, unit, volume, rate, arguments, least=least)
 
 
 PROGRAMS = (
@@ -144,6 +121,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 def run(program: Program, seed: int, volume: int, bar: Progress) -> Result:
     """Run one program to its end, moving the bar by what it says."""
     command = program.command(seed, volume)
+    bar.console.print(f"[dim]{program.name}: python {' '.join(command)}[/dim]", highlight=False)
     task = bar.add_task(program.name, total=volume)
     begun = time.monotonic()
     figures: dict[str, Any] = {}
