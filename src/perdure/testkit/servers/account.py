@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+_PREFIX = "perdure-server-"
 _UNIX_SOCKET_ROOM = 50
 """A socket's path may have about a hundred characters, and servers put theirs below this folder."""
 
@@ -56,12 +57,21 @@ def reachable(path: Path) -> bool:
 def temporary_folder(name: str) -> Path:
     """A new private folder with a short path, owned by the account that servers run as."""
     roots = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]  # noqa: S108 - the folder below is private
-    fit = [root for root in roots if len(str(root)) <= _UNIX_SOCKET_ROOM and reachable(root)]
-    folder = Path(tempfile.mkdtemp(prefix=f"perdure-{name}-{os.getpid()}-", dir=(fit or roots)[0]))
+    root = next((root for root in roots if len(str(root)) <= _UNIX_SOCKET_ROOM and reachable(root)), roots[0])
+    _remove_leftovers(root)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-{os.getpid()}-", dir=root))
     account = unprivileged()
     if account is not None:
         account.owns(folder)
     return folder
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Remove the folders of processes that were killed before they could do so themselves."""
+    for folder in root.glob(f"{_PREFIX}*"):
+        owner = folder.name.split("-")[-2]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def cache_folder() -> Path:
