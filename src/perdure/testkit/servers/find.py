@@ -44,7 +44,7 @@ class Programs:
         done = subprocess.run(  # noqa: S603 - a server of ours
             [self.main, "--version"], check=True, capture_output=True, text=True, env=dict(self.environment)
         )
-        return done.stdout.strip().removeprefix(self.main).strip()
+        return done.stdout.strip().splitlines()[0].removeprefix(self.main).strip()
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def _download(package: str, folder: Path, options: list[str]) -> None:
     wanted = [f"{name}={version}" for name, version, _ in (file.split("_") for file in files if _may_come(file))]
     if not wanted:
         raise FetchFailed(f"package {package}: apt-get has nothing to download")
-    _run(["apt-get", *options, "-qq", "download", *wanted], folder)
+    _run(["apt-get", *options, "-o", "Acquire::Retries=3", "-qq", "download", *wanted], folder)
 
 
 def _may_come(file: str) -> bool:
