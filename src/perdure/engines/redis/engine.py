@@ -121,7 +121,7 @@ class RedisEngine:
         return self._reads.answers(reads, await self._asked(lambda: self._network.script(VIEW, base, asked)))
 
     async def _asked(self, ask: Callable[[], Any]) -> Any:
-        """What only reads is asked once more on a new connection when the first was lost, but not when all is silent."""
+        """What only reads is asked again when its connection was lost; not when there was no answer in time."""
         for last in (False, True):
             try:
                 return await ask()

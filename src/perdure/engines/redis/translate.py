@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
@@ -62,6 +63,8 @@ def code_of(error: RedisError) -> str:
 
 def refusal(error: RedisError, where: str) -> PerdureError:
     """The error for an answer that refuses; nothing was written."""
+    if isinstance(error, AskError):
+        return UnsupportedError(f"{where} is a node of a cluster", hint="open it as redis+cluster://")
     code = code_of(error)
     if code in _WAIT:
         told, hint = _WAIT[code]

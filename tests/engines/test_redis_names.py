@@ -1,0 +1,87 @@
+"""Names and URLs of the Redis engine: nothing meets, order is kept, secrets stay out, nonsense is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from redis.crc import key_slot
+
+from perdure.engines.redis.names import base_of, decode_key, encode_key, escape, grouped, tag_of, unescape
+from perdure.engines.redis.url import parse
+from perdure.errors import InvalidError
+from perdure.kernel.schema import integer, text
+
+TEXTS = ["", "a", "a\x00", "a\x00\x00", "a\x00b", "a\x01", "a\x01\x01", "a\x01\x02", "a\x02", "ab", "b", "é", "𝄞", "￿"]
+NUMBERS = [-(2**52), -(2**52) + 1, -1, 0, 1, 9, 10, 1_700_000_000_000, 2**52 - 1, 2**52]
+
+
+def test_text_comes_back_and_keeps_its_order() -> None:
+    assert [unescape(escape(value)) for value in TEXTS] == TEXTS
+    by_bytes = sorted(TEXTS, key=str.encode)
+    assert sorted(TEXTS, key=lambda value: escape(value) + b"\x00") == by_bytes
+    assert sorted(TEXTS, key=escape) == by_bytes
+
+
+def test_keys_come_back_keep_their_order_and_never_meet() -> None:
+    columns = text("a") + integer("b") + text("c")
+    keys = list(itertools.product(TEXTS, NUMBERS, TEXTS[:9]))
+    encoded = {encode_key(key): key for key in keys}
+    assert len(encoded) == len(keys)
+    assert [decode_key(name, columns) for name in encoded] == list(encoded.values())
+    assert [encoded[name] for name in sorted(encoded)] == sorted(
+        keys, key=lambda k: (k[0].encode(), k[1], k[2].encode())
+    )
+
+
+def test_groups_never_meet() -> None:
+    values = [None, *TEXTS, *NUMBERS]
+    names = {grouped(a) + grouped(b) for a, b in itertools.product(values, values)}
+    assert len(names) == len(values) ** 2
+
+
+@pytest.mark.parametrize("scope", ["", "a", "{", "}", "{}", "}{", "a}b{c", "%", "%7b", "{a}", "é", "a\x00"])
+def test_a_scope_is_one_slot_and_no_other_scope(scope: str) -> None:
+    base = base_of("perdure", scope)
+    assert len({key_slot(base + end) for end in (b"", b"t:x:y", b"i:{x}", b"l:}")}) == 1
+    others = ["", "a", "{", "}", "{}", "}{", "a}b{c", "%", "%7b", "{a}", "é", "a\x00", "%00", "%25"]
+    assert [other for other in others if tag_of(other) == tag_of(scope)] == [scope]
+
+
+def test_urls_name_servers_masters_and_clusters() -> None:
+    plain = parse("redis://us%40er:p%3Aw@db.example:6380/3?prefix=app&connections=4&connect_timeout=2.5&migrate=no")
+    assert (plain.kind, plain.addresses, plain.db, plain.tls) == ("single", (("db.example", 6380),), 3, False)
+    assert (plain.username, plain.password, plain.prefix, plain.connections) == ("us@er", "p:w", "app", 4)
+    assert (plain.connect_timeout, plain.migrate, plain.allow_eviction) == (2.5, False, False)
+    assert "p:w" not in plain.shown
+    watched = parse("rediss+sentinel://a:1,[::1]:2,b/main?db=2&ssl_ca_certs=/c.pem")
+    assert (watched.kind, watched.addresses) == ("sentinel", (("a", 1), ("::1", 2), ("b", 26379)))
+    assert (watched.master, watched.db, watched.tls, watched.ssl) == ("main", 2, True, {"ssl_ca_certs": "/c.pem"})
+    assert parse("redis+cluster://a:1,b").addresses == (("a", 1), ("b", 6379))
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis://h?colour=red", "no option 'colour'"),
+        ("redis://h?prefix=a&prefix=b", "given twice"),
+        ("redis://h?prefix={a}", "prefix"),
+        ("redis://h?prefix=", "prefix"),
+        ("redis://h?connections=0", "connections"),
+        ("redis://h?connect_timeout=-1", "connect_timeout"),
+        ("redis://h?command_timeout=0", "command_timeout"),
+        ("redis://h?migrate=maybe", "migrate"),
+        ("redis://h?ssl_ca_certs=/c.pem", "rediss"),
+        ("redis://h/name", "number of a database"),
+        ("redis://h/0?db=1", "sentinel"),
+        ("redis://a,b", "one server"),
+        ("redis://", "host:port"),
+        ("redis://h:70000", "host:port"),
+        ("redis+sentinel://h", "names its master"),
+        ("redis+cluster://h/3", "database 0"),
+    ],
+)
+def test_urls_that_are_wrong_say_why(url: str, told: str) -> None:
+    with pytest.raises(InvalidError) as refused:
+        parse(url)
+    assert told in str(refused.value)

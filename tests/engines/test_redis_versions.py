@@ -1,0 +1,156 @@
+"""Schema versions on Redis: made once, brought up to date by adding, older clients shut out, others refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from tests.engines.redis_place import client_at, empty, engine_at, refusal
+from tests.engines.toys import SCHEMA, SCOPE, note
+
+from perdure.engines.redis import open_engine, plan_migration
+from perdure.errors import UnsupportedError
+from perdure.kernel.ops import Append, Patch, Put, Read, Scan
+from perdure.kernel.schema import Column, Index, Log, Schema, Table, integer, text
+
+_ITEMS, _PAIRS = SCHEMA.tables
+_NOTES, _PLAIN = SCHEMA.logs
+NEWER = Schema(
+    version=2,
+    tables=(
+        msgspec.structs.replace(
+            _ITEMS,
+            columns=(Column("colour"), *_ITEMS.columns),
+            indexes=(*_ITEMS.indexes, Index("ranked", by=(), order=("rank",))),
+        ),
+        _PAIRS,
+        Table("new", key=text("id")),
+    ),
+    # The new columns stand first and in the middle: entries keep theirs by position.
+    logs=(
+        msgspec.structs.replace(
+            _NOTES, columns=(Column("tone"), *_NOTES.columns[:2], *integer("w"), *_NOTES.columns[2:])
+        ),
+        _PLAIN,
+        Log("more", partition="topic"),
+    ),
+)
+
+
+async def _fill(url: str, rows: int = 3) -> None:
+    async with engine_at(url) as engine:
+        for scope in (SCOPE, "other"):
+            puts = [Put("items", (f"i{n}",), {"rank": rows - n, "name": f"n{n}"}) for n in range(rows)]
+            await engine.transact(scope, [*puts, Append("notes", "t", [note("a", branch=7), note("b")])])
+
+
+def test_an_older_store_is_brought_up_to_date_by_walks() -> None:
+    async def main() -> None:
+        url = await empty()
+        await _fill(url, rows=1_203)
+        plan = await plan_migration(url, NEWER)
+        assert (plan.current, plan.wanted) == (1, 2)
+        assert "fill the index items.ranked in every scope" in plan.steps
+        async with engine_at(url, NEWER) as engine:
+            for scope in (SCOPE, "other"):
+                (rows,) = await engine.view(scope, [Scan("items", "ranked", ())])
+                assert [row["rank"] for row in rows] == list(range(1, 1_204))
+            assert (await plan_migration(url, NEWER)).steps == ()
+            assert await engine.check() == []
+
+    asyncio.run(main())
+
+
+def test_entries_keep_their_columns_when_new_ones_stand_between() -> None:
+    async def main() -> None:
+        url = await empty()
+        await _fill(url)
+        for name in ("c", "d"):
+            async with engine_at(url, NEWER) as engine:
+                new = ("soft", name, "k", 5, 7, None, b"{}")
+                await engine.transact("fresh", [Append("notes", "t", [new])])
+                entries = await engine.view(SCOPE, [Read("notes", "t"), Read("notes", "t", where={"w": None})])
+                assert entries[0][0][2:] == (None, "a", "k", None, 7, None, b"{}")
+                assert len(entries[1]) == 2
+        async with engine_at(url, NEWER) as engine:
+            await engine.transact(SCOPE, [Append("notes", "t", [("soft", "c", "k", 5, 7, None, b"[]")])])
+            found = await engine.view(
+                SCOPE, [Read("notes", "t", after=2), Read("notes", "t", where={"tone": "soft"}), Read("notes", "t")]
+            )
+            assert found[0][0][2:] == ("soft", "c", "k", 5, 7, None, b"[]")
+            assert [entry[0] for entry in found[1]] == [3]
+            assert [len(entry) for entry in found[2]] == [9, 9, 9]
+            assert await engine.check() == []
+
+    asyncio.run(main())
+
+
+def test_a_client_of_the_older_build_cannot_write_past_a_new_index() -> None:
+    async def main() -> None:
+        url = await empty()
+        await _fill(url)
+        async with engine_at(url) as old, engine_at(url, NEWER) as new:
+            error = await refusal(old.transact(SCOPE, [Put("items", ("late",), {"rank": 9})]))
+            assert isinstance(error, UnsupportedError)
+            assert "upgrade" in str(error)
+            taking = old.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={})
+            assert isinstance(await refusal(taking), UnsupportedError)
+            # A scope that the older build made while the store was being migrated is brought up to date when met.
+            await old.transact("young", [Put("items", ("x",), {"rank": 9})])
+            await new.transact("young", [Patch("items", ("x",), {"n": 1})])
+            (rows,) = await new.view("young", [Scan("items", "ranked", ())])
+            assert [row.key for row in rows] == [("x",)]
+
+    asyncio.run(main())
+
+
+def test_two_openings_at_once_migrate_once() -> None:
+    async def main() -> None:
+        url = await empty()
+        engines = await asyncio.gather(*[open_engine(url, SCHEMA) for _ in range(4)])
+        await engines[0].transact(SCOPE, [Put("items", (f"i{n}",), {"rank": n}) for n in range(50)])
+        newer = await asyncio.gather(*[open_engine(url, NEWER) for _ in range(4)])
+        (rows,) = await newer[3].view(SCOPE, [Scan("items", "ranked", ())])
+        assert len(rows) == 50
+        for engine in (*engines, *newer):
+            await engine.close()
+
+    asyncio.run(main())
+
+
+def test_a_migration_that_died_is_done_again() -> None:
+    async def main() -> None:
+        url = await empty()
+        await _fill(url)
+        async with client_at(url) as client:
+            # What a client leaves that died after the first scope: its mark, half an index, a lock that expires.
+            await client.set("perdure:{acme}:schema", f"2:{NEWER.digest()}")
+            await client.set("perdure:lock", "somebody", px=300)
+        async with engine_at(url, NEWER) as engine:
+            (rows,) = await engine.view(SCOPE, [Scan("items", "ranked", ())])
+            assert len(rows) == 3
+            assert await engine.check() == []
+
+    asyncio.run(main())
+
+
+def test_stores_that_must_not_be_changed_are_refused() -> None:
+    async def main() -> None:
+        url = await empty()
+        for hindered in (open_engine(url, SCHEMA, read_only=True), open_engine(f"{url}?migrate=no", SCHEMA)):
+            assert isinstance(await refusal(hindered), UnsupportedError)
+        async with client_at(url) as client:
+            assert await client.dbsize() == 0
+        await _fill(url)
+        for hindered in (open_engine(url, NEWER, read_only=True), open_engine(f"{url}?migrate=no", NEWER)):
+            assert "perdure migrate" in str(await refusal(hindered))
+        async with engine_at(url, read_only=True) as engine:
+            assert len((await engine.view(SCOPE, [Scan("items")]))[0]) == 3
+            assert "read-only" in str(await refusal(engine.transact(SCOPE, [Put("items", ("x",), {})])))
+        other = msgspec.structs.replace(SCHEMA, logs=(_NOTES,))
+        assert "other declarations" in str(await refusal(open_engine(url, other)))
+        async with engine_at(url, NEWER):
+            pass
+        assert "upgrade" in str(await refusal(open_engine(url, SCHEMA)))
+
+    asyncio.run(main())
