@@ -119,7 +119,12 @@ class Pool:
         address = await self._locate()
         connection = new_connection(self._target, address)
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]
+            # The driver's own limit ends with the TCP connection; a server may take it and never greet.
+            async with asyncio.timeout(self._target.connect_timeout):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except TimeoutError as error:
+            await connection.disconnect(nowait=True)
+            raise unreachable(error, self.where) from error
         except ANSWERS as error:
             raise refusal(error, self.where) from error
         except (RedisError, OSError) as error:
