@@ -180,6 +180,13 @@ BUGS = (
         ("fault:cuts --engine postgres --cuts 40 --seed 7",),
     ),
     Bug(
+        "postgres: acknowledged before the log is on disk",
+        "engines/postgres/writer.py",
+        '    "jit": "off",\n',
+        '    "jit": "off",\n    "synchronous_commit": "off",\n',
+        ("fault:server_kills --engine postgres --kills 4 --seed 7",),
+    ),
+    Bug(
         "postgres: a refused batch fails all its members",
         "engines/postgres/writer.py",
         "            if not lost(error):\n                return batch\n            for job in batch:",
