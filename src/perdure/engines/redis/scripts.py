@@ -16,9 +16,9 @@ class Script:
 
 
 TRANSACT = Script("common", "gate", "rows", "logs", "transact")
-VIEW = Script("common", "reads", "view")
-TAKE = Script("common", "gate", "rows", "reads", "take")
-REBUILD = Script("common", "rows", "rebuild")
-AUDIT = Script("common", "rows", "reads", "audit")
+VIEW = Script("common", "keys", "reads", "view")
+TAKE = Script("common", "keys", "gate", "rows", "reads", "take")
+REBUILD = Script("common", "keys", "rows", "rebuild")
+AUDIT = Script("common", "keys", "rows", "reads", "audit")
 RECORD = Script("record")
 UNLOCK = Script("unlock")

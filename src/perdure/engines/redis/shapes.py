@@ -20,9 +20,10 @@ unpack = msgspec.msgpack.decode
 
 
 class Shape:
-    """`slots` says where each column stands among the fields; `packed` is what the script gets."""
+    """`slots` says where each column stands among the fields; `packed` is what the script gets; `by_key` whether it
+    needs the values of the key beside."""
 
-    __slots__ = ("packed", "slots")
+    __slots__ = ("by_key", "packed", "slots")
 
     def __init__(self, table: Table, read: list[str], written: list[str], touched: frozenset[str] | None) -> None:
         fields = ["rev", *read, *[name for name in written if name not in read]]
@@ -46,6 +47,8 @@ class Shape:
             for group in table.unique
             if touched is None or touched & set(group)
         ]
+        used = [place for index in indexes for place in (*index[2], *index[3][::2])]
+        self.by_key = any(place < 0 for place in (*used, *[place for group in unique for place in group[1]]))
         self.packed = msgspec.Raw(pack((fields, 1 + len(read), indexes, unique)))
 
 
@@ -86,6 +89,7 @@ class Shapes:
         if made is None:
             table = self._schema.table[name]
             read = sorted(_needed(table, touched) | looked_at)
-            made = Shape(table, read, list(table.column_names), touched)
+            written = [name for name in table.column_names if touched is None or name in touched]
+            made = Shape(table, read, written, touched)
             self._made[name, looked_at, touched] = made
         return made

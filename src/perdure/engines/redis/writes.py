@@ -82,7 +82,8 @@ class Parcel:
             wanted = condition if type(condition) is dict else ()
             shape = shapes.patch(op.table, (), wanted) if type(op) is Check else shapes.whole(op.table, wanted)
             kind, changes, body, default = (_CHECK if type(op) is Check else _DELETE), [], 0, False
-        key = (encode_key(op.key).decode(), [stored(value) for value in op.key])
+        values = [stored(value) for value in op.key] if shape.by_key else ()
+        key = (encode_key(op.key).decode(), values)
         return (position, kind, op.table, *key, shape.packed, _condition(shape, condition), changes, body, default)
 
     def _beside(self, body: bytes | None) -> int:
@@ -146,19 +147,19 @@ def _changes(shape: Shape, columns: Mapping[str, Any]) -> list[Any]:
         kind = type(value)
         packed.append(slots[name])
         if kind is Inc:
-            packed += (_INC, value.by, False)
+            packed += (_INC, value.by)
         elif kind is Now:
-            packed += (_NOW, value.plus, False)
+            packed += (_NOW, value.plus)
         elif kind is Swap:
-            packed += (_SWAP, stored(value.old), stored(value.new))
+            packed += (_SWAP, (stored(value.old), stored(value.new)))
         elif kind is Seq:
-            packed += (_SEQ, value.log, value.back)
+            packed += (_SEQ, (value.log, value.back))
         elif kind is Max:
-            packed += (_MAX, value.value, False)
+            packed += (_MAX, value.value)
         elif kind is Min:
-            packed += (_MIN, value.value, False)
+            packed += (_MIN, value.value)
         else:
-            packed += (_LITERAL, stored(value), False)
+            packed += (_LITERAL, stored(value))
     return packed
 
 

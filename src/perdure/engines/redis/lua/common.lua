@@ -31,15 +31,6 @@ local function escaped(value)
   return value
 end
 
-local PLAIN = {['\1'] = '\0', ['\2'] = '\1'}
-
-local function unescaped(value)
-  if find(value, '\1', 1, true) then
-    value = gsub(value, '\1(.)', PLAIN)
-  end
-  return value
-end
-
 -- A value as part of the name of a group: of an index (NULL groups with NULL) or of a unique value.
 local function grouped(value)
   if not value then
@@ -56,24 +47,6 @@ local function pick(source, values, key)
   return key[-source]
 end
 
--- The key columns, out of the form in which they stand in names and members. `kinds` says which are integers.
-local function key_values(encoded, kinds)
-  local values, at, last = {}, 1, #kinds
-  for i = 1, last do
-    if kinds[i] then
-      values[i] = decimal(tonumber(sub(encoded, at, at + 15)) - OFFSET)
-      at = at + 16
-    elseif i == last then
-      values[i] = unescaped(sub(encoded, at))
-    else
-      local ends = find(encoded, '\0', at, true)
-      values[i] = unescaped(sub(encoded, at, ends - 1))
-      at = ends + 1
-    end
-  end
-  return values
-end
-
 -- The head of a msgpack array of `count` elements; what follows is put behind it as it is.
 local function array_of(count)
   if count < 16 then
@@ -82,20 +55,6 @@ local function array_of(count)
     return char(220, math.floor(count / 256), count % 256)
   end
   return char(221, math.floor(count / 16777216), math.floor(count / 65536) % 256, math.floor(count / 256) % 256, count % 256)
-end
-
--- Bytes as msgpack binary, which cmsgpack does not know: a body need not be valid text.
-local function binary(value)
-  if not value then
-    return '\192'
-  end
-  local size = #value
-  if size < 256 then
-    return char(196, size) .. value
-  elseif size < 65536 then
-    return char(197, math.floor(size / 256), size % 256) .. value
-  end
-  return char(198, math.floor(size / 16777216), math.floor(size / 65536) % 256, math.floor(size / 256) % 256, size % 256) .. value
 end
 
 -- Call a command with very many arguments, some thousand at a time: Lua's stack is small.

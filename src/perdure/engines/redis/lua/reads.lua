@@ -25,6 +25,20 @@ local function matches(filters, values, key)
   return true
 end
 
+-- Bytes as msgpack binary, which cmsgpack does not know: a body need not be valid text.
+local function binary(value)
+  if not value then
+    return '\192'
+  end
+  local size = #value
+  if size < 256 then
+    return char(196, size) .. value
+  elseif size < 65536 then
+    return char(197, math.floor(size / 256), size % 256) .. value
+  end
+  return char(198, math.floor(size / 16777216), math.floor(size / 65536) % 256, math.floor(size / 256) % 256, size % 256) .. value
+end
+
 local function fetch(tbl, encoded)
   return call('HMGET', base .. tbl[1] .. encoded, unpack(tbl[2]))
 end

@@ -4,7 +4,8 @@
 -- A row operation: {position, kind, table, key, key values, shape, condition, changes, body, default}
 -- A shape: {fields, how many of them to read, indexes, unique groups}; the first field is always `rev`.
 -- An index: {name prefix, sparse, sources of `by`, sources and kinds of `order`}; a unique group: {name, sources}.
--- Changes come in fours: field, code, argument, second argument. `body` is a position in ARGV, 0 for none.
+-- Changes come in threes: field, code, argument (a pair for SWAP and SEQ). `body` is a position in ARGV, 0 for none.
+-- The key values are sent only if an index or a unique group needs them.
 
 local CHECK, PUT, PATCH, DELETE = 1, 2, 3, 4
 local ANY, ABSENT, PRESENT, REV = 0, 1, 2, 3
@@ -85,26 +86,26 @@ local function observed(values, condition)
   return seen
 end
 
-local function evaluate(code, first, second, old, now, seqs)
+local function evaluate(code, given, old, now, seqs)
   if code == LITERAL then
-    return first
+    return given
   elseif code == NOW then
-    return decimal(now + first)
+    return decimal(now + given)
   elseif code == INC then
-    return decimal((tonumber(old or 0)) + first)
+    return decimal((tonumber(old or 0)) + given)
   elseif code == SEQ then
-    return decimal(seqs[first] - second)
+    return decimal(seqs[given[1]] - given[2])
   elseif code == SWAP then
-    if old == first then
-      return second
+    if old == given[1] then
+      return given[2]
     end
     return old
   elseif not old then
-    return decimal(first)
+    return decimal(given)
   elseif code == MAX then
-    return decimal(math.max(tonumber(old), first))
+    return decimal(math.max(tonumber(old), given))
   end
-  return decimal(math.min(tonumber(old), first))
+  return decimal(math.min(tonumber(old), given))
 end
 
 -- The unique values that the row takes anew; a conflict if another row has one, even if it gives it up right now.
@@ -155,9 +156,9 @@ local function stage(op, now, seqs)
     new[i] = not insert and old[i] or false
   end
   new[1] = true
-  for i = 1, #changes, 4 do
+  for i = 1, #changes, 3 do
     local slot = changes[i]
-    local value = evaluate(changes[i + 1], changes[i + 2], changes[i + 3], new[slot], now, seqs)
+    local value = evaluate(changes[i + 1], changes[i + 2], new[slot], now, seqs)
     new[slot] = value
     set[#set + 1] = slot
   end
