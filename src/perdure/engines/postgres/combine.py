@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from perdure.engines.postgres.statements_plans import Name, Transaction
+from perdure.engines.postgres.statements_transaction import Name, Transaction
 from perdure.errors import PerdureError
 from perdure.kernel.ops import Applied
 
@@ -56,7 +56,7 @@ class Queue:
         self._run = run
         self._alone_most = max(alone_most, 1)
         self._rows: dict[Name, deque[Job]] = {}
-        self._shapes: dict[Any, list[Job]] = {}
+        self._kinds: dict[Any, list[Job]] = {}
         self._singles: deque[Job] = deque()
         self._together = 0
         self._alone = 0
@@ -86,18 +86,18 @@ class Queue:
         if job.alone:
             self._singles.append(job)
             return
-        alike = self._shapes.get(job.transaction.shape)
+        alike = self._kinds.get(job.transaction.kind)
         if alike is None:
-            self._shapes[job.transaction.shape] = [job]
+            self._kinds[job.transaction.kind] = [job]
         else:
             alike.append(job)
 
     def _pump(self) -> None:
-        while self._shapes and self._together < LANES:
-            shape = next(iter(self._shapes))
-            alike = self._shapes.pop(shape)
+        while self._kinds and self._together < LANES:
+            kind = next(iter(self._kinds))
+            alike = self._kinds.pop(kind)
             if len(alike) > BATCH_MOST:
-                self._shapes[shape] = alike[BATCH_MOST:]
+                self._kinds[kind] = alike[BATCH_MOST:]
                 alike = alike[:BATCH_MOST]
             self._together += 1
             self._start(alike, single=False)

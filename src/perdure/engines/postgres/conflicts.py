@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.engines.postgres.functions import CONDITION, LENGTH, UNIQUE
 from perdure.engines.postgres.layout import index_name
-from perdure.engines.postgres.statements_plans import Transaction
+from perdure.engines.postgres.statements_transaction import Transaction
 from perdure.engines.postgres.translate import code_of
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Conflict

@@ -33,6 +33,7 @@ from perdure.kernel.ops import (
 
 Shape = tuple[Any, ...]
 Values = list[Any]
+Same = tuple[bool, ...]
 
 PLAIN, NULL, NOW, NOW_PLUS = "plain", "null", "now", "now+"
 """How a column gets its value, beside the expressions, which stand for themselves."""
@@ -203,19 +204,27 @@ def _entry_kinds(entries: Sequence[tuple[Any, ...]], kinds: tuple[str, ...]) -> 
 
 
 def entry_columns(op: Append, kinds: tuple[str, ...]) -> list[list[Any]]:
-    """The entries by column: how far each is from the last, the values (for a column that may hold the clock: the
-    values, then the offsets), the body."""
-    entries = op.entries
-    columns: list[list[Any]] = [list(range(len(entries) - 1, -1, -1))]
-    for place, kind in enumerate(kinds):
+    """The entries by column: the values (for a column that may hold the clock: values, then offsets), the body."""
+    columns: list[list[Any]] = []
+    given = list(zip(*op.entries, strict=True))
+    for kind, values in zip(kinds, given, strict=False):
         if kind is PLAIN:
-            columns.append([entry[place] for entry in entries])
+            columns.append(list(values))
         elif kind is NOW_PLUS:
-            given = [entry[place] for entry in entries]
-            columns.append([None if type(value) is Now else value for value in given])
-            columns.append([value.plus if type(value) is Now else None for value in given])
-    columns.append([entry[-1].decode() for entry in entries])
+            columns.append([None if type(value) is Now else value for value in values])
+            columns.append([value.plus if type(value) is Now else None for value in values])
+    columns.append([body.decode() for body in given[-1]])
     return columns
+
+
+def alone_columns(op: Append, kinds: tuple[str, ...], usual: Same) -> tuple[Same, Values]:
+    """`entry_columns`, with one plain value in place of a column that is `usual`ly the same in all entries, and is so
+    here: a driver takes far longer over an array than over a value. With it comes which columns that are."""
+    columns: Values = list(entry_columns(op, kinds))
+    same = tuple(
+        [alike and column.count(column[0]) == len(column) for alike, column in zip(usual, columns, strict=True)]
+    )
+    return same, [column[0] if alike else column for alike, column in zip(same, columns, strict=True)]
 
 
 def _columns(columns: dict[str, Any], values: Values) -> Shape:

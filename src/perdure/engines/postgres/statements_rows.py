@@ -7,8 +7,10 @@ turns that into a refusal. `ON CONFLICT` meets a row that was committed during t
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from perdure.engines.postgres.functions import CONDITION, LENGTH
 from perdure.engines.postgres.layout import Layout, names, quote
 from perdure.engines.postgres.statements import NOW, NOW_PLUS, NULL, PLAIN, Places, Shape, pairs
 from perdure.kernel.ops import ABSENT, PRESENT, Append, AtMost, Check, Inc, Max, Min, Patch, Put, Rule, Swap
@@ -16,6 +18,15 @@ from perdure.kernel.schema import Log, Schema, Table
 
 _TYPES = {"text": "text", "int": "bigint"}
 BODY = "json"
+
+
+class EntryPlace(NamedTuple):
+    """Where the values of entries stand in a statement: in rows of `source`, each with its seq."""
+
+    partition: str
+    seq: str
+    values: Sequence[str]
+    source: str
 
 
 class Rows:
@@ -94,7 +105,8 @@ class Rows:
         return f"INSERT INTO {self._name(table)} ({columns}) SELECT {values}{rows}", target
 
     def head(self, shape: Shape, places: Places) -> tuple[str, list[str]]:
-        """The statement that moves a partition's head and so takes its lock; it returns the new last seq."""
+        """The statement that moves a partition's head and so takes its lock; it returns the new last seq. With it come
+        the places of the partition and of the number of entries."""
         _, _, expect, _ = shape
         log = self.schema.log[shape[1]]
         partition, count = places.take("text"), places.take("bigint")
@@ -104,39 +116,44 @@ class Rows:
             rows = _from(places)
             terms = [f't."scope" = {places.scope}', f"t.{quote(log.partition)} = {partition}"]
             terms.append(f't."last" = {places.take("bigint")}')
-            return f'UPDATE {heads} SET "last" = t."last" + {count}{rows} WHERE {_all(terms)} {back}', [partition]
+            return f'UPDATE {heads} SET "last" = t."last" + {count}{rows} WHERE {_all(terms)} {back}', [
+                partition,
+                count,
+            ]
         rows = _from(places)
         only = ' WHERE t."last" = 0' if expect is False else ""
         return (
             f"INSERT INTO {heads} ({names((*at, 'last'))}) SELECT {places.scope}, {partition}, {count}{rows}"
             f' ON CONFLICT ({names(at)}) DO UPDATE SET "last" = t."last" + excluded."last"{only} {back}'
-        ), [partition]
+        ), [partition, count]
 
-    def entries(self, shape: Shape, places: Places, partition: str, last: str, source: str) -> str:
-        """The insert of entries, whose values are rows `e` of `source`: distance from the last, columns, body."""
+    def entries(self, shape: Shape, places: Places, at: EntryPlace) -> str:
+        """The insert of entries; `at` says where their values stand."""
         log = self.schema.log[shape[1]]
         columns = names(("scope", log.partition, "seq", "rev", *log.column_names, "body"))
-        values = [places.scope, partition, f"{last} - e.c1", places.rev]
-        used = 1
+        values = [places.scope, at.partition, at.seq, places.rev]
+        given = iter(at.values)
         for kind in shape[3]:
             if kind is NOW:
                 values.append(places.clock)
-                continue
-            used += 1
-            values.append(f"e.c{used}")
-            if kind is NOW_PLUS:
-                used += 1
-                values[-1] = f"coalesce(e.c{used - 1}, {places.clock} + e.c{used})"
-        values.append(f"e.c{used + 1}")
-        return f"INSERT INTO {self.layout.table(log.name)} ({columns}) SELECT {', '.join(values)} FROM {source}"
+            elif kind is NOW_PLUS:
+                values.append(f"coalesce({next(given)}, {places.clock} + {next(given)})")
+            else:
+                values.append(next(given))
+        values.append(next(given))
+        return f"INSERT INTO {self.layout.table(log.name)} ({columns}) SELECT {', '.join(values)} FROM {at.source}"
 
     def entry_types(self, shape: Shape) -> list[str]:
         """The types of `entry_columns`."""
-        log = self.schema.log[shape[1]]
-        types = ["bigint"]
-        for column, kind in zip(log.columns, shape[3], strict=True):
-            types += [] if kind is NOW else [_TYPES[column.type]] * (2 if kind is NOW_PLUS else 1)
-        return [*types, BODY]
+        types = self.schema.log[shape[1]].types
+        return [*[_TYPES[types[name]] for name in self.entry_names(shape)], BODY]
+
+    def entry_names(self, shape: Shape) -> list[str]:
+        """The names of `entry_columns`, without the body."""
+        found: list[str] = []
+        for name, kind in zip(self.schema.log[shape[1]].column_names, shape[3], strict=True):
+            found += [] if kind is NOW else [name] * (2 if kind is NOW_PLUS else 1)
+        return found
 
     def observe(self, shape: Shape) -> str:
         """The query that tells what a refused operation met, given scope and key: a JSON array of rev and the columns
@@ -153,6 +170,11 @@ class Rows:
             terms.append(f"{quote(column.name)} = ($2)[{place}]::{_TYPES[column.type]}")
         seen = names(("rev", *asked))
         return f"SELECT json_build_array({seen}) FROM {self.layout.table(table.name)} WHERE {_all(terms)}"
+
+    def refusal(self, shape: Shape, place: int, key: str, observe: str) -> str:
+        """The call that refuses a member."""
+        state = LENGTH if shape[0] is Append else CONDITION
+        return f"{quote(self.layout.place)}.\"refuse\"('{state}', {place}, {observe}, {key})"
 
     def log(self, shape: Shape) -> Log:
         """The log of an append or drop."""

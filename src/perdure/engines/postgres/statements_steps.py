@@ -13,8 +13,8 @@ from typing import Any
 from perdure.engines.postgres.functions import CONDITION, LENGTH
 from perdure.engines.postgres.layout import Layout, names, quote
 from perdure.engines.postgres.statements import Step, entry_columns
-from perdure.engines.postgres.statements_plans import Member, Transaction, passes_on
-from perdure.engines.postgres.statements_rows import Rows
+from perdure.engines.postgres.statements_rows import EntryPlace, Rows
+from perdure.engines.postgres.statements_transaction import Member, Transaction, passes_on, unique_columns
 from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Drop, Patch, Put
 from perdure.kernel.schema import Table
 
@@ -33,9 +33,8 @@ class Script:
         self.given: list[str | None] = []
         self.appended: list[int] = []
         self._lasts: dict[str, int] = {}
-        self._exclusive = {
-            table.name for table in rows.schema.tables if table.unique and passes_on(transaction.members, table.name)
-        }
+        unique = unique_columns(rows.schema)
+        self._exclusive = {name for name in unique if passes_on(transaction.members, name, unique[name])}
         for place, member in enumerate(transaction.members):
             self._member(place, member)
 
@@ -74,15 +73,14 @@ class Script:
         self.appended.append(place)
         if self.transaction.lasts[shape[1]] == place:
             self._lasts[shape[1]] = len(self.appended)
-        last = f"($5)[{len(self.appended)}]"
-        columns = entry_columns(member.op, shape[3])
+        last, count = f"($5)[{len(self.appended)}]", len(member.op.entries)
         types = self.rows.entry_types(shape)
-        for entry in zip(*columns, strict=True):
+        for number, entry in enumerate(zip(*entry_columns(member.op, shape[3]), strict=True), 1):
             places = self._places()
-            values = ", ".join(places.take(kind) for kind in types)
-            source = f"(VALUES ({values})) AS e({', '.join(f'c{n}' for n in range(1, len(types) + 1))})"
+            values = [places.take(kind) for kind in types]
             self._give(list(entry))
-            self._step(place, self.rows.entries(shape, places, partition[0], last, source) + " RETURNING 1")
+            at = EntryPlace(partition[0], f"{last} - {count - number}", values, "(SELECT) AS e")
+            self._step(place, self.rows.entries(shape, places, at) + " RETURNING 1")
 
     def _drop(self, place: int, member: Member) -> None:
         log = self.rows.log(member.shape)

@@ -21,15 +21,10 @@ from perdure.engines.postgres.combine import Job, Queue
 from perdure.engines.postgres.conflicts import REFUSALS, RETRIED, conflict
 from perdure.engines.postgres.layout import Layout, quote
 from perdure.engines.postgres.pool import Pool
-from perdure.engines.postgres.statements_plans import (
-    SERVER_CLOCK,
-    Plans,
-    Transaction,
-    alone_arguments,
-    lock_order,
-    together_arguments,
-)
+from perdure.engines.postgres.statements_plans import SERVER_CLOCK, Plans
 from perdure.engines.postgres.statements_steps import Script
+from perdure.engines.postgres.statements_together import together_arguments
+from perdure.engines.postgres.statements_transaction import Transaction, lock_order, unique_columns
 from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome
 from perdure.ids import new_rev
 from perdure.kernel.ops import Applied, Op
@@ -58,7 +53,7 @@ class Writer:
         self._layout = layout
         self._plans = Plans(layout)
         self._order = lock_order(layout.schema)
-        self._exclusive = frozenset(table.name for table in layout.schema.tables if table.unique)
+        self._unique = unique_columns(layout.schema)
         self._loop = asyncio.get_running_loop()
         self._queue = Queue(self._run, pool.size - _KEPT_FOR_READERS)
         self._carry_out = f'{quote(layout.place)}."carry_out"'
@@ -66,7 +61,7 @@ class Writer:
     async def transact(self, scope: str, ops: Sequence[Op]) -> Applied:
         """Apply all operations or none; raises `Conflict`."""
         self._pool.ready()
-        transaction = Transaction(scope, new_rev(), ops, self._order, self._exclusive)
+        transaction = Transaction(scope, new_rev(), ops, self._order, self._unique)
         job = Job(transaction, self._loop.create_future())
         self._queue.submit(job)
         return await job.future
@@ -104,8 +99,8 @@ class Writer:
         clock = self._now()
         if transaction.careful or transaction.large:
             return await self._run_steps(transaction, clock)
-        plan = self._plans.alone(transaction, bound_clock=clock is not None)
-        row = await self._send(plan.sql, alone_arguments(transaction, clock))
+        plan, arguments = self._plans.alone(transaction, clock)
+        row = await self._send(plan.sql, arguments)
         seqs = {_partition(transaction, at): last for at, last in zip(plan.logs, row[1:], strict=True)}
         return Applied(transaction.rev, seqs, row[0])
 
