@@ -19,8 +19,8 @@ NUMBERS = [-(2**52), -(2**52) + 1, -1, 0, 1, 9, 10, 1_700_000_000_000, 2**52 - 1
 def test_text_comes_back_and_keeps_its_order() -> None:
     assert [unescape(escape(value)) for value in TEXTS] == TEXTS
     by_bytes = sorted(TEXTS, key=str.encode)
-    assert sorted(TEXTS, key=lambda value: escape(value) + b"\x00") == by_bytes
-    assert sorted(TEXTS, key=escape) == by_bytes
+    assert sorted(TEXTS, key=lambda value: (escape(value) + "\x00").encode()) == by_bytes
+    assert sorted(TEXTS, key=lambda value: escape(value).encode()) == by_bytes
 
 
 def test_keys_come_back_keep_their_order_and_never_meet() -> None:
@@ -29,7 +29,7 @@ def test_keys_come_back_keep_their_order_and_never_meet() -> None:
     encoded = {encode_key(key): key for key in keys}
     assert len(encoded) == len(keys)
     assert [decode_key(name, columns) for name in encoded] == list(encoded.values())
-    assert [encoded[name] for name in sorted(encoded)] == sorted(
+    assert [encoded[name] for name in sorted(encoded, key=str.encode)] == sorted(
         keys, key=lambda k: (k[0].encode(), k[1], k[2].encode())
     )
 

@@ -147,7 +147,7 @@ class RedisEngine:
         declared = self.schema.table[table]
         scan = list(self._reads.scan(Scan(table, index, eq, limit=limit, upto=upto)))
         # Members begin with the first ordering value: nothing beyond its bound is looked at.
-        scan[5] = "(" + ordered(upto[declared.index_by_name[index].order[0]] + 1).decode()
+        scan[5] = "(" + ordered(upto[declared.index_by_name[index].order[0]] + 1)
         key = tuple("" if column.type == "text" else 0 for column in declared.key)
         patch = Parcel(self._layout).row(0, Patch(table, key, dict(set)))
         record = (str(rev), self._now(), self._layout.mark, scan, patch)

@@ -45,10 +45,6 @@ class Layout:
         """Where hints on a topic are published; channels are shared by all databases of a server."""
         return self.base(scope) + self._hints + utf8(topic)
 
-    def global_key(self, name: str) -> bytes:
-        """A key outside all scopes."""
-        return utf8(f"{self.prefix}:{name}")
-
 
 def keep_columns(schema: Schema, before: Columns) -> dict[str, tuple[str, ...]]:
     """The order in which each log keeps its columns, given the order until now: new ones come last."""

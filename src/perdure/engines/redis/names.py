@@ -17,8 +17,8 @@ from perdure.kernel.schema import Column, Table
 
 OFFSET = 2**52
 _UNSAFE = re.compile(r"[%{}\x00-\x1f\x7f]")
-_ESCAPED = re.compile(b"\x01(.)", re.DOTALL)
-_PLAIN = {b"\x01": b"\x00", b"\x02": b"\x01"}
+_ESCAPED = re.compile("\x01(.)", re.DOTALL)
+_PLAIN = {"\x01": "\x00", "\x02": "\x01"}
 
 
 def utf8(value: str) -> bytes:
@@ -39,48 +39,45 @@ def base_of(prefix: str, scope: str) -> bytes:
     return utf8(f"{prefix}:{{{tag_of(scope)}}}:")
 
 
-def escape(value: str) -> bytes:
+def escape(value: str) -> str:
     """Text without NUL, in the same byte order, so that NUL can end it."""
-    data = utf8(value)
-    if b"\x01" in data or b"\x00" in data:
-        data = data.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01")
-    return data
+    if "\x00" in value or "\x01" in value:
+        return value.replace("\x01", "\x01\x02").replace("\x00", "\x01\x01")
+    return value
 
 
-def unescape(data: bytes) -> str:
+def unescape(text: str) -> str:
     """The text behind `escape`."""
-    if b"\x01" in data:
-        data = _ESCAPED.sub(lambda found: _PLAIN[found[1]], data)
-    return data.decode()
+    return _ESCAPED.sub(lambda found: _PLAIN[found[1]], text) if "\x01" in text else text
 
 
-def ordered(value: str | int, *, last: bool = False) -> bytes:
+def ordered(value: str | int, *, last: bool = False) -> str:
     """A value as part of a member: integers as sixteen digits, text ended by NUL unless nothing follows."""
     if isinstance(value, int):
-        return b"%016d" % (value + OFFSET)
-    return escape(value) if last else escape(value) + b"\x00"
+        return f"{value + OFFSET:016d}"
+    return escape(value) if last else escape(value) + "\x00"
 
 
-def encode_key(key: Sequence[str | int]) -> bytes:
+def encode_key(key: Sequence[str | int]) -> str:
     """A whole key, as it ends the name of its row and every index member of it."""
     if len(key) == 1:
         return ordered(key[0], last=True)
-    return b"".join([ordered(value) for value in key[:-1]]) + ordered(key[-1], last=True)
+    return "".join([ordered(value) for value in key[:-1]]) + ordered(key[-1], last=True)
 
 
-def decode_key(data: bytes, columns: Sequence[Column]) -> tuple[str | int, ...]:
+def decode_key(text: str, columns: Sequence[Column]) -> tuple[str | int, ...]:
     """The key behind `encode_key`."""
     values: list[str | int] = []
     last = len(columns) - 1
     for position, column in enumerate(columns):
         if column.type == "int":
-            values.append(int(data[:16]) - OFFSET)
-            data = data[16:]
+            values.append(int(text[:16]) - OFFSET)
+            text = text[16:]
         elif position == last:
-            values.append(unescape(data))
-        else:
-            text, _, data = data.partition(b"\x00")
             values.append(unescape(text))
+        else:
+            part, _, text = text.partition("\x00")
+            values.append(unescape(part))
     return tuple(values)
 
 
@@ -91,9 +88,9 @@ def stored(value: Any) -> Any:
     return value if type(value) is str else str(value)
 
 
-def grouped(value: Any) -> bytes:
+def grouped(value: Any) -> str:
     """A value as part of the name of an index group or of a unique value."""
-    return b"-" if value is None else b"+" + escape(value if type(value) is str else str(value)) + b"\x00"
+    return "-" if value is None else "+" + escape(value if type(value) is str else str(value)) + "\x00"
 
 
 def source(table: Table, name: str, slots: dict[str, int]) -> int:

@@ -69,7 +69,7 @@ class Reads:
                 continue
             encoded, body, (rev, *held) = sent
             plain = single and "\x01" not in encoded
-            key: Key = (encoded,) if plain else decode_key(encoded.encode(), table.key)
+            key: Key = (encoded,) if plain else decode_key(encoded, table.key)
             values = tuple(
                 [
                     None if value is False else int(value) if whole else value
@@ -97,7 +97,7 @@ class Reads:
             table = self._layout.shapes.rows[read.table]
             if isinstance(read.keys, Ref):
                 return (1, table, False, self._reference(read.keys, reads))
-            return (1, table, [encode_key(key).decode() for key in read.keys], False)
+            return (1, table, [encode_key(key) for key in read.keys], False)
         if isinstance(read, Scan):
             return self.scan(read, reads)
         if isinstance(read, Heads):
@@ -118,7 +118,7 @@ class Reads:
         index = None if scan.index is None else table.index_by_name[scan.index]
         filters = self._row_filters(table, scan.where, scan.upto)
         pieces = self._pieces(table, index, scan.eq, reads)
-        after: Any = False if scan.after is None else encode_key(scan.after).decode()
+        after: Any = False if scan.after is None else encode_key(scan.after)
         limit = False if scan.limit is None else scan.limit
         if index is None:
             kinds: list[bool] = []
@@ -152,7 +152,7 @@ class Reads:
                     how = _LAST if whole else _TEXT
                 pieces.append([*self._reference(value, reads), how])
             else:
-                pieces.append((grouped(value) if index is not None else ordered(value, last=whole)).decode())
+                pieces.append(grouped(value) if index is not None else ordered(value, last=whole))
         return pieces if any(isinstance(piece, list) for piece in pieces) else "".join(pieces)
 
     def _row_filters(self, table: Table, where: Mapping[str, Any], upto: Mapping[str, int]) -> list[Any]:

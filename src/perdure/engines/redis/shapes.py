@@ -13,10 +13,12 @@ from typing import Any
 import msgspec
 
 from perdure.engines.redis.names import source
+from perdure.kernel.ops import Inc, Max, Min, Patch, Swap
 from perdure.kernel.schema import Schema, Table
 
 pack = msgspec.msgpack.encode
 unpack = msgspec.msgpack.decode
+_NEEDS_OLD = frozenset((Inc, Max, Min, Swap))
 
 
 class Shape:
@@ -80,9 +82,21 @@ class Shapes:
         """For an operation that replaces or removes a row."""
         return self._make(table, frozenset(looked_at), None)
 
-    def patch(self, table: str, changed: Iterable[str], looked_at: Iterable[str]) -> Shape:
-        """For a change of some columns (of none, to look only) under a condition on some."""
-        return self._make(table, frozenset(looked_at), frozenset(changed))
+    def patch(self, op: Patch) -> Shape:
+        """For a change of some columns under a condition on some."""
+        wanted = tuple(op.if_) if type(op.if_) is dict else ()
+        default = None if op.default is None else tuple(op.default.columns)
+        asked = (op.table, tuple(op.set), tuple(map(type, op.set.values())), wanted, default)
+        made = self._made.get(asked)
+        if made is None:
+            needed = [name for name, value in op.set.items() if type(value) in _NEEDS_OLD]
+            made = self._make(op.table, frozenset((*wanted, *needed)), frozenset((*op.set, *(default or ()))))
+            self._made[asked] = made
+        return made
+
+    def look(self, table: str, looked_at: Iterable[str]) -> Shape:
+        """For an operation that only looks."""
+        return self._make(table, frozenset(looked_at), frozenset())
 
     def _make(self, name: str, looked_at: frozenset[str], touched: frozenset[str] | None) -> Shape:
         made = self._made.get((name, looked_at, touched))

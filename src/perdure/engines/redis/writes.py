@@ -38,7 +38,7 @@ from perdure.kernel.schema import Log
 _CHECK, _PUT, _PATCH, _DELETE = 1, 2, 3, 4
 _ANY, _ABSENT, _PRESENT = (0,), (1,), (2,)
 _LITERAL, _INC, _MAX, _MIN, _NOW, _SWAP, _SEQ = range(7)
-_NEEDS_OLD = frozenset((Inc, Max, Min, Swap))
+_NOTHING: list[Any] = []
 
 
 class Parcel:
@@ -66,24 +66,23 @@ class Parcel:
     def row(self, position: int, op: Check | Put | Patch | Delete) -> tuple[Any, ...]:
         """One operation on a row; see `lua/rows.lua` for what stands where."""
         shapes, condition = self.layout.shapes, op.if_
+        changes, body = _NOTHING, 0
+        default: Any = False
         if type(op) is Patch:
-            wanted = condition if type(condition) is dict else ()
-            needs = [name for name, value in op.set.items() if type(value) in _NEEDS_OLD]
-            changed = op.set if op.default is None else (*op.set, *op.default.columns)
-            shape = shapes.patch(op.table, changed, (*wanted, *needs))
-            default: Any = False
+            kind, shape = _PATCH, shapes.patch(op)
+            changes, body = _changes(shape, op.set), self._beside(op.body)
             if op.default is not None:
                 default = (_changes(shape, op.default.columns), self._beside(op.default.body))
-            kind, changes, body = _PATCH, _changes(shape, op.set), self._beside(op.body)
         elif type(op) is Put:
-            shape = shapes.whole(op.table)
-            kind, changes, body, default = _PUT, _changes(shape, op.columns), self._beside(op.body), False
+            kind, shape = _PUT, shapes.whole(op.table)
+            changes, body = _changes(shape, op.columns), self._beside(op.body)
         else:
             wanted = condition if type(condition) is dict else ()
-            shape = shapes.patch(op.table, (), wanted) if type(op) is Check else shapes.whole(op.table, wanted)
-            kind, changes, body, default = (_CHECK if type(op) is Check else _DELETE), [], 0, False
-        values = [stored(value) for value in op.key] if shape.by_key else ()
-        key = (encode_key(op.key).decode(), values)
+            if type(op) is Check:
+                kind, shape = _CHECK, shapes.look(op.table, wanted)
+            else:
+                kind, shape = _DELETE, shapes.whole(op.table, wanted)
+        key = (encode_key(op.key), [stored(value) for value in op.key] if shape.by_key else _NOTHING)
         return (position, kind, op.table, *key, shape.packed, _condition(shape, condition), changes, body, default)
 
     def _beside(self, body: bytes | None) -> int:

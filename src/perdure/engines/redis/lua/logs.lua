@@ -11,13 +11,23 @@ end
 
 local function refuse_taken(op, column, values, head)
   local name, seen = base .. 'q:' .. op[2] .. ':' .. column .. ':' .. op[3], {}
-  for at = 1, #values do
-    local value = values[at]
-    if value then
-      if seen[value] or (head > 0 and call('HEXISTS', name, value) == 1) then
-        return {op[1], 'unique', value, column}
+  for first = 1, #values, 2000 do
+    local last = math.min(first + 1999, #values)
+    local asked, held = {}, nil
+    for at = first, last do
+      asked[at - first + 1] = values[at] or ''
+    end
+    if head > 0 then
+      held = call('HMGET', name, unpack(asked))
+    end
+    for at = first, last do
+      local value = values[at]
+      if value then
+        if seen[value] or (held and held[at - first + 1]) then
+          return {op[1], 'unique', value, column}
+        end
+        seen[value] = true
       end
-      seen[value] = true
     end
   end
   return nil
