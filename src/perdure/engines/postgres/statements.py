@@ -39,6 +39,15 @@ PLAIN, NULL, NOW, NOW_PLUS = "plain", "null", "now", "now+"
 """How a column gets its value, beside the expressions, which stand for themselves."""
 
 
+ARRAY_OF = {"json": "text"}
+"""What travels in an array as something else: the driver would have to ask the server what an array of JSON is."""
+
+
+def cast(kind: str) -> str:
+    """What makes an element of an array the value it stands for."""
+    return f"::{kind}" if kind in ARRAY_OF else ""
+
+
 class Places:
     """Writes values down in SQL and remembers their types. `source` is where they come from when they are rows (empty:
     they are parameters), `tells` what a write returns when it happened."""
@@ -97,8 +106,8 @@ class Together(Places):
 
     def take(self, kind: str) -> str:
         """A column of the row."""
-        self.types.append(kind)
-        return f"v.c{len(self.types)}"
+        self.types.append(ARRAY_OF.get(kind, kind))
+        return f"v.c{len(self.types)}{cast(kind)}"
 
     def last(self, log: str) -> str:
         """The row says which head is its own; `logs` lists what it has to say."""

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from perdure.engines.postgres.layout import quote
-from perdure.engines.postgres.statements import Places, Shape, Together, Values, entry_columns
+from perdure.engines.postgres.statements import ARRAY_OF, Places, Shape, Together, Values, cast, entry_columns
 from perdure.engines.postgres.statements_rows import EntryPlace, Rows
 from perdure.engines.postgres.statements_transaction import Member, Transaction
 from perdure.kernel.ops import Append
@@ -89,9 +89,9 @@ def _log_together(rows: Rows, shape: Shape, at: int, numbers: _Numbers, clock: s
     head, _ = rows.head(shape, Together(clock, members))
     types = rows.entry_types(shape)
     columns = [("scope", "text"), ("rev", "bigint"), ("part", "text"), ("m", "bigint"), ("back", "bigint")]
-    source = numbers.rows("e", [*columns, *[(f"c{n}", kind) for n, kind in enumerate(types)]])
+    source = numbers.rows("e", [*columns, *[(f"c{n}", ARRAY_OF.get(kind, kind)) for n, kind in enumerate(types)]])
     seq = f'(SELECT s FROM "lasts of {log.name}")[e.m] - e.back'
-    at_entries = EntryPlace("e.part", seq, [f"e.c{n}" for n in range(len(types))], source)
+    at_entries = EntryPlace("e.part", seq, [f"e.c{n}{cast(kind)}" for n, kind in enumerate(types)], source)
     return [
         f"w{at} AS ({head})",
         f'"lasts of {log.name}" AS (SELECT array_agg("last" ORDER BY "scope", {quote(log.partition)}) AS s FROM w{at})',

@@ -1,9 +1,9 @@
 """Wake-up hints: by event inside the process, by NOTIFY between processes, by polling where nobody can listen.
 
-A commit rings its own process at once. For others its topics are gathered for a few milliseconds and sent with one
-`pg_notify`, on a connection of the pool and in a transaction of its own that waits for no disk: nothing of it is in the
-way of commits. One connection per engine listens, opened when somebody watches first; when it is lost it is opened
-again, and everybody is rung once for what may have been missed.
+A commit rings its own process at once. For others its topics are gathered for a few milliseconds, under load for some
+more, and sent with one `pg_notify`, on a connection of the pool and in a transaction of its own that waits for no disk:
+a busy writer pays for forty of them a second, not for one per commit. One connection per engine listens, opened when
+somebody watches first; when it is lost it is opened again, and everybody is rung once for what may have been missed.
 
 Without a way to listen (behind a pooler, with a caller's pool) the server is asked a few times a second whether any
 transaction has ended since; that does not say which, so it rings everybody.
@@ -28,6 +28,7 @@ from perdure.kernel.signals import LoopSignal, Signal
 Topic = tuple[str, str]
 
 GATHER_SECONDS = 0.003
+REST_SECONDS = 0.025
 POLL_SECONDS = 0.1
 _PAUSE_SECONDS = 0.5
 _PAYLOAD_BYTES = 7_500
@@ -103,13 +104,16 @@ class Hub:
 
     async def _send(self) -> None:
         await asyncio.sleep(GATHER_SECONDS)
-        topics, self._pending = self._pending, set()
+        while self._pending:
+            topics, self._pending = self._pending, set()
+            try:
+                for payload in _payloads(self._own, sorted(topics)):
+                    await self._pool.ask(_NOTIFY, [self._channel, payload])
+            except PerdureError:
+                pass  # hints may be lost: whoever waits for one also looks by itself now and then
+            if not self._closed:
+                await asyncio.sleep(REST_SECONDS)
         self._sender = None
-        try:
-            for payload in _payloads(self._own, sorted(topics)):
-                await self._pool.ask(_NOTIFY, [self._channel, payload])
-        except PerdureError:
-            return  # hints may be lost: whoever waits for one also looks by itself now and then
 
     async def _listen(self) -> None:
         first = True
