@@ -39,14 +39,21 @@ BUGS = (
         "if _spell(framed) != text:",
         ("case:threads/cursor-*@memory", "case:messages/cursor-damaged@memory"),
     ),
-    # The memory engine.
     Bug(
-        "memory: at most means less than",
-        "engines/memory/transaction.py",
+        "at most means less than",
+        "kernel/effects.py",
         "bool(actual <= wanted.limit)",
         "bool(actual < wanted.limit)",
         ("case:commit/*fence*@memory",),
     ),
+    Bug(
+        "a swap does not look at what is there",
+        "kernel/effects.py",
+        "return value.new if old == value.old else old",
+        "return value.new",
+        ("case:runs/*keeps*@memory",),
+    ),
+    # The memory engine.
     Bug(
         "memory: the expected length is not compared",
         "engines/memory/transaction.py",
@@ -60,13 +67,6 @@ BUGS = (
         "seen = set(log.taken(column, op.partition))",
         "seen = set[Any]()",
         ("case:commit/existing-id@memory",),
-    ),
-    Bug(
-        "memory: a swap does not look at what is there",
-        "engines/memory/transaction.py",
-        "return value.new if old == value.old else old",
-        "return value.new",
-        ("case:runs/*keeps*@memory",),
     ),
     Bug(
         "memory: a page begins with the last row of the one before",
