@@ -289,7 +289,7 @@ def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on() -> None:
         (("HDEL", "perdure:{acme}:u:items:name", "+n\x00"), "unique value"),
         (("HSET", "perdure:{acme}:u:items:name", "+m\x00", "x"), "no row of items has"),
         (("LPOP", "perdure:{acme}:l:notes:t"), "where 1 belongs"),
-        (("DEL", "perdure:{acme}:q:notes:id:t"), "does not find its entry"),
+        (("DEL", "perdure:{acme}:q:notes:t"), "does not find its entry"),
         (("ZREM", "perdure:{acme}:p:notes", "t"), "not among the partitions"),
         (("DEL", "perdure:{acme}:l:notes:t"), "has no entries"),
         (("SREM", "perdure:scopes", "acme"), "not registered"),

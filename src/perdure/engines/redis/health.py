@@ -19,7 +19,8 @@ async def settings(network: Network) -> list[dict[str, str]]:
     """The settings of each server that holds data."""
     found = []
     for address in await network.servers():
-        own = {"server": f"{address[0]}:{address[1]}"}
+        host, port = await network.locate() if network.target.kind == "sentinel" else address
+        own = {"server": f"{host}:{port}"}
         for name in _WANTED:
             own[name] = await _setting(network, address, name)
         own.update(await _about(network, address))

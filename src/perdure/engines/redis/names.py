@@ -2,7 +2,7 @@
 
 All keys of a scope begin with `<prefix>:{<scope>}:`, whose braces put them into one slot of a cluster. After it a
 letter says what a key is: `t` a row, `k` the key order of a table, `i` a group of an index, `u` unique values, `l` a
-log partition, `q` its unique values, `g` its stretches, `p` the partitions of a log. The same encodings are written
+log partition, `q` what is to know of it, `g` its stretches, `p` the partitions of a log. The same encodings are written
 once more in `lua/common.lua`, because the scripts must build names from what rows hold.
 """
 

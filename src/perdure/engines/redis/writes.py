@@ -59,7 +59,7 @@ class Parcel:
             if kind is Append:
                 self._append(position, op)  # type: ignore[arg-type]
             elif kind is Drop:
-                self.drops.append((op.log, op.partition, self.layout.schema.log[op.log].unique))  # type: ignore[union-attr]
+                self.drops.append((op.log, op.partition))  # type: ignore[union-attr]
             else:
                 self.rows.append(self.row(position, op))  # type: ignore[arg-type]
 

@@ -82,7 +82,7 @@ function audits.unique(_, name, tbl, kinds, shape, number)
 end
 
 function audits.log(_, log, partition, unique, first, count)
-  local list = base .. 'l:' .. log .. ':' .. partition
+  local list, about = base .. 'l:' .. log .. ':' .. partition, base .. 'q:' .. log .. ':' .. partition
   local entries = call('LRANGE', list, first - 1, first + count - 2)
   for i, entry in ipairs(entries) do
     local seq, at = first + i - 1, byte(entry) == 220 and 3 or 1
@@ -92,10 +92,13 @@ function audits.log(_, log, partition, unique, first, count)
     end
     for _, column in ipairs(unique) do
       local value = entry_values(entry, column[2])[column[2]]
-      if value and tonumber(call('HGET', base .. 'q:' .. log .. ':' .. column[1] .. ':' .. partition, value)) ~= seq then
+      if value and tonumber(call('HGET', about, column[1] .. '+' .. value)) ~= seq then
         tell(log .. ' ' .. partition .. ' does not find its entry ' .. seq .. ' by ' .. column[1])
       end
     end
+  end
+  if tonumber(call('HGET', about, '#')) ~= call('LLEN', list) then
+    tell(log .. ' ' .. partition .. ' has ' .. call('LLEN', list) .. ' entries, which is not its last seq')
   end
   if not call('ZSCORE', base .. 'p:' .. log, partition) then
     tell(log .. ' ' .. partition .. ' is not among the partitions')

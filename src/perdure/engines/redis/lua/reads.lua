@@ -124,10 +124,10 @@ local function stretches_of(name, value, after, upto)
 end
 
 -- Seqs of unique values, as stretches of one.
-local function stretches_by_unique(name, wanted, after, upto)
+local function stretches_by_unique(name, column, wanted, after, upto)
   local seqs, found, seen = {}, {}, {}
   for _, value in ipairs(wanted) do
-    local seq = tonumber(call('HGET', name, value) or 0)
+    local seq = tonumber(call('HGET', name, column .. '+' .. value) or 0)
     if seq > after and seq <= upto and not seen[seq] then
       seen[seq] = true
       seqs[#seqs + 1] = seq
@@ -227,8 +227,8 @@ local function read_log(read)
       end
     end
   elseif read[9] then
-    local unique = base .. 'q:' .. read[2] .. ':' .. read[9][1] .. ':' .. read[3]
-    gather(read, found, list, stretches_by_unique(unique, read[9][2], after, upto))
+    local stretches = stretches_by_unique(base .. 'q:' .. name, read[9][1], read[9][2], after, upto)
+    gather(read, found, list, stretches)
   else
     collect(read, found, list, after, upto)
   end

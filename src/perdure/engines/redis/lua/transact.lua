@@ -8,15 +8,15 @@ local function run()
   if not fits then
     return {2, found}
   end
-  local now, seqs, heads, answer = clock(given), {}, {}, {0, 0}
+  local now, seqs, appended, answer = clock(given), {}, {}, {0, 0}
   answer[2] = now
   for i, op in ipairs(appends) do
-    local head, conflict = stage_append(op)
+    local append, conflict = stage_append(op)
     if conflict then
       return {1, conflict}
     end
-    heads[i] = head
-    answer[i + 2] = head + #op[5]
+    appended[i] = append
+    answer[i + 2] = append.head + #op[5]
     seqs[op[2]] = seqs[op[2]] or answer[i + 2]
   end
   local staged, taken = {}, {}
@@ -37,7 +37,7 @@ local function run()
     write_drop(op)
   end
   for i, op in ipairs(appends) do
-    write_append(op, heads[i], now, rev)
+    write_append(op, appended[i], now, rev)
   end
   for _, row in ipairs(staged) do
     write(row, rev)
