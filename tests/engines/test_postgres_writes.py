@@ -261,16 +261,11 @@ def test_rows_are_locked_in_one_order(held: int, shared: bool) -> None:
 
 
 def one_statement(engine: Any, transactions: list[list[Op]]) -> list[Awaitable[Any]]:
-    """Submit transactions so that they share a statement: while all lanes are taken, they wait and become one."""
+    """Submit transactions so that they share a statement: their lane alone is open."""
     queue = engine._writer._queue
-    queue._together += LANES
-    tasks = [asyncio.ensure_future(engine.transact(SCOPE, ops)) for ops in transactions]
-
-    async def open_lanes() -> None:
-        queue._together -= LANES
-        queue._pump()
-
-    return [*tasks, asyncio.ensure_future(open_lanes())]
+    queue._lanes += LANES - 1
+    queue._shared += LANES * len(transactions)
+    return [asyncio.ensure_future(engine.transact(SCOPE, ops)) for ops in transactions]
 
 
 async def fresh_url(engine: Any) -> str:

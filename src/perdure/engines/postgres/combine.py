@@ -58,7 +58,8 @@ class Queue:
         self._rows: dict[Name, deque[Job]] = {}
         self._kinds: dict[Any, list[Job]] = {}
         self._singles: deque[Job] = deque()
-        self._together = 0
+        self._lanes = 0
+        self._shared = 0
         self._alone = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -75,7 +76,6 @@ class Queue:
                 job.waits += 1
         if not job.waits:
             self._ready(job)
-            self._pump()
 
     async def drain(self) -> None:
         """Wait until everything submitted is answered."""
@@ -85,32 +85,57 @@ class Queue:
     def _ready(self, job: Job) -> None:
         if job.alone:
             self._singles.append(job)
+            if self._alone < self._alone_most:
+                self._alone += 1
+                self._start(self._go_alone())
             return
         alike = self._kinds.get(job.transaction.kind)
         if alike is None:
             self._kinds[job.transaction.kind] = [job]
         else:
             alike.append(job)
+        self._shared += 1
+        if self._lanes < LANES:
+            self._lanes += 1
+            self._start(self._travel())
 
-    def _pump(self) -> None:
-        while self._kinds and self._together < LANES:
-            kind = next(iter(self._kinds))
-            alike = self._kinds.pop(kind)
-            if len(alike) > BATCH_MOST:
-                self._kinds[kind] = alike[BATCH_MOST:]
-                alike = alike[:BATCH_MOST]
-            self._together += 1
-            self._start(alike, single=False)
-        while self._singles and self._alone < self._alone_most:
-            self._alone += 1
-            self._start([self._singles.popleft()], single=True)
-
-    def _start(self, batch: list[Job], *, single: bool) -> None:
-        task = self._loop.create_task(self._serve(batch, single=single))
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, batch: list[Job], *, single: bool) -> None:
+    async def _travel(self) -> None:
+        """A lane: batch after batch, for as long as anything is ready. It begins in the loop's next turn, when whoever
+        was woken together with the first caller has submitted as well."""
+        try:
+            while self._kinds:
+                batch = self._next_batch()
+                try:
+                    await self._serve(batch)
+                finally:
+                    self._shared -= len(batch)
+        finally:
+            self._lanes -= 1
+
+    def _next_batch(self) -> list[Job]:
+        """The oldest kind; not more than this lane's share of all that is under way, so that while one lane's callers
+        prepare what comes next, the server works for those of the other."""
+        kind = next(iter(self._kinds))
+        alike = self._kinds.pop(kind)
+        share = min(-(-self._shared // LANES), BATCH_MOST)
+        if len(alike) > share:
+            self._kinds[kind] = alike[share:]
+            return alike[:share]
+        return alike
+
+    async def _go_alone(self) -> None:
+        try:
+            while self._singles:
+                await self._serve([self._singles.popleft()])
+        finally:
+            self._alone -= 1
+
+    async def _serve(self, batch: list[Job]) -> None:
         again: list[Job] = []
         try:
             again = await self._run(batch)
@@ -123,16 +148,12 @@ class Queue:
                 job.future.cancel()
             raise
         finally:
-            if single:
-                self._alone -= 1
+            if again:
+                for job in again:
+                    job.alone = job.refused = True
+                    self._ready(job)
             else:
-                self._together -= 1
-            for job in again:
-                job.alone = job.refused = True
-                self._singles.append(job)
-            if not again:
                 self._release(batch)
-            self._pump()
 
     def _release(self, done: list[Job]) -> None:
         rows = self._rows
