@@ -192,24 +192,15 @@ def _append(op: Append) -> tuple[Shape, Values]:
         expect = op.expect > 0
         if expect:
             values.append(op.expect)
-    kinds = tuple([_entry_kind(value) for value in op.entries[0][:-1]])
-    if Now in map(type, op.entries[0]) or len(op.entries) > 1:
-        kinds = _entry_kinds(op.entries, kinds)
+    kinds = tuple([_entry_kind(column) for column in list(zip(*op.entries, strict=True))[:-1]])
     return (Append, op.log, expect, kinds), values
 
 
-def _entry_kind(value: Any) -> str:
-    return PLAIN if type(value) is not Now else NOW if not value.plus else NOW_PLUS
-
-
-def _entry_kinds(entries: Sequence[tuple[Any, ...]], kinds: tuple[str, ...]) -> tuple[str, ...]:
+def _entry_kind(column: tuple[Any, ...]) -> str:
     """A column is the clock only if it is so in every entry; where entries differ, each says its own."""
-    found = list(kinds)
-    for entry in entries:
-        for place, kind in enumerate(found):
-            if _entry_kind(entry[place]) != kind:
-                found[place] = NOW_PLUS
-    return tuple(found)
+    if Now not in map(type, column):
+        return PLAIN
+    return NOW if all(type(value) is Now and not value.plus for value in column) else NOW_PLUS
 
 
 def entry_columns(op: Append, kinds: tuple[str, ...]) -> list[list[Any]]:
@@ -229,11 +220,21 @@ def entry_columns(op: Append, kinds: tuple[str, ...]) -> list[list[Any]]:
 def alone_columns(op: Append, kinds: tuple[str, ...], usual: Same) -> tuple[Same, Values]:
     """`entry_columns`, with one plain value in place of a column that is `usual`ly the same in all entries, and is so
     here: a driver takes far longer over an array than over a value. With it comes which columns that are."""
-    columns: Values = list(entry_columns(op, kinds))
-    same = tuple(
+    columns = entry_columns(op, kinds)
+    same = find_same(columns, usual)
+    return same, shrink(columns, same)
+
+
+def find_same(columns: Sequence[list[Any]], usual: Same) -> Same:
+    """Which of the columns that were the same in all rows so far are so in these as well."""
+    return tuple(
         [alike and column.count(column[0]) == len(column) for alike, column in zip(usual, columns, strict=True)]
     )
-    return same, [column[0] if alike else column for alike, column in zip(same, columns, strict=True)]
+
+
+def shrink(columns: Sequence[list[Any]], same: Same) -> Values:
+    """One value in place of each column that is the same in all rows."""
+    return [column[0] if alike else column for alike, column in zip(same, columns, strict=True)]
 
 
 def _columns(columns: dict[str, Any], values: Values) -> Shape:

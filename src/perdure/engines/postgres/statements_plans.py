@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from perdure.engines.postgres.layout import Layout
-from perdure.engines.postgres.statements import ARRAY_OF, Alone, Same, Shape, Values, alone_columns, cast
+from perdure.engines.postgres.statements import ARRAY_OF, Alone, Same, Shape, Values, alone_columns, cast, find_same
 from perdure.engines.postgres.statements_rows import EntryPlace, Rows
-from perdure.engines.postgres.statements_together import TogetherPlan, plan_together
+from perdure.engines.postgres.statements_together import Batch, Groups, Ranks, TogetherPlan, groups_of, plan_together
 from perdure.engines.postgres.statements_transaction import Member, Transaction
 from perdure.kernel.ops import Append
 
@@ -40,6 +40,7 @@ class Plans:
         self._usual: dict[tuple[Any, ...], Same] = {}
         self._alone: dict[tuple[Any, ...], AlonePlan] = {}
         self._together: dict[tuple[Any, ...], TogetherPlan] = {}
+        self._groups: dict[tuple[Any, ...], Groups] = {}
 
     def alone(self, transaction: Transaction, clock: int | None) -> tuple[AlonePlan, Values]:
         """The statement of one transaction, and its parameters."""
@@ -70,20 +71,32 @@ class Plans:
         key = (transaction.shape, bound_clock, *same)
         plan = self._alone.get(key)
         if plan is None:
-            if len(self._alone) >= _PLANS_KEPT:
-                self._alone.clear()
-            plan = self._alone[key] = _plan_alone(self, transaction, same, bound_clock=bound_clock)
+            plan = _plan_alone(self, transaction, same, bound_clock=bound_clock)
+            self._keep(self._alone, key, plan)
         return plan
 
-    def together(self, transaction: Transaction, *, bound_clock: bool) -> TogetherPlan:
-        """The statement for many transactions like this one."""
-        key = (transaction.kind, bound_clock)
+    def together(self, transactions: Sequence[Transaction], clock: int | None) -> tuple[TogetherPlan, Values, Ranks]:
+        """The statement for many transactions of one kind, its parameters, and the places of their seqs."""
+        kind = transactions[0].kind
+        groups = self._groups.get(kind)
+        if groups is None:
+            groups = self._groups[kind] = groups_of(self.rows, transactions[0])
+        batch = Batch(groups, transactions)
+        same = find_same(batch.columns, self._usual.get(kind) or batch.usual())
+        self._usual[kind] = same
+        key = (kind, same, clock is None)
         plan = self._together.get(key)
         if plan is None:
-            if len(self._together) >= _PLANS_KEPT:
-                self._together.clear()
-            plan = self._together[key] = plan_together(self.rows, transaction, None if bound_clock else SERVER_CLOCK)
-        return plan
+            plan = plan_together(self.rows, groups, same, SERVER_CLOCK if clock is None else None)
+            self._keep(self._together, key, plan)
+        return plan, batch.arguments(same, clock), batch.ranks
+
+    def _keep(self, plans: dict[tuple[Any, ...], Any], key: tuple[Any, ...], plan: Any) -> None:
+        if len(plans) >= _PLANS_KEPT:
+            plans.clear()
+            self._groups.clear()
+            self._usual.clear()
+        plans[key] = plan
 
 
 def literal(text: str) -> str:

@@ -13,7 +13,17 @@ from typing import Any
 import msgspec
 
 from perdure.engines.postgres.layout import quote
-from perdure.engines.postgres.statements import ARRAY_OF, Places, Shape, Together, Values, cast, entry_columns
+from perdure.engines.postgres.statements import (
+    ARRAY_OF,
+    Places,
+    Same,
+    Shape,
+    Together,
+    Values,
+    cast,
+    entry_columns,
+    shrink,
+)
 from perdure.engines.postgres.statements_rows import EntryPlace, Rows
 from perdure.engines.postgres.statements_transaction import Member, Transaction
 from perdure.kernel.ops import Append
@@ -23,26 +33,34 @@ Ranks = dict[str, dict[int, int]]
 
 
 class TogetherPlan(msgspec.Struct, frozen=True):
-    """A statement for many transactions: one group per table or log, with the logs whose seqs its rows use."""
+    """A statement for many transactions; `logs` are those whose seqs it returns."""
 
     sql: str
-    groups: tuple[tuple[str, tuple[str, ...]], ...]
     logs: tuple[str, ...]
 
 
-class _Numbers:
-    """Array parameters of a statement for many."""
+class _Parameters:
+    """Numbers the parameters of a statement for many; `same` says which columns of its rows are one value."""
 
-    def __init__(self, used: int) -> None:
+    def __init__(self, used: int, same: Same) -> None:
         self.used = used
+        self._same = iter(same)
 
     def take(self, kind: str) -> str:
         self.used += 1
         return f"${self.used}::{kind}"
 
     def rows(self, alias: str, columns: Sequence[tuple[str, str]]) -> str:
-        arrays = ", ".join(self.take(f"{kind}[]") for _, kind in columns)
-        return f"unnest({arrays}) AS {alias}({', '.join(name for name, _ in columns)})"
+        """Rows with these columns, from arrays and from what is the same in all."""
+        arrays, listed, shown = [], [], []
+        for (name, kind), alike in zip(columns, self._same, strict=False):
+            if alike:
+                shown.append(f"{self.take(kind)} AS {name}")
+            else:
+                arrays.append(self.take(f"{kind}[]"))
+                listed.append(name)
+                shown.append(f"u.{name}")
+        return f"(SELECT {', '.join(shown)} FROM unnest({', '.join(arrays)}) AS u({', '.join(listed)})) AS {alias}"
 
 
 class _EntryPlaces(Places):
@@ -55,41 +73,58 @@ class _EntryPlaces(Places):
         self.clock = clock
 
 
-def plan_together(rows: Rows, transaction: Transaction, server_clock: str | None) -> TogetherPlan:
+Groups = tuple[tuple[str, Shape, tuple[str, ...]], ...]
+"""Per table or log: its name, the shape of its operations, and the logs whose seqs they use."""
+
+
+def groups_of(rows: Rows, transaction: Transaction) -> Groups:
+    """What a statement for many transactions like this one consists of."""
+    found = []
+    for shape in transaction.kind:
+        places = Together("")
+        if shape[0] is not Append:
+            rows.write(shape, places)
+        found.append((shape[1], shape, tuple(places.logs)))
+    return tuple(found)
+
+
+def plan_together(rows: Rows, groups: Groups, same: Same, server_clock: str | None) -> TogetherPlan:
     """Build the statement; without `server_clock` the time is its first parameter."""
     clock = server_clock or "$1::bigint"
-    numbers = _Numbers(0 if server_clock else 1)
-    groups = {member.shape[1]: member.shape for member in transaction.members}
+    parameters = _Parameters(0 if server_clock else 1, same)
     parts, cases, told = [], [], []
-    used: list[tuple[str, tuple[str, ...]]] = []
-    for at, (name, shape) in enumerate(groups.items()):
-        places = Together(clock)
+    for at, (name, shape, logs) in enumerate(groups):
         if shape[0] is Append:
-            parts += _log_together(rows, shape, at, numbers, clock)
+            parts += _log_together(rows, shape, at, parameters, clock)
             told.append(name)
         else:
-            # Written once to learn which places it needs, and again with the rows it then has.
-            rows.write(shape, places)
-            source = numbers.rows("v", _row_columns(places.types, len(places.logs)))
+            source = parameters.rows("v", _row_columns(_types(rows, shape), len(logs)))
             sql, _ = rows.write(shape, Together(clock, source))
             parts.append(f"w{at} AS ({sql})")
-        used.append((name, tuple(places.logs)))
         refusal = rows.refusal(shape, at, "NULL, NULL", "NULL")
-        cases.append(f"WHEN (SELECT count(*) FROM w{at}) <> {numbers.take('bigint')} THEN {refusal}")
+        cases.append(f"WHEN (SELECT count(*) FROM w{at}) <> {parameters.take('bigint')} THEN {refusal}")
     seqs = "".join(f', (SELECT s FROM "lasts of {name}")' for name in told)
     sql = f"WITH {', '.join(parts)} SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
-    return TogetherPlan(sql, tuple(used), tuple(told))
+    return TogetherPlan(sql, tuple(told))
 
 
-def _log_together(rows: Rows, shape: Shape, at: int, numbers: _Numbers, clock: str) -> list[str]:
+def _types(rows: Rows, shape: Shape) -> list[str]:
+    """The types of an operation's values: it is written for nobody, to see which places it takes."""
+    places = Together("")
+    if shape[0] is Append:
+        rows.head(shape, places)
+    else:
+        rows.write(shape, places)
+    return places.types
+
+
+def _log_together(rows: Rows, shape: Shape, at: int, parameters: _Parameters, clock: str) -> list[str]:
     log = rows.log(shape)
-    places = Together(clock)
-    rows.head(shape, places)
-    members = numbers.rows("v", _row_columns(places.types, 0))
+    members = parameters.rows("v", _row_columns(_types(rows, shape), 0))
     head, _ = rows.head(shape, Together(clock, members))
     types = rows.entry_types(shape)
     columns = [("scope", "text"), ("rev", "bigint"), ("part", "text"), ("m", "bigint"), ("back", "bigint")]
-    source = numbers.rows("e", [*columns, *[(f"c{n}", ARRAY_OF.get(kind, kind)) for n, kind in enumerate(types)]])
+    source = parameters.rows("e", [*columns, *[(f"c{n}", ARRAY_OF.get(kind, kind)) for n, kind in enumerate(types)]])
     seq = f'(SELECT s FROM "lasts of {log.name}")[e.m] - e.back'
     at_entries = EntryPlace("e.part", seq, [f"e.c{n}{cast(kind)}" for n, kind in enumerate(types)], source)
     return [
@@ -104,48 +139,67 @@ def _row_columns(types: list[str], logs: int) -> list[tuple[str, str]]:
     return columns + [(f"c{n}", kind) for n, kind in enumerate(types, 1)]
 
 
-def together_arguments(plan: TogetherPlan, batch: Sequence[Transaction], clock: int | None) -> tuple[Values, Ranks]:
-    """The parameters of a statement for many, and where each transaction's seqs will stand among those of a log."""
-    ranks: Ranks = {}
-    for log in plan.logs:
-        named = sorted((transaction.names[transaction.lasts[log]][::2], who) for who, transaction in enumerate(batch))
-        ranks[log] = {who: rank for rank, (_, who) in enumerate(named, 1)}
-    found: Values = [] if clock is None else [clock]
-    for name, logs in plan.groups:
-        rows = [
-            (transaction.names[at][::2], who, member)
-            for who, transaction in enumerate(batch)
-            for at, member in enumerate(transaction.members)
-            if member.shape[1] == name
-        ]
-        rows.sort(key=_by_key)
-        found.append([key[0] for key, _, _ in rows])
-        found.append([batch[who].rev for _, who, _ in rows])
-        found.extend([ranks[log][who] for _, who, _ in rows] for log in logs)
-        found.extend(map(list, zip(*[member.values for _, _, member in rows], strict=True)))
-        if name in ranks:
-            found.extend(_entry_arguments(batch, rows, ranks[name]))
-        found.append(len(rows))
-    return found, ranks
+class Batch:
+    """Many transactions as columns: per group the columns of its rows (of a log also those of its entries) and their
+    number; and where each transaction's seqs will stand among those of a log."""
+
+    def __init__(self, groups: Groups, transactions: Sequence[Transaction]) -> None:
+        self.ranks: Ranks = {}
+        self.columns: list[list[Any]] = []
+        self._ends: list[tuple[int, int]] = []
+        self._revs: set[int] = set()
+        for name, shape, logs in groups:
+            rows = [
+                (transaction.names[at][::2], who, member)
+                for who, transaction in enumerate(transactions)
+                for at, member in enumerate(transaction.members)
+                if member.shape[1] == name
+            ]
+            rows.sort(key=_by_key)
+            self.columns.append([key[0] for key, _, _ in rows])
+            self._revs.add(len(self.columns))
+            self.columns.append([transactions[who].rev for _, who, _ in rows])
+            self.columns.extend([self.ranks[log][who] for _, who, _ in rows] for log in logs)
+            self.columns.extend(map(list, zip(*[member.values for _, _, member in rows], strict=True)))
+            if shape[0] is Append:
+                self.ranks[name] = {who: rank for rank, (_, who, _) in enumerate(rows, 1)}
+                self._revs.add(len(self.columns) + 1)
+                self.columns.extend(_entry_columns(transactions, rows))
+            self._ends.append((len(self.columns), len(rows)))
+
+    def usual(self) -> Same:
+        """What may be one value for all: anything but revs, which tell how many rows there are."""
+        return tuple([place not in self._revs for place in range(len(self.columns))])
+
+    def arguments(self, same: Same, clock: int | None) -> Values:
+        """The parameters of the statement for these."""
+        found: Values = [] if clock is None else [clock]
+        shrunk = shrink(self.columns, same)
+        begin = 0
+        for end, count in self._ends:
+            found += shrunk[begin:end]
+            found.append(count)
+            begin = end
+        return found
 
 
 def _by_key(row: tuple[Any, int, Member]) -> Any:
     return row[0]
 
 
-def _entry_arguments(batch: Sequence[Transaction], rows: list[Any], ranks: dict[int, int]) -> list[Values]:
+def _entry_columns(transactions: Sequence[Transaction], rows: list[Any]) -> list[list[Any]]:
     scopes: Values = []
     revs: Values = []
     parts: Values = []
     marks: Values = []
     backs: Values = []
     columns: list[Values] = []
-    for (scope, (partition,)), who, member in rows:
+    for rank, ((scope, (partition,)), who, member) in enumerate(rows, 1):
         count = len(member.op.entries)
         scopes += [scope] * count
-        revs += [batch[who].rev] * count
+        revs += [transactions[who].rev] * count
         parts += [partition] * count
-        marks += [ranks[who]] * count
+        marks += [rank] * count
         backs += range(count - 1, -1, -1)
         given = entry_columns(member.op, member.shape[3])
         if not columns:

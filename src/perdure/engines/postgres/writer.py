@@ -23,7 +23,6 @@ from perdure.engines.postgres.layout import Layout, quote
 from perdure.engines.postgres.pool import Pool
 from perdure.engines.postgres.statements_plans import SERVER_CLOCK, Plans
 from perdure.engines.postgres.statements_steps import Script
-from perdure.engines.postgres.statements_together import together_arguments
 from perdure.engines.postgres.statements_transaction import Transaction, lock_order, unique_columns
 from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome
 from perdure.ids import new_rev
@@ -116,9 +115,7 @@ class Writer:
 
     async def _run_together(self, batch: list[Job]) -> list[Job]:
         transactions = [job.transaction for job in batch]
-        clock = self._now()
-        plan = self._plans.together(transactions[0], bound_clock=clock is not None)
-        arguments, ranks = together_arguments(plan, transactions, clock)
+        plan, arguments, ranks = self._plans.together(transactions, self._now())
         try:
             row = await self._send(plan.sql, arguments)
         except DRIVER_ERRORS as error:
