@@ -14,7 +14,7 @@ from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused
 from perdure.clock import system_clock
 from perdure.engines.redis import open_engine
 from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
-from perdure.kernel.ops import NOW, Append, Delete, Get, Patch, Put, Read, Scan
+from perdure.kernel.ops import NOW, Append, Delete, Get, Op, Patch, Put, Read, Scan
 from perdure.testkit.servers import server
 from perdure.testkit.servers.local import LocalServer
 from perdure.testkit.servers.redis import RedisRecipe
@@ -110,7 +110,9 @@ def test_a_server_without_memory_refuses_and_keeps_its_data_whole(own: LocalServ
         async with engine_at(own.url) as engine, client_at(own.url) as client:
             await engine.transact(SCOPE, [Put("items", ("x",), {"n": 1}, b"old"), notes("t", "a")])
             await client.config_set("maxmemory", "1mb")
-            for ops in ([notes("t", "b"), Put("items", ("x",), {"n": 2})], [Patch("items", ("x",), {"n": 2})]):
+            both: list[Op] = [notes("t", "b"), Put("items", ("x",), {"n": 2})]
+            alone: list[Op] = [Patch("items", ("x",), {"n": 2})]
+            for ops in (both, alone):
                 error = await refusal(engine.transact(SCOPE, ops))
                 assert isinstance(error, UnavailableError)
                 assert "memory" in str(error)
@@ -255,6 +257,21 @@ def test_a_cancelled_commit_takes_its_connection_with_it() -> None:
                 await asyncio.gather(task, return_exceptions=True)
                 (entries,) = await engine.view(SCOPE, [Read("notes", "t")])
                 assert [entry[0] for entry in entries] == list(range(1, len(entries) + 1))
+
+    asyncio.run(main())
+
+
+def test_another_event_loop_is_refused_and_the_first_goes_on() -> None:
+    async def main() -> None:
+        async with engine_at(await empty()) as engine:
+            await engine.transact(SCOPE, [notes("t", "a")])
+
+            def elsewhere() -> None:
+                with pytest.raises(UnsupportedError, match="event loop"):
+                    asyncio.run(engine.view(SCOPE, [Read("notes", "t")]))
+
+            await asyncio.to_thread(elsewhere)
+            await engine.transact(SCOPE, [notes("t", "b")])
 
     asyncio.run(main())
 

@@ -95,8 +95,11 @@ class Audit:
                 self._told.append(f"{log} {partition} is not among the partitions")
 
     async def _index(self, base: bytes, name: bytes, rest: str) -> None:
-        table_name, index_name, _ = rest.split(":", 2)
-        table = self._layout.schema.table[table_name]
+        table_name, index_name, _ = (rest + "::").split(":", 2)
+        table = self._layout.schema.table.get(table_name)
+        if table is None or index_name not in table.index_by_name:
+            self._told.append(f"{rest!r:.200} is no index of this schema")
+            return
         number = [index.name for index in table.indexes].index(index_name) + 1
         order = [table.types[column] == "int" for column in table.indexes[number - 1].order]
         about = (name.decode(), *self._table(table), number, order)

@@ -7,6 +7,7 @@ before its first write.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import weakref
@@ -23,7 +24,7 @@ from perdure.engines.redis.network import Network
 from perdure.engines.redis.reads import Reads
 from perdure.engines.redis.scripts import TAKE, TRANSACT, VIEW, Script
 from perdure.engines.redis.shapes import unpack
-from perdure.engines.redis.translate import Lost, Silent, closed, forked, opened_read_only
+from perdure.engines.redis.translate import Lost, Silent, closed, elsewhere, forked, opened_read_only
 from perdure.engines.redis.versions import bring_scope, register, registered
 from perdure.engines.redis.watch import Hub, Subscription
 from perdure.engines.redis.writes import Parcel, conflict_of, encode_record
@@ -45,6 +46,7 @@ class RedisEngine:
         self.clock = clock
         self.capabilities = _capabilities(network.target.kind, durability, read_only=read_only)
         self.refusal: Callable[[], PerdureError] | None = None
+        self._loop = asyncio.get_running_loop()
         self._network = network
         self._layout = layout
         self._reads = Reads(layout)
@@ -56,6 +58,8 @@ class RedisEngine:
     def _ready(self) -> None:
         if self.refusal is not None:
             raise self.refusal()
+        if asyncio.get_running_loop() is not self._loop:
+            raise elsewhere()
 
     def _writing(self) -> None:
         self._ready()
@@ -103,7 +107,7 @@ class RedisEngine:
             if mark is False:
                 await register(self._network, scope)
                 return
-            if int(str(mark).partition(":")[0]) >= self.schema.version:
+            if _version_in(mark) >= self.schema.version:
                 raise UnsupportedError(
                     f"scope {scope!r} was brought to schema {mark} by another build of Perdure; this one has"
                     f" {self._layout.mark}",
@@ -218,6 +222,13 @@ class RedisEngine:
         self.refusal = closed
         await self._hub.close()
         await self._network.close()
+
+
+def _version_in(mark: Any) -> int:
+    version = str(mark).partition(":")[0]
+    if not version.isdecimal():
+        raise CorruptError(f"the mark of the schema is {mark!r:.80}", where="the scope")
+    return int(version)
 
 
 def _capabilities(kind: str, durability: Durability, *, read_only: bool) -> Capabilities:

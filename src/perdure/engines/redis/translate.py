@@ -14,6 +14,7 @@ from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
+    NoScriptError,
     RedisError,
     ResponseError,
 )
@@ -65,6 +66,8 @@ def refusal(error: RedisError, where: str) -> PerdureError:
     """The error for an answer that refuses; nothing was written."""
     if isinstance(error, AskError):
         return UnsupportedError(f"{where} is a node of a cluster", hint="open it as redis+cluster://")
+    if isinstance(error, NoScriptError):
+        return UnavailableError(f"{where} lost its scripts while they were loaded", hint="try again")
     code = code_of(error)
     if code in _WAIT:
         told, hint = _WAIT[code]
@@ -88,6 +91,11 @@ def said(error: BaseException) -> str:
 def unreachable(error: BaseException, where: str) -> UnavailableError:
     """No connection could be made; nothing was sent."""
     return UnavailableError(f"{where} cannot be reached: {said(error)}", hint="is the server running?")
+
+
+def elsewhere() -> PerdureError:
+    """A call from another event loop than the one that the connections belong to."""
+    return UnsupportedError("the store was opened in another event loop", hint="open one in each loop")
 
 
 def closed() -> PerdureError:
