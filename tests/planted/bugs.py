@@ -3,7 +3,7 @@ guard, a sync or a scope that is missing.
 
 `watch` names what must turn red, and how narrow: conformance cases (`case:<pattern>@<engine>`), the model machine
 (`machine:<engine>:<calls>`), the serial-order test (`serial:<rounds>`, `serial:<rounds>@<engine>`), or a crash or fault
-program with its arguments (`crash:kill_loop --cycles 8`, `fault:cuts --engine redis --cuts 40`). Everything named here
+program with its arguments (`crash:kill_loop --cycles 8`, `fault:cuts --engine redis --cuts 12`). Everything named here
 is green on the product as it is; `run.py` checks that first.
 """
 
@@ -177,21 +177,21 @@ BUGS = (
         "                    job.fail(unknown_outcome(error, transaction.rev))\n                    return []\n"
         "                if code not in RETRIED",
         "                    continue\n                if code not in RETRIED",
-        ("fault:cuts --engine postgres --cuts 40 --seed 7",),
+        ("fault:cuts --engine postgres --cuts 12 --seed 7",),
     ),
     Bug(
         "postgres: acknowledged before the log is on disk",
         "engines/postgres/writer.py",
         '    "jit": "off",\n',
         '    "jit": "off",\n    "synchronous_commit": "off",\n',
-        ("fault:server_kills --engine postgres --kills 4 --seed 7",),
+        ("fault:server_kills --engine postgres --kills 3 --seed 7",),
     ),
     Bug(
         "postgres: a refused batch fails all its members",
         "engines/postgres/writer.py",
         "            if not lost(error):\n                return batch\n            for job in batch:",
         "            for job in batch:",
-        ("fault:batches --engine postgres --rounds 10 --seed 7",),
+        ("fault:batches --engine postgres --rounds 6 --seed 7",),
     ),
     Bug(
         "postgres: a patch with a default does not look at its condition",
@@ -205,14 +205,14 @@ BUGS = (
         "engines/mysql/writer.py",
         "if wire.broken or (wire.answered == len(last) - 1 and not undone(error)):",
         "if not wire.broken and wire.answered == len(last) - 1 and not undone(error):",
-        ("fault:cuts --engine mysql --cuts 80 --seed 7",),
+        ("fault:cuts --engine mysql --cuts 40 --seed 7",),
     ),
     Bug(
         "mysql: rows are read without a lock",
         "engines/mysql/transaction.py",
         'FROM {quote(step.table.name)} WHERE {step.where} FOR UPDATE")',
         'FROM {quote(step.table.name)} WHERE {step.where}")',
-        ("fault:batches --engine mysql --rounds 10 --seed 7",),
+        ("fault:batches --engine mysql --rounds 6 --seed 7",),
     ),
     Bug(
         "mysql: the expected length is not compared",
@@ -226,7 +226,7 @@ BUGS = (
         "engines/redis/engine.py",
         'raise OutcomeUnknown(f"{lost}: the commit may have landed", rev=rev, hint="retry with its key") from lost',
         'raise UnavailableError(f"{lost}: the commit may have landed") from lost',
-        ("fault:cuts --engine redis --cuts 40 --seed 7",),
+        ("fault:cuts --engine redis --cuts 12 --seed 7",),
     ),
     Bug(
         "redis: rows are written before all are checked",
