@@ -47,7 +47,10 @@ async def fill(cases: Sequence[Case], providers: Sequence[Provider], missing: Ma
     for case in cases:
         row = matrix.setdefault(case.capability, {provider.name: Cell() for provider in providers})
         for provider in providers:
-            await _run(case, provider, row[provider.name], missing.get(provider.name))
+            if provider.name in missing:
+                row[provider.name].reasons["no server"] += 1
+            else:
+                await _run(case, provider, row[provider.name])
     return matrix
 
 
@@ -63,8 +66,8 @@ async def unavailable(providers: Sequence[Provider]) -> dict[str, str]:
     return found
 
 
-async def _run(case: Case, provider: Provider, cell: Cell, missing: str | None) -> None:
-    reason = missing or case.reason_to_skip(provider)
+async def _run(case: Case, provider: Provider, cell: Cell) -> None:
+    reason = case.reason_to_skip(provider)
     if reason is not None:
         cell.reasons[reason] += 1
         return
@@ -78,10 +81,10 @@ async def _run(case: Case, provider: Provider, cell: Cell, missing: str | None) 
         cell.passed += 1
 
 
-def show(matrix: Matrix, engines: Sequence[str]) -> None:
+def show(matrix: Matrix, engines: Sequence[str], missing: Mapping[str, str]) -> None:
     """Print the table, in colour when rich is there."""
     rows = [[capability, *(str(cells[engine]) for engine in engines)] for capability, cells in matrix.items()]
-    total = ["all", *(f"{sum(cells[engine].passed for cells in matrix.values())} passed" for engine in engines)]
+    total = ["all", *(missing.get(engine) or _passed(matrix, engine) for engine in engines)]
     if find_spec("rich") is None:
         _show_plain([["capability", *engines], *rows, total])
         return
@@ -96,6 +99,10 @@ def show(matrix: Matrix, engines: Sequence[str]) -> None:
     Console().print(table)
 
 
+def _passed(matrix: Matrix, engine: str) -> str:
+    return f"{sum(cells[engine].passed for cells in matrix.values())} passed"
+
+
 def _show_plain(rows: list[list[str]]) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
@@ -107,7 +114,7 @@ def main(names: Sequence[str]) -> int:
     providers = [provider_named(name) for name in names or BUILTIN]
     missing = asyncio.run(unavailable(providers))
     matrix = asyncio.run(fill(list(registry().values()), providers, missing))
-    show(matrix, [provider.name for provider in providers])
+    show(matrix, [provider.name for provider in providers], missing)
     failed = any(cell.failed for cells in matrix.values() for cell in cells.values())
     return 1 if failed or (missing and servers_required()) else 0
 
