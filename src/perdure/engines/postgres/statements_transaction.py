@@ -31,7 +31,11 @@ class Member(NamedTuple):
 
 
 class Transaction:
-    """A transaction taken apart: members in lock order, and what decides how it may be run."""
+    """A transaction taken apart: members in lock order, and what decides how it may be run.
+
+    `kind` is what transactions that share a statement have in common; `lasts` are the places of the first append to
+    each log. It is made for every commit, hence the one loop.
+    """
 
     __slots__ = ("careful", "kind", "large", "lasts", "members", "names", "rev", "scope", "shape", "together")
 
@@ -40,54 +44,50 @@ class Transaction:
     ) -> None:
         self.scope = scope
         self.rev = rev
-        found: list[tuple[int, Any, int, Op]] = []
-        for index, op in enumerate(ops):
-            if type(op) is Append or type(op) is Drop:
-                found.append((order[op.log], (op.partition,), index, op))
-            else:
-                found.append((order[op.table], op.key, index, op))  # type: ignore[union-attr]
-        found.sort(key=_place)
-        self.names: list[Name] = [(scope, place, key) for place, key, _, _ in found]
-        self.members = [Member(index, op, *describe(op)) for _, _, index, op in found]
+        self.names: list[Name] = []
+        self.members: list[Member] = []
         self.lasts: dict[str, int] = {}
         self.careful = False
-        classes = set()
-        size = 0
-        for place, member in enumerate(self.members):
-            shape = member.shape
-            kind = shape[0]
-            classes.add(shape[1])
+        groups: dict[str, Shape] = {}
+        shapes: list[Shape] = []
+        alike, size = True, 0
+        for place, key, number, op in _in_order(ops, order):
+            shape, values = describe(op)
+            kind, owner = shape[0], shape[1]
+            if groups.setdefault(owner, shape) is not shape:
+                # Entries of two partitions of one log would not know whose seqs are whose.
+                alike = alike and kind is not Append and groups[owner] == shape
             if kind is Append:
-                first = self.lasts.get(shape[1])
-                if first is None or self.members[first].number > member.number:
-                    self.lasts[shape[1]] = place
-                size += sum([len(entry[-1]) for entry in member.op.entries])
+                first = self.lasts.get(owner)
+                if first is None or self.members[first].number > number:
+                    self.lasts[owner] = len(shapes)
+                size += sum([len(entry[-1]) for entry in op.entries])
+            elif kind is Patch:
+                alike = alike and shape[5] is None
             elif kind is Drop or (kind is Delete and (shape[2] is ANY or shape[2] is ABSENT)):
                 self.careful = True
-        if not self.careful:
-            self.careful = any(passes_on(self.members, name, unique[name]) for name in classes & unique.keys())
-        shapes = [member.shape for member in self.members]
+            self.names.append((scope, place, key))
+            self.members.append(Member(number, op, shape, values))
+            shapes.append(shape)
+        if len(groups) < len(shapes) and not self.careful:
+            self.careful = any(passes_on(self.members, name, unique[name]) for name in groups.keys() & unique.keys())
         self.shape = (*shapes, *self.lasts.values())
-        self.kind = tuple(dict.fromkeys(shapes))
-        alike = not self.careful and self._alike()
-        self.together = alike and size <= _TOGETHER_BYTES
-        self.large = alike and len(ops) > _ALONE_MOST
+        self.kind = tuple(groups.values())
+        self.together = alike and not self.careful and size <= _TOGETHER_BYTES
+        self.large = alike and not self.careful and len(ops) > _ALONE_MOST
         self.careful = self.careful or (len(ops) > _ALONE_MOST and not alike)
 
-    def _alike(self) -> bool:
-        """True when the operations on each table or log have one shape, so that they can be rows of one CTE."""
-        shapes = {member.shape[1]: member.shape for member in self.members}
-        appends = 0
-        for member in self.members:
-            shape = member.shape
-            if shapes[shape[1]] != shape or (shape[0] is Patch and shape[5] is not None):
-                return False
-            appends += shape[0] is Append
-        return appends == len(self.lasts)
 
-
-def _place(found: tuple[int, Any, int, Op]) -> tuple[int, Any]:
-    return found[0], found[1]
+def _in_order(ops: Sequence[Op], order: dict[str, int]) -> list[tuple[int, Any, int, Any]]:
+    found: list[tuple[int, Any, int, Any]] = []
+    for number, op in enumerate(ops):
+        if type(op) is Append or type(op) is Drop:
+            found.append((order[op.log], (op.partition,), number, op))
+        else:
+            found.append((order[op.table], op.key, number, op))  # type: ignore[union-attr]
+    # No row is named twice, so no comparison comes as far as the operation.
+    found.sort()
+    return found
 
 
 def passes_on(members: list[Member], table: str, unique: frozenset[str]) -> bool:
