@@ -41,10 +41,11 @@ def meets(row: Row | None, condition: Any) -> bool:
         return True
     if isinstance(condition, int):
         return row.rev == condition
-    return all(_column_meets(row[name], wanted) for name, wanted in condition.items())
+    return all(column_meets(row[name], wanted) for name, wanted in condition.items())
 
 
-def _column_meets(actual: Any, wanted: Any) -> bool:
+def column_meets(actual: Any, wanted: Any) -> bool:
+    """A condition on one column."""
     if isinstance(wanted, AtMost):
         return actual is None or bool(actual <= wanted.limit)
     return bool(actual == wanted)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from perdure.engines.postgres.statements_transaction import Name, Transaction
-from perdure.errors import PerdureError
 from perdure.kernel.ops import Applied
 
 BATCH_MOST = 128
@@ -137,23 +136,24 @@ class Queue:
 
     async def _serve(self, batch: list[Job]) -> None:
         again: list[Job] = []
+        # A caller that gave up before anything was sent has nothing coming.
+        wanted = [job for job in batch if not job.future.cancelled()]
         try:
-            again = await self._run(batch)
-        except PerdureError as error:
-            for job in batch:
+            if wanted:
+                again = await self._run(wanted)
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left waiting
+            for job in wanted:
                 job.fail(error)
         except BaseException:
-            # The event loop is going down, or the code is wrong: nobody may be left waiting.
-            for job in batch:
+            # The event loop is going down.
+            for job in wanted:
                 job.future.cancel()
             raise
         finally:
-            if again:
-                for job in again:
-                    job.alone = job.refused = True
-                    self._ready(job)
-            else:
-                self._release(batch)
+            for job in again:
+                job.alone = job.refused = True
+                self._ready(job)
+            self._release([job for job in batch if job not in again] if again else batch)
 
     def _release(self, done: list[Job]) -> None:
         rows = self._rows

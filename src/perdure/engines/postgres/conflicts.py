@@ -15,14 +15,17 @@ from perdure.engines.postgres.layout import index_name
 from perdure.engines.postgres.statements_transaction import Transaction
 from perdure.engines.postgres.translate import code_of
 from perdure.errors import CorruptError
+from perdure.kernel.effects import column_meets
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import ANY, PRESENT, Append, Patch, Put, Swap
+from perdure.kernel.ops import ABSENT, ANY, PRESENT, Append, Patch, Put, Swap
 from perdure.kernel.schema import Schema
 
 UNIQUE_VIOLATION = "23505"
 REFUSALS = (CONDITION, LENGTH, UNIQUE, UNIQUE_VIOLATION)
 RETRIED = ("40P01", "40001")
 """A deadlock and a serialisation failure: nothing happened, and the same again may well succeed."""
+LOCKED = "55P03"
+"""A row stayed locked for as long as a statement may wait for it."""
 
 
 def conflict(error: Any, transaction: Transaction, schema: Schema) -> Exception:
@@ -42,6 +45,21 @@ def conflict(error: Any, transaction: Transaction, schema: Schema) -> Exception:
     if seen is not None:
         actual = dict(zip(op.if_, seen[1:], strict=True)) if isinstance(op.if_, dict) else seen[0]
     return Conflict(member.number, "condition", expected, actual)
+
+
+def overtaken(refusal: Exception) -> bool:
+    """True when what a refusal observed is what was asked for: it came to be while the statement, which sees its own
+    beginning, waited for another lock."""
+    if not isinstance(refusal, Conflict) or refusal.kind == "unique":
+        return False
+    expected, actual = refusal.expected, refusal.actual
+    if refusal.kind == "length":
+        return bool(expected == actual)
+    if expected is ABSENT or actual is None:
+        return expected is ABSENT and actual is None
+    if isinstance(expected, dict):
+        return all(column_meets(actual[name], wanted) for name, wanted in expected.items())
+    return expected is PRESENT or bool(expected == actual)
 
 
 def _taken(error: Any, transaction: Transaction, schema: Schema) -> Exception:

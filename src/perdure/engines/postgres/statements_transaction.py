@@ -62,8 +62,9 @@ class Transaction:
                 if first is None or self.members[first].number > number:
                     self.lasts[owner] = len(shapes)
                 size += sum([len(entry[-1]) for entry in op.entries])
-            elif kind is Patch:
-                alike = alike and shape[5] is None
+            elif kind is Put or kind is Patch:
+                alike = alike and (kind is Put or shape[5] is None)
+                size += len(op.body or b"")
             elif kind is Drop or (kind is Delete and (shape[2] is ANY or shape[2] is ABSENT)):
                 self.careful = True
             self.names.append((scope, place, key))

@@ -53,7 +53,7 @@ class Claims:
         for value in changes.values():
             arguments += _arguments(value)
         found = await _send(pool, sql, arguments, rev)
-        rows = table.rows(row[1:] for row in found if row[1] is not None)
+        rows = table.rows(row[1:-1] for row in found if row[1] is not None)
         return Taken(rows, found[0][0])
 
 
@@ -80,15 +80,16 @@ def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str
     picked = table.sql_scan(scan, scan.eq, marks, tail=" FOR UPDATE OF t SKIP LOCKED")
     width = len(declared.key) + 2 + len(declared.columns)
     columns = ", ".join(f"c{n}" for n in range(width))
-    same = [f"t.{quote(name)} = picked.c{n}" for n, name in enumerate(declared.key_names)]
+    same = [f"t.{quote(name)} = placed.c{n}" for n, name in enumerate(declared.key_names)]
     assigned = [f"{quote(name)} = {_assign(quote(name), value, marks)}" for name, value in changes.items()]
     changed = ", ".join([*assigned, '"rev" = $2'])
     return (
         f"WITH moment(now) AS MATERIALIZED (SELECT coalesce($3::bigint, {SERVER_CLOCK})),"
         f" picked({columns}) AS MATERIALIZED ({picked}),"
-        f" taken AS (UPDATE {table.source} AS t SET {changed} FROM picked, moment"
-        f' WHERE t."scope" = $1 AND {" AND ".join(same)} RETURNING {table.chosen})'
-        " SELECT moment.now, taken.* FROM moment LEFT JOIN taken ON true"
+        f" placed AS (SELECT *, row_number() OVER () AS place FROM picked),"
+        f" taken AS (UPDATE {table.source} AS t SET {changed} FROM placed, moment"
+        f' WHERE t."scope" = $1 AND {" AND ".join(same)} RETURNING {table.chosen}, placed.place)'
+        " SELECT moment.now, taken.* FROM moment LEFT JOIN taken ON true ORDER BY taken.place"
     )
 
 

@@ -83,6 +83,12 @@ def _split(url: str) -> SplitResult:
         raise InvalidError("the URL of the database cannot be read", hint=_EXAMPLE) from None
     if parts.scheme not in ("postgresql", "postgres"):
         raise InvalidError(f"a PostgreSQL URL begins with postgresql://, not {parts.scheme}://", hint=_EXAMPLE)
+    if "@" not in parts.netloc and "@" in f"{parts.path}{parts.fragment}{parts.query.partition('=')[0]}":
+        # Whatever stands before it may be a password: nothing of the URL is repeated.
+        raise InvalidError(
+            "the URL of the database cannot be read: a password with / ? # or @ has to be percent-encoded",
+            hint=_EXAMPLE,
+        )
     return parts
 
 

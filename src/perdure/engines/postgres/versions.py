@@ -79,6 +79,7 @@ async def bring_up_to_date(connection: Connection, layout: Layout, where: str) -
     if not list(steps(found, layout, where)):
         return
     async with connection.transaction():
+        await connection.execute("SET LOCAL lock_timeout = 0")
         await connection.execute(_LOCK, f"perdure {layout.place}", timeout=_PATIENCE)
         # Another may have been quicker: only what is recorded under the lock counts.
         found = await look(connection, layout, where)

@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.clock import Clock, system_clock
 from perdure.engines.postgres.combine import Job, Queue
-from perdure.engines.postgres.conflicts import REFUSALS, RETRIED, conflict
+from perdure.engines.postgres.conflicts import LOCKED, REFUSALS, RETRIED, conflict, overtaken
 from perdure.engines.postgres.layout import Layout, quote
 from perdure.engines.postgres.pool import Pool
 from perdure.engines.postgres.statements_plans import SERVER_CLOCK, Plans
@@ -34,11 +34,15 @@ SESSION = {
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
     "jit": "off",
+    "lock_timeout": "1s",
 }
-"""Settings of a session that keep every statement on its index and in the order of its rows, whatever the statistics.
-Where they cannot be set, results are the same; batches may then meet in a deadlock, which is retried."""
+"""Settings of a session that keep every statement on its index and in the order of its rows, whatever the statistics,
+and that keep one locked row from holding up a whole batch. Where they cannot be set, results are the same; batches may
+then meet in a deadlock, which is retried, or wait for a neighbour's row."""
 
 _ATTEMPTS = 10
+_LOCK_WAITS = 60
+"""How often a transaction on its own waits for `lock_timeout` before it is given up."""
 _KEPT_FOR_READERS = 3
 
 
@@ -77,22 +81,38 @@ class Writer:
         transaction = job.transaction
         if len(batch) > 1 or (transaction.large and not job.refused):
             return await self._run_together(batch)
-        for attempt in range(_ATTEMPTS):
+        attempts, waits = 0, 0
+        while True:
             try:
                 job.finish(await self._run_alone(transaction))
                 return []
             except DRIVER_ERRORS as error:
                 code = code_of(error)
-                if code in REFUSALS:
-                    job.fail(conflict(error, transaction, self._schema))
+                if code == LOCKED and not job.alone:
+                    return batch
+                if code == LOCKED and waits < _LOCK_WAITS:
+                    waits += 1
+                    continue
+                attempts += 1
+                if self._is_final(job, error, last=attempts == _ATTEMPTS):
                     return []
-                if lost(error):
-                    job.fail(unknown_outcome(error, transaction.rev))
-                    return []
-                if code not in RETRIED or attempt == _ATTEMPTS - 1:
-                    raise translate(error, self._pool.where) from error
-            await asyncio.sleep(random.uniform(0.0, 0.002) * 2**attempt)
-        return []
+            await asyncio.sleep(random.uniform(0.0, 0.002) * 2**attempts)
+
+    def _is_final(self, job: Job, error: BaseException, *, last: bool) -> bool:
+        """Answer a job whose statement failed, unless the same again may well succeed."""
+        code = code_of(error)
+        if code in REFUSALS:
+            refusal = conflict(error, job.transaction, self._schema)
+            if overtaken(refusal) and not last:
+                return False
+            job.fail(refusal)
+        elif lost(error):
+            job.fail(unknown_outcome(error, job.transaction.rev))
+        elif code in RETRIED and not last:
+            return False
+        else:
+            raise translate(error, self._pool.where) from error
+        return True
 
     async def _run_alone(self, transaction: Transaction) -> Applied:
         clock = self._now()
