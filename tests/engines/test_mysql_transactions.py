@@ -13,9 +13,10 @@ from tests.engines.toys import SCHEMA, SCOPE, START, columns, do, note, notes, r
 from perdure import limits
 from perdure.clock import ManualClock
 from perdure.engines.mysql import MysqlEngine, open_engine
+from perdure.engines.mysql.transaction import Transaction
 from perdure.engines.mysql.wire import Rows, Wire
 from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
-from perdure.kernel.ops import ABSENT, NOW, Append, Delete, Drop, Get, Heads, Inc, Patch, Put, Read, Ref, Scan
+from perdure.kernel.ops import ABSENT, NOW, Append, Default, Delete, Drop, Get, Heads, Inc, Patch, Put, Read, Ref, Scan
 
 
 async def fresh(options: str = "", **how: Any) -> tuple[str, MysqlEngine]:
@@ -195,6 +196,79 @@ def test_placeholders_leave_nothing_behind() -> None:
         await refused(do(engine, Delete("items", ("c",)), Patch("items", ("d",), {})))
         assert await sql(url, "SELECT * FROM items; SELECT * FROM notes__heads") == [(), ()]
         assert await engine.scopes() == []
+        await engine.close()
+
+    run(scenario())
+
+
+OCCUPYING = (Delete("items", ("ghost",)), Drop("notes", "ghost"), Patch("items", ("a",), {"n": Inc()}))
+
+
+async def _nothing_stayed_open(url: str, engine: MysqlEngine) -> None:
+    """The next transactions on the engine's only connection commit nothing but themselves; no lock is held either."""
+    await do(engine, Put("items", ("b",), {}))
+    other = await open_engine(url, SCHEMA)
+    await do(other, Patch("items", ("a",), {"note": "free"}))
+    held = await sql(url, "SELECT id, n FROM items ORDER BY id; SELECT * FROM notes__heads")
+    assert held == [(("a", 1), ("b", None)), ()]
+    await other.close()
+    await engine.close()
+
+
+@pytest.mark.parametrize("step", ["decide", "writing", "owners"])
+def test_whatever_fails_between_the_packets_leaves_no_transaction_open(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    async def scenario() -> None:
+        url, engine = await fresh("?connections=1")
+        await do(engine, Put("items", ("a",), {"n": 1}))
+        # An entry without its head: an append meets a duplicate, and somebody asks whose it is.
+        await sql(url, f"INSERT INTO plain (scope, topic, seq, rev, body) VALUES ('{SCOPE}', 't', 1, 7, '1')")
+
+        def fail(*_: Any) -> None:
+            raise RuntimeError("a defect")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Transaction, step, fail)
+            with pytest.raises(RuntimeError, match="a defect"):
+                await do(engine, *OCCUPYING, Append("plain", "t", [(b"1",)]))
+        await _nothing_stayed_open(url, engine)
+
+    run(scenario())
+
+
+def test_text_that_is_no_text_is_refused_and_leaves_no_transaction_open() -> None:
+    async def scenario() -> None:
+        url, engine = await fresh("?connections=1")
+        await do(engine, Put("items", ("a",), {"n": 1}))
+        for broken in (Put("items", ("c",), {"note": "\ud800"}), Put("items", ("\ud800",), {})):
+            with pytest.raises(InvalidError, match="surrogate"):
+                await do(engine, *OCCUPYING, broken)
+        await _nothing_stayed_open(url, engine)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        Put("items", ("ghost",), {"n": 2}, b"{}", ABSENT),
+        Put("items", ("ghost",), {"n": 2}, b"{}"),
+        Patch("items", ("ghost",), {"n": Inc()}, default=Default({"n": 2}, b"{}")),
+        Delete("items", ("ghost",), ABSENT),
+    ],
+)
+def test_a_placeholder_that_was_committed_counts_as_absent(op: Any) -> None:
+    async def scenario() -> None:
+        url, engine = await fresh()
+        await sql(url, f"INSERT INTO items (scope, id, note, rev) VALUES ('{SCOPE}', 'ghost', 'old', 0)")
+        applied = await do(engine, op)
+        found = await row(engine, "items", "ghost")
+        if isinstance(op, Delete):
+            assert found is None
+        else:
+            assert found is not None
+            assert (found.rev, found["n"], found["note"], found.body) == (applied.rev, 2, None, b"{}")
         await engine.close()
 
     run(scenario())

@@ -1,7 +1,8 @@
 """Connections: a free list of held ones, bounded in number, waited for with bounded patience.
 
-Whoever acquires a connection gives it back in every case with `release`; one that broke is dropped there. After a
-server restart every idle connection is dead: the first caller to notice clears them all with `forget_idle`.
+Whoever acquires a connection gives it back in every case with `release`; one that broke is dropped there, and so is one
+whose transaction somebody left open: cut off, it is rolled back; kept, its next transaction would commit it. After
+a server restart every idle connection is dead: the first caller to notice clears them all with `forget_idle`.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Pool:
     def release(self, wire: Wire) -> None:
         """Keep a sound connection for the next caller, drop any other."""
         self._busy.discard(wire)
-        if wire.closed or self.refusal is not None:
+        if wire.closed or wire.in_transaction or self.refusal is not None:
             self._drop(wire)
         else:
             self._idle.append(wire)

@@ -50,13 +50,17 @@ _READS_OLD = frozenset((Inc, Max, Min, Swap))
 
 
 class RowStep(msgspec.Struct, gc=False):
-    """An operation on a row: what to read of it, then what was found, then what it becomes."""
+    """An operation on a row: what to read of it, then what was found, then what it becomes.
+
+    A row of rev 0 is a placeholder: its place is `occupied`, and yet there is no `row`.
+    """
 
     position: int
     op: RowOp
     table: Table
     where: str
     columns: tuple[str, ...]
+    occupied: bool = False
     row: Row | None = None
     new: dict[str, Any] | None = None
 
@@ -142,6 +146,7 @@ class Transaction:
                 if isinstance(step.op, Append):
                     self._measure(step, step.op)
             else:
+                step.occupied = bool(rows)
                 step.row = _as_row(step, rows[0]) if rows and rows[0][0] != 0 else None
         for step in self._steps:
             if isinstance(step, RowStep):
@@ -193,7 +198,7 @@ class Transaction:
             elif isinstance(step.op, Delete):
                 yield f"DELETE FROM {quote(step.table.name)} WHERE {step.where}"
             elif step.new is not None:
-                yield self._insert(step, step.new) if step.row is None else self._update(step, step.new)
+                yield self._update(step, step.new) if step.occupied else self._insert(step, step.new)
 
     def _insert(self, step: RowStep, new: dict[str, Any]) -> str:
         columns = ("scope", *step.table.key_names, "rev", *new)

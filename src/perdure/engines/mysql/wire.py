@@ -2,7 +2,8 @@
 
 Everything that matters is set when it is opened, so that nothing depends on the server's defaults: strict SQL without
 surprises in quoting, UTC, READ COMMITTED, bounded lock waits. Text comes back as `str`, bodies as the bytes they are.
-A connection that broke, timed out or was cancelled in the middle of an exchange is `broken` and never used again.
+A connection that broke, timed out or was cancelled in the middle of an exchange is `broken` and never used again; nor
+is one that was given back in the middle of a transaction.
 """
 
 from __future__ import annotations
@@ -104,6 +105,11 @@ class Wire:
                 await self._connection.ensure_closed()
         except DRIVER_ERRORS:
             self.abort()
+
+    @property
+    def in_transaction(self) -> bool:
+        """What the server said last: whether a transaction is open."""
+        return bool(self._connection.get_transaction_status())
 
     @property
     def closed(self) -> bool:

@@ -29,7 +29,7 @@ from perdure.engines.mysql.translate import (
     unknown_outcome,
 )
 from perdure.engines.mysql.wire import Rows, Wire
-from perdure.errors import UnavailableError
+from perdure.errors import InvalidError, UnavailableError
 from perdure.ids import new_rev
 from perdure.kernel.effects import evaluate
 from perdure.kernel.engine import Conflict
@@ -88,7 +88,12 @@ class Writer:
                     raise translate(error, self._where) from error
                 if lost(error):
                     self._pool.forget_idle()
+            except UnicodeEncodeError as error:
+                raise InvalidError(
+                    "text with half a surrogate pair cannot be stored", hint="repair the text"
+                ) from error
             finally:
+                # Whatever else went wrong between the packets, a connection with an open transaction is not kept.
                 self._pool.release(wire)
             self.retried += 1
             await asyncio.sleep(random.random() * min(_LONGEST_PAUSE, 0.001 * attempt))
