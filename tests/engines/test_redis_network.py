@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from redis.asyncio import Redis
 from redis.crc import key_slot
 from tests.engines.redis_place import DEADLINE, engine_at, refusal, until
 from tests.engines.toys import SCHEMA, notes
 
 from perdure.engines.redis import open_engine
+from perdure.engines.redis.network import Network
+from perdure.engines.redis.url import parse
 from perdure.errors import OutcomeUnknown, UnavailableError, UnsupportedError
-from perdure.kernel.ops import Put, Read, Scan
+from perdure.kernel.ops import ABSENT, Put, Read, Scan
 from perdure.testkit.servers import redis_cluster, redis_sentinel, server
 
 SCOPES = [f"scope-{n}" for n in range(12)]
@@ -68,34 +71,113 @@ def test_hints_cross_a_cluster() -> None:
     asyncio.run(main())
 
 
-def test_a_slot_that_moved_is_followed_while_it_moves_and_after() -> None:
+class Move:
+    """The slot of a scope on its way from one node of a cluster to another, step by step as its operator takes them."""
+
+    def __init__(self, cluster: Any, scope: str) -> None:
+        self.slot = key_slot(f"perdure:{{{scope}}}:".encode())
+        self.ports = [member.port for member in cluster.members]
+        self.clients: list[Any] = [Redis(port=port) for port in self.ports]
+        self.origin = self.goal = 0
+        self.names: list[str] = []
+
+    async def __aenter__(self) -> Move:
+        self.names = [(await c.execute_command("CLUSTER", "MYID")).decode() for c in self.clients]
+        (self.origin,) = [number for number in range(3) if await self.keys(number)]
+        self.goal = (self.origin + 1) % 3
+        await self._slot(self.goal, "IMPORTING", self.names[self.origin])
+        await self._slot(self.origin, "MIGRATING", self.names[self.goal])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        owner = self.goal if await self.keys(self.goal) else self.origin
+        for number in (owner, *{0, 1, 2} - {owner}):
+            await self._slot(number, "NODE", self.names[owner])
+        for client in self.clients:
+            await client.aclose()
+
+    async def _slot(self, number: int, *arguments: str) -> None:
+        await self.clients[number].execute_command("CLUSTER", "SETSLOT", self.slot, *arguments)
+
+    async def keys(self, number: int) -> list[bytes]:
+        found: list[bytes] = await self.clients[number].execute_command("CLUSTER", "GETKEYSINSLOT", self.slot, 100)
+        return sorted(found)
+
+    async def move(self, *names: bytes) -> None:
+        goal = ("127.0.0.1", self.ports[self.goal])
+        await self.clients[self.origin].execute_command("MIGRATE", *goal, "", 0, 5000, "KEYS", *names)
+
+    async def finish(self) -> None:
+        for number in (self.goal, self.origin, (self.origin + 2) % 3):
+            await self._slot(number, "NODE", self.names[self.goal])
+
+
+@pytest.mark.parametrize("everything_moved", [False, True])
+def test_a_scope_that_is_being_moved_is_neither_read_nor_written(everything_moved: bool) -> None:
     async def main() -> None:
         cluster = await _empty_cluster()
-        scope = "wanderer"
-        slot = key_slot(b"perdure:{wanderer}:")
-        clients: list[Any] = [Redis(port=member.port) for member in cluster.members]
-        names = [(await c.execute_command("CLUSTER", "MYID")).decode() for c in clients]
         async with engine_at(cluster.url) as engine:
-            await engine.transact(scope, [notes("t", "a")])
-            (origin,) = [
-                i for i, c in enumerate(clients) if await c.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot)
-            ]
-            goal = (origin + 1) % 3
-            await clients[goal].execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", names[origin])
-            await clients[origin].execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", names[goal])
-            moved = await clients[origin].execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100)
-            address = ("127.0.0.1", cluster.members[goal].port)
-            await clients[origin].execute_command("MIGRATE", *address, "", 0, 5000, "KEYS", *moved)
-            for client in (clients[goal], clients[origin], clients[(origin + 2) % 3]):
-                await client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", names[goal])
-            await engine.transact(scope, [notes("t", "b")])
-            (entries,) = await engine.view(scope, [Read("notes", "t")])
-            assert [entry[2] for entry in entries] == ["a", "b"]
-            assert await clients[goal].execute_command("CLUSTER", "COUNTKEYSINSLOT", slot)
-            for client in clients:
-                await client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", names[goal])
-        for client in clients:
-            await client.aclose()
+            # Every node knows the scripts: none has that as a reason to refuse.
+            for scope in (*SCOPES, "wanderer"):
+                await engine.transact(scope, [Put("items", ("x",), {"due": 1}), notes("t", "a")])
+                await engine.view(scope, [Read("notes", "t")])
+                await engine.take(scope, "items", "due", (), upto={"due": 0}, limit=1, set={"due": 2})
+            async with Move(cluster, "wanderer") as move:
+                held = await move.keys(move.origin)
+                for batch in ([], held[: len(held) // 2], held[len(held) // 2 :] if everything_moved else []):
+                    if batch:
+                        await move.move(*batch)
+                    for work in (
+                        engine.view("wanderer", [Read("notes", "t")]),
+                        engine.transact("wanderer", [notes("t", "b")]),
+                        engine.transact("wanderer", [Put("items", ("x",), {}, if_=ABSENT)]),
+                        engine.take("wanderer", "items", "due", (), upto={"due": 5}, limit=1, set={"due": 9}),
+                    ):
+                        error = await refusal(work)
+                        assert isinstance(error, UnavailableError), error
+                        assert "being moved" in str(error)
+                    assert sorted(await move.keys(move.origin) + await move.keys(move.goal)) == held
+                await move.move(*held)
+                await move.finish()
+                await engine.transact("wanderer", [notes("t", "b")])
+                (entries, rows) = await engine.view("wanderer", [Read("notes", "t"), Scan("items", "due", ())])
+                assert [entry[2] for entry in entries] == ["a", "b"]
+                assert [row["due"] for row in rows] == [1]
+                assert not await move.keys(move.origin)
+            assert await engine.check() == []
+
+    asyncio.run(main())
+
+
+def test_more_bytes_than_an_answer_cost_the_connection() -> None:
+    async def main() -> None:
+        served: list[Any] = []
+
+        async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            served.append(asyncio.current_task())
+            while line := await reader.readline():
+                if line.strip() == b"FIRST":
+                    writer.write(b"+one\r\n+more\r\n")
+                elif line.strip() == b"REFUSED":
+                    writer.write(b"-ERR no\r\n+more\r\n")
+                elif line.strip() == b"SECOND":
+                    writer.write(b"+two\r\n")
+                elif line.strip() in (b"SETINFO", b"SELECT"):
+                    writer.write(b"+OK\r\n")
+            writer.close()
+            await writer.wait_closed()
+
+        listening = await asyncio.start_server(babble, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        network = Network(parse(f"redis://127.0.0.1:{port}?connections=1"))
+        assert await network.request(b"k", b"FIRST") == b"one"
+        assert await network.request(b"k", b"SECOND") == b"two"
+        assert isinstance(await refusal(network.request(b"k", b"REFUSED")), UnsupportedError)
+        assert await network.request(b"k", b"SECOND") == b"two"
+        await network.close()
+        await asyncio.gather(*served, return_exceptions=True)
+        listening.close()
+        assert len(served) == 3
 
     asyncio.run(main())
 

@@ -1,7 +1,9 @@
 """Which server a request goes to: the only one, the master that sentinels name, or the owner of a slot in a cluster.
 
-Redirections of a cluster are followed, because a redirected request did not run. A node that cannot be reached makes
-the map of slots be read again, once: after a failover another node owns them.
+A slot that has moved is followed to its new owner, because a redirected request did not run. One that is *being* moved
+is not: its keys are partly here and partly there, and a script needs them together. The owner says so (ASK) before
+anything runs, because the key that every script declares never exists; callers are told to come back. A node that
+cannot be reached makes the map of slots be read again, once: after a failover another node owns them.
 """
 
 from __future__ import annotations
@@ -12,13 +14,12 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError, ResponseError
 
 from perdure.engines.redis.scripts import Script
-from perdure.engines.redis.translate import ANSWERS, Lost, code_of, refusal
+from perdure.engines.redis.translate import ANSWERS, Lost, being_moved, code_of, refusal
 from perdure.engines.redis.url import Address, Target
 from perdure.engines.redis.wire import Pool, ask_sentinels, command
 from perdure.errors import PerdureError, UnavailableError
 
 _HOPS = 6
-_ASKING = command(b"ASKING")
 
 
 class Network:
@@ -60,27 +61,22 @@ class Network:
         if self.target.kind != "cluster":
             return await self._pool(self.target.addresses[0]).request(packed)
         slot = key_slot(key)
-        asked: Address | None = None
         for hop in range(_HOPS):
-            address = asked or await self._owner(slot)
+            address = await self._owner(slot)
             try:
-                if asked is not None:
-                    return await self._pool(address).request(_ASKING + packed, replies=2)
                 return await self._pool(address).request(packed)
             except MovedError as moved:
-                asked = None
                 self._slots[slot] = (moved.host or address[0], int(moved.port))
-            except AskError as ask:
-                asked = (ask.host or address[0], int(ask.port))
+            except AskError as error:
+                raise being_moved(self.target.shown) from error
             except Lost:
                 self._slots.clear()
                 raise
             except UnavailableError:
                 if hop:
                     raise
-                asked = None
                 self._slots.clear()
-        raise UnavailableError(f"{self.target.shown}: the slot is moving from node to node", hint="try again")
+        raise being_moved(self.target.shown)
 
     def _pool(self, address: Address) -> Pool:
         pool = self._pools.get(address)

@@ -83,6 +83,14 @@ def refusal(error: RedisError, where: str) -> PerdureError:
     return UnsupportedError(f"{where}: the server refused: {error}")
 
 
+def being_moved(where: str) -> UnavailableError:
+    """A scope whose keys are on their way from one node of a cluster to another; nothing ran."""
+    return UnavailableError(
+        f"{where}: the scope is being moved between nodes of the cluster; nothing was written",
+        hint="try again when the move has finished",
+    )
+
+
 def said(error: BaseException) -> str:
     """What an error says, or at least what it is called."""
     return str(error) or type(error).__name__

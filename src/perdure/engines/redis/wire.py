@@ -63,26 +63,24 @@ class Pool:
         self._closed = False
         self.where = target.shown
 
-    async def request(self, packed: bytes, replies: int = 1) -> Any:
-        """Send a request once and return the last of its answers."""
+    async def request(self, packed: bytes) -> Any:
+        """Send a request once and return its answer."""
         connection = await self._acquire()
         try:
-            answer = await self._exchange(connection, packed, replies)
+            answer = await self._exchange(connection, packed)
         except ANSWERS:
-            self._release(connection)
+            await self._release(connection)
             raise
         except BaseException:
             await self._discard(connection)
             raise
-        self._release(connection)
+        await self._release(connection)
         return answer
 
-    async def _exchange(self, connection: Connection, packed: bytes, replies: int) -> Any:
+    async def _exchange(self, connection: Connection, packed: bytes) -> Any:
         try:
             async with asyncio.timeout(self._target.command_timeout):
                 await connection.send_packed_command(packed, check_health=False)
-                for _ in range(replies - 1):
-                    await connection.read_response(disable_decoding=True)
                 return await connection.read_response(disable_decoding=True)
         except ANSWERS:
             raise
@@ -102,6 +100,7 @@ class Pool:
                     self._wake()
                 raise
         if self._closed:
+            self._wake()
             raise closed()
         self._free -= 1
         while self._idle:
@@ -131,9 +130,11 @@ class Pool:
             raise unreachable(error, self.where) from error
         return connection
 
-    def _release(self, connection: Connection) -> None:
-        if _alive(connection) and not self._closed:
-            self._idle.append(connection)
+    async def _release(self, connection: Connection) -> None:
+        if self._closed or not _alive(connection) or _unread(connection):
+            await self._discard(connection)
+            return
+        self._idle.append(connection)
         self._give_back()
 
     async def _discard(self, connection: Connection) -> None:
@@ -167,6 +168,15 @@ def _alive(connection: Connection) -> bool:
     """Whether the other side has not hung up. The driver tells only by reading, which costs a turn of the loop."""
     reader = getattr(connection, "_reader", None)
     return reader is not None and not reader.at_eof() and reader.exception() is None
+
+
+def _unread(connection: Connection) -> bool:
+    """Whether more came than the answer. The next request would take it for its own, so the connection must go."""
+    if getattr(getattr(connection, "_reader", None), "_buffer", b""):
+        return True
+    # With hiredis, what came in is held by its own reader.
+    has_data = getattr(getattr(getattr(connection, "_parser", None), "_reader", None), "has_data", None)
+    return has_data is not None and bool(has_data())
 
 
 async def ask_sentinels(target: Target) -> Address:
