@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tests.engines.toys import SCHEMA, SCOPE, notes
 from perdure.engines.postgres import open_engine, plan_migration
 from perdure.engines.postgres.target import parse_target
 from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
-from perdure.kernel.ops import Get, Heads, Put, Read
+from perdure.kernel.ops import Delete, Get, Heads, Patch, Put, Read
 from perdure.kernel.schema import Index, Schema, Table, integer, text
 from perdure.testkit.servers import fresh_database, server
 
@@ -234,6 +235,33 @@ def test_a_pool_of_the_callers_is_used_and_not_closed() -> None:
             await engine.close()
             assert await pool.fetchval("SELECT 1") == 1
         assert "asyncpg pool" in await refusal(InvalidError, open_engine(url, SCHEMA, pool=object()))
+
+    on_postgres(scenario)
+
+
+def test_bodies_are_the_same_whatever_a_callers_pool_does_with_json() -> None:
+    async def codecs(connection: Any) -> None:
+        for kind in ("json", "jsonb"):
+            await connection.set_type_codec(kind, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+
+    async def scenario(url: str) -> None:
+        plain = await open_engine(url, SCHEMA)
+        async with asyncpg.create_pool(url, min_size=1, max_size=4, init=codecs) as pool:
+            engine = await open_engine(url, SCHEMA, pool=pool)
+            await engine.transact(SCOPE, [Put("items", ("a",), {"due": 1}, b'{"a": 1}'), notes("t", "x")])
+            await engine.transact(SCOPE, [Patch("items", ("a",), {}, body=b'"text"'), Delete("items", ("none",))])
+            await asyncio.gather(
+                *[engine.transact(SCOPE, [Put("items", (f"b{n}",), {}, b"[2]"), notes(f"t{n}", "y")]) for n in range(9)]
+            )
+            asked = [Get("items", [("a",), ("b8",)]), Read("notes", "t"), Read("notes", "t8")]
+            through, around = await engine.view(SCOPE, asked), await plain.view(SCOPE, asked)
+            assert through == around
+            assert [row.body for row in through[0]] == ['"text"', "[2]"]
+            assert await engine.view(SCOPE, asked[1:2]) == around[1:2]
+            taken = await engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"n": 1})
+            assert [row.body for row in taken.rows] == ['"text"']
+            await engine.close()
+        await plain.close()
 
     on_postgres(scenario)
 

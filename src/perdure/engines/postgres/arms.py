@@ -1,7 +1,8 @@
 """One read as an arm of a view: its statement, its shape, its arguments, and what it answers.
 
 The statements are those that the SQL engines share; what is PostgreSQL's own are arrays: many keys, many partitions and
-many segments are each one parameter, unnested on the server. A segment is one range of the log's index.
+many segments are each one parameter, unnested on the server. A segment is one range of the log's index. Bodies are read
+as text: a connection of a caller's pool may have a way of its own with JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from perdure.errors import InvalidError
 from perdure.kernel.ops import Ask, Get, Heads, Read, Ref, Scan, Segment
 from perdure.kernel.schema import Schema, Table
 
-DIALECT = Dialect(mark=lambda n: f"${n}", within="{0} = ANY({1})", pack=list)
+DIALECT = Dialect(mark=lambda n: f"${n}", within="{0} = ANY({1})", pack=list, body="{0}::text")
 TYPES = {"text": "text", "int": "bigint"}
 _NOTHING = "nothing"
 
@@ -123,7 +124,7 @@ class Arms:
                 f'SELECT h.{partition}, h."last" FROM {self._heads[read.log]} h WHERE {where}', ("text", "bigint")
             )
         log = self.logs[read.log]
-        types = ("bigint", "bigint", *[TYPES[kind] for kind in log.log.kinds], "json")
+        types = ("bigint", "bigint", *[TYPES[kind] for kind in log.log.kinds], "text")
         if read.segments is None:
             return Arm(log.sql_read(read, marks), types, bounded=read.limit is not None, entries=True)
         if not read.segments:
@@ -183,7 +184,7 @@ class Arms:
 
 def _row_types(table: Table) -> tuple[str, ...]:
     key = [TYPES[c.type] for c in table.key]
-    return (*key, "bigint", "json", *[TYPES[c.type] for c in table.columns])
+    return (*key, "bigint", "text", *[TYPES[c.type] for c in table.columns])
 
 
 def _same(table: TableReads, parts: Sequence[str], marks: Marks) -> str:

@@ -39,13 +39,14 @@ PLAIN, NULL, NOW, NOW_PLUS = "plain", "null", "now", "now+"
 """How a column gets its value, beside the expressions, which stand for themselves."""
 
 
-ARRAY_OF = {"json": "text"}
-"""What travels in an array as something else: the driver would have to ask the server what an array of JSON is."""
+SENT_AS = {"json": "text"}
+"""What travels as something else: the driver would have to ask the server what an array of JSON is, and a connection of
+a caller's pool may encode JSON in its own way."""
 
 
 def cast(kind: str) -> str:
-    """What makes an element of an array the value it stands for."""
-    return f"::{kind}" if kind in ARRAY_OF else ""
+    """What makes a value that was sent the value it stands for."""
+    return f"::{kind}" if kind in SENT_AS else ""
 
 
 class Places:
@@ -85,7 +86,7 @@ class Alone(Places):
     def take(self, kind: str) -> str:
         """A parameter."""
         self.used += 1
-        self.taken.append(f"${self.used}::{kind}")
+        self.taken.append(f"${self.used}::{SENT_AS.get(kind, kind)}{cast(kind)}")
         return self.taken[-1]
 
     def last(self, log: str) -> str:
@@ -106,7 +107,7 @@ class Together(Places):
 
     def take(self, kind: str) -> str:
         """A column of the row."""
-        self.types.append(ARRAY_OF.get(kind, kind))
+        self.types.append(SENT_AS.get(kind, kind))
         return f"v.c{len(self.types)}{cast(kind)}"
 
     def last(self, log: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from perdure.engines.postgres.layout import Layout
-from perdure.engines.postgres.statements import ARRAY_OF, Alone, Same, Shape, Values, alone_columns, cast, find_same
+from perdure.engines.postgres.statements import SENT_AS, Alone, Same, Shape, Values, alone_columns, cast, find_same
 from perdure.engines.postgres.statements_rows import EntryPlace, Rows
 from perdure.engines.postgres.statements_together import Batch, Groups, Ranks, TogetherPlan, groups_of, plan_together
 from perdure.engines.postgres.statements_transaction import Member, Transaction
@@ -139,7 +139,7 @@ def _entries_alone(rows: Rows, shape: Shape, places: Alone, head: tuple[int, lis
     values: list[str] = []
     arrays: list[str] = []
     for kind, alike in zip(rows.entry_types(shape), same, strict=True):
-        place = places.take(kind if alike else f"{ARRAY_OF.get(kind, kind)}[]")
+        place = places.take(kind if alike else f"{SENT_AS.get(kind, kind)}[]")
         values.append(place if alike else f"e.c{len(arrays)}{cast(kind)}")
         arrays += [] if alike else [place]
     columns = ", ".join([f"c{n}" for n in range(len(arrays))] + ["o"])

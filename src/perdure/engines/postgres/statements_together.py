@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.engines.postgres.layout import quote
 from perdure.engines.postgres.statements import (
-    ARRAY_OF,
+    SENT_AS,
     Places,
     Same,
     Shape,
@@ -124,7 +124,7 @@ def _log_together(rows: Rows, shape: Shape, at: int, parameters: _Parameters, cl
     head, _ = rows.head(shape, Together(clock, members))
     types = rows.entry_types(shape)
     columns = [("scope", "text"), ("rev", "bigint"), ("part", "text"), ("m", "bigint"), ("back", "bigint")]
-    source = parameters.rows("e", [*columns, *[(f"c{n}", ARRAY_OF.get(kind, kind)) for n, kind in enumerate(types)]])
+    source = parameters.rows("e", [*columns, *[(f"c{n}", SENT_AS.get(kind, kind)) for n, kind in enumerate(types)]])
     seq = f'(SELECT s FROM "lasts of {log.name}")[e.m] - e.back'
     at_entries = EntryPlace("e.part", seq, [f"e.c{n}{cast(kind)}" for n, kind in enumerate(types)], source)
     return [

@@ -127,7 +127,8 @@ class Writer:
         script = Script(self._layout, self._plans.rows, transaction)
         time = "$3::bigint" if clock is not None else SERVER_CLOCK
         first = 3 if clock is None else 4
-        sql = f"SELECT {time}, {self._carry_out}($1::text, $2::bigint, {time}, ${first}::jsonb, ${first + 1}::text[])"
+        steps = f"${first}::text::jsonb, ${first + 1}::text[]"
+        sql = f"SELECT {time}, {self._carry_out}($1::text, $2::bigint, {time}, {steps})"
         given: list[Any] = [transaction.scope, transaction.rev, *([] if clock is None else [clock])]
         now, lasts = await self._send(sql, [*given, msgspec.json.encode(script.steps).decode(), script.given])
         seqs = {_partition(transaction, at): last for at, last in zip(script.appended, lasts, strict=True)}
