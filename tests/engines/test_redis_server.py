@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 
@@ -13,6 +14,7 @@ from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused
 
 from perdure.clock import system_clock
 from perdure.engines.redis import open_engine
+from perdure.engines.redis.scripts import PROBE, REBUILD, TAKE, TRANSACT
 from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import NOW, Append, Delete, Get, Op, Patch, Put, Read, Scan
 from perdure.testkit.servers import server
@@ -194,6 +196,72 @@ def test_a_commit_survives_a_user_without_channels(own: LocalServer) -> None:
             # The subscription is refused, so everybody is rung from time to time instead.
             assert await watch.wait(DEADLINE)
             watch.close()
+
+    asyncio.run(main())
+
+
+async def _limit(url: str, *commands: str) -> str:
+    """A URL of a user that may do everything but what is said."""
+    async with client_at(url) as client:
+        rules = ("reset", "on", ">secret", "~*", "&*", "+@all", *commands)
+        await client.execute_command("ACL", "SETUSER", "app", *rules)
+    return url.replace("redis://", "redis://app:secret@")
+
+
+@pytest.mark.parametrize("denied", ["hset", "hdel", "zadd", "zrem", "rpush", "unlink", "del", "set", "hmget"])
+def test_a_user_that_cannot_finish_a_commit_is_refused_at_once(own: LocalServer, denied: str) -> None:
+    async def main() -> None:
+        limited = await _limit(own.url, f"-{denied}")
+        error = await refusal(open_engine(limited, SCHEMA))
+        assert isinstance(error, UnsupportedError)
+        assert denied.upper() in str(error)
+        assert "secret" not in str(error)
+        async with client_at(own.url) as client:
+            assert await client.keys("*") == []
+        async with engine_at(own.url) as engine:
+            await engine.transact(SCOPE, [notes("t", "a")])
+        if denied != "hmget":
+            async with engine_at(limited, read_only=True) as engine:
+                assert len((await engine.view(SCOPE, [Read("notes", "t")]))[0]) == 1
+
+    asyncio.run(main())
+
+
+def test_every_command_of_a_commit_is_probed() -> None:
+    used = r"\b(?:call|in_chunks|allowed)\('([A-Z]+)'"
+    probed = set(re.findall(used, PROBE.text.decode()))
+    for script in (TRANSACT, TAKE, REBUILD):
+        # Hints may be forbidden: a commit goes on without them.
+        assert set(re.findall(used, script.text.decode())) - {"PUBLISH"} <= probed
+
+
+@pytest.mark.parametrize("denied", ["-hset", "-zadd"])
+def test_a_commit_that_was_stopped_half_way_is_not_called_a_refusal(own: LocalServer, denied: str) -> None:
+    async def main() -> None:
+        url = await _limit(own.url)
+        async with engine_at(url) as engine:
+            await engine.transact(SCOPE, [Put("items", ("x",), {"due": 1}), notes("t", "a")])
+            await _limit(own.url, denied)
+            error = await refusal(engine.transact(SCOPE, [notes("t", "b"), Put("items", ("y",), {"due": 1})]))
+            assert isinstance(error, OutcomeUnknown)
+            assert "part of it may have been written" in str(error)
+            taking = engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"due": 2})
+            assert isinstance(await refusal(taking), OutcomeUnknown)
+            await _limit(own.url, "-evalsha")
+            # This was forbidden before anything ran.
+            assert isinstance(await refusal(engine.transact(SCOPE, [notes("t", "c")])), UnsupportedError)
+
+    asyncio.run(main())
+
+
+def test_a_commit_that_meets_a_foreign_key_is_not_called_a_refusal() -> None:
+    async def main() -> None:
+        url = await empty()
+        async with engine_at(url) as engine, client_at(url) as client:
+            await client.set("perdure:{acme}:k:items", "of somebody else")
+            error = await refusal(engine.transact(SCOPE, [notes("t", "a"), Put("items", ("x",), {})]))
+            assert isinstance(error, OutcomeUnknown)
+            assert "WRONGTYPE" in str(error)
 
     asyncio.run(main())
 

@@ -7,6 +7,7 @@ from perdure.engines.redis import health
 from perdure.engines.redis.engine import RedisEngine
 from perdure.engines.redis.layout import Layout
 from perdure.engines.redis.network import Network
+from perdure.engines.redis.permissions import refuse_missing
 from perdure.engines.redis.translate import Lost
 from perdure.engines.redis.url import parse
 from perdure.engines.redis.versions import bring_up_to_date, look, plan
@@ -39,6 +40,8 @@ async def open_engine(
         found = await health.settings(network)
         if not target.allow_eviction:
             health.refuse_eviction(found, target.shown)
+        if not read_only:
+            await refuse_missing(network)
         if read_only or not target.migrate:
             held = await look(network, target.shown)
             refuse_unless_current(held.recorded, schema, target.shown, hint="run perdure migrate")

@@ -24,7 +24,7 @@ from perdure.engines.redis.network import Network
 from perdure.engines.redis.reads import Reads
 from perdure.engines.redis.scripts import TAKE, TRANSACT, VIEW, Script
 from perdure.engines.redis.shapes import unpack
-from perdure.engines.redis.translate import Lost, Silent, closed, elsewhere, forked, opened_read_only
+from perdure.engines.redis.translate import Lost, Silent, Stopped, closed, elsewhere, forked, opened_read_only
 from perdure.engines.redis.versions import bring_scope, register, registered
 from perdure.engines.redis.watch import Hub, Subscription
 from perdure.engines.redis.writes import Parcel, conflict_of, encode_record
@@ -98,6 +98,9 @@ class RedisEngine:
         """Run a script that writes, exactly once."""
         try:
             return unpack(await self._network.script(script, self._layout.base(scope), *arguments))
+        except Stopped as stopped:
+            told = f"{stopped}: part of it may have been written"
+            raise OutcomeUnknown(told, rev=rev, hint="mend the cause, then run perdure doctor") from stopped
         except Lost as lost:
             raise OutcomeUnknown(f"{lost}: the commit may have landed", rev=rev, hint="retry with its key") from lost
 

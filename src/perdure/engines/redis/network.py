@@ -14,7 +14,16 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError, ResponseError
 
 from perdure.engines.redis.scripts import Script
-from perdure.engines.redis.translate import ANSWERS, Lost, being_moved, code_of, refusal
+from perdure.engines.redis.translate import (
+    ANSWERS,
+    Lost,
+    Stopped,
+    being_moved,
+    came_before_writing,
+    code_of,
+    refusal,
+    said,
+)
 from perdure.engines.redis.url import Address, Target
 from perdure.engines.redis.wire import Pool, ask_sentinels, command
 from perdure.errors import PerdureError, UnavailableError
@@ -47,6 +56,8 @@ class Network:
                 await self._routed(base, command(b"SCRIPT", b"LOAD", script.text))
                 return await self._routed(base, packed)
         except ANSWERS as error:
+            if script.commits and not came_before_writing(error):
+                raise Stopped(f"{self.target.shown}: the server stopped the commit ({said(error)})") from error
             raise await self._refused(error) from error
 
     async def _refused(self, error: RedisError) -> PerdureError:

@@ -1,8 +1,9 @@
 """From what the driver and the server say to what callers are told. Nothing else here raises a driver's error.
 
-A server that *answered*, with whatever refusal, did not carry out the script: scripts write only after every check, and
-the server's own refusals (out of memory, a read-only replica, a loading server) come before the first write. Only a
-connection that was lost between a request and its answer leaves the outcome open.
+Scripts write only after every check, and the server tests memory, disk and role before the first write of a script and
+not between: those refusals wrote nothing. Permissions and types of keys it tests at every command, so a commit that
+ends in any other error may be there in part. That leaves the outcome as open as a connection that was lost between a
+request and its answer.
 """
 
 from __future__ import annotations
@@ -40,6 +41,18 @@ _WAIT = {
     "BUSY": ("the server is busy with a script of somebody", "try again, or end that script"),
 }
 
+_NAMED = {
+    "BusyLoadingError": "LOADING",
+    "ClusterDownError": "CLUSTERDOWN",
+    "MasterDownError": "MASTERDOWN",
+    "NoPermissionError": "NOPERM",
+    "OutOfMemoryError": "OOM",
+    "ReadOnlyError": "READONLY",
+    "TryAgainError": "TRYAGAIN",
+}
+_FORBIDDEN_IN_SCRIPT = ("ACL failure in script", "user executing the script")
+_BEFORE_WRITING = {*_WAIT, "NOAUTH", "WRONGPASS", "CROSSSLOT", "PERDURE_CORRUPT"}
+
 
 class Lost(Exception):
     """The connection broke after a request may have been sent and before its answer came."""
@@ -49,17 +62,28 @@ class Silent(Lost):
     """No answer came in the time that a command may take."""
 
 
+class Stopped(Lost):
+    """A script that commits ended in an error that may have come after its first write."""
+
+
 def code_of(error: RedisError) -> str:
     """The server's code of a refusal, also where an older server wraps it in the error of a script."""
-    if isinstance(error, BusyLoadingError):
-        return "LOADING"
-    found = _CODE.search(str(error))
-    if found is not None:
-        return found[1]
-    return {"ReadOnlyError": "READONLY", "OutOfMemoryError": "OOM", "ClusterDownError": "CLUSTERDOWN",
-            "MasterDownError": "MASTERDOWN", "TryAgainError": "TRYAGAIN", "NoPermissionError": "NOPERM"}.get(
-        type(error).__name__, ""
-    )  # fmt: skip
+    known = _NAMED.get(type(error).__name__)
+    if known is not None:
+        return known
+    told = str(error)
+    if any(words in told for words in _FORBIDDEN_IN_SCRIPT):
+        return "NOPERM"
+    found = _CODE.search(told)
+    return "" if found is None else found[1]
+
+
+def came_before_writing(error: RedisError) -> bool:
+    """Whether a script that ended in this error surely wrote nothing."""
+    code = code_of(error)
+    if code == "NOPERM":
+        return not any(words in str(error) for words in _FORBIDDEN_IN_SCRIPT)
+    return code in _BEFORE_WRITING or isinstance(error, (NoScriptError, AskError))
 
 
 def refusal(error: RedisError, where: str) -> PerdureError:
