@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
-from tests.engines.mysql_place import emptied, run, sql
+from tests.engines.mysql_place import connect, emptied, run, sql
 from tests.engines.toys import SCHEMA, SCOPE, do, note
 
 from perdure import failpoints
-from perdure.engines.mysql import open_engine, plan_migration
+from perdure.engines.mysql import open_engine, plan_migration, versions
 from perdure.engines.mysql.layout import create_all
 from perdure.engines.mysql.target import parse_target
 from perdure.errors import CorruptError, InvalidError, UnavailableError, UnsupportedError
@@ -117,6 +119,51 @@ def test_an_older_schema_is_brought_up_to_date(step: int | None) -> None:
             await open_engine(url, SCHEMA)
 
     run(scenario())
+
+
+PATIENCE = 1
+"""Seconds: the `command_timeout` of stores that have to wait for longer."""
+
+
+def test_a_migration_may_take_longer_than_an_answer() -> None:
+    """Each step waits for a lock on its table that is held for longer than `command_timeout`."""
+
+    async def scenario() -> None:
+        url = await emptied("open")
+        await (await open_engine(url, SCHEMA)).close()
+        reader = await connect(url)
+        await reader.run("START TRANSACTION; SELECT * FROM items")
+        opening = asyncio.create_task(open_engine(f"{url}?command_timeout={PATIENCE}", _newer()))
+        await _stays(url, "Waiting for table metadata lock")
+        await reader.run("COMMIT")
+        await (await opening).close()
+        assert (await plan_migration(url, _newer())).steps == ()
+        await reader.goodbye()
+
+    run(scenario())
+
+
+def test_the_lock_of_migrations_is_waited_for_longer_than_an_answer() -> None:
+    async def scenario() -> None:
+        url = await emptied("open")
+        other = await connect(url)
+        name = versions._lock_name(parse_target(url).shown)
+        await other.run(f"SELECT GET_LOCK({name}, 1)")
+        opening = asyncio.create_task(open_engine(f"{url}?command_timeout={PATIENCE}", SCHEMA))
+        await _stays(url, "User lock")
+        await other.run(f"DO RELEASE_LOCK({name})")
+        await (await opening).close()
+        await other.goodbye()
+
+    run(scenario())
+
+
+async def _stays(url: str, state: str) -> None:
+    """Until a connection to this database has been in a state for longer than `PATIENCE`."""
+    which = f"db = DATABASE() AND state LIKE '{state}%' AND time > {PATIENCE}"
+    look = f"DO SLEEP(0.02); SELECT COUNT(*) FROM information_schema.processlist WHERE {which}"
+    while await sql(url, look) == [((0,),)]:
+        pass
 
 
 def test_tables_of_another_program_are_left_alone() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.engines.mysql.layout import heads_name, quote, table_names
 from perdure.engines.mysql.text import equal, literals
-from perdure.engines.mysql.wire import PACKET_NEEDED, Wire, flavour
+from perdure.engines.mysql.wire import LONG_WORK, PACKET_NEEDED, Wire, flavour
 from perdure.kernel.engine import Durability
 from perdure.kernel.schema import Log, Schema
 
@@ -74,7 +74,7 @@ async def findings(wire: Wire, schema: Schema) -> list[str]:
     present = {name for (name,) in rows}
     told = [f"{name} is missing" for name in wanted if name not in present]
     kept = [name for name in wanted if name in present]
-    (checked,) = await wire.run(f"CHECK TABLE {', '.join(map(quote, kept))}")
+    (checked,) = await wire.run(f"CHECK TABLE {', '.join(map(quote, kept))}", timeout=LONG_WORK)
     for name, _, kind, said in checked:
         text = said.decode() if isinstance(said, bytes) else said
         if kind.lower() == "error" or (kind.lower() == "status" and text != "OK"):
@@ -93,7 +93,8 @@ async def _gaps(wire: Wire, log: Log) -> list[str]:
         f" LEFT JOIN {heads} h ON h.`scope` = m.`scope` AND h.{column} = m.{column}"
         " WHERE m.low <> 1 OR m.n <> m.high OR h.`last` IS NULL OR h.`last` <> m.high;"
         f"SELECT h.`scope`, h.{column}, h.`last` FROM {heads} h LEFT JOIN {at} m"
-        f" ON m.`scope` = h.`scope` AND m.{column} = h.{column} AND m.`seq` = h.`last` WHERE m.`seq` IS NULL"
+        f" ON m.`scope` = h.`scope` AND m.{column} = h.{column} AND m.`seq` = h.`last` WHERE m.`seq` IS NULL",
+        timeout=LONG_WORK,
     )
     told = [
         f"{log.name} {name!r} of scope {scope!r} has {count} entries, ends at {high} and should end at {last}"

@@ -13,7 +13,7 @@ import hashlib
 from perdure import failpoints
 from perdure.engines.mysql.layout import CREATE_META, META, Step, addition_steps, create_all, quote, table_names
 from perdure.engines.mysql.text import literal, literals
-from perdure.engines.mysql.wire import Wire
+from perdure.engines.mysql.wire import LONG_WORK, Wire
 from perdure.engines.sql.record import (
     Recorded,
     facts,
@@ -88,7 +88,7 @@ async def _bring_up_to_date(wire: Wire, schema: Schema, recorded: Recorded | Non
         steps = [step.sql for step in await _steps(wire, schema, recorded, where)]
     for sql in steps:
         failpoints.hit("mysql.in_migration")
-        await wire.run(sql)
+        await wire.run(sql, timeout=LONG_WORK)
     failpoints.hit("mysql.in_migration")
     values = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in facts(schema).items())
     await wire.run(f"REPLACE INTO {quote(META)} (`name`, `value`) VALUES {values}")
@@ -115,7 +115,8 @@ async def _done(wire: Wire, step: Step) -> bool:
 
 
 async def _lock(wire: Wire, where: str) -> None:
-    (((got,),),) = await wire.run(f"SELECT GET_LOCK({_lock_name(where)}, {LOCK_SECONDS})")
+    get_lock = f"SELECT GET_LOCK({_lock_name(where)}, {LOCK_SECONDS})"
+    (((got,),),) = await wire.run(get_lock, timeout=LOCK_SECONDS + wire.timeout)
     if got != 1:
         raise UnavailableError(f"somebody else is changing the tables of {where}", hint="wait until that is done")
 

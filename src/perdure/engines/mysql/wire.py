@@ -43,6 +43,8 @@ every idle session, which costs no more than opening connections again after a q
 _connect: Any = asyncmy.connect  # its stub is narrower than what it takes: bytes for a password, None for autocommit
 _STARTING = frozenset({1040, 1053, 1203, 2003, 2006, 2013})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+LONG_WORK = 24 * 3600.0
+"""Seconds for what takes as long as the data is large: changing tables, checking all of them."""
 PACKET_NEEDED = 2 * limits.MESSAGE_BYTES + 1024 * 1024
 """A message is the largest thing that cannot be split over packets; quoting can double it."""
 
@@ -52,20 +54,23 @@ class Wire:
 
     def __init__(self, connection: Any, target: Target, version: str, packet_bytes: int) -> None:
         self._connection = connection
-        self._timeout = target.command_timeout
+        self.timeout = target.command_timeout
         self.version = version
         self.packet_bytes = packet_bytes
         self.answered = 0
         self.broken = False
 
-    async def run(self, sql: str) -> list[Rows]:
-        """Send one packet of statements and read every result; the rows of those that have any, in order."""
+    async def run(self, sql: str, *, timeout: float | None = None) -> list[Rows]:
+        """Send one packet of statements and read every result; the rows of those that have any, in order.
+
+        An answer may take `command_timeout`, unless another `timeout` is given.
+        """
         connection = self._connection
         found: list[Rows] = []
         self.answered = 0
         self.broken = True
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self.timeout if timeout is None else timeout):
                 await connection.query(sql)
                 while True:
                     self.answered += 1
