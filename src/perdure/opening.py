@@ -25,7 +25,8 @@ from perdure.stores.store import Store
 
 _KNOWN = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, a path ending in .db, .sqlite or .sqlite3, "
-    "postgresql://, mysql://, redis://, rediss://, redis+sentinel://, redis+cluster://"
+    "postgresql://, postgres://, mysql://, mariadb://, redis://, rediss://, redis+sentinel://, rediss+sentinel://, "
+    "redis+cluster://, rediss+cluster://"
 )
 _SUFFIXES = (".db", ".sqlite", ".sqlite3")
 DurabilityChoice = Literal["power", "process"]
@@ -44,6 +45,7 @@ _SERVERS = {
     "rediss+cluster": "redis",
 }
 """Which engine serves a scheme; also the name of the extra that installs its driver."""
+_DRIVERS = {"postgres": "asyncpg", "mysql": "asyncmy", "redis": "redis"}
 
 
 class Opening(Awaitable[Store]):
@@ -113,7 +115,8 @@ async def open_engine(
     """The engine behind a URL."""
     given: object = url
     if not isinstance(given, str) or not url.strip():
-        raise InvalidError(f"a store is opened by its URL, not by {url!r}", hint=_KNOWN)
+        what = "an empty text" if isinstance(given, str) else f"a {type(given).__name__}"
+        raise InvalidError(f"a store is opened by its URL, not by {what}", hint=f"known: {_KNOWN}")
     if durability not in ("power", "process"):
         raise InvalidError(f"durability is 'power' or 'process', not {durability!r}")
     scheme = _scheme(url)
@@ -142,7 +145,8 @@ def _server(name: str) -> Any:
         if (missing.name or "").startswith("perdure"):
             raise
         raise UnsupportedError(
-            f"the {name} engine needs {missing.name}, which is not installed", hint=f"pip install 'perdure[{name}]'"
+            f"the {name} engine needs {missing.name}, which is not installed",
+            hint=f"pip install {_DRIVERS[name]}; it is also what the extra perdure[{name}] installs",
         ) from None
 
 
@@ -177,25 +181,58 @@ def sqlite_path(url: str) -> str:
     scheme, found, rest = url.partition("://")
     if not found:
         if Path(url).suffix.lower() not in _SUFFIXES:
-            raise InvalidError(f"{redacted(url)!r} is not a URL of a store", hint=f"known: {_KNOWN}")
+            raise InvalidError(f"{_named(url)} is not a URL of a store", hint=f"known: {_KNOWN}")
         return url
     if scheme != "sqlite":
-        raise InvalidError(f"no engine is known for {scheme}://", hint=f"known: {_KNOWN}")
+        raise _unknown(scheme)
     path, mark, query = rest.partition("?")
     if mark and query:
-        raise InvalidError(f"sqlite URLs take no options, found {query!r}", hint="pass them to perdure.open")
+        raise InvalidError(f"sqlite URLs take no options, found {redacted(query)!r}", hint="pass them to perdure.open")
     if not path.startswith("/") or path == "/":
-        raise InvalidError(f"{redacted(url)!r} names no file", hint="sqlite:///relative.db or sqlite:////absolute.db")
+        raise InvalidError(f"{_named(url)} names no file", hint="sqlite:///relative.db or sqlite:////absolute.db")
     return unquote(path[1:])
 
 
-_PASSWORD = re.compile(r"(:/*[^:/@?]*:).*@")
-_SECRET_OPTION = re.compile(r"([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
+def _unknown(scheme: str) -> InvalidError:
+    dialect, plus, driver = scheme.partition("+")
+    if plus and dialect in _SERVERS:
+        told = f"the driver cannot be chosen in the URL: drop +{driver} and write {dialect}://"
+        return InvalidError(f"no engine is known for {scheme}://", hint=told)
+    if _holds_secret(scheme):
+        return InvalidError("that is not a URL of a store", hint=f"known: {_KNOWN}")
+    return InvalidError(f"no engine is known for {scheme}://", hint=f"known: {_KNOWN}")
+
+
+def _named(url: str) -> str:
+    """What was given, for a message; without a scheme nobody can say where a password in it would begin."""
+    if "://" not in url and _holds_secret(url):
+        return "what was given (not shown: it may hold a password)"
+    return repr(redacted(url))
+
+
+_PASSWORD = re.compile(r"^([\w+.-]+:/+[^:]*:|/*[^:]*:(?!/)).*@", re.DOTALL)
+_SECRET_OPTION = re.compile(
+    r"((?:^|[?&;\s])[\w.-]*(?:pass|pwd|secret|token)[\w.-]*\s*=\s*)('[^']*'|\"[^\"]*\"|[^&;\s]*)", re.IGNORECASE
+)
+_OPTIONS = re.compile(r"\?[\w.-]+=[^?]*$")
+_PLAIN_SERVER = re.compile(r"[\w+.-]+://(\[[^\]]*\]|[^:/@]*)(:\d+)?(/|$)")
+_SERVER_AFTER_AT = re.compile(r"@[^&]*[/:]")
 
 
 def redacted(url: str) -> str:
     """The URL as it may be shown: with stars for its password, and for options that hold one."""
-    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1***@", url, count=1))
+    found = _OPTIONS.search(url)
+    options = found.group() if found else ""
+    head = url.removesuffix(options)
+    # A password may hold what ought to be escaped, so these "options" may be the rest of it, and a server come after.
+    plain = "@" in head or _PLAIN_SERVER.match(head)
+    if "@" in options and (not plain or _SERVER_AFTER_AT.search(options)):
+        head, options = url, ""
+    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1***@", head) + options)
+
+
+def _holds_secret(text: str) -> bool:
+    return re.search(r":.*@", text, re.DOTALL) is not None or _SECRET_OPTION.search(text) is not None
 
 
 async def _open_sqlite(path: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:
@@ -210,4 +247,4 @@ def _path_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeEncodeError) as error:
-        raise InvalidError(f"{path!r:.120} cannot be the path of a file: {error}") from None
+        raise InvalidError(f"{redacted(path)!r:.120} cannot be the path of a file: {error}") from None

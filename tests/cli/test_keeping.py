@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from tests.cli.program import Program
 
 from perdure.cli.session import without_passwords
-from perdure.opening import open_engine, redacted
+from perdure.opening import _SERVERS, open_engine, redacted
 from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
 OLD = Path(__file__).parents[1] / "fixtures"
@@ -159,6 +161,12 @@ def _password(url: str) -> str | None:
         f"postgres://me:{SECRET}@127.0.0.1:1/db?no_such_option=1",
         f"nosuch://me:{SECRET}@127.0.0.1:1/db",
         f"sqlite://me:{SECRET}@127.0.0.1",
+        f"me:{SECRET}@127.0.0.1/db",
+        f"//me:{SECRET}@127.0.0.1/db",
+        f"host=127.0.0.1 user=me password={SECRET}",
+        f"host=127.0.0.1 password='{SECRET} and more'",
+        f"jdbc:postgresql://127.0.0.1/db?user=me&password={SECRET}",
+        f"sqlite:///missing.db?password={SECRET}",
     ],
 )
 @pytest.mark.parametrize("command", ["health", "migrate", "threads", "copy", "import"])
@@ -182,11 +190,56 @@ def test_no_message_holds_a_password(program: Program, url: str, command: str, t
         ("redis://h:6379/0", "redis://h:6379/0"),
         ("mysql://u@h/d?password=x&a=b", "mysql://u@h/d?password=***&a=b"),
         ("sqlite:////a@b.db", "sqlite:////a@b.db"),
+        ("postgresql://u:p@h/d?schema=a@b&x=1", "postgresql://u:***@h/d?schema=a@b&x=1"),
+        ("postgresql://me@corp:p@h/d?schema=a", "postgresql://me@corp:***@h/d?schema=a"),
+        ("postgresql://u:x?a=b@h:1/d?schema=s", "postgresql://u:***@h:1/d?schema=s"),
+        ("postgresql://u:x?a=b@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u:/#?@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://h:5432/d?schema=a@b", "postgresql://h:5432/d?schema=a@b"),
+        ("redis://[::1]:6379/0?prefix=a@b", "redis://[::1]:6379/0?prefix=a@b"),
+        (
+            "redis+sentinel://u:p@h1:1,h2:2/s/0?sentinel_password=q",
+            "redis+sentinel://u:***@h1:1,h2:2/s/0?sentinel_password=***",
+        ),
     ],
 )
 def test_redacted(url: str, shown: str) -> None:
     assert redacted(url) == shown
     assert without_passwords(f"cannot reach {url} now") == f"cannot reach {shown} now"
+
+
+def test_the_example_of_a_hint_stays_readable(program: Program) -> None:
+    line = program.error("threads", "--store", f"mysql://me:{SECRET}@127.0.0.1:1")
+    assert "mysql://user:password@host:3306/database" in line
+
+
+def test_a_refused_url_keeps_what_is_no_secret(program: Program) -> None:
+    line = program.error("health", f"sqlite://me:{SECRET}@h/d")
+    assert "'sqlite://me:***@h/d' names no file" in line
+
+
+@pytest.mark.parametrize(("scheme", "said"), [("postgresql+asyncpg", "postgresql"), ("mysql+aiomysql", "mysql")])
+def test_a_driver_in_the_scheme(program: Program, scheme: str, said: str) -> None:
+    line = program.error("threads", "--store", f"{scheme}://me:{SECRET}@h/d")
+    assert f"no engine is known for {scheme}://" in line
+    assert f"drop +{scheme.partition('+')[2]} and write {said}://" in line
+
+
+def test_an_unknown_scheme_is_answered_with_all_that_are_known(program: Program) -> None:
+    line = program.error("threads", "--store", "nope://x")
+    known = line.partition("known: ")[2]
+    assert [scheme for scheme in _SERVERS if f"{scheme}://" not in known] == []
+
+
+@pytest.mark.parametrize(("name", "driver"), [("postgres", "asyncpg"), ("mysql", "asyncmy"), ("redis", "redis")])
+def test_a_missing_driver_is_named_with_how_to_install_it(name: str, driver: str) -> None:
+    code = f"import sys; sys.modules[{driver!r}] = None; import perdure.cli; perdure.cli.main()"
+    url = f"{name}://127.0.0.1:1/d"
+    command = [sys.executable, "-c", code, "threads", "--store", url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"the {name} engine needs {driver}" in done.stderr
+    assert f"pip install {driver}; it is also what the extra perdure[{name}] installs" in done.stderr
 
 
 def test_engines_are_closed(program: Program, tmp_path: Path) -> None:

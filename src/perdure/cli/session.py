@@ -266,15 +266,18 @@ def report(message: str, hint: str | None, code: str, *, as_json: bool = False) 
 
 
 def without_passwords(text: str) -> str:
-    """The text with stars for every password of a URL that this program was given, wherever it stands."""
-    given = (word for word in [*sys.argv[1:], os.environ.get(STORE_VARIABLE, "")] if "://" in word)
-    for url in sorted((word.partition("=")[2] if word.startswith("--") else word for word in given), key=len):
-        text = text.replace(url, redacted(url))
+    """The text with stars for every password that this program was given, wherever it stands."""
+    words = [*sys.argv[1:], os.environ.get(STORE_VARIABLE, "")]
+    given = {word.partition("=")[2] if word.startswith("--") else word for word in words}
+    for word in sorted((word for word in given if redacted(word) != word), key=len, reverse=True):
+        text = text.replace(word, redacted(word))
         with suppress(ValueError):
-            secret = urlsplit(url).password
+            secret = urlsplit(word).password
             for spelled in {secret, unquote(secret)} if secret else ():
                 text = text.replace(f":{spelled}@", ":***@")
-    return _URL.sub(lambda found: redacted(found.group()), text)
+    return _URL.sub(lambda found: found.group() if _EXAMPLE in found.group() else redacted(found.group()), text)
 
 
 _URL = re.compile(r"\w[\w+.-]*://[^\s'\"]+")
+_EXAMPLE = "://user:password@host"
+"""How hints spell a URL; there is nothing in it to hide."""
