@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+from urllib.parse import urlsplit
 
 import pytest
 from tests.engines.redis_place import DEADLINE, client_at, empty, engine_at, eventually, refusal, until
@@ -17,6 +18,7 @@ from perdure.engines.redis import open_engine
 from perdure.engines.redis.scripts import PROBE, REBUILD, TAKE, TRANSACT
 from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import NOW, Append, Delete, Get, Op, Patch, Put, Read, Scan
+from perdure.testkit.proxy import Proxy
 from perdure.testkit.servers import server
 from perdure.testkit.servers.local import LocalServer
 from perdure.testkit.servers.redis import RedisRecipe
@@ -325,6 +327,37 @@ def test_a_cancelled_commit_takes_its_connection_with_it() -> None:
                 await asyncio.gather(task, return_exceptions=True)
                 (entries,) = await engine.view(SCOPE, [Read("notes", "t")])
                 assert [entry[0] for entry in entries] == list(range(1, len(entries) + 1))
+
+    asyncio.run(main())
+
+
+def test_close_finishes_what_was_submitted_and_leaves_no_connection() -> None:
+    async def main() -> None:
+        url = await empty()
+        proxy = Proxy("127.0.0.1", urlsplit(url).port or 0)
+        async with client_at(url) as client:
+            others = {found["id"] for found in await client.client_list()}
+            engine = await open_engine(proxy.through(f"{url}?connections=2"), SCHEMA)
+            await engine.transact(SCOPE, [notes("t", "a")])
+            proxy.delay(0.05)
+            # More than there are connections: some wait for their turn, and one for a scope that is new.
+            scopes = [SCOPE, "new", SCOPE, SCOPE]
+            commits = [asyncio.create_task(engine.transact(s, [notes("t", f"n{i}")])) for i, s in enumerate(scopes)]
+            read = asyncio.create_task(engine.scopes())
+            await asyncio.sleep(0)
+            await engine.close()
+            assert all(commit.done() for commit in (*commits, read))
+            assert len(await asyncio.gather(*commits)) == 4
+            assert isinstance(await refusal(engine.view(SCOPE, [Read("notes", "t")])), UnavailableError)
+            await engine.close()
+
+            async def gone() -> bool:
+                return {found["id"] for found in await client.client_list()} == others
+
+            await until(gone)
+        proxy.close()
+        async with engine_at(url) as engine:
+            assert len((await engine.view(SCOPE, [Read("notes", "t")]))[0]) == 4
 
     asyncio.run(main())
 

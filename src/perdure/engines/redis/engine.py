@@ -11,9 +11,9 @@ import asyncio
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from perdure.clock import Clock, system_clock
 from perdure.engines.redis import health
@@ -36,6 +36,26 @@ from perdure.kernel.ops import Applied, Ask, Op, Patch, Scan, Taken
 _CONFLICT, _OTHER_SCHEMA = 1, 2
 
 
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+
+
+def _finished_before_close(
+    method: Callable[Concatenate[RedisEngine, _Arguments], Coroutine[Any, Any, _Answer]],
+) -> Callable[Concatenate[RedisEngine, _Arguments], Coroutine[Any, Any, _Answer]]:
+    """A call of the engine that is refused after `close` and awaited by it."""
+
+    @wraps(method)
+    async def counted(self: RedisEngine, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
+        self.begin()
+        try:
+            return await method(self, *args, **kwargs)
+        finally:
+            self.end()
+
+    return counted
+
+
 class RedisEngine:
     """The kernel contract on Redis or Valkey."""
 
@@ -53,6 +73,8 @@ class RedisEngine:
         self._read_only = read_only
         self._sender = secrets.token_hex(6)
         self._hub = Hub(network, self._sender.encode())
+        self._under_way = 0
+        self._quiet = asyncio.Event()
         _live.add(self)
 
     def _ready(self) -> None:
@@ -61,8 +83,18 @@ class RedisEngine:
         if asyncio.get_running_loop() is not self._loop:
             raise elsewhere()
 
-    def _writing(self) -> None:
+    def begin(self) -> None:
+        """A call that asks the servers begins; `close` waits for its end."""
         self._ready()
+        self._under_way += 1
+
+    def end(self) -> None:
+        """It has ended, however it did."""
+        self._under_way -= 1
+        if not self._under_way:
+            self._quiet.set()
+
+    def _writing(self) -> None:
         if self._read_only:
             raise opened_read_only(self._network.target.shown)
 
@@ -70,6 +102,7 @@ class RedisEngine:
         """The clock to use, False for the server's."""
         return False if self.clock is system_clock else self.clock()
 
+    @_finished_before_close
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable, as far as the server is, when it returns."""
         self._writing()
@@ -120,9 +153,9 @@ class RedisEngine:
         except Lost as lost:
             raise UnavailableError(f"{lost}: nothing was written", hint="try again") from lost
 
+    @_finished_before_close
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot."""
-        self._ready()
         asked = encode_record(self._reads.packed(reads))
         base = self._layout.base(scope)
         return self._reads.answers(reads, await self._asked(lambda: self._network.script(VIEW, base, asked)))
@@ -137,6 +170,7 @@ class RedisEngine:
                     raise UnavailableError(str(lost), hint="try again") from lost
         raise UnavailableError("never asked")
 
+    @_finished_before_close
     async def take(
         self,
         scope: str,
@@ -178,9 +212,9 @@ class RedisEngine:
         """There is none: a server makes its callers wait."""
         return None
 
+    @_finished_before_close
     async def scopes(self) -> list[str]:
         """Every scope that holds a row or an entry."""
-        self._ready()
         found = []
         for scope in await self._asked(lambda: registered(self._network)):
             base = self._layout.base(scope)
@@ -190,9 +224,9 @@ class RedisEngine:
                 found.append(scope)
         return found
 
+    @_finished_before_close
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
-        self._ready()
         base = self._layout.base(scope)
         low = b"-" if after is None else b"(" + after.encode()
         count = (b"LIMIT", b"0", b"%d" % limit)
@@ -201,28 +235,31 @@ class RedisEngine:
         )
         return [name.decode() for name in names]
 
+    @_finished_before_close
     async def check(self) -> list[str]:
         """Rows, indexes and logs compared with each other."""
-        self._ready()
         try:
             found: list[str] = await self._asked(lambda: Audit(self._network, self._layout).run())
         except CorruptError as error:
             return [str(error)]
         return found
 
+    @_finished_before_close
     async def health(self) -> Health:
         """Read the real settings."""
-        self._ready()
         found = await self._asked(lambda: health.settings(self._network))
         told = health.problems(found, several=self._network.target.kind != "single")
         shown = {"url": self._network.target.shown, "prefix": self._layout.prefix, "servers": found}
         return Health("redis", not told, health.durability_of(found), shown, tuple(told))
 
     async def close(self) -> None:
-        """Release everything; idempotent, and nothing at all in a forked child."""
+        """Finish what was submitted, then release everything; idempotent, and nothing at all in a forked child."""
         if self.refusal is not None:
             return
         self.refusal = closed
+        while self._under_way:
+            self._quiet.clear()
+            await self._quiet.wait()
         await self._hub.close()
         await self._network.close()
 
