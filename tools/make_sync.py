@@ -18,6 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 STORES = ROOT / "src" / "perdure" / "stores"
 TARGET = ROOT / "src" / "perdure" / "sync" / "faces.py"
 CLASSES = ("threads", "messages", "branches", "pending", "runs", "state")
+READS = {"find", "get", "list", "children", "validate_parent", "range", "history", "external", "unfinished_calls"}
+READS |= {"current", "labels", "threads", "latest"}
+"""Methods that write nothing. One that is not named here counts as a write, whose outcome can be unknown."""
 
 HEAD = '''"""The stores as blocking callers see them.
 
@@ -50,7 +53,7 @@ def method(node: ast.AsyncFunctionDef) -> str:
         returns = returns.replace("AsyncIterator", "Iterator", 1)
         body = f"return self._driver.iterate({call})"
     else:
-        body = f"return self._driver.run({call})"
+        body = f"return self._driver.{'read' if node.name in READS else 'run'}({call})"
     return f'    def {node.name}({arguments}) -> {returns}:\n        """{text}"""\n        {body}\n'
 
 

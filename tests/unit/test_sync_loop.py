@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 import perdure.sync
-from perdure import Message, NotFoundError, UnavailableError, UnsupportedError, opening
+from perdure import Message, NotFoundError, OutcomeUnknown, UnavailableError, UnsupportedError, opening
 from perdure.engines.memory import open_memory
 from perdure.kernel.engine import Engine, Health
+from perdure.kernel.ops import Applied
 from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
 SERVERS = ("postgres", "mysql", "redis")
@@ -49,6 +50,13 @@ class Suspending:
     def blocking(self) -> None:
         return None
 
+    async def transact(self, *given: Any) -> Applied:
+        applied = await self._inner.transact(*given)
+        if answers_are_lost:
+            waiting.append(asyncio.current_task())
+            await asyncio.Event().wait()
+        return applied
+
     async def health(self) -> Health:
         if self.closed:
             raise UnavailableError("closed")
@@ -63,6 +71,7 @@ class Suspending:
 
 
 waiting: list[Any] = []
+answers_are_lost: list[bool] = []
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +88,7 @@ def suspending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(opening._SERVERS, "suspending", "suspending")
     waiting.clear()
+    answers_are_lost.clear()
     yield
     assert [thread.name for thread in threading.enumerate() if thread.name == "perdure-sync"] == []
 
@@ -272,11 +282,35 @@ def test_ctrl_c_ends_an_iterator() -> None:
         assert store.threads.get("t").version == 1
 
 
-def test_a_call_that_waits_is_told_when_the_store_is_closed() -> None:
+def test_a_read_that_waits_is_told_when_the_store_is_closed() -> None:
     store = perdure.sync.open(URL)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(store.health)
         until(lambda: waiting)
         store.close()
         with pytest.raises(UnavailableError, match="closed meanwhile"):
+            asked.result(timeout=60)
+
+
+def test_a_write_that_waits_when_the_store_is_closed_may_have_landed() -> None:
+    store = perdure.sync.open(URL)
+    answers_are_lost.append(True)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(store.commit, "t", messages=[Message.user("landed")], key="k")
+        until(lambda: waiting)
+        store.close()
+        with pytest.raises(OutcomeUnknown, match=r"may have landed.*same key"):
+            asked.result(timeout=60)
+
+
+def test_an_iterator_that_waits_is_told_when_the_store_is_closed() -> None:
+    store = perdure.sync.open(URL)
+    store.commit("t", messages=[Message.user("one")])
+    live = store.messages.follow("t")
+    assert next(live).seq == 1
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(next, live)
+        until(asked.running)
+        store.close()
+        with pytest.raises(UnavailableError, match="closed"):
             asked.result(timeout=60)

@@ -84,11 +84,11 @@ class Store:
 
     def load(self, thread_id: str, *, branch: int | str | None = None) -> Snapshot:
         """A thread, its branch, history, latest run and state, all from one snapshot."""
-        return self._driver.run(self._inner.load(thread_id, branch=branch))
+        return self._driver.read(self._inner.load(thread_id, branch=branch))
 
     def health(self) -> Health:
         """The engine's real settings, read now, and what weakens its promises."""
-        return self._driver.run(self._inner.health())
+        return self._driver.read(self._inner.health())
 
     def capabilities(self) -> Capabilities:
         """What the engine below can do."""

@@ -16,9 +16,9 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from perdure.errors import PerdureError, UnavailableError, UnsupportedError
+from perdure.errors import OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
 
 T = TypeVar("T")
 _END: Any = object()
@@ -44,15 +44,19 @@ class Driver:
         call.close()
         raise UnsupportedError("this engine cannot serve blocking callers", hint="use perdure.open with async code")
 
+    def read(self, call: Coroutine[Any, Any, T]) -> T:
+        """The result of a call that writes nothing, so that its failure leaves nothing in doubt."""
+        return self.run(call)
+
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """The items of an async iterator, one blocking step at a time."""
         try:
-            while (item := self.run(_next(items))) is not _END:
+            while (item := self.read(_next(items))) is not _END:
                 yield item
         finally:
             close = getattr(items, "aclose", None)
             if close is not None and self.alive:
-                self.run(close())
+                self.read(close())
 
     @property
     def alive(self) -> bool:
@@ -105,14 +109,19 @@ class LoopDriver(Driver):
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """The result of a call; an interrupted wait (Ctrl-C) cancels the call and sees it end first."""
-        job = _Job(call)
+        return self._wait_for(_Job(call, writes=True))
+
+    def read(self, call: Coroutine[Any, Any, T]) -> T:
+        """The result of a call that writes nothing."""
+        return self._wait_for(_Job(call, writes=False))
+
+    def _wait_for(self, job: _Job[T]) -> T:
         try:
             self._refuse_wrong_place()
             self._submit(job)
-            result: T = job.answer.result()
-            return result
+            return job.answer.result()
         except PerdureError:
-            call.close()
+            job.call.close()
             raise
         except KeyboardInterrupt:
             with suppress(RuntimeError):  # the loop is closed, and with it every job has ended
@@ -120,7 +129,7 @@ class LoopDriver(Driver):
                 job.ended.wait()
             raise
 
-    def _submit(self, job: _Job) -> None:
+    def _submit(self, job: _Job[Any]) -> None:
         # Under the lock, so that no job can come after the one that stops the loop, and wait for ever.
         with self._lock:
             if self._closed:
@@ -128,7 +137,7 @@ class LoopDriver(Driver):
             self._loop.call_soon_threadsafe(job.start)
 
     def close(self) -> None:
-        """Stop the loop and wait until its thread has ended; calls that still wait are told that it is closed."""
+        """Stop the loop and wait until its thread has ended; calls that still wait are cancelled and told so."""
         self._refuse_wrong_place()
         with self._lock:
             if self._closed:
@@ -138,17 +147,18 @@ class LoopDriver(Driver):
         self._thread.join()
 
 
-class _Job:
+class _Job(Generic[T]):
     """A call on its way through the loop: `start` and `cancel` happen there, the caller waits for `answer`."""
 
-    def __init__(self, call: Coroutine[Any, Any, Any]) -> None:
-        self.answer: Future[Any] = Future()
+    def __init__(self, call: Coroutine[Any, Any, T], *, writes: bool) -> None:
+        self.call = call
+        self.answer: Future[T] = Future()
         self.ended = threading.Event()
-        self._call = call
-        self._task: asyncio.Task[Any] | None = None
+        self._writes = writes
+        self._task: asyncio.Task[T] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._call)
+        self._task = asyncio.get_running_loop().create_task(self.call)
         self._task.add_done_callback(self._finish)
 
     def cancel(self) -> None:
@@ -156,18 +166,26 @@ class _Job:
             self._task.cancel()
         elif not self.ended.is_set():
             # Interrupted before it was handed over: whatever was, has started by now.
-            self._call.close()
+            self.call.close()
             self.ended.set()
 
-    def _finish(self, task: asyncio.Task[Any]) -> None:
+    def _finish(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
-            self.answer.set_exception(UnavailableError("the store was closed meanwhile", hint="open it again"))
+            self.answer.set_exception(_closed_meanwhile(writes=self._writes))
         elif (error := task.exception()) is not None:
             self.answer.set_exception(error)
         else:
             self.answer.set_result(task.result())
         self._task = None
         self.ended.set()
+
+
+def _closed_meanwhile(*, writes: bool) -> PerdureError:
+    if not writes:
+        return UnavailableError("the store was closed meanwhile", hint="open it again")
+    # Cancelled wherever it was: the server may have had the whole of it already.
+    hint = "open it again and retry with the same key, or look first"
+    return OutcomeUnknown("the store was closed meanwhile: what was to be written may have landed", rev=0, hint=hint)
 
 
 async def _next(items: AsyncIterator[T]) -> T:

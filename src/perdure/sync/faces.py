@@ -58,11 +58,11 @@ class Threads:
 
     def find(self, thread_id: str) -> Thread | None:
         """The thread, or None."""
-        return self._driver.run(self._inner.find(thread_id))
+        return self._driver.read(self._inner.find(thread_id))
 
     def get(self, thread_id: str) -> Thread:
         """The thread; raises `NotFoundError`."""
-        return self._driver.run(self._inner.get(thread_id))
+        return self._driver.read(self._inner.get(thread_id))
 
     def update(
         self,
@@ -107,7 +107,7 @@ class Threads:
         cursor: str | None = None,
     ) -> Page[Thread]:
         """Threads, newest first by activity (or creation), all or those of a resource, a parent, or the roots."""
-        return self._driver.run(
+        return self._driver.read(
             self._inner.list(
                 resource_id=resource_id,
                 parent_thread_id=parent_thread_id,
@@ -133,11 +133,11 @@ class Threads:
 
     def children(self, thread_id: str, *, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None) -> Page[Thread]:
         """The direct children of a thread, newest activity first; raises `NotFoundError` if it does not exist."""
-        return self._driver.run(self._inner.children(thread_id, limit=limit, cursor=cursor))
+        return self._driver.read(self._inner.children(thread_id, limit=limit, cursor=cursor))
 
     def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
         """Would this parent do? Raises `InvalidError` (itself, a cycle) or `NotFoundError` (missing, damaged chain)."""
-        return self._driver.run(self._inner.validate_parent(thread_id, parent_thread_id))
+        return self._driver.read(self._inner.validate_parent(thread_id, parent_thread_id))
 
 
 class Messages:
@@ -160,7 +160,7 @@ class Messages:
         cursor: str | None = None,
     ) -> Page[MessageRecord]:
         """Raw records of all branches in seq order, filtered by seq window, visibility or producing run."""
-        return self._driver.run(
+        return self._driver.read(
             self._inner.list(
                 thread_id,
                 after_seq=after_seq,
@@ -192,15 +192,15 @@ class Messages:
 
     def find(self, thread_id: str, message_id: str) -> MessageRecord | None:
         """The record with this message id, or None."""
-        return self._driver.run(self._inner.find(thread_id, message_id))
+        return self._driver.read(self._inner.find(thread_id, message_id))
 
     def get(self, thread_id: str, message_id: str) -> MessageRecord:
         """The record with this message id; raises `NotFoundError`."""
-        return self._driver.run(self._inner.get(thread_id, message_id))
+        return self._driver.read(self._inner.get(thread_id, message_id))
 
     def range(self, thread_id: str, from_seq: int, to_seq: int) -> Records:
         """Raw records `from_seq` to `to_seq`, both included; what is not there yet is simply not returned."""
-        return self._driver.run(self._inner.range(thread_id, from_seq, to_seq))
+        return self._driver.read(self._inner.range(thread_id, from_seq, to_seq))
 
     def history(
         self,
@@ -215,7 +215,7 @@ class Messages:
         `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not); `limit` keeps
         the newest so many records, and never begins with a tool result.
         """
-        return self._driver.run(self._inner.history(thread_id, branch=branch, upto=upto, limit=limit))
+        return self._driver.read(self._inner.history(thread_id, branch=branch, upto=upto, limit=limit))
 
     def external(
         self,
@@ -226,13 +226,13 @@ class Messages:
         limit: int | None = None,
     ) -> Records:
         """What an outsider may see of one branch's path: nothing internal, retracted or unanswered."""
-        return self._driver.run(self._inner.external(thread_id, branch=branch, upto=upto, limit=limit))
+        return self._driver.read(self._inner.external(thread_id, branch=branch, upto=upto, limit=limit))
 
     def unfinished_calls(
         self, thread_id: str, *, branch: int | str | None = None, run_id: str | None = None
     ) -> UnfinishedCalls:
         """Tool calls on the path that no result answers: what recovery must look at (of one run, if given)."""
-        return self._driver.run(self._inner.unfinished_calls(thread_id, branch=branch, run_id=run_id))
+        return self._driver.read(self._inner.unfinished_calls(thread_id, branch=branch, run_id=run_id))
 
     def follow(self, thread_id: str, *, after_seq: int = 0) -> Iterator[MessageRecord]:
         """Records after a seq as they are committed, for ever: history first, then live, no gap and no repeat.
@@ -251,7 +251,7 @@ class Branches:
 
     def list(self, thread_id: str) -> BranchList:
         """Every branch in order of creation, with a preview of its newest message."""
-        return self._driver.run(self._inner.list(thread_id))
+        return self._driver.read(self._inner.list(thread_id))
 
     def iter(self, thread_id: str) -> Iterator[Branch]:
         """Every branch of the list, one by one."""
@@ -259,11 +259,11 @@ class Branches:
 
     def get(self, thread_id: str, branch: int | str) -> Branch:
         """One branch, by number or name; raises `NotFoundError`."""
-        return self._driver.run(self._inner.get(thread_id, branch))
+        return self._driver.read(self._inner.get(thread_id, branch))
 
     def current(self, thread_id: str) -> Branch:
         """The branch that commits go to when they name none."""
-        return self._driver.run(self._inner.current(thread_id))
+        return self._driver.read(self._inner.current(thread_id))
 
     def fork(
         self,
@@ -301,7 +301,7 @@ class Branches:
 
     def labels(self, thread_id: str) -> LabelList:
         """Every label of a thread, in the order of the messages."""
-        return self._driver.run(self._inner.labels(thread_id))
+        return self._driver.read(self._inner.labels(thread_id))
 
 
 class Pending:
@@ -313,7 +313,7 @@ class Pending:
 
     def list(self, thread_id: str) -> PendingQueue:
         """The pending messages in order, and the queue's revision."""
-        return self._driver.run(self._inner.list(thread_id))
+        return self._driver.read(self._inner.list(thread_id))
 
     def iter(self, thread_id: str) -> Iterator[PendingMessage]:
         """Every pending message of the list, one by one."""
@@ -382,7 +382,7 @@ class Pending:
 
     def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> ThreadIds:
         """Ids of threads that have pending messages, ascending, after an id."""
-        return self._driver.run(self._inner.threads(after=after, limit=limit))
+        return self._driver.read(self._inner.threads(after=after, limit=limit))
 
 
 class Runs:
@@ -406,15 +406,15 @@ class Runs:
 
     def find(self, run_id: str) -> Run | None:
         """The run, or None."""
-        return self._driver.run(self._inner.find(run_id))
+        return self._driver.read(self._inner.find(run_id))
 
     def get(self, run_id: str) -> Run:
         """The run; raises `NotFoundError`."""
-        return self._driver.run(self._inner.get(run_id))
+        return self._driver.read(self._inner.get(run_id))
 
     def latest(self, thread_id: str) -> Run | None:
         """The thread's latest run: the one created or moved to running most recently; None if it has none."""
-        return self._driver.run(self._inner.latest(thread_id))
+        return self._driver.read(self._inner.latest(thread_id))
 
     def list(
         self,
@@ -425,7 +425,7 @@ class Runs:
         cursor: str | None = None,
     ) -> Page[Run]:
         """Runs in order of creation: all, of a thread, in a status, or both."""
-        return self._driver.run(self._inner.list(thread_id=thread_id, status=status, limit=limit, cursor=cursor))
+        return self._driver.read(self._inner.list(thread_id=thread_id, status=status, limit=limit, cursor=cursor))
 
     def iter(self, *, thread_id: str | None = None, status: str | None = None) -> Iterator[Run]:
         """Every run of the list, page by page."""
@@ -441,15 +441,15 @@ class State:
 
     def find(self, thread_id: str, name: str, *, run_id: str | None = None) -> StateDoc | None:
         """The document, or None; raises `NotFoundError` if the thread does not exist."""
-        return self._driver.run(self._inner.find(thread_id, name, run_id=run_id))
+        return self._driver.read(self._inner.find(thread_id, name, run_id=run_id))
 
     def get(self, thread_id: str, name: str, *, run_id: str | None = None) -> StateDoc:
         """The document; raises `NotFoundError`."""
-        return self._driver.run(self._inner.get(thread_id, name, run_id=run_id))
+        return self._driver.read(self._inner.get(thread_id, name, run_id=run_id))
 
     def list(self, thread_id: str, *, run_id: str | None = None) -> StateDocs:
         """Every document of the thread (or of the run), by name."""
-        return self._driver.run(self._inner.list(thread_id, run_id=run_id))
+        return self._driver.read(self._inner.list(thread_id, run_id=run_id))
 
     def iter(self, thread_id: str, *, run_id: str | None = None) -> Iterator[StateDoc]:
         """Every document of the list, one by one."""
