@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
+import pytest
 from tests.engines.redis_place import client_at, empty, engine_at, refusal
 from tests.engines.toys import SCHEMA, SCOPE, note
 
-from perdure.engines.redis import open_engine, plan_migration
-from perdure.errors import UnsupportedError
+from perdure.engines.redis import RedisEngine, open_engine, plan_migration
+from perdure.engines.redis.network import Network
+from perdure.engines.redis.scripts import REBUILD, Script
+from perdure.engines.redis.translate import Lost
+from perdure.errors import UnavailableError, UnsupportedError
 from perdure.kernel.ops import Append, Patch, Put, Read, Scan
 from perdure.kernel.schema import Column, Index, Log, Schema, Table, integer, text
 
@@ -104,6 +109,83 @@ def test_a_client_of_the_older_build_cannot_write_past_a_new_index() -> None:
     asyncio.run(main())
 
 
+async def _late(old: RedisEngine, rows: int = 1_203) -> None:
+    """A scope that a client of the older build makes after the store was brought up to date."""
+    await old.transact("late", [Put("items", (f"i{n}",), {"rank": n, "due": n}) for n in range(rows)])
+
+
+@pytest.mark.parametrize("left", ["old", "filling"])
+def test_an_index_is_filled_before_it_is_read(left: str) -> None:
+    async def main() -> None:
+        url = await empty()
+        async with engine_at(url) as old, engine_at(url, NEWER) as new, client_at(url) as client:
+            await _late(old)
+            if left == "filling":
+                await client.set("perdure:{late}:schema", f"2:{NEWER.digest()}:filling")
+            async with engine_at(url, NEWER, read_only=True) as reader:
+                error = await refusal(reader.view("late", [Scan("items", "ranked", ())]))
+                assert "not filled" in str(error)
+                assert len((await reader.view("late", [Scan("items")]))[0]) == 1_203
+            both = await asyncio.gather(*[new.view("late", [Scan("items", "ranked", ())]) for _ in range(2)])
+            assert [len(rows) for (rows,) in both] == [1_203, 1_203]
+            assert await client.get("perdure:{late}:schema") == f"2:{NEWER.digest()}".encode()
+            assert isinstance(await refusal(old.transact("late", [Put("items", ("z",), {})])), UnsupportedError)
+            # What the older build knows is still there for it to read.
+            assert len((await old.view("late", [Scan("items", "due", ())]))[0]) == 1_203
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("meeting", ["view", "transact", "take"])
+def test_a_walk_that_was_broken_off_is_finished_by_whoever_meets_the_scope(
+    meeting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        url = await empty()
+        async with engine_at(url) as old, engine_at(url, NEWER) as new:
+            await _late(old)
+            plain, walks = Network.script, 0
+
+            async def breaking(self: Network, script: Script, base: bytes, *arguments: bytes) -> Any:
+                nonlocal walks
+                walks += script is REBUILD
+                if walks == 2:
+                    raise Lost("the connection was lost")
+                return await plain(self, script, base, *arguments)
+
+            monkeypatch.setattr(Network, "script", breaking)
+            write = [Put("items", ("z",), {"rank": 9_999})]
+            assert isinstance(await refusal(new.transact("late", write)), UnavailableError)
+            monkeypatch.undo()
+            # Older builds are shut out of a scope that is half done, too.
+            assert isinstance(await refusal(old.transact("late", [Put("items", ("z",), {})])), UnsupportedError)
+            if meeting == "transact":
+                await new.transact("late", write)
+            elif meeting == "take":
+                taken = await new.take("late", "items", "ranked", (), upto={"rank": 9_999}, limit=5_000, set={"due": 1})
+                assert len(taken.rows) == 1_203
+            (rows,) = await new.view("late", [Scan("items", "ranked", ())])
+            assert len(rows) == 1_203 + (meeting == "transact")
+            assert await new.check() == []
+
+    asyncio.run(main())
+
+
+def test_a_mark_is_never_set_back() -> None:
+    async def main() -> None:
+        url = await empty()
+        async with engine_at(url) as old, engine_at(url, NEWER) as new, client_at(url) as client:
+            await _late(old, rows=3)
+            for mark in ("3:other", "3:other:filling", "2:other"):
+                await client.set("perdure:{late}:schema", mark)
+                for engine in (old, new):
+                    error = await refusal(engine.transact("late", [Put("items", ("z",), {})]))
+                    assert "upgrade" in str(error)
+                assert await client.get("perdure:{late}:schema") == mark.encode()
+
+    asyncio.run(main())
+
+
 def test_two_openings_at_once_migrate_once() -> None:
     async def main() -> None:
         url = await empty()
@@ -123,8 +205,9 @@ def test_a_migration_that_died_is_done_again() -> None:
         url = await empty()
         await _fill(url)
         async with client_at(url) as client:
-            # What a client leaves that died after the first scope: its mark, half an index, a lock that expires.
-            await client.set("perdure:{acme}:schema", f"2:{NEWER.digest()}")
+            # What a client leaves that died in its first scope: its mark, half an index, a lock that expires.
+            await client.set("perdure:{acme}:schema", f"2:{NEWER.digest()}:filling")
+            await client.zadd("perdure:{acme}:i:items:ranked:", {"4503599627370499i0": 0})
             await client.set("perdure:lock", "somebody", px=300)
         async with engine_at(url, NEWER) as engine:
             (rows,) = await engine.view(SCOPE, [Scan("items", "ranked", ())])

@@ -25,7 +25,7 @@ from perdure.engines.redis.reads import Reads
 from perdure.engines.redis.scripts import TAKE, TRANSACT, VIEW, Script
 from perdure.engines.redis.shapes import unpack
 from perdure.engines.redis.translate import Lost, Silent, Stopped, closed, elsewhere, forked, opened_read_only
-from perdure.engines.redis.versions import bring_scope, register, registered
+from perdure.engines.redis.versions import bring_scope, mark_of, register, registered
 from perdure.engines.redis.watch import Hub, Subscription
 from perdure.engines.redis.writes import Parcel, conflict_of, encode_record
 from perdure.errors import CorruptError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
@@ -34,6 +34,7 @@ from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watc
 from perdure.kernel.ops import Applied, Ask, Op, Patch, Scan, Taken
 
 _CONFLICT, _OTHER_SCHEMA = 1, 2
+_UNFILLED = 0
 
 
 _Arguments = ParamSpec("_Arguments")
@@ -140,25 +141,37 @@ class RedisEngine:
     async def _introduce(self, scope: str, mark: str | bool) -> None:
         """Make a scope known before its first write, or bring it to this schema; refuse one that is newer."""
         try:
-            if mark is False:
+            if isinstance(mark, bool):
                 await register(self._network, scope)
-                return
-            if _version_in(mark) >= self.schema.version:
-                raise UnsupportedError(
-                    f"scope {scope!r} was brought to schema {mark} by another build of Perdure; this one has"
-                    f" {self._layout.mark}",
-                    hint="upgrade Perdure; nothing was written",
-                )
-            await bring_scope(self._network, self._layout, scope, list(self.schema.table))
+            else:
+                await bring_scope(self._network, self._layout, scope, mark, tables=self.schema.table)
         except Lost as lost:
             raise UnavailableError(f"{lost}: nothing was written", hint="try again") from lost
 
     @_finished_before_close
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot."""
-        asked = encode_record(self._reads.packed(reads))
+        arguments = [encode_record(self._reads.packed(reads))]
+        if any(type(read) is Scan and read.index is not None for read in reads):
+            arguments.append(self._layout.mark.encode())
         base = self._layout.base(scope)
-        return self._reads.answers(reads, await self._asked(lambda: self._network.script(VIEW, base, asked)))
+        answer = await self._asked(lambda: self._network.script(VIEW, base, *arguments))
+        if answer == _UNFILLED:
+            await self._fill(scope)
+            answer = await self._asked(lambda: self._network.script(VIEW, base, *arguments))
+        if answer == _UNFILLED:
+            raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
+        return self._reads.answers(reads, answer)
+
+    async def _fill(self, scope: str) -> None:
+        """Fill the indexes of a scope that an older build wrote, before they are read."""
+        if self._read_only:
+            raise UnsupportedError(
+                f"scope {scope!r} was written by an older build of Perdure, and its indexes are not filled yet",
+                hint="open the store once without read_only and read the scope",
+            )
+        mark = await self._asked(lambda: mark_of(self._network, self._layout, scope))
+        await self._introduce(scope, mark)
 
     async def _asked(self, ask: Callable[[], Any]) -> Any:
         """What only reads is asked again when its connection was lost; not when there was no answer in time."""
@@ -196,6 +209,8 @@ class RedisEngine:
         if answer[0] == _OTHER_SCHEMA and answer[1] is not False:
             await self._introduce(scope, answer[1])
             answer = await self._write(TAKE, scope, rev, [encode_record(record)])
+        if answer[0] == _OTHER_SCHEMA and answer[1] is not False:
+            raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
         if answer[0] == _OTHER_SCHEMA:
             return Taken([], self.clock())
         if answer[0] == _CONFLICT:
@@ -262,13 +277,6 @@ class RedisEngine:
             await self._quiet.wait()
         await self._hub.close()
         await self._network.close()
-
-
-def _version_in(mark: Any) -> int:
-    version = str(mark).partition(":")[0]
-    if not version.isdecimal():
-        raise CorruptError(f"the mark of the schema is {mark!r:.80}", where="the scope")
-    return int(version)
 
 
 def _capabilities(kind: str, durability: Durability, *, read_only: bool) -> Capabilities:

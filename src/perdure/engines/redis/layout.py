@@ -25,6 +25,7 @@ class Layout:
         self.shapes = Shapes(schema)
         self.kept = keep_columns(schema, kept or {})
         self.mark = f"{schema.version}:{schema.digest()}"
+        self.filling = f"{self.mark}:filling"
         self.order: dict[str, tuple[int, ...] | None] = {}
         for log in schema.logs:
             names = self.kept[log.name]

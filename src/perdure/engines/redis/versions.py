@@ -1,10 +1,11 @@
 """Which schema the store holds, and how it becomes the one this build declares.
 
 One hash outside all scopes records version, digest, declaration and the order of log columns. Beside it every scope
-carries a *mark* that each commit compares with its own: so a client of an older build, still running, is refused from
-the moment its scope is brought up to date and cannot leave rows out of an index it does not know. A new index is
-filled by a walk over the rows, which may be killed and begun again; the record is written last. One client at a time
-migrates, under a lock that expires if it dies.
+carries a *mark* that each commit compares with its own. A scope is brought up to date in two steps: a mark that says
+*filling* shuts out clients of older builds, which would leave rows out of an index they do not know; then a walk over
+the rows fills the indexes, and the final mark is set. Whoever meets a scope that is older or still filling (its client
+may have died) does the walk first. The record is written last. One client at a time migrates a store, under a lock that
+expires if it dies.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from collections.abc import Iterable, Mapping
 
 from perdure.engines.redis.layout import Layout, keep_columns
 from perdure.engines.redis.network import Network
-from perdure.engines.redis.scripts import REBUILD, RECORD, UNLOCK
+from perdure.engines.redis.scripts import MARK, REBUILD, RECORD, UNLOCK
 from perdure.engines.redis.shapes import pack, unpack
 from perdure.engines.sql.record import Recorded, facts, missing, recorded_from, refuse_unless_usable
-from perdure.errors import CorruptError, UnavailableError
+from perdure.errors import CorruptError, UnavailableError, UnsupportedError
 from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
 
@@ -105,17 +106,42 @@ async def _migrate(network: Network, schema: Schema, where: str, token: bytes) -
         return
     layout = Layout(schema, network.target.prefix, network.target.db, found.kept)
     tables = {table.name for table, _ in missing(found.recorded, schema, where).indexes}
+    before = f"{found.recorded.version}:{found.recorded.digest}"
     for scope in await registered(network):
-        await bring_scope(network, layout, scope, sorted(tables), token)
+        mark = await mark_of(network, layout, scope)
+        if mark != layout.mark:
+            # A scope that is not where the store was may lack more than what is new now.
+            walked = sorted(tables) if mark == before else list(schema.table)
+            await bring_scope(network, layout, scope, mark, tables=walked, token=token)
     await _record(network, schema, found)
 
 
-async def bring_scope(
-    network: Network, layout: Layout, scope: str, tables: Iterable[str], token: bytes | None = None
-) -> None:
-    """Mark a scope as this build's and fill the indexes of these tables."""
+async def mark_of(network: Network, layout: Layout, scope: str) -> str:
+    """The mark of a scope; empty if it has none."""
     base = layout.base(scope)
-    await network.request(base, b"SET", base + b"schema", layout.mark.encode())
+    return (await network.request(base, b"GET", base + b"schema") or b"").decode()
+
+
+def is_newer(mark: str, layout: Layout) -> bool:
+    """Whether another build, not older than this one, has marked a scope."""
+    version = mark.partition(":")[0]
+    if not version.isdecimal():
+        raise CorruptError(f"the mark of the schema is {mark!r:.80}", where="the scope")
+    return int(version) >= layout.schema.version and mark not in (layout.mark, layout.filling)
+
+
+async def bring_scope(
+    network: Network, layout: Layout, scope: str, mark: str, *, tables: Iterable[str], token: bytes | None = None
+) -> None:
+    """Bring a scope with this mark up to date: fill the indexes of these tables, with older builds shut out."""
+    if mark and is_newer(mark, layout):
+        raise UnsupportedError(
+            f"scope {scope!r} was brought to schema {mark} by another build of Perdure; this one has {layout.mark}",
+            hint="upgrade Perdure; nothing was written",
+        )
+    base = layout.base(scope)
+    if await _marked(network, base, mark, layout.filling, layout.mark) == layout.mark:
+        return
     for name in tables:
         table = layout.schema.table[name]
         kinds = [column.type == "int" for column in table.key]
@@ -125,6 +151,15 @@ async def bring_scope(
             (after,) = unpack(await network.script(REBUILD, base, pack(asked)))
             if token is not None and not await _lock_script(network, token, _LOCK_MS):
                 raise UnavailableError("the lock of this migration expired", hint="open the store again")
+    await _marked(network, base, layout.filling, layout.mark)
+
+
+async def _marked(network: Network, base: bytes, old: str, *wanted: str) -> str:
+    """Set the first of the wanted marks; another client may have been quicker, with it or with another of them."""
+    mark: str = (await network.script(MARK, base, old.encode(), wanted[0].encode())).decode()
+    if mark not in wanted:
+        raise UnavailableError("another build is bringing the scope up to date; nothing was written", hint="try again")
+    return mark
 
 
 async def registered(network: Network) -> list[str]:

@@ -1,4 +1,6 @@
 -- Several reads of one moment. ARGV[1] is the list of reads; the answer is one msgpack array with an element for each.
+-- ARGV[2] is the schema mark, where an index is read: if that of the scope is older, or says that indexes are still
+-- being filled, the answer is 0. A scope of a newer schema has all that is asked for.
 --
 -- {1, table, keys or false, reference}: rows by key       {2, table, …}: a scan, see below
 -- {3, …}: entries of a log, see read_log                  {4, log, partitions}: last seqs
@@ -158,6 +160,17 @@ local function answer(ask, sent)
   end
 end
 
+local function filled(mark)
+  local found = call('GET', base .. 'schema')
+  if not found or found == mark then
+    return true
+  end
+  return found ~= mark .. ':filling' and tonumber(string.match(found, '^%d+')) >= tonumber(string.match(mark, '^%d+'))
+end
+
+if ARGV[2] and not filled(ARGV[2]) then
+  return 0
+end
 local asks = cmsgpack.unpack(ARGV[1])
 local sent = {array_of(#asks)}
 for _, ask in ipairs(asks) do
