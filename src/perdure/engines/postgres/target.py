@@ -7,9 +7,10 @@ that is not known is refused with the list of those that are. `shown` is what me
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
-from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 import msgspec
 
@@ -41,14 +42,18 @@ _PASSED_ON = (
     "krbsrvname",
     "gsslib",
 )
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+_SESSIONS = ("any", "primary", "standby", "prefer-standby", "read-write", "read-only")
 _SCHEMA_BYTES = 63
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A database and how it is used. `dsn` may hold a password; `shown` never does."""
+    """A database and how it is used. `dsn` may hold a password; `shown` never does. `database` is the one that the URL
+    names, empty if it leaves that to the server or the environment."""
 
     dsn: str
     shown: str
+    database: str = ""
     schema: str = "perdure"
     connections: int = 10
     connect_timeout: float = 10.0
@@ -70,26 +75,46 @@ def parse_target(url: str) -> Target:
     return Target(
         dsn=plain.geturl(),
         shown=_shown(parts),
-        listen_dsn=None if listen is None else _split(listen).geturl(),
+        database=unquote(parts.path[1:]) or given.get("dbname") or given.get("database") or "",
+        listen_dsn=None if listen is None else _split(listen, "listen_url").geturl(),
         application=given.get("application_name", "perdure"),
         **own,
     )
 
 
-def _split(url: str) -> SplitResult:
+def _split(url: str, name: str = "the URL of the database") -> SplitResult:
+    """Take a URL apart. Whatever is wrong with one, nothing of it is repeated: it may be a piece of a password."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise InvalidError("the URL of the database cannot be read", hint=_EXAMPLE) from None
+        raise InvalidError(f"{name} cannot be read", hint=_EXAMPLE) from None
     if parts.scheme not in ("postgresql", "postgres"):
-        raise InvalidError(f"a PostgreSQL URL begins with postgresql://, not {parts.scheme}://", hint=_EXAMPLE)
-    if "@" not in parts.netloc and "@" in f"{parts.path}{parts.fragment}{parts.query.partition('=')[0]}":
-        # Whatever stands before it may be a password: nothing of the URL is repeated.
-        raise InvalidError(
-            "the URL of the database cannot be read: a password with / ? # or @ has to be percent-encoded",
-            hint=_EXAMPLE,
-        )
+        raise InvalidError(f"{name} does not begin with postgresql://", hint=_EXAMPLE)
+    if parts.netloc.count("@") > 1:
+        raise InvalidError(f"{name} has more than one @: percent-encode @ in the password (%40)", hint=_EXAMPLE)
+    if parts.fragment or "@" in parts.path or ("@" not in parts.netloc and "@" in parts.query.partition("=")[0]):
+        raise _encode_password(name)
+    _check_hosts(name, parts.netloc.rpartition("@")[2])
     return parts
+
+
+def _encode_password(name: str) -> InvalidError:
+    return InvalidError(
+        f"{name} cannot be read: / ? # and @ in a password have to be percent-encoded (%2F %3F %23 %40)", hint=_EXAMPLE
+    )
+
+
+def _check_hosts(name: str, hosts: str) -> None:
+    listed = hosts.split(",")
+    if len(listed) > 1 and not all(listed):
+        raise InvalidError(f"{name} has an empty place in its list of hosts", hint=_EXAMPLE)
+    _check_ports(name, [unquote(host.rpartition("]")[2].partition(":")[2]) for host in listed])
+
+
+def _check_ports(name: str, ports: Iterable[str]) -> None:
+    for port in ports:
+        if port and not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
+            raise InvalidError(f"{name}: the port must be a number from 1 to 65535", hint=_EXAMPLE)
 
 
 def _options(query: str) -> dict[str, str]:
@@ -99,13 +124,27 @@ def _options(query: str) -> dict[str, str]:
         raise InvalidError("the options of the URL cannot be read", hint=_EXAMPLE) from None
     unknown = sorted({name for name, _ in given} - {*_OWN, *_PASSED_ON})
     if unknown:
+        if "@" in query:
+            raise _encode_password("the URL of the database")
         known = ", ".join(sorted((*_OWN, *_PASSED_ON)))
         raise InvalidError(f"{', '.join(unknown)}: no such option of a PostgreSQL URL", hint=f"known: {known}")
     names = [name for name, _ in given]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidError(f"{', '.join(twice)} is given twice in the URL")
+    _check_passed_on(dict(given))
     return dict(given)
+
+
+def _check_passed_on(given: dict[str, str]) -> None:
+    """What the driver would take for a server that is not there yet, or complain about less clearly."""
+    for name in _FILES:
+        if name in given and not os.access(given[name], os.R_OK):
+            raise InvalidError(f"{name} names a file that cannot be read: {given[name]:.200}")
+    sessions = given.get("target_session_attrs", "any")
+    if sessions not in _SESSIONS:
+        raise InvalidError(f"target_session_attrs is one of {', '.join(_SESSIONS)}, not {sessions!r:.80}")
+    _check_ports("the option port", given.get("port", "").split(","))
 
 
 def _shown(parts: SplitResult) -> str:
@@ -115,7 +154,9 @@ def _shown(parts: SplitResult) -> str:
 
 
 def _schema(name: str, value: str) -> str:
-    if not value or len(value.encode()) > _SCHEMA_BYTES or value.startswith("pg_") or not value.isprintable():
+    if value.startswith("pg_"):
+        raise InvalidError(f"{name} cannot begin with pg_, which PostgreSQL keeps for itself: {value!r:.80}")
+    if not value or len(value.encode()) > _SCHEMA_BYTES or not value.isprintable():
         raise InvalidError(f"{name} names a schema of at most {_SCHEMA_BYTES} bytes, not {value!r:.80}")
     return value
 
