@@ -3,6 +3,7 @@
 The driver's own pool resets a connection each time it comes back, which costs a round trip; ours are handed on as they
 are, because nothing here leaves session state behind. While a server restarts or fails over, opening one is tried again
 until `connect_timeout` has passed. A caller's own pool is used through its `acquire` and `release` and never closed.
+Waiting for a connection that others hold is bounded too; a queue that moves is waited for as long as it does.
 
 Whoever acquires a connection gives it back in every case: with `release` when it is known to be idle, with `discard`
 when it broke or was left in the middle of something.
@@ -13,26 +14,30 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import asyncpg
 
 from perdure.engines.postgres.target import Target
 from perdure.engines.postgres.translate import (
     DRIVER_ERRORS,
+    all_in_use,
     closed,
     forked,
     lost,
     other_loop,
     restarting,
     translate,
+    unusable_pool,
 )
-from perdure.errors import PerdureError, UnavailableError
+from perdure.errors import InvalidError, PerdureError, UnavailableError
 
+T = TypeVar("T")
 Connection = Any
 """An asyncpg connection, or what a caller's pool hands out in its place."""
 
@@ -98,6 +103,7 @@ class _Base:
         self.size = size
         self.refusal: Callable[[], PerdureError] | None = None
         self._loop = asyncio.get_running_loop()
+        self._served = 0
         _live.add(self)
 
     def ready(self) -> None:
@@ -108,6 +114,16 @@ class _Base:
 
     async def acquire(self) -> Connection:
         raise NotImplementedError
+
+    async def _while_it_moves(self, turn: Callable[[], Awaitable[T]], hint: str) -> T:
+        """Wait for a turn that times out by itself, again and again while others get theirs."""
+        while True:
+            served = self._served
+            try:
+                return await turn()
+            except TimeoutError as error:
+                if self._served == served:
+                    raise all_in_use(self.where, self.size, hint) from error
 
     def release(self, connection: Connection) -> None:
         raise NotImplementedError
@@ -170,20 +186,29 @@ class OwnPool(_Base):
     async def acquire(self) -> Connection:
         """A held connection that is free, else a new one, else the next that comes back."""
         self.ready()
-        await self._free.acquire()
+        if self._free.locked():
+            await self._while_it_moves(self._wait, "give it more of them with connections= in the URL, or ask for less")
+        else:
+            await self._free.acquire()
+        self._served += 1
         try:
             while self._idle:
                 connection = self._idle.pop()
                 if not connection.is_closed():
                     return connection
                 self._drop(connection)
-            connection = await connect(self._target, self._settings)
+            connection = await connect(self._target, self._settings, first=not self._opened)
         except BaseException:
             self._free.release()
             raise
         self._opened += 1
         self._open.add(connection)
         return connection
+
+    async def _wait(self) -> None:
+        # Whoever holds a connection opens it and asks one thing: within this time at least one of them is done.
+        async with asyncio.timeout(self._target.connect_timeout + self._target.command_timeout):
+            await self._free.acquire()
 
     def release(self, connection: Connection) -> None:
         """Keep it for the next caller."""
@@ -252,9 +277,23 @@ class BorrowedPool(_Base):
         """One of the caller's connections."""
         self.ready()
         try:
-            return await self._pool.acquire(timeout=None)
+            connection = await self._while_it_moves(
+                self._lend, "give the pool more of them, or hold them for less long"
+            )
+        except asyncpg.InterfaceError as error:
+            raise unusable_pool(error) from error
         except DRIVER_ERRORS as error:
             raise translate(error, self.where) from error
+        self._served += 1
+        return connection
+
+    async def _lend(self) -> Connection:
+        try:
+            return await self._pool.acquire(timeout=self._timeout)
+        except TimeoutError as error:
+            if self._pool.get_size() < self.size or self._pool.get_idle_size():
+                raise translate(error, self.where) from error  # one was being opened
+            raise
 
     def release(self, connection: Connection) -> None:
         """Hand it back; the caller's pool resets it, which takes a moment."""
@@ -291,8 +330,13 @@ class BorrowedPool(_Base):
             await asyncio.wait(self._returning)
 
 
-async def connect(target: Target, settings: dict[str, str], dsn: str | None = None) -> Connection:
-    """A new connection; patient, within `connect_timeout`, while the server is on its way back."""
+async def connect(
+    target: Target, settings: dict[str, str], dsn: str | None = None, *, first: bool = False
+) -> Connection:
+    """A new connection; patient, within `connect_timeout`, while the server is on its way back.
+
+    A host name that nobody knows is a mistake when it is asked for `first`; later it may be one that is moving.
+    """
     options: dict[str, Any] = {
         "command_timeout": target.command_timeout,
         "statement_cache_size": STATEMENTS_KEPT if target.prepared else 0,
@@ -307,13 +351,14 @@ async def connect(target: Target, settings: dict[str, str], dsn: str | None = No
         try:
             return await asyncpg.connect(dsn or target.dsn, **options)
         except DRIVER_ERRORS as error:
-            if not restarting(error):
+            if not restarting(error) or (first and isinstance(error, socket.gaierror)):
                 raise translate(error, target.shown) from error
             pause = min(pause * random.uniform(1.5, 2.5), _LONGEST_PAUSE)
             if time.monotonic() + pause >= deadline:
                 raise _not_reached(error, target) from error
-        except (ValueError, KeyError) as error:
-            raise translate(asyncpg.ClientConfigurationError(str(error)), target.shown) from None
+        except (ValueError, KeyError):
+            # What the driver says may quote a piece of the URL, and with it of a password.
+            raise InvalidError(f"the URL of {target.shown} cannot be used", hint="check its host and options") from None
         await asyncio.sleep(pause)
 
 

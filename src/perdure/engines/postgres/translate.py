@@ -8,6 +8,7 @@ never the password.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 
 import asyncpg
@@ -32,6 +33,8 @@ DRIVER_ERRORS: tuple[type[BaseException], ...] = (
 
 _ADMIN_SHUTDOWN, _CRASH_SHUTDOWN, _CANNOT_CONNECT_NOW = "57P01", "57P02", "57P03"
 _TOO_MANY_CONNECTIONS = "53300"
+_NO_TLS, _NOT_A_SETTING = "rejected SSL upgrade", "unsupported startup parameter"
+"""The driver's and PgBouncer's words; the codes that come with them stand for other things as well."""
 
 
 def code_of(error: BaseException) -> str:
@@ -52,7 +55,9 @@ def restarting(error: BaseException) -> bool:
     """True for a refusal to connect that passes by itself: nobody listens yet, starting up, too many at once."""
     if code_of(error) in (_CANNOT_CONNECT_NOW, _ADMIN_SHUTDOWN, _CRASH_SHUTDOWN, _TOO_MANY_CONNECTIONS):
         return True
-    if isinstance(error, (ssl.SSLError, asyncpg.ClientConfigurationError)) or "SSL upgrade" in str(error):
+    if isinstance(error, (ssl.SSLError, asyncpg.ClientConfigurationError)):
+        return False
+    if _NO_TLS in str(error) or _NOT_A_SETTING in str(error):
         return False
     # A server that goes down in the middle of the greeting, a standby that has not been promoted yet.
     return isinstance(
@@ -78,11 +83,22 @@ def translate(error: BaseException, where: str) -> PerdureError:
         return InvalidError(f"PostgreSQL cannot store this value: {said}")
     if isinstance(error, asyncio.TimeoutError):
         return UnavailableError(f"{where} did not answer in time", hint="check the server and the network, then retry")
+    if isinstance(error, socket.gaierror):
+        return UnavailableError(f"the host of {where} is not known: {said}", hint="check the host name in the URL")
+    if _NO_TLS in said:
+        return InvalidError(
+            f"{where} does not speak TLS, which sslmode asks for",
+            hint="turn it on in the server (ssl = on), or connect with sslmode=prefer",
+        )
+    if isinstance(error, ssl.SSLError):
+        return UnavailableError(f"no TLS with {where}: {said}", hint="check sslmode and the certificates")
     return UnavailableError(f"the connection to {where} failed: {said}", hint="check that the server is running")
 
 
 def _refused(code: str, said: str, where: str) -> PerdureError:
     """What the server itself said, by its SQLSTATE."""
+    if _NOT_A_SETTING in said:
+        return InvalidError(f"{where} cannot set up a session: {said}", hint="behind PgBouncer use ?prepared=no")
     if code[:2] == "28":
         return InvalidError(f"{where} refuses the login: {said}", hint="check user and password in the URL")
     if code == "3D000":
@@ -114,6 +130,19 @@ def _said(error: BaseException) -> str:
     if isinstance(error, asyncio.TimeoutError) and not str(error):
         return "no answer in time"
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def all_in_use(where: str, size: int, hint: str) -> UnavailableError:
+    """For a caller that waited for a connection and saw none come free."""
+    return UnavailableError(f"all connections to {where} are in use ({size} at most)", hint=hint)
+
+
+def unusable_pool(error: BaseException) -> UnavailableError:
+    """For a caller's pool that is closed, or not open yet."""
+    return UnavailableError(
+        f"the pool given to the store cannot be used: {_said(error)}",
+        hint="await asyncpg.create_pool(…), and close it after the store",
+    )
 
 
 def closed() -> UnavailableError:
