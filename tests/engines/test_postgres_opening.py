@@ -79,7 +79,7 @@ def migrating(url: str, failpoint: str = "") -> subprocess.Popen[bytes]:
     [
         ("colour=red", "no such option"),
         ("schema=", "names a schema"),
-        ("schema=pg_x", "names a schema"),
+        ("schema=pg_x", "cannot begin with pg_"),
         ("connections=0", "1 to 1000"),
         ("connections=many", "1 to 1000"),
         ("connect_timeout=-1", "seconds"),
@@ -87,6 +87,11 @@ def migrating(url: str, failpoint: str = "") -> subprocess.Popen[bytes]:
         ("migrate=never", "yes or no"),
         ("schema=a&schema=b", "given twice"),
         ("schema", "cannot be read"),
+        ("listen_url=foo", "listen_url does not begin with postgresql://"),
+        ("listen_url=postgresql://h:x/d", "listen_url: the port must be a number"),
+        ("port=many", "port must be a number"),
+        ("target_session_attrs=foo", "any, primary, standby, prefer-standby, read-write, read-only"),
+        ("sslmode=verify-full&sslrootcert=/nowhere.pem", "sslrootcert names a file that cannot be read: /nowhere.pem"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(query: str, said: str) -> None:
@@ -98,6 +103,36 @@ def test_passwords_are_never_shown() -> None:
     target = parse_target("postgresql://u:secret@h:1/d?password=hidden&schema=s&sslmode=disable")
     assert target.shown == "postgresql://u@h:1/d"
     assert (target.schema, "sslmode=disable" in target.dsn, "schema" in target.dsn) == ("s", True, False)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://u:zzz@zzz@h/d", "percent-encode @ in the password"),
+        ("postgresql://u:zzz/zzz@h/d", "percent-encoded"),
+        ("postgresql://u:zzz?zzz@h/d", "percent-encoded"),
+        ("postgresql://u:zzz#zzz@h/d", "percent-encoded"),
+        ("postgresql://u:12?zzz=x@h/d", "percent-encoded"),
+        ("postgresql://u:p@zzz?zzz=x@h/d", "percent-encoded"),
+        ("postgresql://u:p@zzz/zzz@h/d", "percent-encoded"),
+        ("postgresql://u:p@zzz#zzz@h/d", "percent-encoded"),
+        ("postgresql://u:zzz/d", "port must be a number"),
+        ("postgresql://u:x@h:zzz/d", "port must be a number"),
+        ("postgresql://u:x@zzz,[::1]:70000/d", "port must be a number"),
+        ("postgresql://u:x@h,,zzz/d", "empty place"),
+        ("zzz://u:x@h/d", "does not begin with postgresql://"),
+    ],
+)
+def test_of_a_url_that_cannot_be_read_nothing_is_repeated(url: str, said: str) -> None:
+    with pytest.raises(InvalidError, match=said) as caught:
+        parse_target(url)
+    assert "zzz" not in str(caught.value)
+
+
+def test_what_a_url_may_say() -> None:
+    several = parse_target("postgresql://u:p%40%2F@a,b:1,[::1]:2/my%20db?user=x@y")
+    assert (several.database, several.dsn) == ("my db", "postgresql://u:p%40%2F@a,b:1,[::1]:2/my%20db?user=x%40y")
+    assert parse_target("postgresql:///?host=/run&dbname=d&port=1,2").database == "d"
 
 
 def test_what_cannot_be_reached_says_why() -> None:
@@ -113,6 +148,10 @@ def test_what_cannot_be_reached_says_why() -> None:
         unreached = await refusal(UnavailableError, touch(nobody))
         assert "secret" not in unreached
         assert "tried for 0.2 s" in unreached
+        # These would be tried for an hour if they were taken for a server on its way back.
+        unknown = "postgresql://u:secret@no-such-host.invalid/d?connect_timeout=3600"
+        assert "check the host name" in await refusal(UnavailableError, touch(unknown))
+        assert "does not speak TLS" in await refusal(InvalidError, touch(f"{url}?sslmode=require&connect_timeout=3600"))
 
     on_postgres(scenario)
 
@@ -235,6 +274,52 @@ def test_a_pool_of_the_callers_is_used_and_not_closed() -> None:
             await engine.close()
             assert await pool.fetchval("SELECT 1") == 1
         assert "asyncpg pool" in await refusal(InvalidError, open_engine(url, SCHEMA, pool=object()))
+        assert "close it after the store" in await refusal(UnavailableError, open_engine(url, SCHEMA, pool=pool))
+        fresh = asyncpg.create_pool(url)
+        assert "await asyncpg.create_pool" in await refusal(UnavailableError, open_engine(url, SCHEMA, pool=fresh))
+
+    on_postgres(scenario)
+
+
+def test_a_pool_is_refused_that_is_not_what_the_url_and_the_options_say() -> None:
+    async def scenario(url: str) -> None:
+        elsewhere = url.rpartition("/")[0]
+        async with asyncpg.create_pool(url, min_size=1, max_size=2) as pool:
+            assert "the URL names 'other'" in await refusal(InvalidError, touch(f"{elsewhere}/other", pool=pool))
+            assert (await plan_migration(url, SCHEMA)).current is None, "nothing was made on the way"
+            engine = await open_engine(elsewhere, SCHEMA, pool=pool)
+            assert (await engine.health()).settings["database"] == url.rpartition("/")[2]
+            await engine.close()
+
+    on_postgres(scenario)
+
+
+def test_sessions_that_are_not_ours_are_not_said_to_be_quicker_than_they_are() -> None:
+    async def main() -> None:
+        url = await fresh_database(server("postgres", durable=True), "opening")
+        async with asyncpg.create_pool(url, min_size=1, max_size=2) as pool:
+            said = await refusal(InvalidError, touch(url, pool=pool, durability="process"))
+        assert "synchronous_commit=off" in said
+        assert said == await refusal(InvalidError, touch(f"{url}?prepared=no", durability="process"))
+        settings = {"synchronous_commit": "off"}
+        async with asyncpg.create_pool(url, min_size=1, max_size=2, server_settings=settings) as pool:
+            engine = await open_engine(url, SCHEMA, pool=pool, durability="process")
+            assert engine.capabilities.durability == "process"
+            await engine.close()
+
+    asyncio.run(main())
+
+
+def test_a_pool_that_others_hold_is_waited_for_in_bounded_time() -> None:
+    async def scenario(url: str) -> None:
+        async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+            engine = await open_engine(f"{url}?connect_timeout=0.2", SCHEMA, pool=pool)
+            async with pool.acquire():
+                assert "are in use" in await refusal(UnavailableError, engine.view(SCOPE, [Heads("notes", ["t"])]))
+                assert "are in use" in await refusal(UnavailableError, engine.transact(SCOPE, [notes("t", "x")]))
+                assert "are in use" in await refusal(UnavailableError, engine.health())
+            await engine.transact(SCOPE, [notes("t", "x")])
+            await engine.close()
 
     on_postgres(scenario)
 

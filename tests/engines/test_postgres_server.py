@@ -127,6 +127,38 @@ def test_behind_pgbouncer_in_transaction_mode() -> None:
     asyncio.run(main())
 
 
+def test_a_pooler_that_was_not_announced_is_named_at_once() -> None:
+    async def main() -> None:
+        with pytest.raises(InvalidError, match=r"prepared=no") as caught:
+            await open_engine(f"{server('pgbouncer').url}?connect_timeout=3600", SCHEMA)
+        assert "behind PgBouncer" in str(caught.value)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("borrowed", [False, True])
+def test_a_queue_for_connections_is_waited_for_while_it_moves(borrowed: bool) -> None:
+    async def main() -> None:
+        url = await fresh_database(server("postgres"), "frame")
+        async with asyncpg.create_pool(url, min_size=1, max_size=1) as theirs:
+            given = theirs if borrowed else None
+            engine = await open_engine(
+                f"{url}?connections=1&connect_timeout=0.5&command_timeout=0.5", SCHEMA, pool=given
+            )
+            pool = engine._pool  # the test fills and holds it
+            await asyncio.gather(*[pool.ask("SELECT pg_sleep(0.03)") for _ in range(64)])
+            held = await pool.acquire()
+            with pytest.raises(UnavailableError, match=r"all connections .* are in use"):
+                await engine.view(SCOPE, [Heads("notes", ["t"])])
+            with pytest.raises(UnavailableError, match=r"all connections .* are in use"):
+                await engine.transact(SCOPE, [notes("t", "x")])
+            pool.release(held)
+            assert await length(engine, "t") == 0
+            await engine.close()
+
+    asyncio.run(main())
+
+
 def test_hints_reach_other_engines_by_notify_and_only_their_topics() -> None:
     async def main() -> None:
         here = await opened()

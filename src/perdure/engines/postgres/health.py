@@ -13,7 +13,7 @@ from perdure.kernel.schema import Log
 
 _SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level")
 _READ_SETTINGS = (
-    "SELECT "
+    "SELECT pg_catalog.current_database() AS database, "
     + ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in _SETTINGS)
     + ", pg_catalog.pg_is_in_recovery() AS standby, pg_catalog.current_setting('transaction_read_only') AS read_only"
 )

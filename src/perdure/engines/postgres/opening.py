@@ -20,6 +20,9 @@ from perdure.kernel.engine import Capabilities, Durability, Migration
 from perdure.kernel.schema import Schema
 
 OLDEST_SERVER = 130_000
+_SESSION = """SELECT pg_catalog.current_setting('server_version_num') AS version,
+pg_catalog.current_database() AS database, pg_catalog.current_setting('fsync') AS fsync,
+pg_catalog.current_setting('synchronous_commit') AS synchronous_commit"""
 _MIGRATE = "run `perdure migrate` with this URL"
 _OPEN_ONCE = "open it once without read_only, or run `perdure migrate`: that brings it up to date"
 
@@ -32,8 +35,14 @@ async def open_postgres(
         raise InvalidError(f"durability is 'power' or 'process' on PostgreSQL, not {durability!r}")
     layout = Layout(schema, target.schema)
     pool = _pool(target, durability, given)
+
+    async def prepare(connection: Any) -> None:
+        named = "" if given is None else target.database
+        await _see_to_session(connection, pool.where, named, durability)
+        await _see_to_schema(connection, layout, pool.where, target, read_only=read_only)
+
     try:
-        await _with_connection(pool, lambda c: _see_to_schema(c, layout, pool.where, target, read_only=read_only))
+        await _with_connection(pool, prepare)
         found = await health.settings(pool, layout)
     except BaseException:
         await pool.close()
@@ -77,12 +86,28 @@ async def _with_connection(pool: Pool, work: Any) -> Any:
     return done
 
 
-async def _see_to_schema(connection: Any, layout: Layout, where: str, target: Target, *, read_only: bool) -> None:
-    version = int(await connection.fetchval("SELECT pg_catalog.current_setting('server_version_num')"))
+async def _see_to_session(connection: Any, where: str, named: str, durability: Durability) -> None:
+    """Refuse a server or a session that is not what was asked for, before anything is changed. Sessions that are not
+    opened here are what others made them: neither their database nor their settings are taken on trust."""
+    found = await connection.fetchrow(_SESSION)
+    version, database = int(found["version"]), found["database"]
     if version < OLDEST_SERVER:
         raise UnsupportedError(
             f"{where} is PostgreSQL {version // 10_000}; {OLDEST_SERVER // 10_000} or newer is needed"
         )
+    if named not in ("", database):
+        raise InvalidError(
+            f"the pool is connected to the database {database!r}, the URL names {named!r}",
+            hint="name the same in both, or none in the URL: postgresql://host?schema=…",
+        )
+    if durability == "process" and health.durability(found) != "process":
+        raise InvalidError(
+            "durability='process' cannot be set for the sessions of a pool or pooler of your own",
+            hint="make them with synchronous_commit=off (create_pool(server_settings=…), ALTER ROLE … SET …)",
+        )
+
+
+async def _see_to_schema(connection: Any, layout: Layout, where: str, target: Target, *, read_only: bool) -> None:
     if read_only:
         await versions.verify(connection, layout, where, writing=False, hint=_OPEN_ONCE)
     elif not target.migrate:
