@@ -128,6 +128,20 @@ def test_without_the_extra_the_program_says_what_to_install(missing: str) -> Non
     assert done.stderr.decode() == "error: the command line needs typer and rich (pip install 'perdure[cli]')\n"
 
 
+def test_interrupted_while_it_starts_it_is_quiet() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "import perdure.cli\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "perdure.cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_the_package_is_the_program(program: Program) -> None:
     command = [sys.executable, "-m", "perdure", "threads"]
     done = subprocess.run(command, capture_output=True, text=True, env=program.environment(), check=False)

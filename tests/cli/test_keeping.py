@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -67,13 +69,16 @@ def test_migrate(program: Program, tmp_path: Path) -> None:
     before = Path(path).read_bytes()
     checked = program.run("migrate", path, "--check")
     assert checked.code == 1
-    assert "ALTER TABLE" in checked.out
-    assert "nothing was changed" in checked.out
+    assert checked.out.splitlines() == [
+        "pending: from version 1 to version 2; nothing was changed",
+        "1 changed table, 1 new index (--verbose shows every statement)",
+    ]
+    verdict, *statements = program.run("migrate", path, "--check", "--verbose").out.splitlines()
+    assert verdict.startswith("pending")
+    assert [words.split(" ", 1)[0] for words in statements] == ["ALTER", "CREATE"]
     assert Path(path).read_bytes() == before
     assert program.json("migrate", path, "--check", code=1)["pending"] is True
-    done = program("migrate", path)
-    assert "ALTER TABLE" in done
-    assert "migrated from version 1 to version 2" in done
+    assert program("migrate", path).startswith("migrated from version 1 to version 2\n")
     assert "up to date" in program("migrate", path, "--check")
     assert program.json("migrate", path) == {
         "engine": "sqlite",
@@ -110,6 +115,19 @@ def test_copy_of_one_scope(program: Program, tmp_path: Path) -> None:
     assert program.json("copy", program.url, target, "--scope", "default")["copied"] > 0
 
 
+@pytest.mark.parametrize(("more", "said"), [([], "run it again to go on"), (["--dry-run"], "nothing was changed")])
+def test_an_interrupted_copy_says_what_that_means(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], said: str
+) -> None:
+    async def interrupted(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("perdure.cli.keeping.copy", interrupted)
+    done = program.run("copy", program.url, str(tmp_path / "copy.db"), *more)
+    assert (done.code, done.out, done.err) == (130, "", f"stopped; {said}\n")
+
+
 def test_copy_refuses_what_differs(program: Program, tmp_path: Path) -> None:
     target = str(tmp_path / "copy.db")
     program("copy", program.url, target)
@@ -129,7 +147,9 @@ def test_a_server_from_the_command_line(program: Program, empty: str) -> None:
     for arguments in (["threads"], ["doctor", "sweep"], ["health", empty]):
         line = program.error(*arguments, "--store", empty)
         assert "perdure migrate" in line or "no store" in line
-    program.run("migrate", empty, "--check")
+    verdict, summary = program.run("migrate", empty, "--check").out.splitlines()
+    assert verdict.startswith("pending: from nothing to version")
+    assert "1 step (" in summary if empty.startswith("redis") else " new tables" in summary
     program("migrate", empty)
     assert "up to date" in program("migrate", empty, "--check")
     said = [program("copy", program.url, empty, "--dry-run"), program("copy", program.url, empty)]

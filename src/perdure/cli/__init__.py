@@ -13,6 +13,14 @@ _EXTRA = frozenset({"typer", "click", "rich", "shellingham"})
 def main() -> None:
     """The entry point `perdure`."""
     try:
+        _run()
+    except KeyboardInterrupt:
+        # Whoever interrupts a program that is still starting wants silence, not a traceback.
+        raise SystemExit(130) from None
+
+
+def _run() -> None:
+    try:
         from perdure.cli.application import run
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in _EXTRA:

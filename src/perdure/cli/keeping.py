@@ -5,7 +5,10 @@ They are told a URL instead of a thread, look before they touch, and never show 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -60,6 +63,7 @@ async def migrate(
     url: UrlArgument = None,
     *,
     check: Annotated[bool, typer.Option("--check", help="Only show the steps; exit code 1 if there are any.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show every statement.")] = False,
 ) -> int:
     """Bring a store's schema up to date with this build, or only tell what that would take."""
     target = named(url or desk.url)
@@ -74,21 +78,43 @@ async def migrate(
     if desk.as_json:
         desk.emit({**msgspec.to_builtins(plan), "pending": pending and check, "migrated": pending and not check})
     else:
-        _show_plan(desk, plan, pending=pending, check=check)
+        _show_plan(desk, plan, pending=pending, check=check, verbose=verbose)
     return FINDINGS if pending and check else 0
 
 
-def _show_plan(desk: Desk, plan: Migration, *, pending: bool, check: bool) -> None:
+def _show_plan(desk: Desk, plan: Migration, *, pending: bool, check: bool, verbose: bool) -> None:
     if not pending:
         desk.say(f"up to date: schema version {plan.wanted}", "green")
         return
-    for step in plan.steps:
-        desk.say(one_line(step, 2_000))
     origin = "nothing" if plan.current is None else f"version {plan.current}"
     if check:
         desk.say(f"pending: from {origin} to version {plan.wanted}; nothing was changed", "yellow")
     else:
         desk.say(f"migrated from {origin} to version {plan.wanted}", "green")
+    if verbose:
+        for step in plan.steps:
+            desk.say(one_line(step, 2_000))
+    elif plan.steps:
+        desk.say(f"{_summary(plan.steps)} (--verbose shows every statement)")
+
+
+_STATEMENT = re.compile(r"(CREATE|ALTER|DROP)\b.*?\b(SCHEMA|TABLE|INDEX|FUNCTION)\b", re.IGNORECASE | re.DOTALL)
+_NEWS = {"CREATE": "new ", "ALTER": "changed ", "DROP": "dropped "}
+_MANY = {"INDEX": "indexes"}
+
+
+def _summary(steps: Sequence[str]) -> str:
+    """How many statements of which kind; what is none of these is counted as a step."""
+    kinds: Counter[tuple[str, str]] = Counter()
+    for step in steps:
+        found = _STATEMENT.match(step)
+        kinds[(found[1].upper(), found[2].upper()) if found else ("", "STEP")] += 1
+    return ", ".join(_counted(number, *kind) for kind, number in kinds.items())
+
+
+def _counted(number: int, verb: str, noun: str) -> str:
+    many = _MANY.get(noun, f"{noun.lower()}s")
+    return f"{number} {_NEWS.get(verb, '')}{noun.lower() if number == 1 else many}"
 
 
 async def copy_(
@@ -104,10 +130,9 @@ async def copy_(
     """
     if not is_server(source):
         await insist_there(source)
-    with _bar() as move:
-        done = await copy(
-            source, target, scopes=None if desk.scope is None else [desk.scope], dry_run=dry_run, progress=move
-        )
+    scopes = None if desk.scope is None else [desk.scope]
+    with _told_when_stopped("nothing was changed" if dry_run else "run it again to go on"), _bar() as move:
+        done = await copy(source, target, scopes=scopes, dry_run=dry_run, progress=move)
     if desk.as_json:
         desk.emit({**_document(done), "source": redacted(source), "destination": redacted(target)})
         return
@@ -139,6 +164,16 @@ def _show_parts(desk: Desk, done: Copied) -> None:
     ]
     if rows:
         desk.table(columns, rows)
+
+
+@contextmanager
+def _told_when_stopped(what_now: str) -> Iterator[None]:
+    """Ctrl-C cancels the command: say what that means, and let it end."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        error_console().print(f"stopped; {what_now}")
+        raise
 
 
 @contextmanager
