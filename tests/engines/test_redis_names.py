@@ -63,7 +63,7 @@ def test_urls_name_servers_masters_and_clusters() -> None:
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("redis://h?colour=red", "no option 'colour'"),
+        ("redis://h?colour=red", "known: allow_eviction"),
         ("redis://h?prefix=a&prefix=b", "given twice"),
         ("redis://h?prefix={a}", "prefix"),
         ("redis://h?prefix=", "prefix"),
@@ -85,3 +85,34 @@ def test_urls_that_are_wrong_say_why(url: str, told: str) -> None:
     with pytest.raises(InvalidError) as refused:
         parse(url)
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:S3cr/et@host:1/0",
+        "redis://user:S3cr?et@host:1/0",
+        "redis://user:x@S3cr/et@host:1/0",
+        "redis://:S3cr,et/@host:1/0",
+        "redis://user:pw@host/S3cret",
+        "redis://user:pw@host:S3cret",
+        "redis+cluster://user:S3cr/et@host:1",
+        "redis+sentinel://user:x@S3c/ret@host:1/m",
+        "redis+sentinel://user:S3c?ret@host:1/m",
+        "redis:user:S3cret@host",
+        "redis://host?S3cret=1",
+        "redis://host?connections=S3cret",
+        "redis://host?connect_timeout=S3cret",
+        "redis://host?migrate=S3cret",
+        "redis://host?prefix=S3cret%7B",
+    ],
+)
+def test_what_may_be_a_piece_of_a_password_is_never_quoted(url: str) -> None:
+    with pytest.raises(InvalidError) as refused:
+        parse(url)
+    assert not any(piece in str(refused.value) for piece in ("S3c", "ret", "et@"))
+
+
+def test_a_password_may_hold_what_ends_no_part_of_a_url() -> None:
+    assert parse("redis://u:S3cr#e@t@host:1/0").password == "S3cr#e@t"
+    assert parse("redis://u:S3cr%2Fe%3Ft@host:1/0").password == "S3cr/e?t"

@@ -2,7 +2,8 @@
 
 `redis://user:password@host:port/db`, `redis+sentinel://host1:port,host2:port/master?db=0`,
 `redis+cluster://host1:port,host2:port`, and the same with `rediss`. Options stand in the query; an unknown one is
-refused with the list of those that exist. Passwords stay out of everything that is shown.
+refused with the list of those that exist. Passwords stay out of everything that is shown: a password with a bare `/` or
+`?` in it ends up in the wrong part of the URL, so what is refused here is named and never quoted.
 """
 
 from __future__ import annotations
@@ -53,8 +54,14 @@ def parse(url: str) -> Target:
     scheme, _, rest = url.partition("://")
     found = _SCHEME.fullmatch(scheme)
     if found is None:
-        raise InvalidError(f"{scheme}:// is no URL of a Redis store")
+        raise InvalidError("this is no URL of a Redis store", hint="redis://host:6379/0")
     kind: Any = found[2] or "single"
+    location = re.split(r"[/?]", rest, maxsplit=1)[0]
+    if "@" in rest[len(location) :]:
+        raise InvalidError(
+            "the URL cannot be read: an @ stands behind the host",
+            hint="percent-encode / ? # and @ in the password and in options (%2F %3F %23 %40)",
+        )
     rest, _, query = rest.partition("?")
     location, _, path = rest.partition("/")
     user, _, hosts = location.rpartition("@")
@@ -86,7 +93,9 @@ def _options(query: str, *, tls: bool) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in _OPTIONS:
-            raise InvalidError(f"Redis URLs have no option {name!r}", hint=f"known: {', '.join(_OPTIONS)}")
+            raise InvalidError(
+                "the URL has an option that Redis URLs do not have", hint=f"known: {', '.join(_OPTIONS)}"
+            )
         if name in options:
             raise InvalidError(f"the option {name} is given twice")
         if name in _TLS and not tls:
@@ -104,7 +113,7 @@ def _place(kind: str, path: str, options: dict[str, str]) -> tuple[str, int]:
     if "db" in options:
         raise InvalidError("db= belongs to sentinel URLs", hint="write redis://host:6379/1")
     if path and not path.isdecimal():
-        raise InvalidError(f"{path!r} is not the number of a database", hint="redis://host:6379/0")
+        raise InvalidError("the path of the URL is not the number of a database", hint="redis://host:6379/0")
     if kind == "cluster" and path not in ("", "0"):
         raise InvalidError("a cluster has only database 0")
     return "", int(path or 0)
@@ -116,13 +125,13 @@ def _address(text: str, port: int) -> Address:
         host, number = text, str(port)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not number.isdecimal() or not 0 < int(number) < 65536:
-        raise InvalidError(f"{text!r} is not host:port")
+        raise InvalidError("a server in the URL is not host:port", hint="redis://host:6379/0")
     return host, int(number)
 
 
 def _prefix(text: str) -> str:
     if _PREFIX.fullmatch(text) is None:
-        raise InvalidError(f"prefix {text!r:.80} is not 1 to 64 characters without spaces, braces and %")
+        raise InvalidError("prefix is not 1 to 64 characters without spaces, braces and %")
     return text
 
 
@@ -131,19 +140,19 @@ def _number(options: dict[str, str], name: str, default: int, least: int, most: 
     if text is None:
         return default
     if not text.isdecimal() or not least <= int(text) <= most:
-        raise InvalidError(f"{name} is a number from {least} to {most}, not {text!r}")
+        raise InvalidError(f"{name} is a number from {least} to {most}")
     return int(text)
 
 
 def _seconds(options: dict[str, str], name: str, default: float) -> float:
     text = options.get(name, str(default))
     if not re.fullmatch(r"\d+(\.\d+)?", text) or not 0 < float(text) <= 3_600:
-        raise InvalidError(f"{name} is a number of seconds up to 3600, not {text!r}")
+        raise InvalidError(f"{name} is a number of seconds up to 3600")
     return float(text)
 
 
 def _choice(options: dict[str, str], name: str, *, default: bool) -> bool:
     text = options.get(name)
     if text is not None and text not in ("yes", "no"):
-        raise InvalidError(f"{name} is yes or no, not {text!r}")
+        raise InvalidError(f"{name} is yes or no")
     return default if text is None else text == "yes"
