@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.copy.samples import SCOPES, dumps, fill
+from tests.engines.toys import drive
 
 import perdure
 from perdure import ConflictError, InvalidError, Message, NotFoundError, Store
@@ -249,6 +250,67 @@ def test_a_writer_at_the_destination_is_noticed() -> None:
             with pytest.raises(ConflictError, match="not the same on both sides"):
                 await _slowly(source, target, meddle)
             await asyncio.gather(*tasks)
+
+    run(scenario)
+
+
+Write = Callable[[Store], Coroutine[Any, Any, Any]]
+LATE_WRITES: dict[str, tuple[Write, str]] = {
+    "a scope": (lambda s: s.scoped("new").threads.create("t"), "scope 'new' came up"),
+    "an entry": (
+        lambda s: s.commit("long", messages=[Message.user("late")]),
+        "log messages of scope 'acme' was written",
+    ),
+    "a thread": (lambda s: s.commit("0", messages=[Message.user("late")]), "log messages of scope 'acme' was written"),
+    "a changed row": (lambda s: s.threads.update("long", title="late"), "table threads of scope 'acme' was written"),
+    "the same row again": (
+        lambda s: s.engine.transact("acme", [Patch("thread_heads", ("long",), {})]),
+        "table thread_heads of scope 'acme' was written",
+    ),
+    "a row less": (
+        lambda s: s.engine.transact("acme", [Delete("thread_heads", ("long",))]),
+        "table thread_heads of scope 'acme' was written",
+    ),
+}
+
+
+@pytest.mark.parametrize("at", ["source", "destination"])
+@pytest.mark.parametrize("what", LATE_WRITES)
+def test_a_write_behind_the_verifier_is_noticed(what: str, at: str) -> None:
+    """It happens when the last row of both sides was read."""
+    write, words = LATE_WRITES[what]
+
+    async def scenario() -> None:
+        async with filled() as source, engine_at() as target:
+            side = (source if at == "source" else target).blocking()
+            assert side is not None
+            late: list[Any] = []
+
+            def meddle(told: Any) -> None:
+                if told.stage == "verifying" and told.done == told.total:
+                    late.append(drive(write(Store(side, "acme"))))
+
+            with pytest.raises(ConflictError) as caught:
+                await copy_engine(source, target, last=LAST, progress=meddle)
+            assert words in caught.value.message
+            assert len(late) == 1
+
+    run(scenario)
+
+
+def test_a_new_scope_is_no_concern_of_who_copies_others() -> None:
+    async def scenario() -> None:
+        async with filled() as source, engine_at() as target:
+            side = source.blocking()
+            assert side is not None
+
+            def meddle(told: Any) -> None:
+                if told.done == told.total:
+                    drive(Store(side, "new").threads.create(f"{told.stage}-t"))
+
+            done = await copy_engine(source, target, scopes=["acme"], last=LAST, progress=meddle)
+            assert {part.scope for part in done.parts} == {"acme"}
+            assert "new" in await source.scopes()
 
     run(scenario)
 

@@ -1,7 +1,7 @@
 """Moving a whole store to another engine: `await perdure.moving.copy("sqlite:///agents.db", "postgresql://…")`.
 
-This is what `perdure copy` runs. Nobody should write to either store meanwhile; if somebody does, the copy finds out
-and says so.
+This is what `perdure copy` runs. Nobody should write to either store meanwhile. Whatever is written before the copy has
+its last look at both sides is noticed, and the copy fails; a write during that look or after it may be missed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 It knows declarations and nothing else, so whatever is declared is moved. Three walks over both sides, each in order and
 in bounded memory: *comparing* finds what is missing at the destination and refuses anything that is there and is not
-the same; *copying* adds what is missing; *verifying* reads both sides again and compares counts and checksums.
+the same; *copying* adds what is missing; *verifying* reads both sides again, compares counts and checksums, and ends
+with a look at revs and lengths: whatever was written to either side before that look began is noticed.
 
 There is no marker of how far a copy got: what is at the destination says it. So a copy that was killed is run again and
 goes on, and nothing at the destination is ever overwritten.
@@ -22,10 +23,11 @@ from perdure.errors import ConflictError, NotFoundError, OutcomeUnknown, Unavail
 from perdure.kernel.engine import Conflict, Engine
 from perdure.kernel.ops import ABSENT, Append, Op, Put
 from perdure.kernel.schema import Log, Schema
-from perdure.moving.walk import MOST_BYTES, MOST_ROWS, Item, Shape, canonical, items
+from perdure.moving.walk import MOST_BYTES, MOST_ROWS, Item, Shape, Trace, canonical, items, look
 
 Stage = Literal["comparing", "copying", "verifying"]
 _EMPTY = "copy into an empty store, or into one that an interrupted copy of this one left"
+_WRITERS = "somebody wrote to one of them during the copy; stop them and copy again"
 _AGAIN = "run the same copy again: it goes on where it stopped"
 
 
@@ -107,7 +109,9 @@ async def copy_engine(
         if part.missing:
             await walk.copy(part)
     walk.begin("verifying", 2 * sum(part.rows for part in parts))
-    return Copied(tuple([await walk.verify(part) for part in parts]), dry_run=False)
+    verified = [await walk.verify(part) for part in parts]
+    await walk.look_again(verified, every_scope=scopes is None)
+    return Copied(tuple(verified), dry_run=False)
 
 
 def _in_order(schema: Schema, last: Sequence[str]) -> list[Shape]:
@@ -123,6 +127,7 @@ class _Walk:
         self._source = source
         self._target = target
         self._progress = progress
+        self._traces: list[tuple[bytes, bytes]] = []
         self.begin("comparing", None)
 
     def begin(self, stage: Stage, total: int | None) -> None:
@@ -215,27 +220,44 @@ class _Walk:
     async def verify(self, part: Part) -> Part:
         """Read both sides from the beginning and compare what they add up to."""
         shape = self._shape(part.name)
-        ours, theirs = await asyncio.gather(
+        (ours, here), (theirs, there) = await asyncio.gather(
             self._sum(self._source, part.scope, shape), self._sum(self._target, part.scope, shape)
         )
+        self._traces.append((here, there))
         if ours != theirs:
             raise ConflictError(
                 f"{part.kind} {part.name} of scope {part.scope!r} is not the same on both sides:"
                 f" {ours[0]:,} rows here and {theirs[0]:,} there",
                 expected=ours,
                 actual=theirs,
-                hint="somebody wrote to one of them during the copy; stop them and copy again",
+                hint=_WRITERS,
             )
         return msgspec.structs.replace(part, rows=ours[0], checksum=ours[1])
 
-    async def _sum(self, engine: Engine, scope: str, shape: Shape) -> tuple[int, str]:
-        count, digest = 0, hashlib.sha256()
+    async def look_again(self, verified: Sequence[Part], *, every_scope: bool) -> None:
+        """Raise if anything was written to either side since it was verified."""
+        for part, seen in zip(verified, self._traces, strict=True):
+            shape = self._shape(part.name)
+            now = await asyncio.gather(*[look(side, part.scope, shape) for side in (self._source, self._target)])
+            if tuple(now) != seen:
+                where = f"{part.kind} {part.name} of scope {part.scope!r}"
+                raise ConflictError(f"{where} was written to after it was verified", hint=_WRITERS)
+        if every_scope:
+            known = {part.scope for part in verified}
+            for side in (self._source, self._target):
+                if new := sorted(set(await side.scopes()) - known):
+                    raise ConflictError(f"scope {new[0]!r} came up during the copy", hint=_WRITERS)
+
+    async def _sum(self, engine: Engine, scope: str, shape: Shape) -> tuple[tuple[int, str], bytes]:
+        """Count and checksum, and the trace by which later writes are noticed."""
+        count, digest, trace = 0, hashlib.sha256(), Trace(shape)
         async for item in items(engine, scope, shape):
             body = canonical(item.body, _where(scope, shape, item))
             digest.update(msgspec.msgpack.encode((item.key, item.values, body)))
+            trace.saw(item)
             count += 1
             self._tell(scope, shape.name)
-        return count, digest.hexdigest()
+        return (count, digest.hexdigest()), trace.result()
 
 
 def _operations(shape: Shape, batch: Sequence[Item]) -> list[Op]:

@@ -1,13 +1,15 @@
 """One engine's data as a stream: every row of a table, or every entry of a log, in one order that all engines share.
 
 A row is known by its key and an entry by (partition, seq); both come in byte order, so two engines can be compared like
-two sorted lists. Pages adapt to what they bring: large bodies make them short. Revs are left out, because every engine
-mints its own.
+two sorted lists. Pages adapt to what they bring: large bodies make them short. Revs are never compared between engines,
+because every engine mints its own; on one engine they tell whether somebody wrote.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -25,14 +27,16 @@ MOST_BYTES = limits.COMMIT_BYTES // 4
 
 _FIRST_ROWS = 32
 _NAMES = 100
+_facts = msgspec.msgpack.Encoder()
 _canonical = msgspec.json.Encoder(order="sorted")
 Shape = Table | Log
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """A row or an entry: what it is known by, its declared columns in order, and its JSON."""
+    """A row or an entry: what it is known by, who wrote it, its declared columns in order, and its JSON."""
 
     key: tuple[Any, ...]
+    rev: int
     values: tuple[Any, ...]
     body: bytes | None
 
@@ -53,6 +57,52 @@ def items(engine: Engine, scope: str, shape: Shape) -> AsyncGenerator[Item]:
     return _entries(engine, scope, shape) if isinstance(shape, Log) else _rows(engine, scope, shape)
 
 
+class Trace:
+    """What a walk saw, in so little that a later look can tell whether somebody wrote meanwhile.
+
+    Of a row that is its key and rev, which every write changes. Of a partition it is the length: entries never change,
+    and the stores never drop a partition without writing to rows as well.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self._digest = hashlib.sha256()
+        self._is_log = isinstance(shape, Log)
+        self._end: tuple[Any, ...] | None = None
+
+    def saw(self, item: Item) -> None:
+        """The next row or entry of a walk."""
+        if not self._is_log:
+            self.add(item.key, item.rev)
+            return
+        if self._end is not None and self._end[0] != item.key[0]:
+            self.add(*self._end)
+        self._end = item.key
+
+    def add(self, *facts: Any) -> None:
+        """The next row's key and rev, or partition and length."""
+        self._digest.update(_facts.encode(facts))
+
+    def result(self) -> bytes:
+        """The trace of everything seen."""
+        if self._end is not None:
+            self.add(*self._end)
+            self._end = None
+        return self._digest.digest()
+
+
+async def look(engine: Engine, scope: str, shape: Shape) -> bytes:
+    """The trace of a walk, without reading the entries of logs."""
+    trace = Trace(shape)
+    if isinstance(shape, Log):
+        async for lengths in _lengths(engine, scope, shape):
+            for partition, length in lengths.items():
+                trace.add(partition, length)
+    else:
+        async for row in _rows(engine, scope, shape):
+            trace.saw(row)
+    return trace.result()
+
+
 class _Pace:
     """How many rows to ask for next: at most twice as many as last time, fewer when they were heavy."""
 
@@ -69,7 +119,7 @@ async def _rows(engine: Engine, scope: str, table: Table) -> AsyncGenerator[Item
     while True:
         asked = pace.rows
         (found,) = await engine.view(scope, [Scan(table.name, after=after, limit=asked)])
-        page = [Item(row.key, row.values, _bytes(row.body)) for row in found]
+        page = [Item(row.key, row.rev, row.values, _bytes(row.body)) for row in found]
         for item in page:
             yield item
         if len(page) < asked:
@@ -79,15 +129,22 @@ async def _rows(engine: Engine, scope: str, table: Table) -> AsyncGenerator[Item
 
 
 async def _entries(engine: Engine, scope: str, log: Log) -> AsyncGenerator[Item]:
-    pace, after = _Pace(), None
+    pace = _Pace()
+    async with aclosing(_lengths(engine, scope, log)) as pages:
+        async for lengths in pages:
+            for reads in _stretches(log.name, lengths, pace):
+                page = _page(reads, await engine.view(scope, reads), scope)
+                pace.saw(page)
+                for item in page:
+                    yield item
+
+
+async def _lengths(engine: Engine, scope: str, log: Log) -> AsyncGenerator[dict[str, int]]:
+    """How long each partition is, some of them at a time."""
+    after = None
     while names := await engine.partitions(scope, log.name, after=after, limit=_NAMES):
         (lengths,) = await engine.view(scope, [Heads(log.name, names)])
-        todo = _stretches(log.name, dict(zip(names, lengths, strict=True)), pace)
-        for reads in todo:
-            page = _page(reads, await engine.view(scope, reads), scope)
-            pace.saw(page)
-            for item in page:
-                yield item
+        yield dict(zip(names, lengths, strict=True))
         after = names[-1]
 
 
@@ -117,7 +174,9 @@ def _page(reads: Sequence[Read], answers: Sequence[Any], scope: str) -> list[Ite
                 f"{read.log} {read.partition!r} of scope {scope!r} lost entries while it was read",
                 hint="stop whoever writes to it, and run it again",
             )
-        page.extend(Item((read.partition, entry[0]), tuple(entry[2:-1]), _bytes(entry[-1])) for entry in found)
+        page.extend(
+            Item((read.partition, entry[0]), entry[1], tuple(entry[2:-1]), _bytes(entry[-1])) for entry in found
+        )
     return page
 
 
