@@ -102,6 +102,34 @@ def test_large_transactions_and_reads_pass_in_pieces() -> None:
     asyncio.run(main())
 
 
+def test_very_many_values_may_be_asked_for_at_once() -> None:
+    async def main() -> None:
+        async with engine_at(await empty()) as engine:
+            await engine.transact(SCOPE, [Append("notes", "t", [note(f"n{i}", branch=i % 3) for i in range(9_000)])])
+            rows = [
+                Put("items", (f"k{i:04}",), {"rank": i, "owner": f"o{i % 2_000}" if i % 5 else None})
+                for i in range(5_000)
+            ]
+            await engine.transact(SCOPE, rows)
+            ids = tuple(f"n{i}" for i in range(0, 20_000, 2))
+            owners = (None, *[f"o{i}" for i in range(1, 20_000, 2)])
+            by_id, last, by_kind, owned = await engine.view(
+                SCOPE,
+                [
+                    Read("notes", "t", where={"id": ids}),
+                    Read("notes", "t", where={"id": (*ids, "n5", "n7", "n8")}, limit=5, upto=9, desc=True),
+                    Read("notes", "t", where={"branch": (1, *range(10, 10_000))}),
+                    Scan("items", where={"owner": owners}),
+                ],
+            )
+            assert [entry[0] for entry in by_id] == list(range(1, 9_001, 2))
+            assert [entry[0] for entry in last] == [9, 8, 7, 6, 5]
+            assert [entry[0] for entry in by_kind] == list(range(2, 9_001, 3))
+            assert [row["rank"] for row in owned] == [i for i in range(5_000) if i % 5 == 0 or i % 2]
+
+    asyncio.run(main())
+
+
 @pytest.fixture
 def own() -> object:
     found = LocalServer(RedisRecipe(durable=True))

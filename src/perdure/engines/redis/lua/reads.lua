@@ -5,6 +5,20 @@
 
 local EQUAL, AMONG, AT_MOST = 1, 2, 3
 
+-- Turn the lists of AMONG into sets, once for a read: a list would be gone through for every row.
+local function with_sets(filters)
+  for i = 2, #filters, 3 do
+    if filters[i] == AMONG then
+      local set = {}
+      for _, value in ipairs(filters[i + 1]) do
+        set[value] = true
+      end
+      filters[i + 1] = set
+    end
+  end
+  return filters
+end
+
 local function matches(filters, values, key)
   for i = 1, #filters, 3 do
     local value, how, wanted = pick(filters[i], values, key), filters[i + 1], filters[i + 2]
@@ -14,9 +28,7 @@ local function matches(filters, values, key)
     elseif how == AT_MOST then
       met = value and tonumber(value) <= wanted
     else
-      for _, one in ipairs(wanted) do
-        met = met or value == one
-      end
+      met = wanted[value]
     end
     if not met then
       return false
@@ -75,7 +87,7 @@ end
 
 -- Rows of a sorted set between two bounds: a list of {encoded key, values}.
 local function walk(tbl, name, order, low, high, limit, desc, filters)
-  local found, filtered = {}, #filters > 0
+  local found, filtered = {}, #with_sets(filters) > 0
   local batch = limit and not filtered and limit or 256
   while not limit or #found < limit do
     local members = members_of(name, low, high, desc, batch)
@@ -123,7 +135,7 @@ local function stretches_of(name, value, after, upto)
   return found
 end
 
--- Seqs of unique values, as stretches of one.
+-- Seqs of unique values, as stretches.
 local function stretches_by_unique(name, column, wanted, after, upto)
   local seqs, found, seen = {}, {}, {}
   for _, value in ipairs(wanted) do
@@ -134,8 +146,13 @@ local function stretches_by_unique(name, column, wanted, after, upto)
     end
   end
   table.sort(seqs)
-  for i, seq in ipairs(seqs) do
-    found[i] = {seq - 1, seq}
+  for _, seq in ipairs(seqs) do
+    local last = found[#found]
+    if last and last[2] == seq - 1 then
+      last[2] = seq
+    else
+      found[#found + 1] = {seq - 1, seq}
+    end
   end
   return found
 end
@@ -218,6 +235,7 @@ local function read_log(read)
   if limit and limit < 1 then
     return found
   end
+  with_sets(read[8])
   if segments then
     for i = desc and #segments or 1, desc and 1 or #segments, desc and -1 or 1 do
       local segment = segments[i]
