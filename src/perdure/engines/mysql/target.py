@@ -6,7 +6,9 @@ list of those that are. `shown` is what messages may say of the server: never th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -15,6 +17,7 @@ import msgspec
 from perdure.errors import InvalidError
 
 _EXAMPLE = "mysql://user:password@host:3306/database?connections=10"
+_ESCAPED = f"{_EXAMPLE}; in a password / ? # @ are written %2F %3F %23 %40"
 _SCHEMES = ("mysql", "mariadb")
 
 
@@ -55,12 +58,14 @@ def parse_target(url: str) -> Target:
         parts = urlsplit(url)
         port = parts.port or 3306
     except ValueError:
-        raise InvalidError("the URL of the database cannot be read", hint=_EXAMPLE) from None
+        raise InvalidError("the URL of the database cannot be read", hint=_ESCAPED) from None
     if parts.scheme not in _SCHEMES:
         raise InvalidError(f"a MySQL URL begins with mysql://, not {parts.scheme}://", hint=_EXAMPLE)
+    if parts.fragment or ("@" in parts.path + parts.query and "@" not in parts.netloc):
+        raise InvalidError("the URL of the database cannot be read", hint=_ESCAPED)
     database = unquote(parts.path[1:])
     if not database or "/" in database:
-        raise InvalidError("the URL names no database", hint=_EXAMPLE)
+        raise InvalidError("the URL names no database", hint=_ESCAPED)
     return Target(
         host=parts.hostname or "localhost",
         port=port,
@@ -75,7 +80,7 @@ def _options(query: str) -> dict[str, Any]:
     try:
         given = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
-        raise InvalidError("the options of the URL cannot be read", hint=_EXAMPLE) from None
+        raise InvalidError("the options of the URL cannot be read", hint=_ESCAPED) from None
     unknown = sorted({name for name, _ in given} - _READ.keys())
     if unknown:
         known = ", ".join(sorted(_READ))
@@ -84,6 +89,8 @@ def _options(query: str) -> dict[str, Any]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidError(f"{', '.join(twice)} is given twice in the URL")
+    if "ssl_key" in names and "ssl_cert" not in names:
+        raise InvalidError("ssl_key belongs to a certificate", hint="name its file with ssl_cert")
     return {name: _READ[name](name, value) for name, value in given}
 
 
@@ -115,6 +122,14 @@ def _path(name: str, value: str) -> str:
     return value
 
 
+def _readable(name: str, value: str) -> str:
+    if not Path(_path(name, value)).is_file():
+        raise InvalidError(f"{name}: there is no file {value!r}")
+    if not os.access(value, os.R_OK):
+        raise InvalidError(f"{name}: the file {value!r} may not be read")
+    return value
+
+
 _READ: dict[str, Callable[[str, str], Any]] = {
     "connections": _count,
     "connect_timeout": _seconds,
@@ -122,7 +137,7 @@ _READ: dict[str, Callable[[str, str], Any]] = {
     "migrate": _yes_or_no,
     "unix_socket": _path,
     "ssl": _yes_or_no,
-    "ssl_ca": _path,
-    "ssl_cert": _path,
-    "ssl_key": _path,
+    "ssl_ca": _readable,
+    "ssl_cert": _readable,
+    "ssl_key": _readable,
 }

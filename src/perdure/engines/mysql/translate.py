@@ -6,6 +6,9 @@ again. What a lost connection means for a commit is for the transaction to say (
 
 from __future__ import annotations
 
+import socket
+import ssl
+
 from asyncmy import errors
 
 from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
@@ -15,17 +18,28 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (errors.Error, OSError, TimeoutErro
 
 DEADLOCK, LOCK_WAIT, DUPLICATE = 1213, 1205, 1062
 _LOST = frozenset({1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2006, 2013, 2014, 2055})
-_LOGIN = frozenset({1044, 1045, 1698})
+_LOGIN = frozenset({1045, 1698})
+_NO_SUCH_HOST, _NO_TLS = 2005, 2026
 _MISSING = frozenset({1054, 1146, 1176, 1091})
 _DENIED = frozenset({1142, 1143, 1227, 1370})
 _READ_ONLY = frozenset({1290, 1792, 1836})
 _FULL = frozenset({1021, 1030, 1037, 1041, 1114, 1206})
 _TOO_LONG = frozenset({1153, 1406, 1366, 1264})
 _BINLOG = 1665
+_UNKNOWN_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
 
 
 def code_of(error: BaseException) -> int:
-    """The server's or driver's number for an error, 0 when it carries none."""
+    """The server's or driver's number for an error, 0 when it carries none.
+
+    The driver has one number for whatever prevents a connection. An unknown name and TLS that fails get the numbers of
+    MySQL's own clients: they last, so trying again would only hide them.
+    """
+    reason = error if isinstance(error, OSError) else error.__cause__
+    if isinstance(reason, socket.gaierror) and reason.errno in _UNKNOWN_NAME:
+        return _NO_SUCH_HOST
+    if isinstance(reason, ssl.SSLError) and not isinstance(reason, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        return _NO_TLS
     first = error.args[0] if isinstance(error, errors.Error) and error.args else 0
     return first if isinstance(first, int) else 0
 
@@ -47,6 +61,13 @@ def translate(error: BaseException, where: str) -> PerdureError:
     code, said = code_of(error), _said(error)
     if code in _LOGIN:
         return InvalidError(f"{where} refuses the login: {said}", hint="check user and password in the URL")
+    if code == 1044:
+        hint = "create the database (CREATE DATABASE) and grant the user all rights in it (GRANT ALL ON …)"
+        return InvalidError(f"{where}: {said}: there is no such database, or no right to use it", hint=hint)
+    if code == _NO_SUCH_HOST:
+        return UnavailableError(f"the host of {where} is not known: {said}", hint="check the host name in the URL")
+    if code == _NO_TLS:
+        return _no_tls(error, said, where)
     if code == 1049:
         return InvalidError(f"{where}: {said}", hint="create it (CREATE DATABASE) or name another in the URL")
     if code in _DENIED:
@@ -62,6 +83,19 @@ def translate(error: BaseException, where: str) -> PerdureError:
     if code == _BINLOG:
         return UnsupportedError(f"{where}: {said}", hint="set binlog_format=ROW on the server")
     return _unavailable(error, said, where)
+
+
+def _no_tls(error: BaseException, said: str, where: str) -> InvalidError:
+    reason = error if isinstance(error, ssl.SSLError) else error.__cause__
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        hint = (
+            "ssl_ca must name the authority that signed the server's certificate, and the URL the host as it is in it"
+        )
+    elif getattr(reason, "reason", None) == "WRONG_VERSION_NUMBER":
+        hint = "the server offers no TLS: turn it on there, or take the ssl options out of the URL"
+    else:
+        hint = "check the files of ssl_ca, ssl_cert and ssl_key, and the TLS settings of the server"
+    return InvalidError(f"TLS with {where} failed: {said}", hint=hint)
 
 
 def _unavailable(error: BaseException, said: str, where: str) -> UnavailableError:
