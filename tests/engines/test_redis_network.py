@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from redis.asyncio import Redis
@@ -227,6 +230,39 @@ def test_tls_is_spoken_and_certificates_are_checked() -> None:
         plain = await refusal(open_engine(secured.url.partition("?")[0].replace("rediss", "redis"), SCHEMA))
         assert isinstance(untrusted, UnavailableError)
         assert isinstance(plain, UnavailableError)
+
+    asyncio.run(main())
+
+
+def test_sentinels_are_asked_with_tls_where_the_master_is() -> None:
+    async def main() -> None:
+        secured = server("redis-tls")
+        certificate = Path(parse_qs(urlsplit(secured.url).query)["ssl_ca_certs"][0])
+        served: list[Any] = []
+
+        async def sentinel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            served.append(asyncio.current_task())
+            while line := await reader.readline():
+                if line.strip() == b"SETINFO":
+                    writer.write(b"+OK\r\n")
+                elif line.strip() == b"get-master-addr-by-name":
+                    port = str(urlsplit(secured.url).port)
+                    writer.write(f"*2\r\n$9\r\n127.0.0.1\r\n${len(port)}\r\n{port}\r\n".encode())
+            writer.close()
+
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+        listening = await asyncio.start_server(sentinel, "127.0.0.1", 0, ssl=context)
+        port = listening.sockets[0].getsockname()[1]
+        async with engine_at(f"rediss+sentinel://127.0.0.1:{port}/main?ssl_ca_certs={certificate}") as engine:
+            await engine.transact("watched", [notes("t", "a")])
+        untrusted = await refusal(open_engine(f"rediss+sentinel://127.0.0.1:{port}/main", SCHEMA))
+        plain = await refusal(open_engine(f"redis+sentinel://127.0.0.1:{port}/main?connect_timeout=0.5", SCHEMA))
+        assert isinstance(untrusted, UnavailableError)
+        assert isinstance(plain, UnavailableError)
+        await asyncio.gather(*served, return_exceptions=True)
+        listening.close()
+        assert served
 
     asyncio.run(main())
 

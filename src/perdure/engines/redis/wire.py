@@ -179,14 +179,26 @@ def _unread(connection: Connection) -> bool:
     return has_data is not None and bool(has_data())
 
 
+def _sentinel(target: Target, address: Address) -> Connection:
+    """A connection to a sentinel: with TLS if the master is spoken to with TLS, and without user and password."""
+    options: dict[str, Any] = {
+        "host": address[0],
+        "port": address[1],
+        "socket_connect_timeout": target.connect_timeout,
+        "socket_timeout": target.connect_timeout,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
+    if target.tls:
+        return SSLConnection(**options, **target.ssl)
+    return Connection(**options)
+
+
 async def ask_sentinels(target: Target) -> Address:
     """The address of the master as the first sentinel that answers knows it."""
     told: list[str] = []
     for address in target.addresses:
-        connection = Connection(
-            host=address[0], port=address[1], socket_connect_timeout=target.connect_timeout,
-            socket_timeout=target.connect_timeout, retry=Retry(NoBackoff(), 0), protocol=2,
-        )  # fmt: skip
+        connection = _sentinel(target, address)
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
             await connection.send_packed_command(
