@@ -363,6 +363,38 @@ def test_durability_is_told_as_it_is() -> None:
     on_postgres(scenario)
 
 
+def test_roles_need_no_more_rights_than_the_page_says() -> None:
+    async def scenario(url: str) -> None:
+        await touch(url)
+        link = await asyncpg.connect(url)
+        worker, report = f"worker_{os.getpid()}", f"report_{os.getpid()}"
+        await link.execute(
+            f"CREATE ROLE {worker} LOGIN; CREATE ROLE {report} LOGIN;"
+            f"GRANT USAGE ON SCHEMA perdure TO {worker}, {report};"
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA perdure TO {worker};"
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA perdure TO {report}"
+        )
+        try:
+            writer = await open_engine(url.replace("//postgres@", f"//{worker}@"), SCHEMA)
+            await writer.transact(SCOPE, [Put("items", ("a",), {"n": 1}), notes("t", "x"), Delete("items", ("none",))])
+            await writer.close()
+            theirs = url.replace("//postgres@", f"//{report}@")
+            reader = await open_engine(theirs, SCHEMA, read_only=True)
+            assert await reader.view(SCOPE, [Heads("notes", ["t"])]) == [[1]]
+            await reader.close()
+            other = await open_engine(theirs, SCHEMA)
+            said = await refusal(UnsupportedError, other.transact(SCOPE, [notes("t", "y")]))
+            assert "grant the user the missing right" in said
+            await other.close()
+            said = await refusal(UnsupportedError, touch(f"{theirs}?schema=other"))
+            assert "permission denied for database" in said
+        finally:
+            await link.execute(f"DROP OWNED BY {worker}, {report}; DROP ROLE {worker}, {report}")
+            await link.close()
+
+    on_postgres(scenario)
+
+
 def test_damage_is_found() -> None:
     async def scenario(url: str) -> None:
         engine = await open_engine(url, SCHEMA)
