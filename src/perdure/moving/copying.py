@@ -26,8 +26,14 @@ from perdure.kernel.schema import Log, Schema
 from perdure.moving.walk import MOST_BYTES, MOST_ROWS, Item, Shape, Trace, canonical, items, look
 
 Stage = Literal["comparing", "copying", "verifying"]
-_EMPTY = "copy into an empty store, or into one that an interrupted copy of this one left"
-_WRITERS = "somebody wrote to one of them during the copy; stop them and copy again"
+_EMPTY = (
+    "copy into an empty store, or into one that an interrupted copy of this one left; nothing is overwritten, so if the"
+    " source has changed since, empty the destination first or choose another"
+)
+_WRITERS = (
+    "somebody wrote to one of them during the copy; stop them, then empty the destination or choose another, and copy"
+    " again: what was copied already is never overwritten"
+)
 _AGAIN = "run the same copy again: it goes on where it stopped"
 
 
