@@ -135,6 +135,7 @@ def test_copy_refuses_what_differs(program: Program, tmp_path: Path) -> None:
     line = program.error("copy", program.url, target)
     assert "table thread_heads, scope 'default', 'kyoto' differs: branch is" in line
     assert "copy into an empty store" in line
+    assert "empty the destination first or choose another" in line
 
 
 def test_copy_makes_no_source(program: Program, tmp_path: Path) -> None:
@@ -159,6 +160,7 @@ def test_a_server_from_the_command_line(program: Program, empty: str) -> None:
     assert "all is well" in program("doctor", "verify", "--all-scopes", "--store", empty)
     health = program.run("health", empty)
     assert health.code in (0, 1)
+    assert [line.split()[0] for line in health.out.splitlines() if "://" in line] == ["url"]
     said += [health.out, health.err, program.run("health", empty, "--json").out]
     said += [program("log", "kyoto", "--store", empty), program("switch", "kyoto", "main", "--store", empty)]
     if secret:
