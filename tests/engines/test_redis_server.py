@@ -17,7 +17,7 @@ from perdure.clock import system_clock
 from perdure.engines.redis import open_engine
 from perdure.engines.redis.scripts import PROBE, REBUILD, TAKE, TRANSACT
 from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
-from perdure.kernel.ops import NOW, Append, Delete, Get, Op, Patch, Put, Read, Scan
+from perdure.kernel.ops import NOW, Append, Delete, Drop, Get, Op, Patch, Put, Read, Scan
 from perdure.testkit.proxy import Proxy
 from perdure.testkit.servers import server
 from perdure.testkit.servers.local import LocalServer
@@ -253,6 +253,26 @@ def test_a_user_that_cannot_finish_a_commit_is_refused_at_once(own: LocalServer,
         if denied != "hmget":
             async with engine_at(limited, read_only=True) as engine:
                 assert len((await engine.view(SCOPE, [Read("notes", "t")]))[0]) == 1
+
+    asyncio.run(main())
+
+
+def test_the_permissions_of_the_documentation_suffice(own: LocalServer) -> None:
+    async def main() -> None:
+        rules = (
+            "-@all resetkeys resetchannels ~perdure:* &perdure:* +@read +@write +@scripting +@connection +@pubsub +time"
+        )
+        limited = await _limit(own.url, *rules.split())
+        async with engine_at(limited.replace("/0", "/1")) as engine:
+            watch = engine.watch(SCOPE, ["topic"])
+            await engine.transact(SCOPE, [Put("items", ("x",), {"due": 1, "name": "n"}), notes("t", "a")], ["topic"])
+            assert await watch.wait(DEADLINE)
+            watch.close()
+            assert len((await engine.view(SCOPE, [Scan("items", "due", ())]))[0]) == 1
+            taken = await engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"due": 2})
+            assert len(taken.rows) == 1
+            await engine.transact(SCOPE, [Delete("items", ("x",)), Drop("notes", "t")])
+            assert (await engine.scopes(), await engine.check()) == ([], [])
 
     asyncio.run(main())
 
