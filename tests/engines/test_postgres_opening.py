@@ -388,6 +388,8 @@ def test_roles_need_no_more_rights_than_the_page_says() -> None:
             await other.close()
             said = await refusal(UnsupportedError, touch(f"{theirs}?schema=other"))
             assert "permission denied for database" in said
+            await link.execute(f"CREATE SCHEMA given AUTHORIZATION {worker}")
+            await touch(url.replace("//postgres@", f"//{worker}@") + "?schema=given")
         finally:
             await link.execute(f"DROP OWNED BY {worker}, {report}; DROP ROLE {worker}, {report}")
             await link.close()

@@ -32,16 +32,19 @@ from perdure.kernel.engine import Migration
 _FUNCTIONS = "functions"
 _RELATIONS = """SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = ANY($2)"""
+_PLACE = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1"
 _LOCK = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))"
 # Indexes of a large store take their time; so does waiting for somebody else's.
 _PATIENCE = 24 * 3600.0
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What is there: the recorded schema and the functions' fingerprint, both None in an empty place."""
+    """What is there: the recorded schema and the functions' fingerprint, both None in an empty place; `place` is True
+    where the PostgreSQL schema exists, which may be all that the role is given."""
 
     recorded: Recorded | None
     functions: str | None
+    place: bool = True
 
 
 def fingerprint(place: str) -> str:
@@ -62,7 +65,7 @@ async def look(connection: Connection, layout: Layout, where: str) -> Found:
             f"schema {layout.place} of {where} has tables of another program ({', '.join(sorted(present)[:5])})",
             hint="choose another with ?schema=…; nothing was changed",
         )
-    return Found(None, None)
+    return Found(None, None, place=bool(await connection.fetch(_PLACE, layout.place)))
 
 
 async def verify(connection: Connection, layout: Layout, where: str, *, writing: bool, hint: str) -> None:
@@ -96,7 +99,8 @@ async def bring_up_to_date(connection: Connection, layout: Layout, where: str) -
 def steps(found: Found, layout: Layout, where: str) -> Iterator[str]:
     """The statements that are missing; raises when adding is not enough."""
     if found.recorded is None:
-        yield f"CREATE SCHEMA IF NOT EXISTS {quote(layout.place)}"
+        if not found.place:
+            yield f"CREATE SCHEMA {quote(layout.place)}"
         yield f'CREATE TABLE {layout.table(META)} ("name" text PRIMARY KEY, "value" text NOT NULL)'
         yield from layout.create_all()
     else:
