@@ -174,9 +174,8 @@ BUGS = (
     Bug(
         "postgres: a lost commit is sent again",
         "engines/postgres/writer.py",
-        "                    job.fail(unknown_outcome(error, transaction.rev))\n                    return []\n"
-        "                if code not in RETRIED",
-        "                    continue\n                if code not in RETRIED",
+        "            job.fail(unknown_outcome(error, job.transaction.rev))\n        elif code in RETRIED",
+        "            return False\n        elif code in RETRIED",
         ("fault:cuts --engine postgres --cuts 12 --seed 7",),
     ),
     Bug(
