@@ -22,6 +22,11 @@ class Bug:
     new: str
     watch: tuple[str, ...]
 
+    @property
+    def on_servers(self) -> bool:
+        """True when a server is needed to see it."""
+        return any(engine in what for engine in ("postgres", "mysql", "redis") for what in self.watch)
+
 
 BUGS = (
     # The kernel.
