@@ -3,9 +3,9 @@
     python bench/profile_server.py postgres [--state] [--top 25]
 
 Raw and Perdure in turn, one client and 64: wall clock, processor time of this process and of the server's processes a
-commit. Then cProfile of the client, which taxes small functions (read shares), and what the server itself says about
-the statements of a commit: PostgreSQL its plan with times and buffers (auto_explain) and its statistics, Redis the time
-its commands took, MySQL the time until each statement was answered.
+commit. Then the wall clock of a commit by stages (`timeline.py`), cProfile of the client, which taxes small functions
+(read shares), and what the server itself says about the statements of a commit: PostgreSQL its plan with times and
+buffers (auto_explain) and its statistics, Redis the time its commands took, MySQL the time until each was answered.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pstats
 import re
 import time
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,15 @@ from commits import fresh_name
 from harness import Subject
 from perdure_adapter import Perdure
 from raw_mysql import RawMysql
-from raw_postgres import RawPostgres, RawPostgresPool
+from raw_postgres import RawAllRows, RawPostgres, RawPostgresPool
 from raw_redis import RawRedis
 from report import render
 from servers import at_database, mysql_database, postgres_database, started
+from timeline import STAGES, timeline
 from wire import Relay
 from workload import bare, history, with_state
 
+Opener = Callable[[], Awaitable[Subject]]
 COMMITS = 1024
 _TICK = os.sysconf("SC_CLK_TCK")
 _DRIVERS = ("asyncpg", "asyncmy", "redis", "msgspec")
@@ -124,6 +127,34 @@ def show_profile(title: str, stats: pstats.Stats, top: int) -> None:
         stats.sort_stats("tottime").print_stats(top)
 
 
+async def postgres_openers(url: str) -> list[Opener]:
+    admin = await asyncpg.connect(url)
+    raw, ours = [await postgres_database(admin, url, name) for name in ("timeline_raw", "timeline")]
+    await admin.close()
+    return [
+        lambda: RawPostgres.open(raw, "one"),
+        lambda: Perdure.connect(ours),
+        lambda: RawAllRows.open(raw, "every"),
+    ]
+
+
+async def redis_openers(url: str) -> list[Opener]:
+    return [lambda: RawRedis.open(at_database(url, "0")), lambda: Perdure.connect(at_database(url, "1"))]
+
+
+async def mysql_openers(url: str) -> list[Opener]:
+    raw, ours = [await mysql_database(url, name) for name in ("timeline_raw", "timeline")]
+    return [lambda: RawMysql.open(raw), lambda: Perdure.connect(ours)]
+
+
+async def show_timeline(openers: list[Opener], make: Any) -> None:
+    columns = [await timeline(opener, make) for opener in openers]
+    rows = [[stage, *(f"{value * 1e6:.0f} µs" for value in row)] for stage, *row in zip(STAGES, *columns, strict=True)]
+    rows.append(["sum of medians", *(f"{sum(column) * 1e6:.0f} µs" for column in columns)])
+    head = ["stage", "raw", "perdure", "raw, all rows"][: len(columns) + 1]
+    print("\nThe wall clock of one commit, one client", render(head, rows), sep="\n")
+
+
 async def postgres_subjects(url: str) -> tuple[list[Subject], list[Subject]]:
     admin = await asyncpg.connect(url)
     raw_url = await postgres_database(admin, url, "profile_raw")
@@ -165,23 +196,26 @@ async def postgres_says(url: str, make: Any) -> None:
 
 async def _statistics(admin: Any, url: str, make: Any) -> None:
     await admin.execute("create extension if not exists pg_stat_statements")
-    crew = Crew(await Perdure.connect(await postgres_database(admin, url, "profile_times")), 1, make)
-    await crew.prepare()
+    raw_url = await postgres_database(admin, url, "profile_times_raw")
+    ours = await Perdure.connect(await postgres_database(admin, url, "profile_times"))
+    crews = [Crew(one, 1, make) for one in (await RawPostgres.open(raw_url, "one"), ours)]
+    if make is bare:
+        crews.append(Crew(await RawAllRows.open(raw_url, "every"), 1, make))
+    for crew in crews:
+        await crew.prepare()
     await admin.execute("select pg_stat_statements_reset()")
-    await crew.run()
+    for crew in crews:
+        await crew.run()
     rows = await admin.fetch(
-        """select calls, mean_exec_time * 1000 as mean, mean_plan_time * 1000 as plan,
-                  shared_blks_hit::float / calls as hit,
+        """select calls, mean_exec_time * 1000 as mean, shared_blks_hit::float / calls as hit,
                   wal_records::float / calls as records, wal_bytes::float / calls as bytes, query
-           from pg_stat_statements order by total_exec_time desc limit 5"""
+           from pg_stat_statements where calls > 9 order by total_exec_time desc limit 6"""
     )
-    cells = [[" ".join(r["query"].split())[:100], str(r["calls"]), *(f"{v:,.0f}" for v in list(r)[1:6])] for r in rows]
-    print(
-        "\npg_stat_statements",
-        render(["statement", "calls", "µs", "µs plan", "buffers", "WAL records", "WAL bytes"], cells),
-        sep="\n",
-    )
-    await crew.subject.close()
+    cells = [[" ".join(r["query"].split())[:100], str(r["calls"]), *(f"{v:,.0f}" for v in list(r)[1:5])] for r in rows]
+    head = ["statement", "calls", "µs", "buffers", "WAL records", "WAL bytes"]
+    print("\npg_stat_statements, raw and ours", render(head, cells), sep="\n")
+    for crew in crews:
+        await crew.subject.close()
 
 
 async def redis_subjects(url: str) -> tuple[list[Subject], list[Subject]]:
@@ -237,16 +271,16 @@ async def mysql_says(url: str, make: Any) -> None:
 
 
 _ENGINES = {
-    "postgres": (postgres_subjects, postgres_says),
-    "redis": (redis_subjects, redis_says),
-    "mysql": (mysql_subjects, mysql_says),
+    "postgres": (postgres_subjects, postgres_openers, postgres_says),
+    "redis": (redis_subjects, redis_openers, redis_says),
+    "mysql": (mysql_subjects, mysql_openers, mysql_says),
 }
 
 
 async def main(options: argparse.Namespace) -> None:
     server = started(options.engine)
     make = with_state if options.state else bare
-    subjects_of, says = _ENGINES[options.engine]
+    subjects_of, openers_of, says = _ENGINES[options.engine]
     try:
         singles, crowds = await subjects_of(server.url)
         rows = []
@@ -256,6 +290,7 @@ async def main(options: argparse.Namespace) -> None:
             rows.append([f"{crew.subject.name}, {crew.clients} clients", *(f"{value:.0f} µs" for value in spent)])
         print(server.version)
         print("A commit", render(["subject", "wall clock", "CPU client", "CPU server"], rows), sep="\n")
+        await show_timeline((await openers_of(server.url))[: 3 if make is bare else 2], make)
         for crew in crews:
             if isinstance(crew.subject, Perdure):
                 show_profile(f"{crew.clients} clients", await profiled(crew), options.top)

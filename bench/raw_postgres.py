@@ -41,7 +41,9 @@ _DOCUMENTS = """
     documents as (insert into state select $1, n, b from unnest($7::text[], $8::bytea[]) as d(n, b)
                   on conflict (thread, name) do update set body = excluded.body)"""
 COMMIT_STATE = f"with {_POINTERS}, {_DOCUMENTS} {_MESSAGES}"
-MESSAGES_ONLY = "insert into messages select $1, n, b from unnest($2::bigint[], $3::bytea[]) as u(n, b)"
+MESSAGES_ONLY = (
+    "insert into messages(thread, seq, body) select $1, n, b from unnest($2::bigint[], $3::bytea[]) as u(n, b)"
+)
 
 _serial = iter(range(1, 2**62))
 
@@ -145,3 +147,46 @@ class RawMessagesOnly(RawPostgres):
         seqs = list(range(seq + 1, seq + count + 1))
         await self.connections[0].execute(MESSAGES_ONLY, thread, seqs, commit.bodies)
         self.heads[thread] = seq + count
+
+
+ALL_ROWS = """
+alter table messages add id text collate "C";
+create unique index on messages(id, thread);
+create index on threads(updated_at, id);
+create index on threads(created_at, id);
+create table branches(thread text collate "C" not null, branch bigint not null, head text, head_seq bigint,
+                      length bigint, primary key(thread, branch));
+create table heads(thread text collate "C" primary key, last bigint not null);
+alter table threads set (fillfactor=80);
+alter table runs set (fillfactor=80);
+alter table branches set (fillfactor=80);
+alter table heads set (fillfactor=70);
+"""
+_ROWS = """
+    branch as (update branches set head = ($7::text[])[cardinality($7::text[])], head_seq = $2, length = $2
+               where thread = $1 and branch = 0),
+    head as (update heads set last = $2 where thread = $1)"""
+_WITH_IDS = "insert into messages select $1, n, b, i from unnest($5::bigint[], $6::bytea[], $7::text[]) as u(n, b, i)"
+_ALL = f"with {_POINTERS}, {_ROWS} {_WITH_IDS}"
+
+
+class RawAllRows(RawPostgres):
+    """Every row and every index that a Perdure commit touches, still in one statement and unchecked."""
+
+    name = "raw asyncpg, all rows and indexes of a commit"
+
+    @classmethod
+    async def open(cls, url: str, schema: str, *, size: int = 1, storage: str = IN_LINE) -> Self:
+        return await super().open(url, schema, size=size, storage=storage + ALL_ROWS)
+
+    async def create(self, thread: str, first: Commit) -> None:
+        await super().create(thread, first)
+        connection = self.connections[0]
+        await connection.execute("insert into branches(thread, branch) values($1, 0)", thread)
+        await connection.execute("insert into heads values($1, 0)", thread)
+
+    async def commit(self, thread: str, commit: Prepared) -> None:
+        seq = self.heads[thread]
+        ids = [body[7:37].decode() for body in commit.bodies]
+        await self.connections[0].execute(_ALL, *commit.arguments(thread, seq), ids)
+        self.heads[thread] = seq + len(commit.bodies)

@@ -12,7 +12,7 @@ from commits import Crowd, fresh_name
 from harness import Subject, cost, speed
 from peers_servers import LangGraphPostgres, OpenAIPostgres
 from perdure_adapter import Perdure
-from raw_postgres import IN_LINE, RawMessagesOnly, RawPostgres, RawPostgresPool
+from raw_postgres import IN_LINE, RawAllRows, RawMessagesOnly, RawPostgres, RawPostgresPool
 from report import Report
 from servers import postgres_database, postgres_settings
 from wire import Relay
@@ -59,11 +59,15 @@ async def one_client(report: Report, setting: Setting, *, quick: bool) -> None:
         await setting.perdure("one_client"),
         await setting.raw(),
         await setting.raw(RawMessagesOnly),
+        await setting.raw(RawAllRows),
     ]
     subjects[2].name = "the same again (control)"
     first, second = await cases.one_client(report, TITLE, subjects, rounds=7 if quick else 25)
     report.promise("postgres, one client, bare, vs raw", 0.75, speed(first[1], first[0]), at_least=True)
     report.promise("postgres, one client, with state, vs raw", 0.65, speed(second[1], second[0]), at_least=True)
+    report.promise(
+        "postgres, one client, bare, vs raw of the same rows", None, speed(first[1], first[4]), at_least=True
+    )
     for subject in subjects:
         await subject.close()
 
