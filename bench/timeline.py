@@ -2,7 +2,8 @@
 
 Marks are set from outside, on the event loop's own socket transport and round the engine's `transact`, so the split
 means the same for every driver. Between the last byte written and the first byte read the client only waits: that is
-the server, its disk and the two wires. With several round trips, their waits are added up.
+the server, its disk and the two wires. With several round trips, their waits are added up; what the client does
+between them is its own stage.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ def split(marks: Marks, began: float, ended: float) -> list[float]:
             stage = "stores, before"
         elif kind == "transacted":
             stage = "engine and driver, after"
+        elif kind == "reads":
+            stage = "server and wire"  # also when the answer comes in pieces
         elif kind == "writes" and spent["send"]:
             stage = "between"
         spent[stage] += at - last
