@@ -433,7 +433,7 @@ def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on() -> None:
             if child == 0:
                 try:
                     engine.transact(SCOPE, [notes("t", "b")]).send(None)
-                except UnavailableError as error:
+                except UnsupportedError as error:
                     os._exit(0 if "fork" in str(error) else 1)
                 os._exit(2)
             _, status = await asyncio.to_thread(os.waitpid, child, 0)

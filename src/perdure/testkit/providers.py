@@ -112,9 +112,9 @@ class SqliteProvider:
 
 
 _ON_SERVERS = {
-    "postgres": "perdure.testkit.providers_postgres:PostgresProvider",
-    "mysql": "perdure.testkit.providers_mysql:MysqlProvider",
-    "redis": "perdure.testkit.providers_redis:RedisProvider",
+    "postgres": "perdure.testkit.providers_servers:PostgresProvider",
+    "mysql": "perdure.testkit.providers_servers:MysqlProvider",
+    "redis": "perdure.testkit.providers_servers:RedisProvider",
 }
 """Imported when asked for: each of them needs a driver."""
 

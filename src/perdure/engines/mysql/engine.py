@@ -10,13 +10,13 @@ from perdure.clock import Clock
 from perdure.engines.mysql import health
 from perdure.engines.mysql.pool import Pool, ask
 from perdure.engines.mysql.queries import Queries
-from perdure.engines.mysql.translate import opened_read_only
 from perdure.engines.mysql.turns import Turns
 from perdure.engines.mysql.viewing import view
 from perdure.engines.mysql.watch import Hub, Subscription
 from perdure.engines.mysql.writer import Writer
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
 from perdure.kernel.ops import Append, Applied, Ask, Drop, Op, Scan, Taken
+from perdure.kernel.refusals import opened_read_only
 from perdure.kernel.schema import Schema
 
 _NOTES = (

@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from perdure.engines.mysql.target import Target
-from perdure.engines.mysql.translate import DRIVER_ERRORS, closed, forked, lost, other_loop, translate
+from perdure.engines.mysql.translate import DRIVER_ERRORS, lost, translate
 from perdure.engines.mysql.wire import Wire, open_wire
 from perdure.errors import PerdureError, UnavailableError
+from perdure.kernel.refusals import closed, forked, other_loop
 
 T = TypeVar("T")
 RECONNECTS = 3

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from perdure.errors import InvalidError
+from perdure.kernel.options import count, seconds, yes_or_no
 
 _EXAMPLE = "mysql://user:password@host:3306/database?connections=10"
 _ESCAPED = f"{_EXAMPLE}; in a password / ? # @ are written %2F %3F %23 %40"
@@ -94,28 +95,6 @@ def _options(query: str) -> dict[str, Any]:
     return {name: _READ[name](name, value) for name, value in given}
 
 
-def _count(name: str, value: str) -> int:
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 1_000:
-        raise InvalidError(f"{name} is a number from 1 to 1000, not {value!r:.80}")
-    return int(value)
-
-
-def _seconds(name: str, value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= 86_400:
-        raise InvalidError(f"{name} is a number of seconds above 0, not {value!r:.80}")
-    return seconds
-
-
-def _yes_or_no(name: str, value: str) -> bool:
-    if value not in ("yes", "no"):
-        raise InvalidError(f"{name} is yes or no, not {value!r:.80}")
-    return value == "yes"
-
-
 def _path(name: str, value: str) -> str:
     if not value:
         raise InvalidError(f"{name} names a file")
@@ -131,12 +110,12 @@ def _readable(name: str, value: str) -> str:
 
 
 _READ: dict[str, Callable[[str, str], Any]] = {
-    "connections": _count,
-    "connect_timeout": _seconds,
-    "command_timeout": _seconds,
-    "migrate": _yes_or_no,
+    "connections": count,
+    "connect_timeout": seconds,
+    "command_timeout": seconds,
+    "migrate": yes_or_no,
     "unix_socket": _path,
-    "ssl": _yes_or_no,
+    "ssl": yes_or_no,
     "ssl_ca": _readable,
     "ssl_cert": _readable,
     "ssl_key": _readable,

@@ -117,29 +117,3 @@ def _said(error: BaseException) -> str:
     if isinstance(error, errors.Error) and len(error.args) > 1:
         return f"{error.args[1]}"
     return str(error).strip() or type(error).__name__
-
-
-def closed() -> UnavailableError:
-    """For every call after `close`."""
-    return UnavailableError("the store is closed", hint="open it again")
-
-
-def forked() -> UnsupportedError:
-    """For every call in a child of the process that opened the store."""
-    return UnsupportedError(
-        "the store was opened before this process was forked; its connections belong to the parent",
-        hint="open the store in the child process",
-    )
-
-
-def other_loop() -> UnsupportedError:
-    """For a call from another event loop than the one that opened the store."""
-    return UnsupportedError(
-        "the store was opened in another event loop; its connections cannot be used from this one",
-        hint="open one store per event loop, or use perdure.sync from plain threads",
-    )
-
-
-def opened_read_only(where: str) -> UnsupportedError:
-    """For writes to a store opened with `read_only`."""
-    return UnsupportedError(f"{where} was opened read-only", hint="open it without read_only to write")

@@ -11,11 +11,11 @@ from perdure.engines.postgres.layout import Layout
 from perdure.engines.postgres.pool import OwnPool, Pool
 from perdure.engines.postgres.queries import Queries
 from perdure.engines.postgres.take import Claims
-from perdure.engines.postgres.translate import closed, forked, opened_read_only
 from perdure.engines.postgres.watch import Hub, Subscription
 from perdure.engines.postgres.writer import Writer
 from perdure.kernel.engine import Capabilities, Health, Watch
 from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
+from perdure.kernel.refusals import closed, forked, opened_read_only
 
 
 class PostgresEngine:

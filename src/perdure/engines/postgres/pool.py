@@ -24,18 +24,9 @@ from typing import Any, Protocol, TypeVar
 import asyncpg
 
 from perdure.engines.postgres.target import Target
-from perdure.engines.postgres.translate import (
-    DRIVER_ERRORS,
-    all_in_use,
-    closed,
-    forked,
-    lost,
-    other_loop,
-    restarting,
-    translate,
-    unusable_pool,
-)
+from perdure.engines.postgres.translate import DRIVER_ERRORS, all_in_use, lost, restarting, translate, unusable_pool
 from perdure.errors import InvalidError, PerdureError, UnavailableError
+from perdure.kernel.refusals import closed, forked, other_loop
 
 T = TypeVar("T")
 Connection = Any

@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 import msgspec
 
 from perdure.errors import InvalidError
+from perdure.kernel.options import count, seconds, yes_or_no
 
 T = TypeVar("T")
 
@@ -161,34 +162,12 @@ def _schema(name: str, value: str) -> str:
     return value
 
 
-def _yes_or_no(name: str, value: str) -> bool:
-    if value not in ("yes", "no"):
-        raise InvalidError(f"{name} is yes or no, not {value!r:.80}")
-    return value == "yes"
-
-
-def _count(name: str, value: str) -> int:
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 1_000:
-        raise InvalidError(f"{name} is a number from 1 to 1000, not {value!r:.80}")
-    return int(value)
-
-
-def _seconds(name: str, value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= 86_400:
-        raise InvalidError(f"{name} is a number of seconds above 0, not {value!r:.80}")
-    return seconds
-
-
 _READ: dict[str, Callable[[str, str], Any]] = {
     "schema": _schema,
-    "connections": _count,
-    "connect_timeout": _seconds,
-    "command_timeout": _seconds,
-    "prepared": _yes_or_no,
-    "migrate": _yes_or_no,
+    "connections": count,
+    "connect_timeout": seconds,
+    "command_timeout": seconds,
+    "prepared": yes_or_no,
+    "migrate": yes_or_no,
 }
 _EXAMPLE = "postgresql://user:password@host:5432/database?schema=perdure"

@@ -24,7 +24,7 @@ from perdure.engines.redis.network import Network
 from perdure.engines.redis.reads import Reads
 from perdure.engines.redis.scripts import TAKE, TRANSACT, VIEW, Script
 from perdure.engines.redis.shapes import unpack
-from perdure.engines.redis.translate import Lost, Silent, Stopped, closed, elsewhere, forked, opened_read_only
+from perdure.engines.redis.translate import Lost, Silent, Stopped
 from perdure.engines.redis.versions import bring_scope, mark_of, register, registered
 from perdure.engines.redis.watch import Hub, Subscription
 from perdure.engines.redis.writes import Parcel, conflict_of, encode_record
@@ -32,6 +32,7 @@ from perdure.errors import CorruptError, OutcomeUnknown, PerdureError, Unavailab
 from perdure.ids import new_rev
 from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
 from perdure.kernel.ops import Applied, Ask, Op, Patch, Scan, Taken
+from perdure.kernel.refusals import closed, forked, opened_read_only, other_loop
 
 _CONFLICT, _OTHER_SCHEMA = 1, 2
 _UNFILLED = 0
@@ -82,7 +83,7 @@ class RedisEngine:
         if self.refusal is not None:
             raise self.refusal()
         if asyncio.get_running_loop() is not self._loop:
-            raise elsewhere()
+            raise other_loop()
 
     def begin(self) -> None:
         """A call that asks the servers begins; `close` waits for its end."""

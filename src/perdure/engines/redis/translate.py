@@ -123,23 +123,3 @@ def said(error: BaseException) -> str:
 def unreachable(error: BaseException, where: str) -> UnavailableError:
     """No connection could be made; nothing was sent."""
     return UnavailableError(f"{where} cannot be reached: {said(error)}", hint="is the server running?")
-
-
-def elsewhere() -> PerdureError:
-    """A call from another event loop than the one that the connections belong to."""
-    return UnsupportedError("the store was opened in another event loop", hint="open one in each loop")
-
-
-def closed() -> PerdureError:
-    """Every call after close."""
-    return UnavailableError("the store is closed", hint="open it again")
-
-
-def forked() -> PerdureError:
-    """Every call in a child of the process that opened the store."""
-    return UnavailableError("the store was opened before a fork", hint="open it in the child process")
-
-
-def opened_read_only(where: str) -> PerdureError:
-    """Every write to a store that was opened to read."""
-    return UnsupportedError(f"{where} was opened read-only", hint="open it without read_only")

@@ -18,8 +18,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from perdure.engines.redis.translate import ANSWERS, Lost, Silent, closed, refusal, said, unreachable
+from perdure.engines.redis.translate import ANSWERS, Lost, Silent, refusal, said, unreachable
 from perdure.engines.redis.url import Address, Target
+from perdure.kernel.refusals import closed
 
 Locate = Callable[[], Awaitable[Address]]
 

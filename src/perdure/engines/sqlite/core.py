@@ -20,12 +20,12 @@ from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.reader import Readers, ReaderThreads, StillReaders
 from perdure.engines.sqlite.session import Session
 from perdure.engines.sqlite.statements import Statements
-from perdure.engines.sqlite.translate import closed, forked, opened_read_only
 from perdure.engines.sqlite.versions import prepare, read_recorded, refuse_unless_usable
 from perdure.engines.sqlite.watch import Hub
 from perdure.engines.sqlite.writer import Writer
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
 from perdure.kernel.engine import Capabilities, Durability, Health
+from perdure.kernel.refusals import closed, forked, opened_read_only
 from perdure.kernel.schema import Schema
 
 _SMALLEST_DATABASE = 512

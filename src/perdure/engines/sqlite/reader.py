@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 
 from perdure.engines.sqlite.connect import file_stamp, reader_connection, still_connection
 from perdure.engines.sqlite.queries import Queries
-from perdure.engines.sqlite.translate import closed, locked, translate
+from perdure.engines.sqlite.translate import locked, translate
 from perdure.errors import CorruptError, UnavailableError
 from perdure.kernel.ops import Ask, Get, Heads, Scan
+from perdure.kernel.refusals import closed
 
 T = TypeVar("T")
 Question = Callable[[sqlite3.Connection], T]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from shutil import disk_usage
 
-from perdure.errors import CorruptError, PerdureError, UnavailableError, UnsupportedError
+from perdure.errors import CorruptError, PerdureError, UnavailableError
 
 FULL, BUSY, LOCKED, READONLY = sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -87,21 +87,3 @@ def _command(pid: str) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
     return "not visible from here"
-
-
-def closed() -> UnavailableError:
-    """For every call after `close`."""
-    return UnavailableError("the store is closed", hint="open it again")
-
-
-def forked() -> UnsupportedError:
-    """For every call in a child of the process that opened the store."""
-    return UnsupportedError(
-        "the store was opened before this process was forked; SQLite connections do not survive a fork",
-        hint="open the store in the child process",
-    )
-
-
-def opened_read_only(path: str) -> UnsupportedError:
-    """For writes to a store opened with `read_only`."""
-    return UnsupportedError(f"{path} was opened read-only", hint="open it without read_only to write")

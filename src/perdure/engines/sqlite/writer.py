@@ -19,8 +19,8 @@ from typing import Any
 
 from perdure.engines.sqlite.committer import Committer
 from perdure.engines.sqlite.jobs import Job, deliver, mark_interrupted
-from perdure.engines.sqlite.translate import closed
 from perdure.errors import PerdureError
+from perdure.kernel.refusals import closed
 
 BATCH_MOST = 256
 

@@ -1,4 +1,4 @@
-"""PostgreSQL as the conformance kit sees it: one database of this process, emptied for every case."""
+"""The server engines as the conformance kit sees them: one database of this process each, emptied for every case."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from perdure.stores.store import Store
 from perdure.testkit.servers import fresh_database, server
 
 
-class PostgresProvider:
-    """The PostgreSQL engine on a server of this process; every client is an engine with connections of its own.
+class ServerProvider:
+    """An engine on a server of this process; every client is an engine with connections of its own.
 
     A crash cuts the connections of every client where they stand, which is all that a server sees of a dying client.
     """
 
-    name = "postgres"
+    name: str
     features = frozenset({"durable", "processes"})
-    opt_outs: Mapping[str, str] = {
-        "runs/corrupt": "the case stores a body that is not JSON, which PostgreSQL's json column refuses"
-    }
+    opt_outs: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self._url: str | None = None
@@ -37,7 +35,7 @@ class PostgresProvider:
 
     async def start(self, clock: Clock) -> None:
         """An empty database."""
-        self._url = await fresh_database(server("postgres"), "kit")
+        self._url = await fresh_database(server(self.name), "kit")
 
     async def open(self, clock: Clock, *, scope: str = "default") -> Store:
         """A client as another process would open it."""
@@ -58,3 +56,27 @@ class PostgresProvider:
             await store.close()
         self._clients.clear()
         self._url = None
+
+
+class PostgresProvider(ServerProvider):
+    """PostgreSQL."""
+
+    name = "postgres"
+    opt_outs: Mapping[str, str] = {
+        "runs/corrupt": "the case stores a body that is not JSON, which PostgreSQL's json column refuses"
+    }
+
+
+class MysqlProvider(ServerProvider):
+    """MariaDB or MySQL."""
+
+    name = "mysql"
+
+
+class RedisProvider(ServerProvider):
+    """Redis or Valkey."""
+
+    name = "redis"
+
+    async def crash(self) -> None:
+        """Nothing to do: what the clients were told is on the server, and nobody asks them again."""
