@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.engines.mysql_place import connect, emptied, run, sql
-from tests.engines.toys import SCHEMA, SCOPE, START, columns, do, note, notes, refused, row
+from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, START, columns, do, note, notes, refused, row, watching
 
 from perdure import limits
 from perdure.clock import ManualClock
@@ -396,11 +396,11 @@ def test_hints_reach_other_processes_by_the_table() -> None:
     async def scenario() -> None:
         url, engine = await fresh()
         other = await open_engine(url, SCHEMA)
-        watch, elsewhere = other.watch(SCOPE, ["jobs"]), other.watch(SCOPE, ["other"])
-        heard = False
-        while not heard:  # the first look only finds where the table ends
-            await engine.transact(SCOPE, [Put("items", ("a",), {})], ["jobs"])
-            heard = await watch.wait(0.5)
+        elsewhere = other.watch(SCOPE, ["other"])
+        watch = await watching(other, "jobs")
+        assert await elsewhere.wait(DEADLINE)
+        await engine.transact(SCOPE, [Put("items", ("a",), {})], ["jobs"])
+        assert await watch.wait(DEADLINE)
         assert not await elsewhere.wait(0)
         watch.close()
         elsewhere.close()

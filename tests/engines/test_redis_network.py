@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.crc import key_slot
 from tests.engines.redis_place import DEADLINE, engine_at, refusal, until
-from tests.engines.toys import SCHEMA, notes
+from tests.engines.toys import SCHEMA, notes, watching
 
 from perdure.engines.redis import open_engine
 from perdure.engines.redis.network import Network
@@ -63,12 +63,11 @@ def test_hints_cross_a_cluster() -> None:
     async def main() -> None:
         cluster = await _empty_cluster()
         async with engine_at(cluster.url) as here, engine_at(cluster.url) as there:
-            watches = [here.watch(scope, ["topic"]) for scope in SCOPES]
+            watches = [await watching(here, "topic", scope=scope) for scope in SCOPES]
             for scope, watch in zip(SCOPES, watches, strict=True):
-                async with asyncio.timeout(DEADLINE):
-                    # The subscription is under way: a hint before it stands is lost, and the next is not.
-                    while not await watch.wait(0.05):
-                        await there.transact(scope, [Put("items", ("x",), {})], ["topic"])
+                assert not await watch.wait(0)
+                await there.transact(scope, [Put("items", ("x",), {})], ["topic"])
+                assert await watch.wait(DEADLINE)
                 watch.close()
 
     asyncio.run(main())
@@ -222,7 +221,7 @@ def test_tls_is_spoken_and_certificates_are_checked() -> None:
         secured = server("redis-tls")
         async with engine_at(secured.url) as engine:
             await engine.transact("tls", [notes("t", "a")])
-            watch = engine.watch("tls", ["topic"])
+            watch = await watching(engine, "topic", scope="tls")
             await engine.transact("tls", [notes("t", "b")], ["topic"])
             assert await watch.wait(DEADLINE)
             watch.close()

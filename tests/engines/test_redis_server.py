@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.engines.redis_place import DEADLINE, client_at, empty, engine_at, eventually, refusal, until
-from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused
+from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused, watching
 
 from perdure.clock import system_clock
 from perdure.engines.redis import open_engine
@@ -264,7 +264,7 @@ def test_the_permissions_of_the_documentation_suffice(own: LocalServer) -> None:
         )
         limited = await _limit(own.url, *rules.split())
         async with engine_at(limited.replace("/0", "/1")) as engine:
-            watch = engine.watch(SCOPE, ["topic"])
+            watch = await watching(engine, "topic")
             await engine.transact(SCOPE, [Put("items", ("x",), {"due": 1, "name": "n"}), notes("t", "a")], ["topic"])
             assert await watch.wait(DEADLINE)
             watch.close()
@@ -342,9 +342,8 @@ def test_a_killed_server_leaves_the_outcome_open_and_is_found_again(own: LocalSe
 def test_a_lost_subscription_is_made_again_and_rings_once(own: LocalServer) -> None:
     async def main() -> None:
         async with engine_at(own.url) as here:
-            watch = here.watch(SCOPE, ["a"])
+            watch = await watching(here, "a")
             async with client_at(own.url) as client:
-                await until(client.pubsub_channels)
                 async with engine_at(own.url) as there:
                     await there.transact(SCOPE, [notes("t", "x")], ["a"])
                     assert await watch.wait(DEADLINE)

@@ -7,18 +7,16 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.engines.toys import SCOPE, drive, notes, open_engine, refused
+from tests.engines.toys import DEADLINE, SCOPE, drive, notes, open_engine, refused, watching
 
 from perdure.clock import ManualClock
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Heads, Put
 
-DEADLINE = 20.0
-
 
 def test_a_hint_wakes_its_watchers_after_the_commit(on_tasks: Any) -> None:
     async def scenario(engine: Engine) -> None:
-        watch = engine.watch(SCOPE, ["a", "b"])
+        watch = await watching(engine, "a", "b")
         seen: list[Any] = []
 
         async def wait() -> None:
@@ -38,7 +36,7 @@ def test_a_hint_wakes_its_watchers_after_the_commit(on_tasks: Any) -> None:
 
 def test_a_hint_before_the_wait_is_not_lost_and_hints_merge(on_tasks: Any) -> None:
     async def scenario(engine: Engine) -> None:
-        watch = engine.watch(SCOPE, ["a"])
+        watch = await watching(engine, "a")
         for n in range(3):
             await engine.transact(SCOPE, [Put("items", (f"{n}",), {})], ["a"])
         assert await watch.wait(DEADLINE)
@@ -49,7 +47,7 @@ def test_a_hint_before_the_wait_is_not_lost_and_hints_merge(on_tasks: Any) -> No
 
 def test_other_topics_scopes_and_conflicts_do_not_wake(on_tasks: Any) -> None:
     async def scenario(engine: Engine) -> None:
-        watch = engine.watch(SCOPE, ["a"])
+        watch = await watching(engine, "a")
         await engine.transact(SCOPE, [Put("items", ("x",), {})], ["b"])
         await engine.transact("other", [Put("items", ("x",), {})], ["a"])
         await refused(engine.transact(SCOPE, [notes("t", "x", expect=7)], ["a"]))

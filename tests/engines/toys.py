@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 from perdure.clock import ManualClock
 from perdure.engines.memory import open_memory
 from perdure.engines.sqlite import open_sqlite
-from perdure.kernel.engine import Conflict, Engine
+from perdure.kernel.engine import Conflict, Engine, Watch
 from perdure.kernel.ops import Append, Get, Op, Row
 from perdure.kernel.schema import Index, Log, Schema, Table, integer, text
 from perdure.testkit.servers import fresh_database, server
 
 T = TypeVar("T")
+DEADLINE = 20.0
 Scenario = Callable[[Engine], Coroutine[Any, Any, None]]
 
 SCHEMA = Schema(
@@ -115,6 +116,14 @@ def run(kind: str, directory: Path, scenario: Scenario, clock: ManualClock) -> N
             await engine.close()
 
     asyncio.run(main())
+
+
+async def watching(engine: Engine, *topics: str, scope: str = SCOPE) -> Watch:
+    """A watcher whose hints come through from here on."""
+    watch = engine.watch(scope, topics)
+    if engine.blocking() is None:
+        assert await watch.wait(DEADLINE), "on a server it is rung once, when listening begins"
+    return watch
 
 
 async def refused(work: Awaitable[Any]) -> Conflict:

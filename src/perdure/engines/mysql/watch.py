@@ -104,6 +104,7 @@ class Hub:
         """Ring for what others have told since `seen`; where we have reached now."""
         if seen is None:
             ((((last,),)),) = await self._ask(f"SELECT COALESCE(MAX(`id`), 0) FROM {_TABLE}")
+            self._ring(list(self._signals))  # for what was told before the first look
             return int(last)
         (rows,) = await self._ask(
             f"SELECT `id`, `origin`, `scope`, `topic` FROM {_TABLE} WHERE `id` > {seen} ORDER BY `id` LIMIT 1000"

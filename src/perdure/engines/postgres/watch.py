@@ -3,7 +3,8 @@
 A commit rings its own process at once. For others its topics are gathered for a few milliseconds, under load for some
 more, and sent with one `pg_notify`, on a connection of the pool and in a transaction of its own that waits for no disk:
 a busy writer pays for forty of them a second, not for one per commit. One connection per engine listens, opened when
-somebody watches first; when it is lost it is opened again, and everybody is rung once for what may have been missed.
+somebody watches first and again when it is lost; whenever it begins to listen everybody is rung once, for what may
+have been missed before.
 
 Without a way to listen (behind a pooler, with a caller's pool) the server is asked a few times a second whether any
 transaction has ended since; that does not say which, so it rings everybody.
@@ -116,7 +117,6 @@ class Hub:
         self._sender = None
 
     async def _listen(self) -> None:
-        first = True
         while True:
             try:
                 connection = await connect(self._target, self._settings, self._target.listen_dsn)
@@ -124,21 +124,18 @@ class Hub:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             try:
-                await self._hear(connection, first=first)
+                await self._hear(connection)
             except DRIVER_ERRORS:
                 await asyncio.sleep(_PAUSE_SECONDS)
             finally:
                 connection.terminate()
-            first = False
-            self._ring_all()
 
-    async def _hear(self, connection: Connection, *, first: bool) -> None:
+    async def _hear(self, connection: Connection) -> None:
         """Listen until the connection is lost."""
         self._lost.clear()
         connection.add_termination_listener(lambda _: self._lost.set())
         await connection.add_listener(self._channel, self._heard)
-        if not first:
-            self._ring_all()
+        self._ring_all()
         await self._lost.wait()
 
     @property
@@ -162,9 +159,9 @@ class Hub:
                 ((snapshot,),) = await self._pool.ask(_SNAPSHOT)
             except PerdureError:
                 snapshot = None
-            if seen is not None and snapshot != seen:
+            if snapshot != seen:
                 self._ring_all()
-            seen = snapshot or ""
+            seen = snapshot
             await asyncio.sleep(POLL_SECONDS)
 
 

@@ -1,8 +1,9 @@
 """Wake-up hints: at once for commits of this engine, by one subscription for those of others.
 
 The script of a commit publishes its hints at its end, so nobody hears of what is not written. One connection per
-engine listens, only while somebody watches. When it is lost it is made again, and everybody is rung once, for what may
-have been missed; as long as it cannot be made everybody is rung every second, which is the polling fallback.
+engine listens, only while somebody watches. When the server begins to send a channel, its watchers are rung once, for
+what may have been missed before; so they are when the connection was lost and is made again. As long as it cannot be
+made everybody is rung every second, which is the polling fallback.
 """
 
 from __future__ import annotations
@@ -81,13 +82,13 @@ class Hub:
         lost = False
         while self._signals:
             try:
-                await self._hear(rung=lost)
+                await self._hear()
             except (RedisError, PerdureError, OSError, EOFError):
                 self._ring_all()
                 await asyncio.sleep(limits.FOLLOW_POLL_MS / 1000 if lost else 0)
             lost = True
 
-    async def _hear(self, *, rung: bool) -> None:
+    async def _hear(self) -> None:
         connection = new_connection(self._network.target, await self._network.locate())
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
@@ -96,11 +97,8 @@ class Hub:
             while self._signals:
                 heard: Any = await connection.read_response(disable_decoding=True)
                 kind, channel, payload = heard
-                if kind == b"message" and payload != self._sender:
+                if kind == b"subscribe" or (kind == b"message" and payload != self._sender):
                     self.publish((channel,))
-                elif rung and kind == b"subscribe":
-                    rung = False
-                    self._ring_all()
         finally:
             self._connection = None
             await connection.disconnect(nowait=True)
