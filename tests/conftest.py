@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -32,3 +34,11 @@ def pytest_report_header() -> str:
 @pytest.fixture
 def seed() -> int:
     return int(os.environ[SEED_VARIABLE])
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """A job in the background begins with Ctrl-C ignored; a test that sends it to itself wants it heard."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -115,6 +115,7 @@ def test_copy_of_one_scope(program: Program, tmp_path: Path) -> None:
     assert program.json("copy", program.url, target, "--scope", "default")["copied"] > 0
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize(("more", "said"), [([], "run it again to go on"), (["--dry-run"], "nothing was changed")])
 def test_an_interrupted_copy_says_what_that_means(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], said: str

@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 import perdure.sync
 from perdure import Message, NotFoundError, OutcomeUnknown, UnavailableError, UnsupportedError, opening
 from perdure.engines.memory import open_memory
-from perdure.kernel.engine import Engine, Health
+from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.ops import Applied
 from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
@@ -65,9 +66,26 @@ class Suspending:
         await asyncio.Event().wait()
         raise AssertionError("nobody sets it")
 
+    def watch(self, scope: str, topics: Sequence[str]) -> Watching:
+        return Watching(self._inner.watch(scope, topics))
+
     async def close(self) -> None:
         self.closed = True
         await self._inner.close()
+
+
+class Watching:
+    """A watcher of the inner engine that says when somebody waits for it."""
+
+    def __init__(self, inner: Watch) -> None:
+        self._inner = inner
+
+    async def wait(self, timeout: float) -> bool:
+        waiting.append(asyncio.current_task())
+        return await self._inner.wait(timeout)
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 waiting: list[Any] = []
@@ -241,27 +259,27 @@ def until(condition: Any) -> None:
     raise AssertionError("it never came to that")
 
 
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """A background job begins with Ctrl-C ignored; these tests want it heard."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+@contextmanager
+def interrupted() -> Iterator[None]:
+    """Ctrl-C as soon as the call in this block waits for something."""
+
+    def interrupt() -> None:
+        until(lambda: waiting)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    waiting.clear()
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        yield
+    interrupter.join()
 
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_cancels_the_call_and_the_store_goes_on() -> None:
     with perdure.sync.open(URL) as store:
-
-        def interrupt() -> None:
-            until(lambda: waiting)
-            os.kill(os.getpid(), signal.SIGINT)
-
-        interrupter = threading.Thread(target=interrupt)
-        interrupter.start()
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted():
             store.health()
-        interrupter.join()
         assert waiting[0].cancelled()
         assert store.commit("t", messages=[Message.user("still here")]).version == 1
 
@@ -273,11 +291,8 @@ def test_ctrl_c_ends_an_iterator() -> None:
         live = store.messages.follow("t")
         assert next(live).seq == 1
         seen: Sequence[Any] = []
-        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted():
             seen = list(live)
-        timer.join()
         assert (list(live), seen) == ([], [])
         assert store.threads.get("t").version == 1
 
@@ -310,7 +325,7 @@ def test_an_iterator_that_waits_is_told_when_the_store_is_closed() -> None:
     assert next(live).seq == 1
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(next, live)
-        until(asked.running)
+        until(lambda: waiting)
         store.close()
         with pytest.raises(UnavailableError, match="closed"):
             asked.result(timeout=60)
