@@ -171,13 +171,15 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL to the server and to all its children, as a lost machine; returns when none of them is left."""
     if process.poll() is not None:
         return
-    # A stopped parent cannot fork another one behind our back.
+    # A stopped parent cannot fork another one behind our back; it stops a moment after it was told to.
     process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + STOP_DEADLINE
+    while _goes_on(process.pid) and time.monotonic() < deadline:
+        time.sleep(_PAUSE / 10)
     family = [process.pid, *_descendants(process.pid)]
     for pid in family:
         _signal(pid, signal.SIGKILL)
     process.wait()
-    deadline = time.monotonic() + STOP_DEADLINE
     while any(map(_alive, family[1:])) and time.monotonic() < deadline:
         time.sleep(_PAUSE)
 
@@ -212,3 +214,8 @@ def _status(pid: int) -> list[str]:
 def _alive(pid: int) -> bool:
     fields = _status(pid)
     return bool(fields) and fields[0] not in "ZX"
+
+
+def _goes_on(pid: int) -> bool:
+    fields = _status(pid)
+    return bool(fields) and fields[0] not in "TtZX"
