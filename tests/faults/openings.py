@@ -4,7 +4,8 @@
 
 Each cut gets an empty database: the store is opened through a proxy that closes after n bytes of what the client sends,
 or of what it is answered. The caller may see `UnavailableError` or an open store, nothing else. Then the same database
-is opened without a cut, whatever the first one left there: it must open, take a commit, and pass the audit.
+is opened without a cut, whatever the first one left there: it must open, take a commit, and pass the audit. A try that
+was given up before the cut could strike is made again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from perdure.errors import UnavailableError
 from perdure.testkit.auditor import verify_engine
 from perdure.testkit.proxy import Direction
 from perdure.testkit.servers import server
+
+TRIES = 10
 
 
 async def _postgres(url: str, number: int) -> str:
@@ -81,6 +84,13 @@ class Openings:
         after = self.link.passed()
         return {way: after[way] - before[way] for way in (UP, DOWN)}
 
+    async def cut_somewhere(self, way: Direction, length: int, dice: random.Random) -> None:
+        """A cut at a random byte; on a busy machine it may take some tries, for an opening waits for a second only."""
+        for _ in range(TRIES):
+            if await self.cut_after(way, dice.randrange(length)):
+                return
+        raise FaultFound(f"{TRIES} openings ended without a cut in their {length} bytes {way}")
+
     async def _try(self, url: str) -> bool:
         try:
             store = await bounded(perdure.open(url), "opening over a link that is cut")
@@ -89,18 +99,20 @@ class Openings:
         await bounded(store.close(), "closing over a link that is cut")
         return True
 
-    async def cut_after(self, way: Direction, allowed: int) -> None:
-        """One cut, then the opening that finishes what it left."""
+    async def cut_after(self, way: Direction, allowed: int) -> bool:
+        """One cut, then the opening that finishes what it left; False if the cut did not strike."""
         direct, behind = await self.fresh()
         struck = self.link.cut_after(way, allowed)
         done = await self._try(f"{behind}{'&' if '?' in behind else '?'}connect_timeout=1")
-        self.figures["cuts"] += await self.link.struck(struck)
+        happened = await self.link.struck(struck)
+        self.figures["cuts"] += happened
         self.figures["opened in spite of it"] += done
         async with opened(direct) as store:
             receipt = await store.commit("t", messages=[Message.user("here", id="m")], state={"a": 1}, key="k")
             findings = await verify_engine(store.engine)
             if findings or receipt.version != 1:
                 raise FaultFound(f"after a cut {way} at {allowed}: {receipt} {findings[:5]}")
+        return happened
 
 
 async def run(asked: argparse.Namespace) -> Figures:
@@ -112,7 +124,7 @@ async def run(asked: argparse.Namespace) -> Figures:
         lengths = await openings.measure()
         ways = [UP if number % 2 else DOWN for number in range(asked.cuts)]
         for number, way in enumerate(ways, 1):
-            await openings.cut_after(way, dice.randrange(lengths[way]))
+            await openings.cut_somewhere(way, lengths[way], dice)
             tell("progress", number)
     return {**{f"bytes {way}": length for way, length in lengths.items()}, **openings.figures}
 

@@ -3,9 +3,9 @@
     python -m tests.faults.zombies --engine mysql --trials 200
 
 A worker in another process commits under fence 1 as fast as it can and is stopped (SIGSTOP) at a random moment: before
-a commit, inside the exchange with the server, or after it. This process takes the thread over under fence 2, within a
-bounded time although the other may hold locks, and wakes it. It must be refused with `StaleClaim`, and nothing of it
-may stand behind the new worker's first commit.
+a commit, inside the exchange with the server, or after it; every second time not before it has written something. This
+process takes the thread over under fence 2, within a bounded time although the other may hold locks, and wakes it. It
+must be refused with `StaleClaim`, and nothing of it may stand behind the new worker's first commit.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from perdure.testkit.servers import server
 
 MODULE = "tests.faults.zombies"
 ROOT = Path(__file__).parents[2]
+BEGINNING = ("start", "mine")
+"""What a thread holds before its worker says that it is going."""
 
 
 async def old_worker(url: str) -> None:
@@ -49,9 +51,10 @@ async def old_worker(url: str) -> None:
     loop = asyncio.get_running_loop()
     async with perdure.open(url) as store:
         while thread := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
-            await store.commit(thread, messages=[Message.user("start")], state={"n": 0})
+            start, mine = BEGINNING
+            await store.commit(thread, messages=[Message.user(start)], state={"n": 0})
             # The claim begins with its first fenced commit.
-            await store.commit(thread, messages=[Message.user("mine")], fence=1)
+            await store.commit(thread, messages=[Message.user(mine)], fence=1)
             tell("going", thread)
             tell("refused", await _commit_until_refused(store, thread))
 
@@ -115,9 +118,19 @@ class Zombie:
         os.kill(self.process.pid, signal.SIGCONT)
 
 
-async def trial(store: Store, zombie: Zombie, thread: str, dice: random.Random) -> tuple[float, dict[str, Any]]:
+async def _has_written(store: Store, thread: str, more_than: int) -> None:
+    """Wait until a thread holds more messages than this."""
+    while (await store.threads.get(thread)).version <= more_than:  # noqa: ASYNC110 - only the server knows
+        await asyncio.sleep(0.001)
+
+
+async def trial(
+    store: Store, zombie: Zombie, thread: str, dice: random.Random, *, at_work: bool
+) -> tuple[float, dict[str, Any]]:
     """Pause, take over, wake; returns how long the take-over took and what the old worker said."""
     await zombie.begin(thread)
+    if at_work:
+        await bounded(_has_written(store, thread, len(BEGINNING)), "the old worker's next commit")
     await asyncio.sleep(dice.uniform(0.0, 0.02))
     await zombie.stop()
     begun = time.monotonic()
@@ -147,7 +160,7 @@ async def run(asked: argparse.Namespace) -> Figures:
         zombie = await Zombie.start(url)
         try:
             for number in range(1, asked.trials + 1):
-                took, told = await trial(store, zombie, f"t-{number}", dice)
+                took, told = await trial(store, zombie, f"t-{number}", dice, at_work=number % 2 == 0)
                 written, uncertain = written + len(told["written"]), uncertain + told["uncertain"]
                 slowest = max(slowest, took)
                 tell("progress", number)
