@@ -378,6 +378,20 @@ BUGS = (
         ("case:pending/concurrent-*@sqlite", "case:pending/freeze-races-append@sqlite"),
     ),
     Bug(
+        "a change returns the revision that it replaced",
+        "stores/written.py",
+        "return Row(row.key, values, applied.rev, body, row.place)",
+        "return Row(row.key, values, row.rev, body, row.place)",
+        ("case:threads/update-returns-what-is-stored@memory",),
+    ),
+    Bug(
+        "a fork returns the branch that was current before it",
+        "stores/branches.py",
+        'current = number if switch else head["branch"]',
+        'current = head["branch"]',
+        ("case:branches/fork-returns-what-is-stored@memory",),
+    ),
+    Bug(
         "internal messages count as a run's output",
         "stores/plan.py",
         'if m.run_id == run_id and m.role in ("assistant", "tool") and m.visibility == "all"',

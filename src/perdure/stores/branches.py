@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import msgspec
+
 from perdure import limits
 from perdure.errors import AlreadyExists, ConflictError, InvalidError, NotFoundError
 from perdure.ids import new_id
@@ -38,11 +40,24 @@ from perdure.rules import names
 from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.paths import resolve_branch
 from perdure.stores.records import branch_from, label_from, message_record
+from perdure.stores.written import row_made
 
 LOG = "messages"
 BranchList = list[Branch]
 LabelList = list[Label]
 _PREVIEW = 80
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a fork hangs: branch, seq and id of the message it continues, and that message's preview."""
+
+    parent: int | None
+    seq: int
+    message_id: str | None
+    preview: str | None
+
+
+ROOT = Origin(None, 0, None, None)
 
 
 class Branches:
@@ -126,14 +141,13 @@ class Branches:
             _check_name(name)
         given = name
         for _ in range(limits.QUEUE_ATTEMPTS):
-            heads = (await self._core.view(Get("thread_heads", [(thread_id,)])))[0]
-            head = require(heads[0], f"thread {thread_id!r}")
-            origin = await self._origin(thread_id, None if isinstance(at, Unset) else at, before)
+            head, origin = await self._origin(thread_id, None if isinstance(at, Unset) else at, before)
             number = head["branches"]
             if number >= limits.BRANCHES_PER_THREAD:
                 raise InvalidError(f"thread {thread_id!r} has {number} branches, which is the limit")
+            thread, made = _fork_ops(head, number, given, origin, switch)
             try:
-                await self._core.transact(_fork_ops(head, number, given, origin, switch), thread_topic(thread_id))
+                applied = await self._core.transact([thread, made], thread_topic(thread_id))
             except Conflict as conflict:
                 if name is not None:
                     _refuse_name(conflict, thread_id, name)
@@ -141,26 +155,29 @@ class Branches:
                     # Somebody called another branch by the name that this number suggests.
                     given = f"branch-{number}-{new_id()[-6:].lower()}"
                 continue
-            if switch:
-                self._core.remember_current(thread_id, number)
-            return await self._one(thread_id, number)
+            current = number if switch else head["branch"]
+            self._core.remember_current(thread_id, current)
+            return branch_from(row_made(made, applied), current, origin.preview)
         raise gave_up(f"thread {thread_id!r}")
 
-    async def _origin(self, thread_id: str, at: str | None, before: str | None) -> tuple[int | None, int, str | None]:
-        """Where a fork hangs: (parent branch, seq, message id); a root hangs nowhere."""
+    async def _origin(self, thread_id: str, at: str | None, before: str | None) -> tuple[Row, Origin]:
+        """Where a fork hangs, and the thread's hot row from before that look: its `born` guards what was seen."""
         if at is None and before is None:
-            return None, 0, None
-        _, entry = await self._entry(thread_id, names.check_id(at if before is None else before, "message id"))
+            heads = (await self._core.view(Get("thread_heads", [(thread_id,)])))[0]
+            return require(heads[0], f"thread {thread_id!r}"), ROOT
+        head, entry = await self._entry(thread_id, names.check_id(at if before is None else before, "message id"))
         if before is None:
-            return entry[4], entry[0], entry[2]
+            return head, _after(thread_id, entry)
         earlier, (row,) = await self._core.view(
             Read(LOG, thread_id, segments=(Segment(entry[4], 0, entry[0] - 1),), desc=True, limit=1),
             Get("branches", [(thread_id, entry[4])]),
         )
         if earlier:
-            return entry[4], earlier[0][0], earlier[0][2]
+            return head, _after(thread_id, earlier[0])
         owner = require(row, f"branch {entry[4]} of thread {thread_id!r}")
-        return owner["parent"], owner["fork_seq"], owner["fork"]
+        if owner["fork"] is None:
+            return head, ROOT
+        return head, _after(thread_id, (await self._entry(thread_id, owner["fork"]))[1])
 
     async def _entry(self, thread_id: str, message_id: str) -> tuple[Row, LogEntry]:
         """A message, and the hot row of the thread that has it."""
@@ -173,7 +190,10 @@ class Branches:
         return head, entries[0]
 
     async def switch(self, thread_id: str, branch: int | str) -> Branch:
-        """Make a branch the current one; switching to the current one changes nothing."""
+        """Make a branch the current one; switching to the current one changes nothing.
+
+        Its head is returned as this call found it, just before the change.
+        """
         target = await self.get(thread_id, branch)
         if target.current:
             return target
@@ -186,10 +206,13 @@ class Branches:
         except Conflict:
             raise NotFoundError(f"branch {target.id} of thread {thread_id!r} does not exist") from None
         self._core.remember_current(thread_id, target.id)
-        return await self._one(thread_id, target.id)
+        return msgspec.structs.replace(target, current=True)
 
     async def rename(self, thread_id: str, branch: int | str, name: str) -> Branch:
-        """Give a branch another name; raises `AlreadyExists` if a branch of the thread has it."""
+        """Give a branch another name; raises `AlreadyExists` if a branch of the thread has it.
+
+        Its head is returned as this call found it, just before the change.
+        """
         _check_name(name)
         target = await self.get(thread_id, branch)
         ops: list[Op] = [
@@ -201,7 +224,7 @@ class Branches:
         except Conflict as conflict:
             _refuse_name(conflict, thread_id, name)
             raise NotFoundError(f"branch {target.id} of thread {thread_id!r} does not exist") from None
-        return await self._one(thread_id, target.id)
+        return msgspec.structs.replace(target, name=name)
 
     async def delete(self, thread_id: str, branch: int | str) -> None:
         """Remove a branch's pointer; its records and the branches forked from it stay.
@@ -276,28 +299,29 @@ def _check_name(name: str) -> None:
         raise InvalidError(f"a branch cannot be called {name!r}: a number means the branch of that number")
 
 
-def _fork_ops(
-    head: Row, number: int, name: str | None, origin: tuple[int | None, int, str | None], switch: bool
-) -> list[Op]:
+def _after(thread_id: str, entry: LogEntry) -> Origin:
+    return Origin(entry[4], entry[0], entry[2], _preview(thread_id, entry))
+
+
+def _fork_ops(head: Row, number: int, name: str | None, origin: Origin, switch: bool) -> tuple[Patch, Put]:
     thread_id = str(head.key[0])
-    parent, seq, message_id = origin
     hot: dict[str, Any] = {"branches": Inc(1), "updated_at": NOW}
     if switch:
         hot["branch"] = number
     columns = {
-        "parent": parent,
-        "fork_seq": seq,
-        "fork": message_id,
-        "head": message_id,
-        "head_seq": seq,
+        "parent": origin.parent,
+        "fork_seq": origin.seq,
+        "fork": origin.message_id,
+        "head": origin.message_id,
+        "head_seq": origin.seq,
         "length": 0,
         "created_at": NOW,
         "name": name or f"branch-{number}",
     }
-    return [
+    return (
         Patch("thread_heads", (thread_id,), hot, {"branches": number, "born": head["born"]}),
         Put("branches", (thread_id, number), columns, None, ABSENT),
-    ]
+    )
 
 
 def _refuse_name(conflict: Conflict, thread_id: str, name: str | None) -> None:

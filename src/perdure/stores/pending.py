@@ -15,7 +15,7 @@ from perdure import limits
 from perdure.errors import AlreadyExists, InvalidError, NotFoundError, SelectionConflict, VersionConflict
 from perdure.ids import new_id
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import PRESENT, Check, Default, Get, Op, Patch, Read, Ref, Row, Scan
+from perdure.kernel.ops import PRESENT, Applied, Check, Condition, Default, Get, Op, Patch, Read, Ref, Row, Scan
 from perdure.model.message import Message
 from perdure.model.pending import BOUNDARIES, DeliveryMode, PendingMessage, PendingQueue
 from perdure.model.plain import check_json
@@ -26,8 +26,9 @@ from perdure.stores.commit import landed, perform
 from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.plan import check_size
 from perdure.stores.prepare import canonical, prepare
-from perdure.stores.queues import Entry, edited, enqueued, entry_from, renumbered, requeued, without
+from perdure.stores.queues import Entry, added, changed, edited, enqueued, entry_from, renumbered, requeued, without
 from perdure.stores.records import message_entry, pending_from
+from perdure.stores.written import row_made
 
 PendingMessages = list[PendingMessage]
 ThreadIds = list[str]
@@ -97,13 +98,12 @@ class Pending:
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, ids)
             _refuse_known(queue, ids, thread_id)
-            ops = [entry.put() for entry in enqueued(thread_id, queue.entries, fresh, delivery)]
-            if brought:
-                # Such an id may be in the log: the version guards the look there, so that no commit slips in between.
-                ops.append(Check("thread_heads", (thread_id,), {"version": queue.head["version"]}))
-            if await self._change(thread_id, queue, ops, len(fresh)):
-                rows = (await self._core.view(Get("pending", [(thread_id, name) for name in ids])))[0]
-                return [pending_from(row) for row in rows if row is not None]
+            puts = [added(item) for item in enqueued(thread_id, queue.entries, fresh, delivery)]
+            # A brought id may be in the log: the version guards the look there, so that no commit slips in between.
+            thread: Condition = {"version": queue.head["version"]} if brought else PRESENT
+            applied = await self._change(thread_id, queue, puts, len(fresh), thread)
+            if applied is not None:
+                return [pending_from(row_made(put, applied)) for put in puts]
         raise gave_up(f"the queue of thread {thread_id!r}")
 
     async def edit(
@@ -127,8 +127,10 @@ class Pending:
             queue = await self._queue(thread_id, [message_id])
             entry = queue.entries[queue.position_of(message_id, thread_id)]
             _check_revision(entry.item, if_revision)
-            if await self._change(thread_id, queue, [edited(entry, message, mode)], 0):
-                return pending_from((await self._core.view(Get("pending", [(thread_id, message_id)])))[0][0])
+            patch = edited(entry, message, mode)
+            applied = await self._change(thread_id, queue, [patch], 0)
+            if applied is not None:
+                return changed([entry], [patch], applied)[0]
         raise gave_up(f"the queue of thread {thread_id!r}")
 
     async def retract(self, thread_id: str, message_id: str, *, if_revision: int | None = None) -> None:
@@ -138,7 +140,7 @@ class Pending:
             queue = await self._queue(thread_id, [message_id])
             entry = queue.entries[queue.position_of(message_id, thread_id)]
             _check_revision(entry.item, if_revision)
-            if await self._change(thread_id, queue, without(queue.entries, {message_id}), -1):
+            if await self._change(thread_id, queue, without(queue.entries, {message_id}), -1) is not None:
                 return
         raise gave_up(f"the queue of thread {thread_id!r}")
 
@@ -163,20 +165,23 @@ class Pending:
                     actual=len(queue.entries),
                 )
             order = [queue.entries[queue.position_of(name, thread_id)] for name in ids]
-            if not order or await self._change(thread_id, queue, requeued(order), 0):
-                return await self.list(thread_id)
+            if not order:
+                return PendingQueue([], queue.revision)
+            patches = requeued(order)
+            applied = await self._change(thread_id, queue, patches, 0)
+            if applied is not None:
+                return PendingQueue(changed(order, patches, applied), queue.revision + 1)
         raise gave_up(f"the queue of thread {thread_id!r}")
 
-    async def _change(self, thread_id: str, queue: Queue, ops: Sequence[Op], delta: int) -> bool:
-        """Apply a change to the queue as it was read; False if somebody was faster."""
-        guarded = [*ops, *_queue_ops(thread_id, queue, delta)]
-        if not any(op.table == "thread_heads" for op in ops if isinstance(op, Check)):
-            guarded.append(Check("thread_heads", (thread_id,), PRESENT))
+    async def _change(
+        self, thread_id: str, queue: Queue, ops: Sequence[Op], delta: int, thread: Condition = PRESENT
+    ) -> Applied | None:
+        """Apply a change to the queue as it was read; None if somebody was faster."""
+        guards = [*_queue_ops(thread_id, queue, delta), Check("thread_heads", (thread_id,), thread)]
         try:
-            await self._core.transact(guarded, thread_topic(thread_id))
+            return await self._core.transact([*ops, *guards], thread_topic(thread_id))
         except Conflict:
-            return False
-        return True
+            return None
 
     async def freeze(
         self,
@@ -215,8 +220,8 @@ class Pending:
                 if done is not None:
                     return done
             _refuse_known(queue, ids, thread_id)
-            added = enqueued(thread_id, queue.entries, fresh, delivery)
-            waiting = [entry.item for entry in (*queue.entries, *added)]
+            behind = enqueued(thread_id, queue.entries, fresh, delivery)
+            waiting = [*(entry.item for entry in queue.entries), *behind]
             taken = _what_fits(selection.select(waiting, boundary, _run_id(run)))
             _refuse_selection(expect_ids, [item.id for item in taken])
             commit = prepare(
@@ -230,7 +235,7 @@ class Pending:
                 inputs=True,
                 asked=asked,
             )
-            extra = _freeze_ops(thread_id, queue, added, {item.id for item in taken})
+            extra = _freeze_ops(thread_id, queue, behind, {item.id for item in taken})
             try:
                 return await perform(self._core, commit, extra)
             except Conflict:
@@ -273,13 +278,13 @@ def _queue_ops(thread_id: str, queue: Queue, delta: int) -> list[Op]:
     return [Patch("queues", (thread_id,), columns, {"revision": queue.revision})]
 
 
-def _freeze_ops(thread_id: str, queue: Queue, added: list[Entry], chosen: set[str]) -> list[Op]:
-    stays = [entry for entry in added if entry.item.id not in chosen]
+def _freeze_ops(thread_id: str, queue: Queue, behind: list[PendingMessage], chosen: set[str]) -> list[Op]:
+    stays = [item for item in behind if item.id not in chosen]
     if not chosen and not stays:
         return []
     gone = len([entry for entry in queue.entries if entry.item.id in chosen])
     ops = without(queue.entries, chosen)
-    ops.extend(entry.put() for entry in renumbered(stays, len(queue.entries) - gone))
+    ops.extend(added(item) for item in renumbered(stays, len(queue.entries) - gone))
     return [*ops, *_queue_ops(thread_id, queue, len(stays) - gone)]
 
 

@@ -18,7 +18,7 @@ from perdure.ids import new_id
 from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import NOW, PRESENT, Get, Inc, Op, Patch, Ref, Row, Scan
+from perdure.kernel.ops import NOW, PRESENT, Get, Inc, Op, Patch, Put, Ref, Row, Scan
 from perdure.model import thread as thread_model
 from perdure.model.page import Page
 from perdure.model.thread import Thread, ThreadBody
@@ -29,6 +29,7 @@ from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.erasure import delete_thread
 from perdure.stores.paging import every
 from perdure.stores.records import read_body, thread_from
+from perdure.stores.written import row_changed, row_made
 
 Strategy = Literal["reject", "detach", "cascade"]
 Order = Literal["active", "created"]
@@ -60,14 +61,15 @@ class Threads:
             body=_body(ThreadBody(), custom),
         )
         for _ in range(limits.COMMIT_ATTEMPTS):
-            checks = await ancestor_checks(self._core, name, parent)
+            ops = [*birth_ops(birth, {}, {}), *await ancestor_checks(self._core, name, parent)]
             try:
-                await self._core.transact([*birth_ops(birth, {}, {}), *checks], thread_topic(name))
+                applied = await self._core.transact(ops, thread_topic(name))
             except Conflict:
                 birth = await self._after_taken(birth)
             else:
                 self._core.forget(name)
-                return await self.get(name)
+                made = {op.table: row_made(op, applied) for op in ops if isinstance(op, Put)}
+                return thread_from(made["threads"], made["thread_heads"])
         raise gave_up(f"thread {name!r}")
 
     async def _after_taken(self, birth: Birth) -> Birth:
@@ -109,7 +111,8 @@ class Threads:
     ) -> Thread:
         """Change what is given and leave the rest; `custom` replaces the whole object, None clears.
 
-        With `if_rev`, raises `VersionConflict` unless the thread still has that `rev`.
+        With `if_rev`, raises `VersionConflict` unless the thread still has that `rev`. What commits move (version,
+        branch, runs, children) is returned as this call found it, just before the change.
         """
         names.check_id(thread_id, "thread id")
         cold: dict[str, Any] = {}
@@ -120,40 +123,36 @@ class Threads:
         if not isinstance(parent_thread_id, Unset):
             cold["parent"] = names.lineage(parent_thread_id, "parent_thread_id")
         for _ in range(limits.QUEUE_ATTEMPTS):
-            row = await self._cold(thread_id)
+            row, head = await self._rows(thread_id)
             _check_rev(row, if_rev)
             body = None if isinstance(custom, Unset) else self._new_body(row, custom)
+            edit, touch = _changes(row, cold, body)
+            moves = await self._moves(row, cold)
             try:
-                await self._core.transact(await self._changes(row, cold, body), thread_topic(thread_id))
+                applied = await self._core.transact([edit, touch, *moves], thread_topic(thread_id))
             except Conflict:
                 continue
-            return await self.get(thread_id)
+            return thread_from(row_changed(row, edit, applied), row_changed(head, touch, applied))
         raise gave_up(f"thread {thread_id!r}")
 
-    async def _cold(self, thread_id: str) -> Row:
+    async def _rows(self, thread_id: str) -> tuple[Row, Row]:
         cold, hot = await self._core.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
-        require(hot[0], f"thread {thread_id!r}")
-        return require(cold[0], f"thread {thread_id!r}")
+        head = require(hot[0], f"thread {thread_id!r}")
+        return require(cold[0], f"thread {thread_id!r}"), head
 
     def _new_body(self, row: Row, custom: dict[str, Any] | None) -> bytes:
         body = read_body(thread_model.BODY_READER, row.body, f"thread {row.key[0]!r}")
         return thread_model.write_body(_body(body, custom))
 
-    async def _changes(self, row: Row, cold: dict[str, Any], body: bytes | None) -> list[Op]:
-        thread = str(row.key[0])
-        hot: dict[str, Any] = {"updated_at": NOW}
-        hot.update({name: cold[name] for name in ("resource", "parent") if name in cold})
-        ops: list[Op] = [
-            Patch("threads", row.key, cold, row.rev, body),
-            Patch("thread_heads", row.key, hot, PRESENT),
-        ]
+    async def _moves(self, row: Row, cold: dict[str, Any]) -> list[Op]:
+        """What a change of parent asks of other threads."""
         old, new = row["parent"], cold.get("parent", row["parent"])
-        if new != old:
-            ops.extend(await ancestor_checks(self._core, thread, new))
-            if new is not None:
-                ops.append(Patch("thread_heads", (new,), {"children": Inc(1)}, PRESENT))
-            ops.extend(await leaving(self._core, old))
-        return ops
+        if new == old:
+            return []
+        ops = await ancestor_checks(self._core, str(row.key[0]), new)
+        if new is not None:
+            ops.append(Patch("thread_heads", (new,), {"children": Inc(1)}, PRESENT))
+        return [*ops, *await leaving(self._core, old)]
 
     async def delete(self, thread_id: str, *, strategy: Strategy = "detach") -> None:
         """Delete a thread and everything of it.
@@ -248,6 +247,13 @@ def _listing(
     if resource is not None:
         return Scan("thread_heads", f"resource_{order}", (resource,), after, limit, desc=True, where=where)
     return Scan("thread_heads", order, (), after, limit, desc=True, where=where)
+
+
+def _changes(row: Row, cold: dict[str, Any], body: bytes | None) -> tuple[Patch, Patch]:
+    """The new cold and hot row of a thread that is updated."""
+    hot: dict[str, Any] = {"updated_at": NOW}
+    hot.update({name: cold[name] for name in ("resource", "parent") if name in cold})
+    return Patch("threads", row.key, cold, row.rev, body), Patch("thread_heads", row.key, hot, PRESENT)
 
 
 def _cold_of(hot: Row, cold: Row | None) -> Row:

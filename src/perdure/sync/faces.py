@@ -76,7 +76,8 @@ class Threads:
     ) -> Thread:
         """Change what is given and leave the rest; `custom` replaces the whole object, None clears.
 
-        With `if_rev`, raises `VersionConflict` unless the thread still has that `rev`.
+        With `if_rev`, raises `VersionConflict` unless the thread still has that `rev`. What commits move (version,
+        branch, runs, children) is returned as this call found it, just before the change.
         """
         return self._driver.run(
             self._inner.update(
@@ -281,11 +282,17 @@ class Branches:
         return self._driver.run(self._inner.fork(thread_id, at=at, before=before, name=name, switch=switch))
 
     def switch(self, thread_id: str, branch: int | str) -> Branch:
-        """Make a branch the current one; switching to the current one changes nothing."""
+        """Make a branch the current one; switching to the current one changes nothing.
+
+        Its head is returned as this call found it, just before the change.
+        """
         return self._driver.run(self._inner.switch(thread_id, branch))
 
     def rename(self, thread_id: str, branch: int | str, name: str) -> Branch:
-        """Give a branch another name; raises `AlreadyExists` if a branch of the thread has it."""
+        """Give a branch another name; raises `AlreadyExists` if a branch of the thread has it.
+
+        Its head is returned as this call found it, just before the change.
+        """
         return self._driver.run(self._inner.rename(thread_id, branch, name))
 
     def delete(self, thread_id: str, branch: int | str) -> None:
