@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from perdure.engines.mysql.target import parse_target
-from perdure.engines.mysql.wire import Rows, Wire, open_wire
+from perdure.engines.mysql.wire import Rows, Wire, flavour, open_wire
 from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
+
+DEADLINE = 240.0
+"""Starting a server is part of the first test that wants one."""
 
 
 async def emptied(label: str) -> str:
@@ -31,6 +34,15 @@ async def connect(url: str) -> Wire:
     return await open_wire(parse_target(url))
 
 
+async def stranger(url: str) -> Wire:
+    """A connection that may hold a transaction open for as long as a test takes, and is not hung up on."""
+    wire = await connect(url)
+    name, _ = flavour(wire.version)
+    setting = "idle_transaction_timeout" if name == "MariaDB" else "wait_timeout"
+    await wire.run(f"SET SESSION {setting} = 600")
+    return wire
+
+
 async def sql(url: str, statements: str) -> list[Rows]:
     """Run statements on a connection of their own."""
     wire = await connect(url)
@@ -44,7 +56,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     """A test's body, which may never hang."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE):
             await work
 
     asyncio.run(bounded())

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 import pytest
-from tests.engines.mysql_place import connect, emptied, run, sql
+from tests.engines.mysql_place import connect, emptied, run, sql, stranger
 from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, START, columns, do, note, notes, refused, row, watching
 
 from perdure import limits
@@ -130,7 +130,7 @@ def test_a_deadlock_is_run_again_and_never_seen() -> None:
     async def scenario() -> None:
         url, engine = await fresh()
         await do(engine, Put("items", ("a",), {"n": 1}), Put("items", ("b",), {"n": 1}))
-        other = await connect(url)
+        other = await stranger(url)
         await other.run("START TRANSACTION; UPDATE items SET n = 10, note = REPEAT('x', 200) WHERE id = 'b'")
         commit = asyncio.create_task(
             do(engine, Patch("items", ("a",), {"n": Inc()}), Patch("items", ("b",), {"n": Inc()}))
@@ -159,7 +159,7 @@ def test_a_deadlock_is_run_again_and_never_seen() -> None:
 def test_a_row_that_appears_meanwhile_counts(op: Any, ends: Any) -> None:
     async def scenario() -> None:
         url, engine = await fresh()
-        other = await connect(url)
+        other = await stranger(url)
         await other.run(f"START TRANSACTION; INSERT INTO items (scope, id, n, rev) VALUES ('{SCOPE}', 'a', 9, 7)")
         commit = asyncio.create_task(do(engine, op, Put("items", ("b",), {})))
         await _waiting_for(url, 1)
@@ -176,7 +176,7 @@ def test_a_row_that_appears_meanwhile_counts(op: Any, ends: Any) -> None:
 def test_an_absent_row_that_appears_meanwhile_is_a_conflict_for_who_required_absence() -> None:
     async def scenario() -> None:
         url, engine = await fresh()
-        other = await connect(url)
+        other = await stranger(url)
         await other.run(f"START TRANSACTION; INSERT INTO items (scope, id, rev) VALUES ('{SCOPE}', 'a', 7)")
         commit = asyncio.create_task(refused(do(engine, Put("items", ("a",), {}, if_=ABSENT))))
         await _waiting_for(url, 1)
@@ -278,7 +278,7 @@ def test_one_busy_row_does_not_occupy_every_connection() -> None:
     async def scenario() -> None:
         url, engine = await fresh("?connections=2")
         await do(engine, Put("items", ("hot",), {}))
-        other = await connect(url)
+        other = await stranger(url)
         await other.run("START TRANSACTION; SELECT * FROM items WHERE id = 'hot' FOR UPDATE")
         waiting = [asyncio.create_task(do(engine, Patch("items", ("hot",), {"n": Inc()}))) for _ in range(8)]
         await _waiting_for(url, 1)
@@ -296,7 +296,7 @@ def test_a_cancelled_call_gives_its_connection_up() -> None:
     async def scenario() -> None:
         url, engine = await fresh("?connections=1")
         await do(engine, Put("items", ("a",), {"n": 1}))
-        other = await connect(url)
+        other = await stranger(url)
         await other.run("START TRANSACTION; SELECT * FROM items WHERE id = 'a' FOR UPDATE")
         commit = asyncio.create_task(do(engine, Patch("items", ("a",), {"n": Inc()})))
         await _waiting_for(url, 1)

@@ -8,9 +8,11 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests.engines.pacing import slow_clock
 from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, notes, watching
 
 from perdure.engines.postgres import PostgresEngine, open_engine
+from perdure.engines.postgres.target import parse_target
 from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
 from perdure.kernel.ops import Get, Heads, Put, Read, Ref, Scan, Segment
 from perdure.testkit.servers import Server, fresh_database, server
@@ -66,7 +68,7 @@ def test_an_open_engine_survives_a_restart_of_its_server() -> None:
     async def main() -> None:
         mine: Server = server("postgres", durable=True)
         url = await fresh_database(mine, "restart")
-        engine = await open_engine(url, SCHEMA)
+        engine = await open_engine(f"{url}?connect_timeout=120", SCHEMA)
         watch = await watching(engine, "a")
         await engine.transact(SCOPE, [notes("t", "before")])
         await asyncio.to_thread(mine.kill)
@@ -85,8 +87,12 @@ def test_a_server_that_stays_away_is_unavailable_in_bounded_time() -> None:
     async def main() -> None:
         mine = server("postgres", durable=True)
         url = await fresh_database(mine, "restart")
-        engine = await open_engine(f"{url}?connect_timeout=0.5", SCHEMA)
+        engine = await open_engine(url, SCHEMA)
+        pool: Any = engine._pool  # the test makes it impatient while the server is away, and only then
+        patient = pool._target
+        impatient = parse_target(f"{url}?connect_timeout=0.5")
         await asyncio.to_thread(mine.kill)
+        pool._target = impatient
         try:
             with pytest.raises(UnavailableError):
                 await engine.view(SCOPE, [Heads("notes", ["t"])])
@@ -95,6 +101,7 @@ def test_a_server_that_stays_away_is_unavailable_in_bounded_time() -> None:
             assert caught.value.retryable
         finally:
             await asyncio.to_thread(mine.restart)
+        pool._target = patient
         assert await length(engine, "t") == 0
         await engine.close()
 
@@ -138,19 +145,31 @@ def test_a_pooler_that_was_not_announced_is_named_at_once() -> None:
 def test_a_queue_for_connections_is_waited_for_while_it_moves(borrowed: bool) -> None:
     async def main() -> None:
         url = await fresh_database(server("postgres"), "frame")
+        pass_time = slow_clock()
         async with asyncpg.create_pool(url, min_size=1, max_size=1) as theirs:
             given = theirs if borrowed else None
             engine = await open_engine(
                 f"{url}?connections=1&connect_timeout=0.5&command_timeout=0.5", SCHEMA, pool=given
             )
             pool = engine._pool  # the test fills and holds it
-            await asyncio.gather(*[pool.ask("SELECT pg_sleep(0.03)") for _ in range(64)])
+
+            async def ask() -> None:
+                await pool.ask("SELECT 1")
+                pass_time(0.1)
+
+            await asyncio.gather(*[ask() for _ in range(64)])
             held = await pool.acquire()
-            with pytest.raises(UnavailableError, match=r"all connections .* are in use"):
-                await engine.view(SCOPE, [Heads("notes", ["t"])])
-            with pytest.raises(UnavailableError, match=r"all connections .* are in use"):
-                await engine.transact(SCOPE, [notes("t", "x")])
-            pool.release(held)
+            try:
+                for call in (engine.view(SCOPE, [Heads("notes", ["t"])]), engine.transact(SCOPE, [notes("t", "x")])):
+                    asked: asyncio.Task[Any] = asyncio.create_task(call)
+                    for _ in range(100):
+                        pass_time(0.1)
+                        await asyncio.sleep(0)
+                    asked.cancel()  # which comes too late, unless it still waits
+                    with pytest.raises(UnavailableError, match=r"all connections .* are in use"):
+                        await asked
+            finally:
+                pool.release(held)
             assert await length(engine, "t") == 0
             await engine.close()
 
