@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine
-from itertools import permutations
+from itertools import islice, permutations
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -283,12 +283,13 @@ def _initial(draw: Draw) -> list[Op]:
     return ops
 
 
-def play(kind: str, rounds: int, seed: int, run_worker: Worker = worker) -> list[str]:
-    """Play `rounds` rounds beginning at `seed` on an engine; the violations found."""
+def play(kind: str, rounds: int, seed: int, run_worker: Worker = worker, *, most: int | None = None) -> list[str]:
+    """Play `rounds` rounds beginning at `seed` on an engine; the violations found, of which `most` are enough."""
     with tempfile.TemporaryDirectory() as directory:
         arena = Arena(kind, Path(directory), run_worker)
         try:
-            return [found for n in range(rounds) if (found := arena.round(seed + n)) is not None]
+            found = (violation for n in range(rounds) if (violation := arena.round(seed + n)) is not None)
+            return list(islice(found, most))
         finally:
             arena.close()
 

@@ -59,4 +59,5 @@ def lets_a_value_pass_between_rows(pipe: Connection, kind: str, place: str) -> N
 )
 def test_a_planted_fault_is_found(fault: object, seed: int) -> None:
     print(f"seed {seed}")
-    assert serial_order.play("sqlite", 150, seed, fault)  # type: ignore[arg-type]
+    # The rarest of them shows itself about once in fifty rounds.
+    assert serial_order.play("sqlite", 2_000, seed, fault, most=1)  # type: ignore[arg-type]
