@@ -224,11 +224,11 @@ def test_a_delay_holds_traffic_back(proxy: Proxy, echo: Echo) -> None:
 
 
 def test_throttled_traffic_comes_piece_by_piece(proxy: Proxy) -> None:
-    proxy.throttle(40)
-    data = b"0123456789" * 1000
+    proxy.throttle(20)
+    data = b"0123456789" * 90
     with link_to(proxy) as link:
         link.sendall(data)
-        # All of it would take minutes.
+        # Few enough to come in one piece otherwise, and yet all of them would take most of a minute.
         assert 0 < len(link.recv(len(data))) < len(data)
 
 
