@@ -15,8 +15,7 @@ from tests.engines.redis_place import DEADLINE, client_at, empty, engine_at, eve
 from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused, watching
 
 from perdure.clock import system_clock
-from perdure.engines.redis import open_engine
-from perdure.engines.redis import programs, rowcode
+from perdure.engines.redis import open_engine, places, programs, rowcode
 from perdure.engines.redis.scripts import PROBE, REBUILD, lua
 from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import NOW, Append, Delete, Drop, Get, Op, Patch, Put, Read, Scan
@@ -283,7 +282,8 @@ def test_every_command_of_a_commit_is_probed() -> None:
     used = re.compile(r"\b(?:call|allowed)\('([A-Z]+)'")
     probed = set(used.findall(PROBE.text.decode()))
     written = lua("gate", "append_check", "append_write", "reads", "take")
-    for text in (written, inspect.getsource(programs), inspect.getsource(rowcode), REBUILD.text.decode()):
+    makers = [inspect.getsource(module) for module in (programs, rowcode, places)]
+    for text in (written, *makers, REBUILD.text.decode()):
         found = set(used.findall(text))
         # Hints may be forbidden: a commit goes on without them.
         assert found

@@ -234,16 +234,16 @@ BUGS = (
     ),
     Bug(
         "redis: rows are written before all are checked",
-        "engines/redis/lua/transact.lua",
-        "    staged[i] = row\n",
-        "    staged[i] = row\n    write(row, rev)\n",
+        "engines/redis/programs.py",
+        "for group in rows for line in _checks(group)]",
+        "for group in rows for line in (*_checks(group), *_writes(group))]",
         ("serial:60@redis",),
     ),
     Bug(
         "redis: the expected length is not compared",
-        "engines/redis/lua/logs.lua",
-        "if op[4] and op[4] ~= head then",
-        "if op[4] and op[4] > head then",
+        "engines/redis/lua/append_check.lua",
+        "tonumber(expected) ~= head then",
+        "tonumber(expected) > head then",
         ("case:commit/expect@redis",),
     ),
     # The rules.

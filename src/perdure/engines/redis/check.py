@@ -43,7 +43,7 @@ class Audit:
 
     def _table(self, table: Table) -> tuple[Any, ...]:
         kinds = [column.type == "int" for column in table.key]
-        return (table.name, kinds, self._layout.shapes.whole(table.name).packed)
+        return (table.name, kinds, self._layout.shapes.whole[table.name])
 
     async def _all(self, base: bytes, start: Any, ask: Any) -> None:
         """Ask batch after batch until there is nothing to go on with."""

@@ -21,13 +21,14 @@ from perdure.engines.redis.check import Audit
 from perdure.engines.redis.layout import Layout
 from perdure.engines.redis.names import ordered
 from perdure.engines.redis.network import Network
+from perdure.engines.redis.programs import Program
 from perdure.engines.redis.reads import Reads
-from perdure.engines.redis.scripts import TAKE, TRANSACT, VIEW, Script
-from perdure.engines.redis.shapes import unpack
+from perdure.engines.redis.scripts import VIEW
+from perdure.engines.redis.shapes import pack, unpack
 from perdure.engines.redis.translate import Lost, Silent, Stopped
 from perdure.engines.redis.versions import bring_scope, mark_of, register, registered
 from perdure.engines.redis.watch import Hub, Subscription
-from perdure.engines.redis.writes import Parcel, conflict_of, encode_record
+from perdure.engines.redis.writes import Writer, conflict_of, encode_record
 from perdure.errors import CorruptError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
@@ -36,6 +37,7 @@ from perdure.kernel.refusals import closed, forked, opened_read_only, other_loop
 
 _CONFLICT, _OTHER_SCHEMA = 1, 2
 _UNFILLED = 0
+_LAST_OF_ASCII = 127
 
 
 _Arguments = ParamSpec("_Arguments")
@@ -73,8 +75,9 @@ class RedisEngine:
         self._layout = layout
         self._reads = Reads(layout)
         self._read_only = read_only
-        self._sender = secrets.token_hex(6)
-        self._hub = Hub(network, self._sender.encode())
+        self._writer = Writer(layout)
+        self._sender = secrets.token_hex(6).encode()
+        self._hub = Hub(network, self._sender)
         self._under_way = 0
         self._quiet = asyncio.Event()
         _live.add(self)
@@ -100,39 +103,40 @@ class RedisEngine:
         if self._read_only:
             raise opened_read_only(self._network.target.shown)
 
-    def _now(self) -> int | bool:
-        """The clock to use, False for the server's."""
-        return False if self.clock is system_clock else self.clock()
-
     @_finished_before_close
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable, as far as the server is, when it returns."""
         self._writing()
-        parcel = Parcel(self._layout)
+        prepared = self._writer.prepare(ops)
         rev = new_rev()
         channels = [self._layout.channel(scope, topic) for topic in hints]
-        parcel.add_all(ops)
+        arguments = [*self._gate(rev), *prepared.arguments, *channels]
+        answer = await self._write(prepared.program, scope, rev, arguments)
+        told = _refusal(answer)
+        if told is not None and told[0] == _OTHER_SCHEMA:
+            await self._introduce(scope, told[1])
+            arguments[1] = b"1"
+            answer = await self._write(prepared.program, scope, rev, arguments)
+            told = _refusal(answer)
+        if told is None:
+            self._hub.publish(channels)
+            now, *seqs = map(int, answer.split())
+            return Applied(rev, dict(zip(prepared.appended, seqs, strict=True)), now)
+        if told[0] == _CONFLICT:
+            raise conflict_of(self._layout, ops, prepared.positions, told[1])
+        raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
 
-        def arguments(*, create: bool) -> list[bytes]:
-            parts = (parcel.appends, parcel.drops, parcel.rows, [name.decode() for name in channels], self._sender)
-            record = (str(rev), self._now(), self._layout.mark, create, *parts)
-            return [encode_record(record), *parcel.bytes]
+    def _gate(self, rev: int) -> list[bytes]:
+        """The arguments of `lua/gate.lua`."""
+        clock = b"" if self.clock is system_clock else b"%d" % self.clock()
+        return [self._layout.mark.encode(), b"", clock, b"%d" % rev, pack(rev), self._sender]
 
-        answer = await self._write(TRANSACT, scope, rev, arguments(create=False))
-        if answer[0] == _OTHER_SCHEMA:
-            await self._introduce(scope, answer[1])
-            answer = await self._write(TRANSACT, scope, rev, arguments(create=True))
-        if answer[0] == _CONFLICT:
-            raise conflict_of(self._layout, ops, answer[1])
-        if answer[0] == _OTHER_SCHEMA:
-            raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
-        self._hub.publish(channels)
-        return Applied(rev, dict(zip(parcel.seqs, answer[2:], strict=True)), answer[1])
-
-    async def _write(self, script: Script, scope: str, rev: int, arguments: Sequence[bytes]) -> Any:
+    async def _write(self, program: Program, scope: str, rev: int, arguments: list[bytes]) -> bytes:
         """Run a script that writes, exactly once."""
+        script, sent = self._writer.programs.call(program, arguments)
         try:
-            return unpack(await self._network.script(script, self._layout.base(scope), *arguments))
+            answer: bytes = await self._network.script(script, self._layout.base(scope), *sent)
+            return answer
         except Stopped as stopped:
             told = f"{stopped}: part of it may have been written"
             raise OutcomeUnknown(told, rev=rev, hint="mend the cause, then run perdure doctor") from stopped
@@ -203,19 +207,20 @@ class RedisEngine:
         scan = list(self._reads.scan(Scan(table, index, eq, limit=limit, upto=upto)))
         # Members begin with the first ordering value: nothing beyond its bound is looked at.
         scan[5] = "(" + ordered(upto[declared.index_by_name[index].order[0]] + 1)
-        key = tuple("" if column.type == "text" else 0 for column in declared.key)
-        patch = Parcel(self._layout).row(0, Patch(table, key, dict(set)))
-        record = (str(rev), self._now(), self._layout.mark, scan, patch)
-        answer = await self._write(TAKE, scope, rev, [encode_record(record)])
+        patch = Patch(table, tuple("" if column.type == "text" else 0 for column in declared.key), dict(set))
+        code, (_, *changes) = self._writer.row(patch)
+        program = self._writer.programs.take(code)
+        arguments = [*self._gate(rev), encode_record(scan), *changes]
+        answer = unpack(await self._write(program, scope, rev, arguments))
         if answer[0] == _OTHER_SCHEMA and answer[1] is not False:
             await self._introduce(scope, answer[1])
-            answer = await self._write(TAKE, scope, rev, [encode_record(record)])
+            answer = unpack(await self._write(program, scope, rev, arguments))
         if answer[0] == _OTHER_SCHEMA and answer[1] is not False:
             raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
         if answer[0] == _OTHER_SCHEMA:
             return Taken([], self.clock())
         if answer[0] == _CONFLICT:
-            raise conflict_of(self._layout, [Patch(table, key, dict(set))], answer[1])
+            raise conflict_of(self._layout, [patch], [[0]], answer[1])
         rows = [row for row in self._reads.rows(declared, answer[2]) if row is not None]
         return Taken(rows, answer[1])
 
@@ -278,6 +283,11 @@ class RedisEngine:
             await self._quiet.wait()
         await self._hub.close()
         await self._network.close()
+
+
+def _refusal(answer: bytes) -> Any:
+    """What a transaction was refused for; None if it was carried out, which is answered in plain digits."""
+    return unpack(answer) if answer[0] > _LAST_OF_ASCII else None
 
 
 def _capabilities(kind: str, durability: Durability, *, read_only: bool) -> Capabilities:

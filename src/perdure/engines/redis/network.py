@@ -13,6 +13,7 @@ from typing import Any
 from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError, ResponseError
 
+from perdure.engines.redis.resp import command
 from perdure.engines.redis.scripts import Script
 from perdure.engines.redis.translate import (
     ANSWERS,
@@ -25,7 +26,7 @@ from perdure.engines.redis.translate import (
     said,
 )
 from perdure.engines.redis.url import Address, Target
-from perdure.engines.redis.wire import Pool, ask_sentinels, command
+from perdure.engines.redis.wire import Pool, ask_sentinels
 from perdure.errors import PerdureError, UnavailableError
 
 _HOPS = 6
@@ -64,7 +65,7 @@ class Network:
         if isinstance(error, ReadOnlyError) or code_of(error) in ("READONLY", "MASTERDOWN"):
             # What was the master is none any more: every connection to it leads to the wrong place.
             for pool in self._pools.values():
-                await pool.drop_idle()
+                pool.drop_idle()
             self._slots.clear()
         return refusal(error, self.target.shown)
 
@@ -154,4 +155,4 @@ class Network:
     async def close(self) -> None:
         """Let every connection go."""
         for pool in self._pools.values():
-            await pool.close()
+            pool.close()

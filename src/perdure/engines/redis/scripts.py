@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from importlib.resources import files
 
 
-class Script:
-    """One script made of several files. One that `commits` may have written when it ends in an error."""
+@cache
+def lua(*pieces: str) -> str:
+    """The text of some files, one after the other."""
+    folder = files("perdure.engines.redis") / "lua"
+    return "\n".join((folder / f"{piece}.lua").read_text(encoding="utf-8") for piece in pieces)
 
-    def __init__(self, *pieces: str, commits: bool = False) -> None:
+
+class Script:
+    """A script and its hash. One that `commits` may have written when it ends in an error."""
+
+    def __init__(self, text: str, *, commits: bool = False) -> None:
         self.commits = commits
-        folder = files("perdure.engines.redis") / "lua"
-        self.text = "\n".join((folder / f"{piece}.lua").read_text(encoding="utf-8") for piece in pieces).encode()
+        self.text = text.encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
 
-TRANSACT = Script("common", "gate", "rows", "logs", "transact", commits=True)
-VIEW = Script("common", "keys", "reads", "view")
-TAKE = Script("common", "keys", "gate", "rows", "reads", "take", commits=True)
-REBUILD = Script("common", "keys", "rows", "rebuild")
-AUDIT = Script("common", "keys", "rows", "reads", "audit")
-RECORD = Script("record")
-UNLOCK = Script("unlock")
-MARK = Script("mark")
-PROBE = Script("probe")
+VIEW = Script(lua("common", "text", "keys", "reads", "view"))
+REBUILD = Script(lua("common", "text", "keys", "places", "rebuild"))
+AUDIT = Script(lua("common", "text", "keys", "places", "reads", "audit"))
+RECORD = Script(lua("record"))
+UNLOCK = Script(lua("unlock"))
+MARK = Script(lua("mark"))
+PROBE = Script(lua("probe"))
+COMPILE = Script(lua("compile"), commits=True)
+"""Runs a text that is its last argument."""

@@ -147,7 +147,7 @@ async def bring_scope(
         kinds = [column.type == "int" for column in table.key]
         after: str | bool = ""
         while after is not False:
-            asked = (name, kinds, layout.shapes.whole(name).packed, after or False, _BATCH)
+            asked = (name, kinds, layout.shapes.whole[name], after or False, _BATCH)
             (after,) = unpack(await network.script(REBUILD, base, pack(asked)))
             if token is not None and not await _lock_script(network, token, _LOCK_MS):
                 raise UnavailableError("the lock of this migration expired", hint="open the store again")

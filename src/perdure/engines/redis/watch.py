@@ -18,7 +18,8 @@ from redis.exceptions import RedisError
 
 from perdure import limits
 from perdure.engines.redis.network import Network
-from perdure.engines.redis.wire import command, new_connection
+from perdure.engines.redis.resp import command
+from perdure.engines.redis.wire import new_connection
 from perdure.errors import PerdureError
 from perdure.kernel.signals import LoopSignal
 

@@ -1,7 +1,7 @@
-"""Connections to one server, and one request and its answer on each at a time.
+"""Connections to one server, and who may use one now.
 
 The driver's client objects resend a request whose connection was lost, which could commit twice; so this engine takes
-the driver's connections (handshake, TLS, parser) and asks them itself. A request is sent exactly once: what fails
+the driver's connections (handshake, TLS) and asks them itself. A request is sent exactly once: what fails
 before it was sent is `UnavailableError`, what fails after it is `Lost`, and a cancelled request takes its
 connection with it.
 """
@@ -18,19 +18,13 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from perdure.engines.redis.translate import ANSWERS, Lost, Silent, refusal, said, unreachable
+from perdure.engines.redis.line import Line
+from perdure.engines.redis.resp import command
+from perdure.engines.redis.translate import ANSWERS, Lost, refusal, said, unreachable
 from perdure.engines.redis.url import Address, Target
 from perdure.kernel.refusals import closed
 
 Locate = Callable[[], Awaitable[Address]]
-
-
-def command(*arguments: bytes) -> bytes:
-    """A request in the protocol's form."""
-    parts = [b"*%d\r\n" % len(arguments)]
-    for argument in arguments:
-        parts += (b"$%d\r\n" % len(argument), argument, b"\r\n")
-    return b"".join(parts)
 
 
 def new_connection(target: Target, address: Address, *, db: int | None = None) -> Connection:
@@ -58,7 +52,7 @@ class Pool:
     def __init__(self, target: Target, locate: Locate) -> None:
         self._target = target
         self._locate = locate
-        self._idle: list[Connection] = []
+        self._idle: list[Line] = []
         self._free = target.connections
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed = False
@@ -66,31 +60,37 @@ class Pool:
 
     async def request(self, packed: bytes) -> Any:
         """Send a request once and return its answer."""
-        connection = await self._acquire()
+        line = self._ready() or await self._acquire()
         try:
-            answer = await self._exchange(connection, packed)
-        except ANSWERS:
-            await self._release(connection)
-            raise
+            answer = await line.ask(packed, self._target.command_timeout)
         except BaseException:
-            await self._discard(connection)
+            line.abort()
+            self._give_back()
             raise
-        await self._release(connection)
+        if self._closed or not line.usable:
+            line.close()
+        else:
+            self._idle.append(line)
+        self._give_back()
+        if isinstance(answer, ANSWERS):
+            raise answer
+        if isinstance(answer, RedisError):
+            raise Lost(f"{self.where}: the connection was lost ({said(answer)})") from answer
         return answer
 
-    async def _exchange(self, connection: Connection, packed: bytes) -> Any:
-        try:
-            async with asyncio.timeout(self._target.command_timeout):
-                await connection.send_packed_command(packed, check_health=False)
-                return await connection.read_response(disable_decoding=True)
-        except ANSWERS:
-            raise
-        except TimeoutError as error:
-            raise Silent(f"{self.where}: no answer within {self._target.command_timeout:g} s") from error
-        except (RedisError, OSError, EOFError) as error:
-            raise Lost(f"{self.where}: the connection was lost ({said(error)})") from error
+    def _ready(self) -> Line | None:
+        """A connection that can be used at once, if there is one."""
+        if self._closed or not self._free:
+            return None
+        while self._idle:
+            line = self._idle.pop()
+            if line.usable:
+                self._free -= 1
+                return line
+            line.close()
+        return None
 
-    async def _acquire(self) -> Connection:
+    async def _acquire(self) -> Line:
         while self._free == 0:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
@@ -103,19 +103,17 @@ class Pool:
         if self._closed:
             self._wake()
             raise closed()
+        line = self._ready()
+        if line is not None:
+            return line
         self._free -= 1
-        while self._idle:
-            connection = self._idle.pop()
-            if _alive(connection):
-                return connection
-            await connection.disconnect(nowait=True)
         try:
             return await self._connect()
         except BaseException:
             self._give_back()
             raise
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> Line:
         address = await self._locate()
         connection = new_connection(self._target, address)
         try:
@@ -129,18 +127,7 @@ class Pool:
             raise refusal(error, self.where) from error
         except (RedisError, OSError) as error:
             raise unreachable(error, self.where) from error
-        return connection
-
-    async def _release(self, connection: Connection) -> None:
-        if self._closed or not _alive(connection) or _unread(connection):
-            await self._discard(connection)
-            return
-        self._idle.append(connection)
-        self._give_back()
-
-    async def _discard(self, connection: Connection) -> None:
-        self._give_back()
-        await connection.disconnect(nowait=True)
+        return Line(connection, self.where)
 
     def _give_back(self) -> None:
         self._free += 1
@@ -153,31 +140,16 @@ class Pool:
                 turn.set_result(None)
                 return
 
-    async def drop_idle(self) -> None:
+    def drop_idle(self) -> None:
         """Let go of connections that may lead to the wrong server."""
         idle, self._idle = self._idle, []
-        for connection in idle:
-            await connection.disconnect(nowait=True)
+        for line in idle:
+            line.close()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close what is idle; what is busy closes when it is done."""
         self._closed = True
-        await self.drop_idle()
-
-
-def _alive(connection: Connection) -> bool:
-    """Whether the other side has not hung up. The driver tells only by reading, which costs a turn of the loop."""
-    reader = getattr(connection, "_reader", None)
-    return reader is not None and not reader.at_eof() and reader.exception() is None
-
-
-def _unread(connection: Connection) -> bool:
-    """Whether more came than the answer. The next request would take it for its own, so the connection must go."""
-    if getattr(getattr(connection, "_reader", None), "_buffer", b""):
-        return True
-    # With hiredis, what came in is held by its own reader.
-    has_data = getattr(getattr(getattr(connection, "_parser", None), "_reader", None), "has_data", None)
-    return has_data is not None and bool(has_data())
+        self.drop_idle()
 
 
 def _sentinel(target: Target, address: Address) -> Connection:

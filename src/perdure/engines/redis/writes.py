@@ -1,165 +1,143 @@
-"""Transactions as the script gets them: one msgpack record, and beside it the bytes that pass through untouched.
+"""Transactions on their way to a script: each operation as the code that carries it out and the arguments it needs.
 
 Everything that can be decided without looking at data is decided here: names, encoded keys, packed entries, where a
-column stands. Bodies and entries travel as arguments of their own, so that no script takes them apart.
+column stands. What a script reports comes back as the conflict that the kernel speaks of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.engines.redis.layout import Layout
-from perdure.engines.redis.names import encode_key, stored
-from perdure.engines.redis.shapes import Shape, pack
+from perdure.engines.redis.logcode import AppendCode, AppendSignature, signature_of
+from perdure.engines.redis.names import encode_key
+from perdure.engines.redis.programs import Code, DropCode, Program, Programs, Step, is_single
+from perdure.engines.redis.rowcode import CHECK, DELETE, PATCH, PUT, REV, Changes, RowCode, Signature
+from perdure.engines.redis.shapes import pack
+from perdure.engines.redis.values import codes_of, plain
 from perdure.errors import InvalidError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
-    ABSENT,
     ANY,
     PRESENT,
     Append,
-    AtMost,
     Check,
     Delete,
     Drop,
-    Inc,
-    Max,
-    Min,
-    Now,
     Op,
     Patch,
     Put,
-    Seq,
-    Swap,
-)  # fmt: skip
-from perdure.kernel.schema import Log
+    Rule,
+)
 
-_CHECK, _PUT, _PATCH, _DELETE = 1, 2, 3, 4
-_ANY, _ABSENT, _PRESENT = (0,), (1,), (2,)
-_LITERAL, _INC, _MAX, _MIN, _NOW, _SWAP, _SEQ = range(7)
-_NOTHING: list[Any] = []
+_KINDS = {Check: CHECK, Put: PUT, Patch: PATCH, Delete: DELETE}
+_KEPT_AT_MOST = 1_000
 
 
-class Parcel:
-    """One transaction under construction: the three lists of operations, and the bytes that go beside them."""
+class Prepared(NamedTuple):
+    """A transaction: its program, the arguments of its operations, the partitions that it appends to in the order in
+    which the answer tells their seqs, and the positions of each group's operations, for conflicts."""
+
+    program: Program
+    arguments: list[bytes]
+    appended: list[tuple[str, str]]
+    positions: list[list[int]]
+
+
+class Writer:
+    """Prepares transactions of one schema; remembers the code of those that came before."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self.appends: list[Any] = []
-        self.drops: list[Any] = []
-        self.rows: list[Any] = []
-        self.bytes: list[bytes] = []
-        self.seqs: list[tuple[str, str]] = []
+        self._layout = layout
+        self.programs = Programs()
+        self._codes: dict[Signature | AppendSignature | str, Code] = {}
 
-    def add_all(self, ops: Sequence[Op]) -> None:
-        """Take the operations in."""
-        for position, op in enumerate(ops):
-            kind = type(op)
-            if kind is Append:
-                self._append(position, op)  # type: ignore[arg-type]
-            elif kind is Drop:
-                self.drops.append((op.log, op.partition))  # type: ignore[union-attr]
-            else:
-                self.rows.append(self.row(position, op))  # type: ignore[arg-type]
+    def prepare(self, ops: Sequence[Op]) -> Prepared:
+        """A transaction; text that is not Unicode is refused."""
+        groups: dict[Code, tuple[list[int], list[bytes]]] = {}
+        appended: list[tuple[str, str]] = []
+        try:
+            for position, op in enumerate(ops):
+                code, arguments = self._coded(op)
+                members = groups.get(code)
+                if members is None:
+                    groups[code] = ([position], arguments)
+                else:
+                    members[0].append(position)
+                    members[1].extend(arguments)
+        except UnicodeEncodeError as error:
+            raise InvalidError(f"{error.object!r:.80} is not valid Unicode: {error.reason}") from None
+        named = is_single(len(groups))
+        steps: list[Step] = []
+        first: list[bytes] = []
+        appends: list[bytes] = []
+        others: list[bytes] = []
+        for code, (positions, arguments) in groups.items():
+            if named and len(positions) == 1 and type(code) is RowCode:
+                steps.append(code)
+                first += arguments
+                continue
+            steps.append((code,))
+            following = others
+            if type(code) is AppendCode:
+                following = appends
+                appended += [(ops[at].log, ops[at].partition) for at in positions]  # type: ignore[union-attr]
+            following.append(b"%d" % len(positions))
+            following += arguments
+        program = self.programs.transaction(tuple(steps))
+        return Prepared(program, first + appends + others, appended, [each[0] for each in groups.values()])
 
-    def row(self, position: int, op: Check | Put | Patch | Delete) -> tuple[Any, ...]:
-        """One operation on a row; see `lua/rows.lua` for what stands where."""
-        shapes, condition = self.layout.shapes, op.if_
-        changes, body = _NOTHING, 0
-        default: Any = False
+    def _coded(self, op: Op) -> tuple[Code, list[bytes]]:
+        if type(op) is Append:
+            log = self._layout.schema.log[op.log]
+            told, entries = signature_of(op, log, self._layout.order[op.log])
+            append: Any = self._codes.get(told) or self._keep(told, AppendCode(log, told))
+            return append, append.arguments(op, entries)
+        if type(op) is Drop:
+            return self._codes.get(op.log) or self._keep(op.log, DropCode(op.log)), [op.partition.encode()]
+        return self.row(op)  # type: ignore[arg-type]
+
+    def row(self, op: Check | Put | Patch | Delete) -> tuple[RowCode, list[bytes]]:
+        """One operation on a row."""
+        arguments = [encode_key(op.key).encode()]
+        condition = _condition(op.if_, arguments)
+        changes: Changes = ((), (), False)
+        default: Changes | None = None
         if type(op) is Patch:
-            kind, shape = _PATCH, shapes.patch(op)
-            changes, body = _changes(shape, op.set), self._beside(op.body)
+            changes = _changes(op.set, op.body, arguments)
             if op.default is not None:
-                default = (_changes(shape, op.default.columns), self._beside(op.default.body))
+                default = _changes(op.default.columns, op.default.body, arguments)
         elif type(op) is Put:
-            kind, shape = _PUT, shapes.whole(op.table)
-            changes, body = _changes(shape, op.columns), self._beside(op.body)
-        else:
-            wanted = condition if type(condition) is dict else ()
-            if type(op) is Check:
-                kind, shape = _CHECK, shapes.look(op.table, wanted)
-            else:
-                kind, shape = _DELETE, shapes.whole(op.table, wanted)
-        key = (encode_key(op.key), [stored(value) for value in op.key] if shape.by_key else _NOTHING)
-        return (position, kind, op.table, *key, shape.packed, _condition(shape, condition), changes, body, default)
+            changes = _changes(op.columns, op.body, arguments)
+        told = Signature(_KINDS[type(op)], op.table, condition, changes, default)
+        code: Any = self._codes.get(told) or self._keep(told, RowCode(self._layout.schema.table[op.table], told))
+        if code.by_key:
+            arguments += map(plain, op.key)
+        return code, arguments
 
-    def _beside(self, body: bytes | None) -> int:
-        """Where the script finds these bytes among its arguments; 0 for none. The record itself is argument 1."""
-        if body is None:
-            return 0
-        self.bytes.append(body)
-        return len(self.bytes) + 1
-
-    def _append(self, position: int, op: Append) -> None:
-        log = self.layout.schema.log[op.log]
-        order = self.layout.order[op.log]
-        entries = [self._pieces(entry, order) for entry in op.entries]
-        unique = [(name, [stored(entry[log.position[name]]) for entry in op.entries]) for name in log.unique]
-        segments: Any = False
-        if log.segment is not None:
-            at = log.position[log.segment]
-            segments = [stored(entry[at]) for entry in op.entries]
-        expect = False if op.expect is None else op.expect
-        self.appends.append((position, op.log, op.partition, expect, entries, unique, segments, len(log.columns) + 3))
-        self.seqs.append((op.log, op.partition))
-
-    def _pieces(self, entry: tuple[Any, ...], order: tuple[int, ...] | None) -> list[Any]:
-        """An entry as bytes around its clock values, in the order in which the log keeps its columns."""
-        if order is not None:
-            entry = (*[entry[at] for at in order], entry[-1])
-        pieces: list[Any] = []
-        begun = b""
-        for value in entry:
-            if type(value) is Now:
-                if begun:
-                    pieces.append(self._beside(begun))
-                    begun = b""
-                pieces.append((value.plus,))
-            else:
-                begun += pack(value)
-        pieces.append(self._beside(begun))
-        return pieces
+    def _keep(self, told: Signature | AppendSignature | str, code: Code) -> Code:
+        if len(self._codes) >= _KEPT_AT_MOST:
+            self._codes.clear()
+        self._codes[told] = code
+        return code
 
 
-def _condition(shape: Shape, condition: Any) -> Any:
-    if condition is ANY:
-        return _ANY
-    if condition is ABSENT:
-        return _ABSENT
-    if condition is PRESENT:
-        return _PRESENT
+def _condition(condition: Any, arguments: list[bytes]) -> Any:
+    if type(condition) is Rule:
+        return condition
     if type(condition) is int:
-        return (3, str(condition))
-    packed: list[Any] = [4]
-    for name, wanted in condition.items():
-        most = type(wanted) is AtMost
-        packed += (shape.slots[name], most, wanted.limit if most else stored(wanted))
-    return packed
+        arguments.append(b"%d" % condition)
+        return REV
+    return tuple(zip(condition, codes_of(condition.values(), arguments), strict=True))
 
 
-def _changes(shape: Shape, columns: Mapping[str, Any]) -> list[Any]:
-    packed: list[Any] = []
-    slots = shape.slots
-    for name, value in columns.items():
-        kind = type(value)
-        packed.append(slots[name])
-        if kind is Inc:
-            packed += (_INC, value.by)
-        elif kind is Now:
-            packed += (_NOW, value.plus)
-        elif kind is Swap:
-            packed += (_SWAP, (stored(value.old), stored(value.new)))
-        elif kind is Seq:
-            packed += (_SEQ, (value.log, value.back))
-        elif kind is Max:
-            packed += (_MAX, value.value)
-        elif kind is Min:
-            packed += (_MIN, value.value)
-        else:
-            packed += (_LITERAL, stored(value))
-    return packed
+def _changes(columns: Mapping[str, Any], body: bytes | None, arguments: list[bytes]) -> Changes:
+    codes = codes_of(columns.values(), arguments)
+    if body is None:
+        return tuple(columns), codes, False
+    arguments.append(body)
+    return tuple(columns), codes, True
 
 
 def encode_record(record: Any) -> bytes:
@@ -170,14 +148,14 @@ def encode_record(record: Any) -> bytes:
         raise InvalidError(f"{error.object!r:.80} is not valid Unicode: {error.reason}") from None
 
 
-def conflict_of(layout: Layout, ops: Sequence[Op], told: Sequence[Any]) -> Conflict:
-    """The conflict that a script reported."""
-    position, kind, actual = told[0], told[1], told[2]
+def conflict_of(layout: Layout, ops: Sequence[Op], positions: Sequence[Sequence[int]], told: Sequence[Any]) -> Conflict:
+    """The conflict that a script reported: {group, place in it, kind, actual, where}."""
+    position, kind, actual = positions[told[0] - 1][told[1] - 1], told[2], told[3]
     op: Any = ops[position]
     if kind == "length":
         return Conflict(position, "length", op.expect, actual)
     if kind == "unique":
-        return Conflict(position, "unique", None, _rival(layout, op, actual, told[3]))
+        return Conflict(position, "unique", None, _rival(layout, op, told))
     condition = op.if_
     if actual is False:
         return Conflict(position, "condition", PRESENT if condition is ANY else condition, None)
@@ -188,13 +166,13 @@ def conflict_of(layout: Layout, ops: Sequence[Op], told: Sequence[Any]) -> Confl
     return Conflict(position, "condition", condition, seen)
 
 
-def _rival(layout: Layout, op: Any, actual: Any, where: str) -> dict[str, Any]:
+def _rival(layout: Layout, op: Any, told: Sequence[Any]) -> dict[str, Any]:
     if type(op) is Append:
-        log: Log = layout.schema.log[op.log]
-        return {where: _typed(actual, log.types[where])}
+        column, _, value = told[3].partition("+")
+        return {column: _typed(value, layout.schema.log[op.log].types[column])}
     types = layout.schema.table[op.table].types
-    names = where.rpartition(":")[2].split(",")
-    return {name: _typed(value, types[name]) for name, value in zip(names, actual, strict=True)}
+    names = told[4].rpartition(":")[2].split(",")
+    return {name: _typed(value, types[name]) for name, value in zip(names, told[3], strict=True)}
 
 
 def _typed(value: Any, kind: str) -> Any:

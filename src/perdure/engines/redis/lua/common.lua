@@ -22,23 +22,6 @@ local function ordered_integer(value)
   return format('%016.0f', tonumber(value) + OFFSET)
 end
 
--- Text without NUL, in the same byte order, so that NUL can end it.
-local function escaped(value)
-  if find(value, '[%z\1]') then
-    value = gsub(value, '\1', '\1\2')
-    value = gsub(value, '%z', '\1\1')
-  end
-  return value
-end
-
--- A value as part of the name of a group: of an index (NULL groups with NULL) or of a unique value.
-local function grouped(value)
-  if not value then
-    return '-'
-  end
-  return '+' .. escaped(value) .. '\0'
-end
-
 -- The value behind a source: a positive number is a column as read, a negative one a column of the key.
 local function pick(source, values, key)
   if source > 0 then
@@ -55,11 +38,4 @@ local function array_of(count)
     return char(220, math.floor(count / 256), count % 256)
   end
   return char(221, math.floor(count / 16777216), math.floor(count / 65536) % 256, math.floor(count / 256) % 256, count % 256)
-end
-
--- Call a command with very many arguments, some thousand at a time: Lua's stack is small.
-local function in_chunks(command, key, arguments)
-  for at = 1, #arguments, 2000 do
-    call(command, key, unpack(arguments, at, math.min(at + 1999, #arguments)))
-  end
 end

@@ -1,0 +1,89 @@
+"""One connection to a server, and one request and its answer on it at a time.
+
+The driver connects (handshake, password, TLS), then its stream is taken off and this is put in its place: a request is
+one write, and what comes back goes to the parser as it comes, without a turn of the event loop between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from redis.asyncio.connection import Connection
+from redis.exceptions import RedisError
+
+from perdure.engines.redis.resp import PENDING, Answers
+from perdure.engines.redis.translate import Lost, Silent, said
+
+
+class Line(asyncio.Protocol):
+    """A connection that the driver has made; it is ours from here on."""
+
+    def __init__(self, connection: Connection, where: str) -> None:
+        # The writer is kept because it closes its transport when it is collected.
+        self._writer: Any = getattr(connection, "_writer")  # noqa: B009 - no part of the driver's public face
+        self._transport: Any = self._writer.transport
+        self._where = where
+        self._loop = asyncio.get_running_loop()
+        self._answers = Answers()
+        self._waiter: asyncio.Future[Any] | None = None
+        self._lost = False
+        for name in ("_reader", "_writer"):
+            setattr(connection, name, None)
+        self._transport.set_protocol(self)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the other side has not hung up, and nothing came that nobody asked for: the next request would take
+        that for its answer."""
+        return not (self._lost or self._answers.unread or self._transport.is_closing())
+
+    async def ask(self, packed: bytes, patience: float) -> Any:
+        """Send a request once and return its answer; a refusal is returned as the driver's error."""
+        if self._lost or self._transport.is_closing():
+            raise Lost(f"{self._where}: the connection was lost")
+        self._waiter = self._loop.create_future()
+        limit = self._loop.call_later(patience, self._expire, patience)
+        try:
+            self._transport.write(packed)
+            return await self._waiter
+        finally:
+            limit.cancel()
+            self._waiter = None
+
+    def _expire(self, patience: float) -> None:
+        self._fail(Silent(f"{self._where}: no answer within {patience:g} s"))
+
+    def _fail(self, error: Exception) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        try:
+            answer = self._answers.feed(data)
+        except (RedisError, ValueError) as error:
+            self._fail(Lost(f"{self._where}: the answer cannot be read ({said(error)})"))
+            self.abort()
+            return
+        if answer is PENDING:
+            return
+        if self._waiter is None or self._waiter.done():
+            self.abort()
+        else:
+            self._waiter.set_result(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other side hung up, or this one did."""
+        self._lost = True
+        told = "the server closed it" if exc is None else said(exc)
+        self._fail(Lost(f"{self._where}: the connection was lost ({told})"))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Hang up at once, whatever was still to be sent."""
+        self._lost = True
+        self._transport.abort()

@@ -1,0 +1,34 @@
+-- Write the appends that append_check.lua let pass. An entry is kept in the form in which callers get it.
+for i, found in ipairs(held[$group]) do
+  local head, count, first = found.head, found.count, found.first
+  local entries, set, last, segment = {}, {'#', found.final}, first + count * $unique - 1, found[2]
+  if head == 0 then
+    call('ZADD', base .. 'p:' .. $log, 0, ARGV[first - 3])
+  end
+  local at = last + $segments
+  for n = 1, count do
+    entries[n] = $start .. pack(head + n) .. ARGV[5] .. $pieces
+    at = at + $pieces_each
+  end
+  for from = 1, count, 2000 do
+    call('RPUSH', base .. 'l:' .. found.name, unpack(entries, from, math.min(count, from + 1999)))
+  end
+  for n = 1, $segments do
+    if ARGV[last + n] ~= segment then
+      segment = ARGV[last + n]
+      call('ZADD', base .. 'g:' .. found.name, head + n, format('%.0f', head + n) .. ':' .. segment)
+    end
+  end
+  if segment ~= found[2] then
+    set[3], set[4] = '=', segment
+  end
+  for n = 1, count * $unique do
+    if ARGV[first + n - 1] ~= '' then
+      set[#set + 1] = ARGV[first + n - 1]
+      set[#set + 1] = format('%.0f', head + (n - 1) % count + 1)
+    end
+  end
+  for from = 1, #set, 2000 do
+    call('HSET', found.about, unpack(set, from, math.min(#set, from + 1999)))
+  end
+end

@@ -1,0 +1,7 @@
+-- What a swap leaves in a column. In arguments \255 stands for NULL.
+local function swapped(old, from, to)
+  if (old or '\255') ~= from then
+    return old
+  end
+  return to ~= '\255' and to
+end

@@ -1,0 +1,121 @@
+"""Column values on their way into a script: what each adds to the arguments, and the Lua that reads it there.
+
+A value's *code* is all of it that shapes a script: a literal, NULL, or one of the kernel's expressions. The rest is an
+argument. So transactions that do the same to other data share one text, whatever they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from perdure.kernel.ops import AtMost, Inc, Max, Min, Now, Seq, Swap
+
+LITERAL, NOTHING, TIME, LATER, ADDED, RAISED, LOWERED, SWAPPED = "=", "0", "@", "a", "+", ">", "<", "~"
+LAST_SEQ, EARLIER_SEQ = "#", "-"
+"""The code of a `Seq` is one of these and the name of its log."""
+
+NULL = b"\xff"
+"""NULL where an argument may hold it: no text in UTF-8 has this byte."""
+
+NEEDS_OLD = frozenset((ADDED, RAISED, LOWERED, SWAPPED))
+_ARGUMENTS = {NOTHING: 0, TIME: 0, LAST_SEQ: 0, SWAPPED: 2}
+
+
+def codes_of(values: Iterable[Any], arguments: list[bytes]) -> tuple[str, ...]:
+    """The codes of some values; what else there is to say of them goes behind the arguments."""
+    codes = []
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            arguments.append(value.encode())
+            codes.append(LITERAL)
+        elif kind is int:
+            arguments.append(b"%d" % value)
+            codes.append(LITERAL)
+        elif value is None:
+            codes.append(NOTHING)
+        else:
+            codes.append(_CODES[kind](value, arguments))
+    return tuple(codes)
+
+
+def _number(code: str, name: str) -> Callable[[Any, list[bytes]], str]:
+    def told(value: Any, arguments: list[bytes]) -> str:
+        arguments.append(b"%d" % getattr(value, name))
+        return code
+
+    return told
+
+
+def _time(value: Now, arguments: list[bytes]) -> str:
+    if not value.plus:
+        return TIME
+    arguments.append(b"%d" % value.plus)
+    return LATER
+
+
+def _seq(value: Seq, arguments: list[bytes]) -> str:
+    if not value.back:
+        return LAST_SEQ + value.log
+    arguments.append(b"%d" % value.back)
+    return EARLIER_SEQ + value.log
+
+
+def _swap(value: Swap, arguments: list[bytes]) -> str:
+    arguments += (plain(value.old), plain(value.new))
+    return SWAPPED
+
+
+_CODES: dict[type, Callable[[Any, list[bytes]], str]] = {
+    Inc: _number(ADDED, "by"),
+    Max: _number(RAISED, "value"),
+    Min: _number(LOWERED, "value"),
+    AtMost: _number(LOWERED, "limit"),
+    Now: _time,
+    Seq: _seq,
+    Swap: _swap,
+}
+
+
+def plain(value: str | int | None) -> bytes:
+    """A value that may be NULL, as one argument."""
+    if value is None:
+        return NULL
+    return value.encode() if isinstance(value, str) else b"%d" % value
+
+
+def argument_count(codes: Iterable[str]) -> int:
+    """How many arguments values with these codes add."""
+    return sum(_ARGUMENTS.get(code[0], 1) for code in codes)
+
+
+def may_be_null(code: str) -> bool:
+    """Whether a column may hold NULL after such a change."""
+    return code in (NOTHING, SWAPPED)
+
+
+def expression(code: str, given: Sequence[str], old: str) -> str:
+    """Lua for the new value of a column, given its arguments: text, or false for NULL."""
+    if code == LITERAL:
+        return given[0]
+    if code == NOTHING:
+        return "false"
+    if code == TIME:
+        return "now"
+    if code == LATER:
+        return f"format('%.0f', clock + {given[0]})"
+    if code == ADDED:
+        return f"format('%.0f', ({old} or 0) + {given[0]})"
+    if code == SWAPPED:
+        return f"swapped({old}, {given[0]}, {given[1]})"
+    if code in (RAISED, LOWERED):
+        chosen = "math.max" if code == RAISED else "math.min"
+        return f"({old} and format('%.0f', {chosen}({old}, {given[0]})) or {given[0]})"
+    last = f"seqs[{quoted(code[1:])}]"
+    return last if code[0] == LAST_SEQ else f"format('%.0f', {last} - {given[0]})"
+
+
+def quoted(text: str) -> str:
+    """A text as a Lua string."""
+    return "'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\{b:03d}" for b in text.encode()) + "'"
