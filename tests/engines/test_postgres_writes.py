@@ -123,11 +123,14 @@ def test_transactions_of_one_shape_share_statements_and_lanes() -> None:
     on_postgres(scenario)
 
 
-def test_however_many_entries_the_statement_is_the_same() -> None:
+def test_however_many_entries_statements_are_few() -> None:
     async def scenario(engine: Any, statements: Statements) -> None:
-        for count in (1, 2, 3, 7, 100):
-            await engine.transact(SCOPE, [notes("t", *[f"{count}-{n}" for n in range(count)])])
-        assert len(set(statements.sent)) == 1
+        counts = (1, 2, 3, 4, 5, 7, 100, 3)
+        for at, count in enumerate(counts):
+            await engine.transact(SCOPE, [notes("t", *[f"{at}-{n}" for n in range(count)])])
+        assert len(set(statements.sent)) == 5
+        (entries,) = await engine.view(SCOPE, [Read("notes", "t")])
+        assert [entry[2] for entry in entries] == [f"{at}-{n}" for at, count in enumerate(counts) for n in range(count)]
 
     on_postgres(scenario)
 
@@ -177,20 +180,38 @@ def test_one_row_is_one_queue_in_the_client() -> None:
 def test_cancelled_members_of_a_batch_land_and_harm_nobody() -> None:
     async def scenario(engine: Any, statements: Statements) -> None:
         tasks = [asyncio.create_task(engine.transact(SCOPE, commit(n))) for n in range(40)]
-        await until_something_is_sent(statements)
-        for task in tasks[::3]:
+        await until_sent(statements, 2)  # the first alone, then a batch
+        for task in tasks[1::3]:
             task.cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert sum(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes) == len(tasks[::3])
-        assert not [o for n, o in enumerate(outcomes) if n % 3 and isinstance(o, BaseException)]
+        assert sum(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes) == len(tasks[1::3])
+        assert not [o for n, o in enumerate(outcomes) if n % 3 != 1 and isinstance(o, BaseException)]
         await engine._writer.close()
         (heads,) = await engine.view(SCOPE, [Heads("notes", [f"t{n}" for n in range(40)])])
         # Whole or not at all; what had been sent is not undone.
         assert set(heads) <= {0, 2}
-        assert [heads[n] for n in range(40) if n % 3] == [2] * 26
-        assert any(heads[n] for n in range(0, 40, 3))
+        assert [heads[n] for n in range(40) if n % 3 != 1] == [2] * 27
+        assert any(heads[n] for n in range(1, 40, 3))
         sessions = await engine._pool.ask("SELECT state FROM pg_stat_activity WHERE datname = current_database()")
         assert "idle in transaction" not in {session["state"] for session in sessions}
+
+    on_postgres(scenario)
+
+
+def test_a_lone_caller_that_is_cancelled_leaves_all_or_nothing_and_no_session_behind() -> None:
+    async def scenario(engine: Any, statements: Statements) -> None:
+        for number in range(30):
+            task = asyncio.create_task(engine.transact(SCOPE, commit(number)))
+            await until_sent(statements, number + 1)
+            for _ in range(number % 5):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+        assert not engine._writer._queue._rows
+        assert (await engine.transact(SCOPE, commit(30))).seqs == {("notes", "t30"): 2}
+        for number in range(30):
+            (heads,) = await engine.view(SCOPE, [Heads("notes", [f"t{number}"])])
+            assert (heads[0], await row(engine, "items", f"i{number}") is None) in ((0, True), (2, False))
 
     on_postgres(scenario)
 
@@ -198,7 +219,7 @@ def test_cancelled_members_of_a_batch_land_and_harm_nobody() -> None:
 def test_a_caller_that_gave_up_before_anything_was_sent_leaves_nothing() -> None:
     async def scenario(engine: Any, statements: Statements) -> None:
         tasks = [asyncio.create_task(engine.transact(SCOPE, [notes("busy", f"n{n}")])) for n in range(20)]
-        await until_something_is_sent(statements)
+        await until_sent(statements, 1)
         for task in tasks[1:]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -319,6 +340,7 @@ def test_rows_are_locked_in_one_order(held: int, shared: bool) -> None:
 def one_statement(engine: Any, transactions: list[list[Op]]) -> list[Awaitable[Any]]:
     """Submit transactions so that they share a statement: their lane alone is open."""
     queue = engine._writer._queue
+    queue._crowded = True
     queue._lanes += LANES - 1
     queue._shared += LANES * len(transactions)
     return [asyncio.ensure_future(engine.transact(SCOPE, ops)) for ops in transactions]
@@ -329,9 +351,9 @@ async def fresh_url(engine: Any) -> str:
     return str(engine._pool._target.dsn)
 
 
-async def until_something_is_sent(statements: Statements) -> None:
-    """Until the first statement is under way."""
-    while not statements.sent:  # noqa: ASYNC110 - the next turn of the loop, or the one after it
+async def until_sent(statements: Statements, count: int) -> None:
+    """Until so many statements were sent."""
+    while len(statements.sent) < count:  # noqa: ASYNC110 - the next turn of the loop, or the one after it
         await asyncio.sleep(0)
 
 

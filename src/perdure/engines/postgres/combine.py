@@ -3,7 +3,9 @@
 Two transactions of this process that name the same row or partition run one after the other here, so that they never
 fill the connections with sessions that wait for each other's locks. While statements for many are under way, whatever
 else is ready and of one shape waits and becomes the next; nothing is ever delayed to make a batch larger. Transactions
-that cannot be combined, and members of a batch that failed, go alone on connections of their own.
+that cannot be combined, and members of a batch that failed, go alone on connections of their own. Where nobody else is
+about, a transaction runs in its caller's own task: a task and the turns of the event loop that it takes would cost a
+lone commit more than all the rest of its client's work.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ LANES = 2
 class Job:
     """A transaction and who waits for it."""
 
-    __slots__ = ("alone", "future", "refused", "transaction", "waits")
+    __slots__ = ("alone", "entered", "future", "refused", "transaction", "waits")
 
     def __init__(self, transaction: Transaction, future: asyncio.Future[Applied]) -> None:
         self.transaction = transaction
         self.future = future
-        self.alone = not transaction.together
+        self.alone = False
+        self.entered = False
         self.refused = False
         self.waits = 0
 
@@ -60,11 +63,31 @@ class Queue:
         self._lanes = 0
         self._shared = 0
         self._alone = 0
+        self._crowded = False
+        self._lone: Job | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, job: Job) -> None:
+    async def perform(self, job: Job) -> Applied:
+        """Run a job when its turn comes; what became of it."""
+        if self._rows or self._lone is not None or self._crowded:
+            self._crowded = True
+            self._submit(job)
+        else:
+            await self._go_now(job)
+        return await job.future
+
+    def _submit(self, job: Job) -> None:
         """Queue a job behind those that share a row with it."""
+        job.alone = not job.transaction.may_travel()
+        if self._lone is not None and not self._lone.entered:
+            self._enter(self._lone)
+        self._enter(job)
+        if not job.waits:
+            self._ready(job)
+
+    def _enter(self, job: Job) -> None:
+        job.entered = True
         rows = self._rows
         for name in job.transaction.names:
             waiting = rows.get(name)
@@ -73,13 +96,12 @@ class Queue:
             else:
                 waiting.append(job)
                 job.waits += 1
-        if not job.waits:
-            self._ready(job)
 
     async def drain(self) -> None:
         """Wait until everything submitted is answered."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while self._tasks or self._lone is not None:
+            lone: set[asyncio.Future[Any]] = set() if self._lone is None else {self._lone.future}
+            await asyncio.wait(lone | self._tasks)
 
     def _ready(self, job: Job) -> None:
         if job.alone:
@@ -88,13 +110,16 @@ class Queue:
                 self._alone += 1
                 self._start(self._go_alone())
             return
-        alike = self._kinds.get(job.transaction.kind)
+        alike = self._kinds.get(job.transaction.form.kind)
         if alike is None:
-            self._kinds[job.transaction.kind] = [job]
+            self._kinds[job.transaction.form.kind] = [job]
         else:
             alike.append(job)
         self._shared += 1
-        if self._lanes < LANES:
+        self._start_lane()
+
+    def _start_lane(self) -> None:
+        if self._kinds and self._lanes < LANES:
             self._lanes += 1
             self._start(self._travel())
 
@@ -109,6 +134,7 @@ class Queue:
         try:
             while self._kinds:
                 batch = self._next_batch()
+                self._crowded = len(batch) > 1
                 try:
                     await self._serve(batch)
                 finally:
@@ -126,6 +152,18 @@ class Queue:
             self._kinds[kind] = alike[share:]
             return alike[:share]
         return alike
+
+    async def _go_now(self, job: Job) -> None:
+        """Nobody else is about: run in the caller's task. It counts as a lane, and its rows are entered, when somebody
+        comes meanwhile."""
+        self._lone = job
+        self._lanes += 1
+        try:
+            await self._serve([job])
+        finally:
+            self._lone = None
+            self._lanes -= 1
+            self._start_lane()
 
     async def _go_alone(self) -> None:
         try:
@@ -145,12 +183,14 @@ class Queue:
             for job in wanted:
                 job.fail(error)
         except BaseException:
-            # The event loop is going down.
+            # The event loop is going down, or the one caller that runs in its own task was cancelled.
             for job in wanted:
                 job.future.cancel()
             raise
         finally:
             for job in again:
+                if not job.entered:
+                    self._enter(job)
                 job.alone = job.refused = True
                 self._ready(job)
             self._release([job for job in batch if job not in again] if again else batch)
@@ -158,7 +198,7 @@ class Queue:
     def _release(self, done: list[Job]) -> None:
         rows = self._rows
         for job in done:
-            for name in job.transaction.names:
+            for name in job.transaction.names if job.entered else ():
                 waiting = rows[name]
                 waiting.popleft()
                 if not waiting:

@@ -5,6 +5,9 @@ first that did not happen. A `CASE` is evaluated in order and a CTE runs when it
 order in which rows are locked: heads of logs first, then tables as declared, each by key. Two statements that want the
 same rows therefore queue up and never wait for each other in a circle. (PostgreSQL does not promise the second half of
 this; a test holds it to it.)
+
+Entries are plain parameters while they are few, and arrays beyond that: a driver takes far longer over an array than
+over a value, and a statement of its own for every number of entries would be too many.
 """
 
 from __future__ import annotations
@@ -15,14 +18,26 @@ from typing import Any
 import msgspec
 
 from perdure.engines.postgres.layout import Layout
-from perdure.engines.postgres.statements import SENT_AS, Alone, Same, Shape, Values, alone_columns, cast, find_same
+from perdure.engines.postgres.statements_places import SENT_AS, Alone, cast
 from perdure.engines.postgres.statements_rows import EntryPlace, Rows
-from perdure.engines.postgres.statements_together import Batch, Groups, Ranks, TogetherPlan, groups_of, plan_together
-from perdure.engines.postgres.statements_transaction import Member, Transaction
+from perdure.engines.postgres.statements_shapes import NOW_PLUS, PLAIN, Shape, Values, entry_columns
+from perdure.engines.postgres.statements_together import (
+    Batch,
+    Groups,
+    Ranks,
+    Same,
+    TogetherPlan,
+    groups_of,
+    plan_together,
+)
+from perdure.engines.postgres.statements_transaction import Transaction
 from perdure.kernel.ops import Append
 
 SERVER_CLOCK = "floor(date_part('epoch', now()) * 1000)::bigint"
 _PLANS_KEPT = 1_000
+_FEW = 4
+"""So many entries of an append are plain parameters."""
+_MANY = 0
 
 
 class AlonePlan(msgspec.Struct, frozen=True):
@@ -33,70 +48,64 @@ class AlonePlan(msgspec.Struct, frozen=True):
 
 
 class Plans:
-    """Statements by shape. With `bound_clock` the time is a parameter, else it is the server's."""
+    """Statements by shape. With a `clock` the time is a parameter, else it is the server's."""
 
     def __init__(self, layout: Layout) -> None:
         self.rows = Rows(layout)
         self._usual: dict[tuple[Any, ...], Same] = {}
-        self._alone: dict[tuple[Any, ...], AlonePlan] = {}
         self._together: dict[tuple[Any, ...], TogetherPlan] = {}
         self._groups: dict[tuple[Any, ...], Groups] = {}
 
     def alone(self, transaction: Transaction, clock: int | None) -> tuple[AlonePlan, Values]:
         """The statement of one transaction, and its parameters."""
         found: Values = [transaction.scope, transaction.rev]
-        same: list[Same] = []
+        counts: list[int] = []
         if clock is not None:
             found.append(clock)
         for member in transaction.members:
-            found.extend(member.values)
+            found += member.values
             if member.shape[0] is Append:
-                alike, columns = self._entries(member)
-                same.append(alike)
-                found.extend(columns)
-        return self._plan_alone(transaction, same, bound_clock=clock is not None), found
-
-    def _entries(self, member: Member) -> tuple[Same, Values]:
-        """What is usually one value is learnt by use, and only ever unlearnt: so the statements of a log stay few."""
-        where = member.shape[1], member.shape[3]
-        usual = self._usual.get(where)
-        if usual is None:
-            log, names = self.rows.log(member.shape), self.rows.entry_names(member.shape)
-            usual = (*[name not in log.unique for name in names], False)
-        same, columns = alone_columns(member.op, member.shape[3], usual)
-        self._usual[where] = same
-        return same, columns
-
-    def _plan_alone(self, transaction: Transaction, same: list[Same], *, bound_clock: bool) -> AlonePlan:
-        key = (transaction.shape, bound_clock, *same)
-        plan = self._alone.get(key)
+                counts.append(_add_entries(member.op, member.shape[3], found))
+        plans = transaction.form.plans
+        key = (clock is None, *counts)
+        plan = plans.get(key)
         if plan is None:
-            plan = _plan_alone(self, transaction, same, bound_clock=bound_clock)
-            self._keep(self._alone, key, plan)
-        return plan
+            plan = plans[key] = _plan_alone(self.rows, transaction, counts, bound_clock=clock is not None)
+        return plan, found
 
     def together(self, transactions: Sequence[Transaction], clock: int | None) -> tuple[TogetherPlan, Values, Ranks]:
         """The statement for many transactions of one kind, its parameters, and the places of their seqs."""
-        kind = transactions[0].kind
+        kind = transactions[0].form.kind
         groups = self._groups.get(kind)
         if groups is None:
             groups = self._groups[kind] = groups_of(self.rows, transactions[0])
         batch = Batch(groups, transactions)
-        same = find_same(batch.columns, self._usual.get(kind) or batch.usual())
-        self._usual[kind] = same
+        same = self._usual[kind] = batch.same(self._usual.get(kind))
         key = (kind, same, clock is None)
         plan = self._together.get(key)
         if plan is None:
             plan = plan_together(self.rows, groups, same, SERVER_CLOCK if clock is None else None)
-            self._keep(self._together, key, plan)
+            self._keep(key, plan)
         return plan, batch.arguments(same, clock), batch.ranks
 
-    def _keep(self, plans: dict[tuple[Any, ...], Any], key: tuple[Any, ...], plan: Any) -> None:
-        if len(plans) >= _PLANS_KEPT:
-            plans.clear()
+    def _keep(self, key: tuple[Any, ...], plan: TogetherPlan) -> None:
+        if len(self._together) >= _PLANS_KEPT:
+            self._together.clear()
             self._groups.clear()
             self._usual.clear()
-        plans[key] = plan
+        self._together[key] = plan
+
+
+def _add_entries(op: Append, kinds: tuple[str, ...], found: Values) -> int:
+    """Add the values of entries to those of a statement; which statement that is: how many of them, or many."""
+    count = len(op.entries)
+    if count > _FEW or NOW_PLUS in kinds:
+        found += entry_columns(op, kinds)
+        return _MANY
+    for entry in op.entries:
+        found += [value for kind, value in zip(kinds, entry, strict=False) if kind is PLAIN]
+        found.append(entry[-1].decode())
+    return count
 
 
 def literal(text: str) -> str:
@@ -104,24 +113,25 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _plan_alone(plans: Plans, transaction: Transaction, same: Sequence[Same], *, bound_clock: bool) -> AlonePlan:
+def _plan_alone(rows: Rows, transaction: Transaction, counts: Sequence[int], *, bound_clock: bool) -> AlonePlan:
     clock = "$3::bigint" if bound_clock else SERVER_CLOCK
-    places = Alone(3 if bound_clock else 2, clock, {log: f"w{at}" for log, at in transaction.lasts.items()})
-    parts, cases, logs = [], [], []
+    places = Alone(3 if bound_clock else 2, clock, {log: f"w{at}" for log, at in transaction.form.lasts.items()})
+    parts, cases = [], []
+    logs: list[int] = []
     for at, member in enumerate(transaction.members):
         shape = member.shape
         if shape[0] is Append:
-            logs.append(at)
-            sql, key = plans.rows.head(shape, places)
+            sql, key = rows.head(shape, places)
             parts.append(f"w{at} AS ({sql})")
-            parts.append(f"e{at} AS ({_entries_alone(plans.rows, shape, places, (at, key), same[len(logs) - 1])})")
+            parts.append(f"e{at} AS ({_entries(rows, shape, places, (at, key), counts[len(logs)])})")
+            logs.append(at)
         else:
-            sql, key = plans.rows.write(shape, places)
+            sql, key = rows.write(shape, places)
             parts.append(f"w{at} AS ({sql})")
         keyed = key[:1] if shape[0] is Append else key
         texts = ", ".join(f"({place})::text" for place in keyed)
-        observe = literal(plans.rows.observe(shape))
-        refusal = plans.rows.refusal(shape, at, f"$1::text, ARRAY[{texts}]", observe)
+        observe = literal(rows.observe(shape))
+        refusal = rows.refusal(shape, at, f"$1::text, ARRAY[{texts}]", observe)
         cases.append(f"WHEN NOT EXISTS (SELECT FROM w{at}) THEN {refusal}")
     seqs = "".join(f', (SELECT "last" FROM w{at})' for at in logs)
     # A CTE that nobody reads is not run; it only says what type a parameter has that no operation came to use.
@@ -134,14 +144,17 @@ def _plan_alone(plans: Plans, transaction: Transaction, same: Sequence[Same], *,
     return AlonePlan(sql, tuple(logs))
 
 
-def _entries_alone(rows: Rows, shape: Shape, places: Alone, head: tuple[int, list[str]], same: Same) -> str:
-    at, (partition, count, *_) = head
-    values: list[str] = []
-    arrays: list[str] = []
-    for kind, alike in zip(rows.entry_types(shape), same, strict=True):
-        place = places.take(kind if alike else f"{SENT_AS.get(kind, kind)}[]")
-        values.append(place if alike else f"e.c{len(arrays)}{cast(kind)}")
-        arrays += [] if alike else [place]
-    columns = ", ".join([f"c{n}" for n in range(len(arrays))] + ["o"])
-    source = f"w{at} AS h, unnest({', '.join(arrays)}) WITH ORDINALITY AS e({columns})"
-    return rows.entries(shape, places, EntryPlace(partition, f'h."last" - {count} + e.o', values, source))
+def _entries(rows: Rows, shape: Shape, places: Alone, head: tuple[int, list[str]], count: int) -> str:
+    """The insert of the entries of one append: rows of values, or of arrays when there are many."""
+    at, (partition, total, *_) = head
+    types = rows.entry_types(shape)
+    columns = ", ".join([f"c{n}" for n in range(len(types))] + ["o"])
+    if count == _MANY:
+        arrays = ", ".join([places.take(f"{SENT_AS.get(kind, kind)}[]") for kind in types])
+        source = f"unnest({arrays}) WITH ORDINALITY AS e({columns})"
+    else:
+        listed = [[*[places.take(SENT_AS.get(kind, kind)) for kind in types], f"{n}"] for n in range(1, count + 1)]
+        source = f"(VALUES ({'), ('.join(map(', '.join, listed))})) AS e({columns})"
+    values = [f"e.c{n}{cast(kind)}" for n, kind in enumerate(types)]
+    place = EntryPlace(partition, f'h."last" - {total} + e.o', values, f"w{at} AS h, {source}")
+    return rows.entries(shape, places, place)

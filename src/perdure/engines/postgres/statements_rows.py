@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from perdure.engines.postgres.functions import CONDITION, LENGTH
 from perdure.engines.postgres.layout import Layout, names, quote
-from perdure.engines.postgres.statements import NOW, NOW_PLUS, NULL, PLAIN, Places, Shape, pairs
+from perdure.engines.postgres.statements_places import Places
+from perdure.engines.postgres.statements_shapes import NOW, NOW_PLUS, NULL, PLAIN, Shape, pairs
 from perdure.kernel.ops import ABSENT, PRESENT, Append, AtMost, Check, Inc, Max, Min, Patch, Put, Rule, Swap
 from perdure.kernel.schema import Log, Schema, Table
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from perdure.engines.postgres.functions import CONDITION, LENGTH
 from perdure.engines.postgres.layout import Layout, names, quote
-from perdure.engines.postgres.statements import Step, entry_columns
+from perdure.engines.postgres.statements_places import Step
 from perdure.engines.postgres.statements_rows import EntryPlace, Rows
+from perdure.engines.postgres.statements_shapes import entry_columns
 from perdure.engines.postgres.statements_transaction import Member, Transaction, passes_on, unique_columns
 from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Drop, Patch, Put
 from perdure.kernel.schema import Table
@@ -71,7 +72,7 @@ class Script:
         self._give(member.values)
         self._step(place, run, appends=True, **more)
         self.appended.append(place)
-        if self.transaction.lasts[shape[1]] == place:
+        if self.transaction.form.lasts[shape[1]] == place:
             self._lasts[shape[1]] = len(self.appended)
         last, count = f"($5)[{len(self.appended)}]", len(member.op.entries)
         types = self.rows.entry_types(shape)

@@ -13,21 +13,14 @@ from typing import Any
 import msgspec
 
 from perdure.engines.postgres.layout import quote
-from perdure.engines.postgres.statements import (
-    SENT_AS,
-    Places,
-    Same,
-    Shape,
-    Together,
-    Values,
-    cast,
-    entry_columns,
-    shrink,
-)
+from perdure.engines.postgres.statements_places import SENT_AS, Places, Together, cast
 from perdure.engines.postgres.statements_rows import EntryPlace, Rows
+from perdure.engines.postgres.statements_shapes import Shape, Values, entry_columns
 from perdure.engines.postgres.statements_transaction import Member, Transaction
 from perdure.kernel.ops import Append
 
+Same = tuple[bool, ...]
+"""Of columns of rows, which hold one value."""
 Ranks = dict[str, dict[int, int]]
 """Per log: where each transaction's seq stands among those that the statement returns."""
 
@@ -80,7 +73,7 @@ Groups = tuple[tuple[str, Shape, tuple[str, ...]], ...]
 def groups_of(rows: Rows, transaction: Transaction) -> Groups:
     """What a statement for many transactions like this one consists of."""
     found = []
-    for shape in transaction.kind:
+    for shape in transaction.form.kind:
         places = Together("")
         if shape[0] is not Append:
             rows.write(shape, places)
@@ -167,14 +160,25 @@ class Batch:
                 self.columns.extend(_entry_columns(transactions, rows))
             self._ends.append((len(self.columns), len(rows)))
 
-    def usual(self) -> Same:
+    def _at_first(self) -> Same:
         """What may be one value for all: anything but revs, which tell how many rows there are."""
         return tuple([place not in self._revs for place in range(len(self.columns))])
+
+    def same(self, usual: Same | None) -> Same:
+        """Which of the columns that were one value in all rows so far are so in these as well: what is usual is learnt
+        by use and only ever unlearnt, so statements stay few."""
+        usual = usual or self._at_first()
+        return tuple(
+            [
+                alike and column.count(column[0]) == len(column)
+                for alike, column in zip(usual, self.columns, strict=True)
+            ]
+        )
 
     def arguments(self, same: Same, clock: int | None) -> Values:
         """The parameters of the statement for these."""
         found: Values = [] if clock is None else [clock]
-        shrunk = shrink(self.columns, same)
+        shrunk = [column[0] if alike else column for alike, column in zip(same, self.columns, strict=True)]
         begin = 0
         for end, count in self._ends:
             found += shrunk[begin:end]

@@ -1,27 +1,31 @@
 """A transaction taken apart: its operations in the order in which their rows are locked, and how it may be run.
 
 Heads of logs come first, because others use the seqs they give, then tables as declared, each by key: whoever follows
-this order never waits in a circle with somebody who does too.
+this order never waits in a circle with somebody who does too. All that follows from the shapes of the operations alone
+is worked out once and kept as a `Form`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from perdure.engines.postgres.statements import Shape, Values, describe
+import msgspec
+
+from perdure.engines.postgres.statements_shapes import DESCRIBE, Shape, Values
 from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Drop, Op, Patch, Put
 from perdure.kernel.schema import Schema
 
 _TOGETHER_BYTES = 64 * 1024
 _ALONE_MOST = 32
 """Beyond this many operations a statement with a CTE for each is not worth its parsing: they become rows, or steps."""
+_FORMS_KEPT = 1_000
 
 Name = tuple[Any, ...]
 """A row or partition: scope, place in the lock order, key."""
 
 
-class Member(NamedTuple):
+class Member(msgspec.Struct, frozen=True):
     """An operation of a transaction in lock order: its number in the transaction, its shape and its values."""
 
     number: int
@@ -30,68 +34,108 @@ class Member(NamedTuple):
     values: Values
 
 
-class Transaction:
-    """A transaction taken apart: members in lock order, and what decides how it may be run.
+class Form:
+    """What transactions of the same shapes have in common.
 
     `kind` is what transactions that share a statement have in common; `lasts` are the places of the first append to
-    each log. It is made for every commit, hence the one loop.
+    each log; `alike` ones may share a statement, `careful` ones go step by step; `plans` are the statements so far.
     """
 
-    __slots__ = ("careful", "kind", "large", "lasts", "members", "names", "rev", "scope", "shape", "together")
+    __slots__ = ("alike", "careful", "kind", "large", "lasts", "plans")
 
-    def __init__(
-        self, scope: str, rev: int, ops: Sequence[Op], order: dict[str, int], unique: dict[str, frozenset[str]]
-    ) -> None:
-        self.scope = scope
-        self.rev = rev
-        self.names: list[Name] = []
-        self.members: list[Member] = []
-        self.lasts: dict[str, int] = {}
-        self.careful = False
+    def __init__(self, members: Sequence[Member], unique: dict[str, frozenset[str]]) -> None:
         groups: dict[str, Shape] = {}
-        shapes: list[Shape] = []
-        alike, size = True, 0
-        for place, key, number, op in _in_order(ops, order):
-            shape, values = describe(op)
+        self.lasts: dict[str, int] = {}
+        self.plans: dict[Any, Any] = {}
+        alike, careful = True, False
+        for place, member in enumerate(members):
+            shape = member.shape
             kind, owner = shape[0], shape[1]
             if groups.setdefault(owner, shape) is not shape:
                 # Entries of two partitions of one log would not know whose seqs are whose.
                 alike = alike and kind is not Append and groups[owner] == shape
             if kind is Append:
                 first = self.lasts.get(owner)
-                if first is None or self.members[first].number > number:
-                    self.lasts[owner] = len(shapes)
-                size += sum([len(entry[-1]) for entry in op.entries])
-            elif kind is Put or kind is Patch:
-                alike = alike and (kind is Put or shape[5] is None)
-                size += len(op.body or b"")
+                if first is None or members[first].number > member.number:
+                    self.lasts[owner] = place
+            elif kind is Patch:
+                alike = alike and shape[5] is None
             elif kind is Drop or (kind is Delete and (shape[2] is ANY or shape[2] is ABSENT)):
-                self.careful = True
-            self.names.append((scope, place, key))
-            self.members.append(Member(number, op, shape, values))
-            shapes.append(shape)
-        if len(groups) < len(shapes) and not self.careful:
-            self.careful = any(passes_on(self.members, name, unique[name]) for name in groups.keys() & unique.keys())
-        self.shape = (*shapes, *self.lasts.values())
+                careful = True
+        if len(groups) < len(members) and not careful:
+            careful = any(passes_on(members, name, unique[name]) for name in groups.keys() & unique.keys())
+        many = len(members) > _ALONE_MOST
         self.kind = tuple(groups.values())
-        self.together = alike and not self.careful and size <= _TOGETHER_BYTES
-        self.large = alike and not self.careful and len(ops) > _ALONE_MOST
-        self.careful = self.careful or (len(ops) > _ALONE_MOST and not alike)
+        self.alike = alike and not careful
+        self.large = self.alike and many
+        self.careful = careful or (many and not alike)
 
 
-def _in_order(ops: Sequence[Op], order: dict[str, int]) -> list[tuple[int, Any, int, Any]]:
-    found: list[tuple[int, Any, int, Any]] = []
-    for number, op in enumerate(ops):
-        if type(op) is Append or type(op) is Drop:
-            found.append((order[op.log], (op.partition,), number, op))
-        else:
-            found.append((order[op.table], op.key, number, op))  # type: ignore[union-attr]
-    # No row is named twice, so no comparison comes as far as the operation.
-    found.sort()
-    return found
+class Transaction:
+    """A transaction taken apart: its form, its members in lock order and the names of their rows."""
+
+    __slots__ = ("form", "members", "names", "rev", "scope")
+
+    def __init__(self, scope: str, rev: int, form: Form, members: list[Member], names: list[Name]) -> None:
+        self.scope = scope
+        self.rev = rev
+        self.form = form
+        self.members = members
+        self.names = names
+
+    def may_travel(self) -> bool:
+        """True when it may share a statement with others."""
+        if not self.form.alike:
+            return False
+        size = 0
+        for member in self.members:
+            if member.shape[0] is Append:
+                size += sum([len(entry[-1]) for entry in member.op.entries])
+            elif member.shape[0] is Put or member.shape[0] is Patch:
+                size += len(member.op.body or b"")
+        return size <= _TOGETHER_BYTES
 
 
-def passes_on(members: list[Member], table: str, unique: frozenset[str]) -> bool:
+class Forms:
+    """Takes transactions on one schema apart."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._order = _lock_order(schema)
+        self._unique = unique_columns(schema)
+        self._known: dict[tuple[Any, ...], Form] = {}
+
+    def take_apart(self, scope: str, rev: int, ops: Sequence[Op]) -> Transaction:
+        """It is done for every commit, hence the one loop."""
+        order = self._order
+        found: list[tuple[int, Any, Member]] = []
+        numbers: list[int] = []
+        for number, op in enumerate(ops):
+            shape, values = DESCRIBE[type(op)](op)
+            member = Member(number, op, shape, values)
+            if shape[0] is Append or shape[0] is Drop:
+                found.append((order[shape[1]], (values[0],), member))
+                numbers.append(number)
+            else:
+                found.append((order[shape[1]], op.key, member))  # type: ignore[union-attr]
+        # No row is named twice, so no comparison comes as far as the operation.
+        found.sort()
+        members = [member for _, _, member in found]
+        # Which of several appends to a log is the first depends on their numbers too.
+        shapes: tuple[Any, ...] = tuple([member.shape for member in members])
+        key = shapes if len(numbers) < 2 else (*shapes, *[member.number for member in members])
+        form = self._known.get(key)
+        if form is None:
+            form = self._learn(key, members)
+        return Transaction(scope, rev, form, members, [(scope, place, name) for place, name, _ in found])
+
+    def _learn(self, key: tuple[Any, ...], members: list[Member]) -> Form:
+        if len(self._known) >= _FORMS_KEPT:
+            self._known.clear()
+        form = self._known[key] = Form(members, self._unique)
+        return form
+
+
+def passes_on(members: Sequence[Member], table: str, unique: frozenset[str]) -> bool:
     """True when one row of a table may give up a value of its `unique` columns that another takes."""
     here = [member.shape for member in members if member.shape[1] == table]
     if len(here) < 2:
@@ -115,7 +159,7 @@ def _takes(shape: Shape, unique: frozenset[str]) -> bool:
     return kind is Patch and not (unique.isdisjoint(shape[2]) and (not shape[5] or unique.isdisjoint(shape[5][0])))
 
 
-def lock_order(schema: Schema) -> dict[str, int]:
+def _lock_order(schema: Schema) -> dict[str, int]:
     """Where each log and table stands in the order of locks."""
     return {
         name: place for place, name in enumerate([log.name for log in schema.logs] + [t.name for t in schema.tables])

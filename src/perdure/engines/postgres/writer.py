@@ -2,8 +2,9 @@
 
 Outcomes are never guessed. What the server refused left nothing behind; a statement whose answer was lost is an
 `OutcomeUnknown` for every member and is never sent again; a batch that was refused for whatever reason is run again
-member by member, so that nobody fails for a neighbour. Statements run in tasks of their own: a caller that is cancelled
-stops waiting, and the statement goes on.
+member by member, so that nobody fails for a neighbour. Statements for many run in tasks of their own: a caller that is
+cancelled stops waiting, and the statement goes on. A lone caller's statement runs in its task: when that is cancelled
+the connection is given up, and what was sent lands whole or not at all.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from perdure.engines.postgres.layout import Layout, quote
 from perdure.engines.postgres.pool import Pool
 from perdure.engines.postgres.statements_plans import SERVER_CLOCK, Plans
 from perdure.engines.postgres.statements_steps import Script
-from perdure.engines.postgres.statements_transaction import Transaction, lock_order, unique_columns
+from perdure.engines.postgres.statements_transaction import Forms, Transaction
 from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome
 from perdure.ids import new_rev
 from perdure.kernel.ops import Applied, Op
@@ -55,19 +56,15 @@ class Writer:
         self._schema = layout.schema
         self._layout = layout
         self._plans = Plans(layout)
-        self._order = lock_order(layout.schema)
-        self._unique = unique_columns(layout.schema)
+        self._forms = Forms(layout.schema)
         self._loop = asyncio.get_running_loop()
         self._queue = Queue(self._run, pool.size - _KEPT_FOR_READERS)
         self._carry_out = f'{quote(layout.place)}."carry_out"'
 
     async def transact(self, scope: str, ops: Sequence[Op]) -> Applied:
         """Apply all operations or none; raises `Conflict`."""
-        self._pool.ready()
-        transaction = Transaction(scope, new_rev(), ops, self._order, self._unique)
-        job = Job(transaction, self._loop.create_future())
-        self._queue.submit(job)
-        return await job.future
+        transaction = self._forms.take_apart(scope, new_rev(), ops)
+        return await self._queue.perform(Job(transaction, self._loop.create_future()))
 
     async def close(self) -> None:
         """Finish what was submitted."""
@@ -79,7 +76,7 @@ class Writer:
     async def _run(self, batch: list[Job]) -> list[Job]:
         job = batch[0]
         transaction = job.transaction
-        if len(batch) > 1 or (transaction.large and not job.refused):
+        if len(batch) > 1 or (transaction.form.large and not job.refused):
             return await self._run_together(batch)
         attempts, waits = 0, 0
         while True:
@@ -116,7 +113,7 @@ class Writer:
 
     async def _run_alone(self, transaction: Transaction) -> Applied:
         clock = self._now()
-        if transaction.careful or transaction.large:
+        if transaction.form.careful or transaction.form.large:
             return await self._run_steps(transaction, clock)
         plan, arguments = self._plans.alone(transaction, clock)
         row = await self._send(plan.sql, arguments)
@@ -148,7 +145,7 @@ class Writer:
         for who, job in enumerate(batch):
             transaction = job.transaction
             seqs = {
-                _partition(transaction, transaction.lasts[log]): lasts[ranks[log][who] - 1]
+                _partition(transaction, transaction.form.lasts[log]): lasts[ranks[log][who] - 1]
                 for log, lasts in zip(plan.logs, row[1:], strict=True)
             }
             job.finish(Applied(transaction.rev, seqs, row[0]))

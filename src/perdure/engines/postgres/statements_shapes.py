@@ -1,9 +1,7 @@
 """What an operation becomes: its *shape* (everything but its values) and its values in the order of their places.
 
 Stores build their operations in a handful of places, so shapes are few; each is turned into SQL once, and the hot path
-looks it up. One description of an operation serves three forms of statement: alone with plain parameters (`Alone`),
-together with others as rows of arrays (`Together`), and as a step of `carry_out` (`Step`). They differ only in how a
-value is written down, which is what a `Places` knows. Values never enter the text of a statement.
+looks it up.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from perdure.kernel.ops import (
     Max,
     Min,
     Now,
-    Op,
     Patch,
     Put,
     Rule,
@@ -33,114 +30,9 @@ from perdure.kernel.ops import (
 
 Shape = tuple[Any, ...]
 Values = list[Any]
-Same = tuple[bool, ...]
 
 PLAIN, NULL, NOW, NOW_PLUS = "plain", "null", "now", "now+"
 """How a column gets its value, beside the expressions, which stand for themselves."""
-
-
-SENT_AS = {"json": "text"}
-"""What travels as something else: the driver would have to ask the server what an array of JSON is, and a connection of
-a caller's pool may encode JSON in its own way."""
-
-
-def cast(kind: str) -> str:
-    """What makes a value that was sent the value it stands for."""
-    return f"::{kind}" if kind in SENT_AS else ""
-
-
-class Places:
-    """Writes values down in SQL and remembers their types. `source` is where they come from when they are rows (empty:
-    they are parameters), `tells` what a write returns when it happened."""
-
-    clock: str
-    scope: str
-    rev: str
-    source = ""
-    tells = "1"
-
-    def __init__(self) -> None:
-        self.types: list[str] = []
-
-    def take(self, kind: str) -> str:
-        """The next value."""
-        raise NotImplementedError
-
-    def last(self, log: str) -> str:
-        """The last seq that this transaction appends to a log."""
-        raise NotImplementedError
-
-
-class Alone(Places):
-    """Plain parameters, numbered through the whole statement."""
-
-    scope, rev = "$1::text", "$2::bigint"
-
-    def __init__(self, used: int, clock: str, lasts: dict[str, str]) -> None:
-        super().__init__()
-        self.used = used
-        self.clock = clock
-        self.taken = [self.scope, self.rev]
-        self._lasts = lasts
-
-    def take(self, kind: str) -> str:
-        """A parameter."""
-        self.used += 1
-        self.taken.append(f"${self.used}::{SENT_AS.get(kind, kind)}{cast(kind)}")
-        return self.taken[-1]
-
-    def last(self, log: str) -> str:
-        """From the statement that moved the head."""
-        return f'(SELECT "last" FROM {self._lasts[log]})'
-
-
-class Together(Places):
-    """Columns of rows made from array parameters; `v` is the row, and its first columns are scope and rev."""
-
-    scope, rev = "v.scope", "v.rev"
-
-    def __init__(self, clock: str, source: str = "") -> None:
-        super().__init__()
-        self.clock = clock
-        self.source = source
-        self.logs: list[str] = []
-
-    def take(self, kind: str) -> str:
-        """A column of the row."""
-        self.types.append(SENT_AS.get(kind, kind))
-        return f"v.c{len(self.types)}{cast(kind)}"
-
-    def last(self, log: str) -> str:
-        """The row says which head is its own; `logs` lists what it has to say."""
-        if log not in self.logs:
-            self.logs.append(log)
-        return f'(SELECT s FROM "lasts of {log}")[v.m{self.logs.index(log)}]'
-
-
-class Step(Places):
-    """Elements of the one array of text that `carry_out` is given."""
-
-    scope, rev, clock = "$1", "$2", "$3"
-
-    def __init__(self, used: int, lasts: dict[str, int], tells: str = "1") -> None:
-        super().__init__()
-        self.used = used
-        self.tells = tells
-        self._lasts = lasts
-
-    def take(self, kind: str) -> str:
-        """An element, as what it is."""
-        self.used += 1
-        return f"($4)[{self.used}]::{kind}"
-
-    def last(self, log: str) -> str:
-        """What an earlier step returned."""
-        return f"($5)[{self._lasts[log]}]"
-
-
-def describe(op: Op) -> tuple[Shape, Values]:
-    """The shape of an operation and its values; the statements take places for them in the same order."""
-    return _DESCRIBE[type(op)](op)
 
 
 def _put(op: Put) -> tuple[Shape, Values]:
@@ -193,12 +85,34 @@ def _append(op: Append) -> tuple[Shape, Values]:
         expect = op.expect > 0
         if expect:
             values.append(op.expect)
-    kinds = tuple([_entry_kind(column) for column in list(zip(*op.entries, strict=True))[:-1]])
-    return (Append, op.log, expect, kinds), values
+    return (Append, op.log, expect, _entry_kinds(op.entries)), values
+
+
+def _entry_kinds(entries: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:
+    """How each column gets its value: from the clock only if it is so in every entry; where they differ, each says."""
+    found: tuple[str, ...] = ()
+    for entry in entries:
+        types = tuple(map(type, entry))
+        known = _stamped.get(types)
+        if known is None:
+            known = _stamped[types] = _stamps(types)
+        kinds, stamped = known
+        if (found and kinds != found) or any([entry[place].plus for place in stamped]):  # noqa: C419 - it is quicker
+            return tuple([_entry_kind(column) for column in list(zip(*entries, strict=True))[:-1]])
+        found = kinds
+    return found
+
+
+_stamped: dict[tuple[type, ...], tuple[tuple[str, ...], list[int]]] = {}
+
+
+def _stamps(types: tuple[type, ...]) -> tuple[tuple[str, ...], list[int]]:
+    """The kinds of the columns of an entry with values of these types, and which of them are the clock."""
+    kinds = tuple([NOW if given is Now else PLAIN for given in types[:-1]])
+    return kinds, [place for place, kind in enumerate(kinds) if kind is NOW]
 
 
 def _entry_kind(column: tuple[Any, ...]) -> str:
-    """A column is the clock only if it is so in every entry; where entries differ, each says its own."""
     if Now not in map(type, column):
         return PLAIN
     return NOW if all(type(value) is Now and not value.plus for value in column) else NOW_PLUS
@@ -216,26 +130,6 @@ def entry_columns(op: Append, kinds: tuple[str, ...]) -> list[list[Any]]:
             columns.append([value.plus if type(value) is Now else None for value in values])
     columns.append([body.decode() for body in given[-1]])
     return columns
-
-
-def alone_columns(op: Append, kinds: tuple[str, ...], usual: Same) -> tuple[Same, Values]:
-    """`entry_columns`, with one plain value in place of a column that is `usual`ly the same in all entries, and is so
-    here: a driver takes far longer over an array than over a value. With it comes which columns that are."""
-    columns = entry_columns(op, kinds)
-    same = find_same(columns, usual)
-    return same, shrink(columns, same)
-
-
-def find_same(columns: Sequence[list[Any]], usual: Same) -> Same:
-    """Which of the columns that were the same in all rows so far are so in these as well."""
-    return tuple(
-        [alike and column.count(column[0]) == len(column) for alike, column in zip(usual, columns, strict=True)]
-    )
-
-
-def shrink(columns: Sequence[list[Any]], same: Same) -> Values:
-    """One value in place of each column that is the same in all rows."""
-    return [column[0] if alike else column for alike, column in zip(same, columns, strict=True)]
 
 
 def _columns(columns: dict[str, Any], values: Values) -> Shape:
@@ -284,7 +178,7 @@ def _condition(condition: Condition, values: Values) -> Any:
     return int
 
 
-_DESCRIBE: dict[type, Callable[[Any], tuple[Shape, Values]]] = {
+DESCRIBE: dict[type, Callable[[Any], tuple[Shape, Values]]] = {
     Put: _put,
     Patch: _patch,
     Check: _check,
@@ -292,6 +186,7 @@ _DESCRIBE: dict[type, Callable[[Any], tuple[Shape, Values]]] = {
     Append: _append,
     Drop: _drop,
 }
+"""By kind of operation: its shape and its values; the statements take places for them in the same order."""
 
 
 def pairs(shape: Shape) -> list[tuple[str, Any]]:
