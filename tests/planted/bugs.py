@@ -216,7 +216,7 @@ BUGS = (
         "engines/mysql/transaction.py",
         'FROM {quote(step.table.name)} WHERE {step.where} FOR UPDATE")',
         'FROM {quote(step.table.name)} WHERE {step.where}")',
-        ("fault:batches --engine mysql --rounds 6 --seed 7",),
+        ("fault:batches --engine mysql --rounds 40 --seed 7",),
     ),
     Bug(
         "mysql: the expected length is not compared",

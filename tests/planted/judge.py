@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 100
+LIMIT = 400
 """Seconds for one crash program."""
 
 MERE_ERRORS = ("NameError", "AttributeError", "TypeError", "ImportError", "SyntaxError", "KeyError")

@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 from tests.planted.bugs import BUGS, Bug  # noqa: E402
 
 AT_ONCE = 2
-LIMIT = 300
+LIMIT = 1200
 
 
 @dataclass(frozen=True)
