@@ -121,9 +121,9 @@ class RedisEngine:
         if told is None:
             self._hub.publish(channels)
             now, *seqs = map(int, answer.split())
-            return Applied(rev, dict(zip(prepared.appended, seqs, strict=True)), now)
+            return Applied(rev, dict(zip(prepared.appended(ops), seqs, strict=True)), now)
         if told[0] == _CONFLICT:
-            raise conflict_of(self._layout, ops, prepared.positions, told[1])
+            raise conflict_of(self._layout, ops, prepared.groups, told[1])
         raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
 
     def _gate(self, rev: int) -> list[bytes]:
@@ -220,7 +220,7 @@ class RedisEngine:
         if answer[0] == _OTHER_SCHEMA:
             return Taken([], self.clock())
         if answer[0] == _CONFLICT:
-            raise conflict_of(self._layout, [patch], [[0]], answer[1])
+            raise conflict_of(self._layout, [patch], {code: ([0], [])}, answer[1])
         rows = [row for row in self._reads.rows(declared, answer[2]) if row is not None]
         return Taken(rows, answer[1])
 

@@ -18,16 +18,18 @@ _BULK, _ARRAY, _INTEGER, _STATUS, _ERROR = b"$*:+-"
 
 
 _SIZES = [b"\r\n$%d\r\n" % size for size in range(1024)]
-"""What stands between two arguments, by the size of the second; most are short."""
+"""What goes before an argument, by its size: most are short."""
 
 
 def command(*arguments: bytes) -> bytes:
     """A request in the protocol's form."""
     parts = [b"*%d" % len(arguments)]
+    add = parts.append
     for argument in arguments:
         size = len(argument)
-        parts += (_SIZES[size] if size < 1024 else b"\r\n$%d\r\n" % size, argument)
-    parts.append(b"\r\n")
+        add(_SIZES[size] if size < 1024 else b"\r\n$%d\r\n" % size)
+        add(argument)
+    add(b"\r\n")
     return b"".join(parts)
 
 

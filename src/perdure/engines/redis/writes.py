@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perdure.engines.redis.layout import Layout
-from perdure.engines.redis.logcode import AppendCode, AppendSignature, signature_of
+from perdure.engines.redis.logcode import AppendCode, signature_of
 from perdure.engines.redis.names import encode_key
 from perdure.engines.redis.programs import Code, DropCode, Program, Programs, Step, is_single
 from perdure.engines.redis.rowcode import CHECK, DELETE, PATCH, PUT, REV, Changes, RowCode, Signature
@@ -35,14 +35,26 @@ _KINDS = {Check: CHECK, Put: PUT, Patch: PATCH, Delete: DELETE}
 _KEPT_AT_MOST = 1_000
 
 
+Groups = dict[Code, tuple[list[int], list[bytes]]]
+"""Operations that have the same code: their positions in the transaction, and their arguments."""
+
+
 class Prepared(NamedTuple):
-    """A transaction: its program, the arguments of its operations, the partitions that it appends to in the order in
-    which the answer tells their seqs, and the positions of each group's operations, for conflicts."""
+    """A transaction: its program, the arguments of its operations, and their groups, in the order in which the script
+    numbers them."""
 
     program: Program
     arguments: list[bytes]
-    appended: list[tuple[str, str]]
-    positions: list[list[int]]
+    groups: Groups
+
+    def appended(self, ops: Sequence[Op]) -> list[tuple[str, str]]:
+        """The partitions it appends to, in the order in which the answer tells their seqs."""
+        return [
+            (ops[at].log, ops[at].partition)  # type: ignore[union-attr]
+            for code, (positions, _) in self.groups.items()
+            if type(code) is AppendCode
+            for at in positions
+        ]
 
 
 class Writer:
@@ -51,42 +63,42 @@ class Writer:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self.programs = Programs()
-        self._codes: dict[Signature | AppendSignature | str, Code] = {}
+        self._codes: dict[object, Code] = {}
 
     def prepare(self, ops: Sequence[Op]) -> Prepared:
         """A transaction; text that is not Unicode is refused."""
-        groups: dict[Code, tuple[list[int], list[bytes]]] = {}
-        appended: list[tuple[str, str]] = []
         try:
-            for position, op in enumerate(ops):
-                code, arguments = self._coded(op)
-                members = groups.get(code)
-                if members is None:
-                    groups[code] = ([position], arguments)
-                else:
-                    members[0].append(position)
-                    members[1].extend(arguments)
+            groups = self._grouped(ops)
         except UnicodeEncodeError as error:
             raise InvalidError(f"{error.object!r:.80} is not valid Unicode: {error.reason}") from None
-        named = is_single(len(groups))
+        alone = is_single(len(groups))
         steps: list[Step] = []
-        first: list[bytes] = []
+        singles: list[bytes] = []
         appends: list[bytes] = []
         others: list[bytes] = []
         for code, (positions, arguments) in groups.items():
-            if named and len(positions) == 1 and type(code) is RowCode:
+            if alone and len(positions) == 1 and type(code) is RowCode:
                 steps.append(code)
-                first += arguments
-                continue
-            steps.append((code,))
-            following = others
-            if type(code) is AppendCode:
-                following = appends
-                appended += [(ops[at].log, ops[at].partition) for at in positions]  # type: ignore[union-attr]
-            following.append(b"%d" % len(positions))
-            following += arguments
+                singles += arguments
+            else:
+                steps.append((code,))
+                following = appends if type(code) is AppendCode else others
+                following.append(b"%d" % len(positions))
+                following += arguments
         program = self.programs.transaction(tuple(steps))
-        return Prepared(program, first + appends + others, appended, [each[0] for each in groups.values()])
+        return Prepared(program, singles + appends + others, groups)
+
+    def _grouped(self, ops: Sequence[Op]) -> Groups:
+        groups: Groups = {}
+        for position, op in enumerate(ops):
+            code, arguments = self._coded(op)
+            members = groups.get(code)
+            if members is None:
+                groups[code] = ([position], arguments)
+            else:
+                members[0].append(position)
+                members[1].extend(arguments)
+        return groups
 
     def _coded(self, op: Op) -> tuple[Code, list[bytes]]:
         if type(op) is Append:
@@ -110,13 +122,15 @@ class Writer:
                 default = _changes(op.default.columns, op.default.body, arguments)
         elif type(op) is Put:
             changes = _changes(op.columns, op.body, arguments)
-        told = Signature(_KINDS[type(op)], op.table, condition, changes, default)
-        code: Any = self._codes.get(told) or self._keep(told, RowCode(self._layout.schema.table[op.table], told))
+        told = (_KINDS[type(op)], op.table, condition, changes, default)
+        code: Any = self._codes.get(told)
+        if code is None:
+            code = self._keep(told, RowCode(self._layout.schema.table[op.table], Signature(*told)))
         if code.by_key:
             arguments += map(plain, op.key)
         return code, arguments
 
-    def _keep(self, told: Signature | AppendSignature | str, code: Code) -> Code:
+    def _keep(self, told: object, code: Code) -> Code:
         if len(self._codes) >= _KEPT_AT_MOST:
             self._codes.clear()
         self._codes[told] = code
@@ -148,9 +162,10 @@ def encode_record(record: Any) -> bytes:
         raise InvalidError(f"{error.object!r:.80} is not valid Unicode: {error.reason}") from None
 
 
-def conflict_of(layout: Layout, ops: Sequence[Op], positions: Sequence[Sequence[int]], told: Sequence[Any]) -> Conflict:
-    """The conflict that a script reported: {group, place in it, kind, actual, where}."""
-    position, kind, actual = positions[told[0] - 1][told[1] - 1], told[2], told[3]
+def conflict_of(layout: Layout, ops: Sequence[Op], groups: Groups, told: Sequence[Any]) -> Conflict:
+    """The conflict that a script reported: {number of the group, place in it, kind, actual, where}."""
+    positions, _ = list(groups.values())[told[0] - 1]
+    position, kind, actual = positions[told[1] - 1], told[2], told[3]
     op: Any = ops[position]
     if kind == "length":
         return Conflict(position, "length", op.expect, actual)
