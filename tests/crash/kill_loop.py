@@ -45,7 +45,7 @@ POINTS = (
     "delete.between_erasures",
 )
 FULL_AUDIT_EVERY = 100
-WRITER_DEADLINE = 30.0
+WRITER_DEADLINE = 120.0
 CHECKER_DEADLINE = 600.0
 BYSTANDER = "bystander"
 

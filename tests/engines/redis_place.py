@@ -17,7 +17,7 @@ from perdure.errors import PerdureError, UnavailableError
 from perdure.kernel.schema import Schema
 from perdure.testkit.servers import fresh_database, server
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 async def empty() -> str:

@@ -17,7 +17,7 @@ from perdure.kernel.schema import Index, Log, Schema, Table, integer, text
 from perdure.testkit.servers import fresh_database, server
 
 T = TypeVar("T")
-DEADLINE = 20.0
+DEADLINE = 60.0
 Scenario = Callable[[Engine], Coroutine[Any, Any, None]]
 
 SCHEMA = Schema(

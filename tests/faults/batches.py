@@ -187,7 +187,7 @@ async def run(asked: argparse.Namespace) -> Figures:
             {"url": url, "rounds": asked.rounds, "threads": threads, "name": "up"},
             {"url": url, "rounds": asked.rounds, "threads": threads[::-1], "name": "down"},
         ]
-        helpers = asyncio.gather(*[helper(MODULE, order, 60 + asked.rounds) for order in orders])
+        helpers = asyncio.gather(*[helper(MODULE, order, 240 + asked.rounds) for order in orders])
         try:
             for number in range(1, asked.rounds + 1):
                 await bounded(bench.round(cancel=number % 2 == 0), "a round of commits")

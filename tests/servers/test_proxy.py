@@ -12,7 +12,7 @@ import pytest
 from perdure.testkit.proxy import Direction, Proxy
 from perdure.testkit.servers.process import free_port
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 class Echo:
