@@ -8,7 +8,8 @@
 (`PERDURE_TEST_POSTGRES_URL`, `PERDURE_TEST_MYSQL_URL`, `PERDURE_TEST_REDIS_URL`), a program on the PATH, a wheel in
 this environment, the system's packages. `durable=True` is another server, one that makes the disk sync at every
 commit. What cannot be had raises `ServerMissing`, which says everything that was tried. More of the same kind:
-`"redis-cluster"`, `"redis-sentinel"` and `"redis-tls"`.
+`"redis-cluster"`, `"redis-sentinel"`, `"redis-tls"` and `"postgres-tls"`; `standby_pair()` makes a PostgreSQL primary
+with a standby, for a test that needs them for itself.
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ from perdure.testkit.servers.missing import ServerMissing, servers_required
 from perdure.testkit.servers.mysql import MysqlRecipe
 from perdure.testkit.servers.pgbouncer import PgbouncerRecipe
 from perdure.testkit.servers.postgres import PostgresRecipe
+from perdure.testkit.servers.postgres_sets import StandbyPair, standby_pair
+from perdure.testkit.servers.postgres_sets import tls as postgres_tls
 from perdure.testkit.servers.process import StartFailed
 from perdure.testkit.servers.redis import RedisRecipe
-from perdure.testkit.servers.redis_sets import ServerSet, cluster, sentinel, tls
+from perdure.testkit.servers.redis_sets import cluster, sentinel
+from perdure.testkit.servers.redis_sets import tls as redis_tls
+from perdure.testkit.servers.sets import ServerSet
 
 _MAKERS: dict[str, Callable[[bool], Server]] = {
     "postgres": lambda durable: LocalServer(PostgresRecipe(durable=durable)),
@@ -35,7 +40,8 @@ _MAKERS: dict[str, Callable[[bool], Server]] = {
     "pgbouncer": lambda durable: LocalServer(PgbouncerRecipe(server("postgres", durable=durable).url)),
     "redis-cluster": lambda durable: cluster(durable=durable),
     "redis-sentinel": lambda durable: sentinel(durable=durable),
-    "redis-tls": lambda durable: tls(durable=durable),
+    "redis-tls": lambda durable: redis_tls(durable=durable),
+    "postgres-tls": lambda durable: postgres_tls(durable=durable),
 }
 _FOREIGN = ("postgres", "mysql", "redis")
 """Those that an environment variable may name."""
@@ -104,10 +110,12 @@ __all__ = [
     "Server",
     "ServerMissing",
     "ServerSet",
+    "StandbyPair",
     "fresh_database",
     "redis_cluster",
     "redis_sentinel",
     "server",
     "servers_required",
+    "standby_pair",
     "stop_all",
 ]

@@ -12,13 +12,23 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
+from perdure.testkit.servers.certificates import HOST
+
 _TIMEOUT = 5.0
+_POSTGRES_TLS = 80_877_103
+"""What a client sends in place of a protocol version when it wants TLS."""
 
 
-def postgres_serves(port: int, user: str, database: str) -> bool:
-    """Does PostgreSQL, or a pooler before it, let this user in?"""
+def postgres_serves(port: int, user: str, database: str, certificate: Path | None = None) -> bool:
+    """Does PostgreSQL, or a pooler before it, let this user in? Over TLS if there is a certificate to trust."""
     fields = b"\0".join([b"user", user.encode(), b"database", database.encode(), b"", b""])
-    with socket.create_connection(("127.0.0.1", port), _TIMEOUT) as link:
+    with contextlib.ExitStack() as stack:
+        link: socket.socket = stack.enter_context(socket.create_connection(("127.0.0.1", port), _TIMEOUT))
+        if certificate is not None:
+            link.sendall(struct.pack("!ii", 8, _POSTGRES_TLS))
+            if link.recv(1) != b"S":
+                return False
+            link = stack.enter_context(_secured(link, certificate))
         link.sendall(struct.pack("!ii", len(fields) + 8, 3 << 16) + fields)
         # The first message is `R` (authentication) or `E`: still starting, still recovering.
         return link.recv(1) == b"R"
@@ -42,10 +52,14 @@ def redis_answer(port: int, *words: str, certificate: Path | None = None) -> byt
     with contextlib.ExitStack() as stack:
         link: socket.socket = stack.enter_context(socket.create_connection(("127.0.0.1", port), _TIMEOUT))
         if certificate is not None:
-            trust = ssl.create_default_context(cafile=str(certificate))
-            link = stack.enter_context(trust.wrap_socket(link, server_hostname="127.0.0.1"))
+            link = stack.enter_context(_secured(link, certificate))
         link.sendall(b"*%d\r\n%s" % (len(words), told))
         return _redis_reply(stack.enter_context(link.makefile("rb")))
+
+
+def _secured(link: socket.socket, certificate: Path) -> ssl.SSLSocket:
+    trust = ssl.create_default_context(cafile=str(certificate))
+    return trust.wrap_socket(link, server_hostname=HOST)
 
 
 def _redis_reply(stream: BinaryIO) -> bytes:

@@ -7,6 +7,7 @@ only the durable one also makes the disk sync, which costs most of the time.
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 from perdure.testkit.servers.asking import postgres_serves
@@ -39,9 +40,9 @@ class PostgresRecipe:
     name = "postgres"
     stop_signal = signal.SIGINT
 
-    def __init__(self, *, durable: bool) -> None:
+    def __init__(self, *, durable: bool, more: Mapping[str, str] | None = None) -> None:
         self.programs: Programs = find(WANTED)
-        self._settings = {**_SETTINGS, **(_DURABLE if durable else _QUICK)}
+        self._settings = {**_SETTINGS, **(_DURABLE if durable else _QUICK), **(more or {})}
 
     def make(self, folder: Path) -> None:
         """A cluster whose superuser may come in from this machine without a password."""

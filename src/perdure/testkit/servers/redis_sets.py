@@ -7,16 +7,16 @@ its members can be had one by one.
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from perdure.testkit.servers.asking import redis_answer
+from perdure.testkit.servers.certificates import self_signed
 from perdure.testkit.servers.find import Programs, find
-from perdure.testkit.servers.local import LocalServer, Server
-from perdure.testkit.servers.process import START_DEADLINE, StartFailed, prepare
+from perdure.testkit.servers.local import LocalServer
+from perdure.testkit.servers.process import prepare
 from perdure.testkit.servers.redis import WANTED, RedisRecipe
+from perdure.testkit.servers.sets import ServerSet, dispose_all, wait_until
 
 MASTER = "perdure"
 """What the sentinels call the master."""
@@ -26,44 +26,6 @@ _SLOTS = 16_384
 _NODES = 3
 _CLUSTER = ("--cluster-enabled", "yes", "--cluster-node-timeout", "15000", "--cluster-announce-ip", "127.0.0.1")
 """A busy machine may keep a node silent for seconds, and a cluster that misses one of them serves nobody."""
-_PAUSE = 0.02
-
-
-class ServerSet(Server):
-    """Servers that serve one URL together."""
-
-    def __init__(self, name: str, url: str, members: list[LocalServer], serves: Callable[[], bool]) -> None:
-        self.name = name
-        self.url = url
-        self.version = members[0].version
-        self.members = members
-        self._serves = serves
-
-    @property
-    def pid(self) -> int | None:
-        """The first member's."""
-        return self.members[0].pid
-
-    def kill(self) -> None:
-        """Kill every member."""
-        for member in self.members:
-            member.kill()
-
-    def stop(self) -> None:
-        """Stop every member."""
-        for member in self.members:
-            member.stop()
-
-    def restart(self) -> None:
-        """Restart every member; returns when they serve together again."""
-        for member in self.members:
-            member.restart()
-        _await(self._serves, f"{self.name} did not come back")
-
-    def dispose(self) -> None:
-        """End every member and remove its data."""
-        for member in self.members:
-            member.dispose()
 
 
 def cluster(*, durable: bool) -> ServerSet:
@@ -75,7 +37,7 @@ def cluster(*, durable: bool) -> ServerSet:
             nodes.append(LocalServer(RedisRecipe(durable=durable, more=_CLUSTER)))
         _join(nodes)
     except BaseException:
-        _dispose(nodes)
+        dispose_all(nodes)
         raise
     url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
     return ServerSet("redis-cluster", url, nodes, lambda: all(_is_whole(node.port) for node in nodes))
@@ -88,7 +50,7 @@ def _join(nodes: list[LocalServer]) -> None:
         redis_answer(node.port, "CLUSTER", "ADDSLOTS", *map(str, range(first, last)))
     for node in nodes[1:]:
         redis_answer(nodes[0].port, "CLUSTER", "MEET", "127.0.0.1", str(node.port))
-    _await(lambda: all(_is_whole(node.port) for node in nodes), "the cluster did not form")
+    wait_until(lambda: all(_is_whole(node.port) for node in nodes), "the cluster did not form")
 
 
 def _is_whole(port: int) -> bool:
@@ -106,14 +68,20 @@ def sentinel(*, durable: bool) -> ServerSet:
         follow = ("--replicaof", f"127.0.0.1 {master.port}")
         replica = LocalServer(RedisRecipe(durable=durable, more=follow))
         members.append(replica)
-        _await(lambda: b"master_link_status:up" in redis_answer(replica.port, "INFO", "replication"), "no replication")
+        wait_until(
+            lambda: b"master_link_status:up" in redis_answer(replica.port, "INFO", "replication"), "no replication"
+        )
         watcher = LocalServer(SentinelRecipe(master.port))
         members.append(watcher)
-        _await(lambda: _knows_replica(watcher.port), "the sentinel found no replica")
+        wait_until(lambda: _knows_replica(watcher.port), "the sentinel found no replica")
     except BaseException:
-        _dispose(members)
+        dispose_all(members)
         raise
     return ServerSet("redis-sentinel", watcher.url, members, lambda: _knows_replica(watcher.port))
+
+
+def _follows(port: int) -> bool:
+    return b"master_link_status:up" in redis_answer(port, "INFO", "replication")
 
 
 def _knows_replica(port: int) -> bool:
@@ -171,11 +139,7 @@ class TlsRecipe(RedisRecipe):
     def make(self, folder: Path) -> None:
         """A key and a certificate that signs itself."""
         self._folder = folder
-        subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
-        files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")]
-        prepare(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, *files], folder, {}
-        )
+        self_signed(folder, folder / "certificate.pem", folder / "key.pem", "IP:127.0.0.1")
 
     def command(self, folder: Path, port: int) -> list[str]:
         """What starts it."""
@@ -191,23 +155,3 @@ class TlsRecipe(RedisRecipe):
     def url(self, port: int) -> str:
         """Where clients find it, and the certificate that they must trust."""
         return f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={self._folder / 'certificate.pem'}"
-
-
-def _dispose(members: list[LocalServer]) -> None:
-    for member in members:
-        member.dispose()
-
-
-def _await(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + START_DEADLINE
-    while not _holds(condition):
-        if time.monotonic() > deadline:
-            raise StartFailed(what)
-        time.sleep(_PAUSE)
-
-
-def _holds(condition: Callable[[], bool]) -> bool:
-    try:
-        return condition()
-    except OSError:
-        return False  # a server that does not answer yet
