@@ -16,7 +16,7 @@ import pytest
 from tests.engines.toys import SCHEMA, SCOPE, notes
 
 from perdure.engines.postgres import open_engine, plan_migration
-from perdure.engines.postgres.target import parse_target
+from perdure.engines.postgres.target import each_host, parse_target
 from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
 from perdure.kernel.ops import Delete, Get, Heads, Patch, Put, Read
 from perdure.kernel.schema import Index, Schema, Table, integer, text
@@ -89,6 +89,8 @@ def migrating(url: str, failpoint: str = "") -> subprocess.Popen[bytes]:
         ("schema", "cannot be read"),
         ("listen_url=foo", "listen_url does not begin with postgresql://"),
         ("listen_url=postgresql://h:x/d", "listen_url: the port must be a number"),
+        ("listen_url=postgresql://h/d%3Fcolour%3Dred", "colour: no such option"),
+        ("listen_url=postgresql://h/d%3Fschema%3Ds%26prepared%3Dno", "prepared, schema cannot stand in it"),
         ("port=many", "port must be a number"),
         ("target_session_attrs=foo", "any, primary, standby, prefer-standby, read-write, read-only"),
         ("sslmode=verify-full&sslrootcert=/nowhere.pem", "sslrootcert names a file that cannot be read: /nowhere.pem"),
@@ -133,6 +135,34 @@ def test_what_a_url_may_say() -> None:
     several = parse_target("postgresql://u:p%40%2F@a,b:1,[::1]:2/my%20db?user=x@y")
     assert (several.database, several.dsn) == ("my db", "postgresql://u:p%40%2F@a,b:1,[::1]:2/my%20db?user=x%40y")
     assert parse_target("postgresql:///?host=/run&dbname=d&port=1,2").database == "d"
+
+
+@pytest.mark.parametrize(
+    ("dsn", "hosts"),
+    [
+        ("postgresql://u:p%2C@a/d?sslmode=require", ["postgresql://u:p%2C@a/d?sslmode=require"]),
+        ("postgresql://u@a,b:1,[::1]:2/d", ["postgresql://u@a/d", "postgresql://u@b:1/d", "postgresql://u@[::1]:2/d"]),
+        ("postgresql:///d?host=a,/run&port=1", ["postgresql:/d?host=a&port=1", "postgresql:/d?host=%2Frun&port=1"]),
+        ("postgresql:///d?host=a,b&port=1,2", ["postgresql:///d?host=a,b&port=1,2"]),
+        (
+            "postgresql://a,b/d?target_session_attrs=prefer-standby",
+            ["postgresql://a,b/d?target_session_attrs=prefer-standby"],
+        ),
+        ("postgresql:///d", ["postgresql:///d"]),
+    ],
+)
+def test_hosts_are_asked_one_by_one(dsn: str, hosts: list[str]) -> None:
+    assert list(each_host(dsn)) == hosts
+
+
+def test_a_host_that_is_not_known_is_passed_over() -> None:
+    async def scenario(url: str) -> None:
+        await touch(url.replace("@", "@no-such-host.invalid,"))
+        await touch(url.replace("/perdure", ",no-such-host.invalid/perdure"))
+        both = "postgresql://u@no-such-host.invalid,nor-this-one.invalid/d?connect_timeout=3600"
+        assert "check the host name" in await refusal(UnavailableError, touch(both))
+
+    on_postgres(scenario)
 
 
 def test_what_cannot_be_reached_says_why() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from typing import Any
+from urllib.parse import quote
 
 import asyncpg
 import pytest
@@ -128,6 +129,23 @@ def test_behind_pgbouncer_in_transaction_mode() -> None:
         assert taken.rows == []
         await other.close()
         await engine.close()
+
+    asyncio.run(main())
+
+
+def test_wake_ups_come_past_the_pooler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.engines.postgres.watch.POLL_SECONDS", 3600.0)
+
+    async def main() -> None:
+        direct = await fresh_database(server("postgres"), "pooled")
+        pooled = server("pgbouncer").url.rpartition("/")[0] + "/" + direct.rpartition("/")[2]
+        url = f"{pooled}?prepared=no&listen_url={quote(f'{direct}?sslmode=prefer', safe='')}"
+        listening, writing = await open_engine(url, SCHEMA), await open_engine(url, SCHEMA)
+        assert listening.capabilities.watch == "push"
+        watch = await watching(listening, "a")
+        await writing.transact(SCOPE, [notes("t", "x")], ["a"])
+        assert await watch.wait(DEADLINE), "nobody asks again and again, so it was told"
+        await asyncio.gather(writing.close(), listening.close())
 
     asyncio.run(main())
 

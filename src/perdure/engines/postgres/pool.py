@@ -1,9 +1,9 @@
 """Connections: a free list of held ones, bounded in number, opened with bounded patience.
 
 The driver's own pool resets a connection each time it comes back, which costs a round trip; ours are handed on as they
-are, because nothing here leaves session state behind. While a server restarts or fails over, opening one is tried again
-until `connect_timeout` has passed. A caller's own pool is used through its `acquire` and `release` and never closed.
-Waiting for a connection that others hold is bounded too; a queue that moves is waited for as long as it does.
+are, because nothing here leaves session state behind. A caller's own pool is used through its `acquire` and `release`
+and never closed. Waiting for a connection that others hold is bounded; a queue that moves is waited for as long as it
+does.
 
 Whoever acquires a connection gives it back in every case: with `release` when it is known to be idle, with `discard`
 when it broke or was left in the middle of something.
@@ -13,9 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
-import socket
-import time
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -23,17 +20,13 @@ from typing import Any, Protocol, TypeVar
 
 import asyncpg
 
+from perdure.engines.postgres.reach import Connection, Way
 from perdure.engines.postgres.target import Target
-from perdure.engines.postgres.translate import DRIVER_ERRORS, all_in_use, lost, restarting, translate, unusable_pool
-from perdure.errors import InvalidError, PerdureError, UnavailableError
+from perdure.engines.postgres.translate import DRIVER_ERRORS, all_in_use, lost, translate, unusable_pool
+from perdure.errors import PerdureError
 from perdure.kernel.refusals import closed, forked, other_loop
 
 T = TypeVar("T")
-Connection = Any
-"""An asyncpg connection, or what a caller's pool hands out in its place."""
-
-STATEMENTS_KEPT = 1_000
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
 class Pool(Protocol):
@@ -167,7 +160,8 @@ class OwnPool(_Base):
         super().__init__(target, prepared=target.prepared, size=target.connections)
         self._target = target
         # A pooler hands sessions from client to client, so there settings of a session must not be assumed.
-        self._settings = {"application_name": target.application, **(settings or {} if target.prepared else {})}
+        told = {"application_name": target.application, **(settings or {} if target.prepared else {})}
+        self._way = Way(target, told)
         self._free = asyncio.Semaphore(target.connections)
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
@@ -188,7 +182,7 @@ class OwnPool(_Base):
                 if not connection.is_closed():
                     return connection
                 self._drop(connection)
-            connection = await connect(self._target, self._settings, first=not self._opened)
+            connection = await self._way.open(first=not self._opened)
         except BaseException:
             self._free.release()
             raise
@@ -205,6 +199,11 @@ class OwnPool(_Base):
         """Keep it for the next caller."""
         if connection.is_closed() or self.refusal is not None:
             self._drop(connection)
+        elif self._target.read_write and _writes_no_more(connection):
+            # Somebody else is the primary now. Those that are idle here lead to the same server.
+            for other in (connection, *self._idle):
+                self._drop(other)
+            self._idle.clear()
         else:
             self._idle.append(connection)
         self._free.release()
@@ -252,6 +251,11 @@ class OwnPool(_Base):
         self._idle.clear()
         for connection in list(self._open):
             self._drop(connection)
+
+
+def _writes_no_more(connection: Connection) -> bool:
+    """What the server has told (PostgreSQL 14 and newer do, with the answer to any statement)."""
+    return getattr(connection.get_settings(), "default_transaction_read_only", "off") == "on"
 
 
 class BorrowedPool(_Base):
@@ -319,45 +323,6 @@ class BorrowedPool(_Base):
             self.refusal = closed
         while self._returning:
             await asyncio.wait(self._returning)
-
-
-async def connect(
-    target: Target, settings: dict[str, str], dsn: str | None = None, *, first: bool = False
-) -> Connection:
-    """A new connection; patient, within `connect_timeout`, while the server is on its way back.
-
-    A host name that nobody knows is a mistake when it is asked for `first`; later it may be one that is moving.
-    """
-    options: dict[str, Any] = {
-        "command_timeout": target.command_timeout,
-        "statement_cache_size": STATEMENTS_KEPT if target.prepared else 0,
-        "max_cached_statement_lifetime": 0,
-        "max_cacheable_statement_size": 0,
-        "server_settings": settings,
-    }
-    deadline = time.monotonic() + target.connect_timeout
-    pause = _FIRST_PAUSE
-    while True:
-        options["timeout"] = max(deadline - time.monotonic(), 0.001)
-        try:
-            return await asyncpg.connect(dsn or target.dsn, **options)
-        except DRIVER_ERRORS as error:
-            if not restarting(error) or (first and isinstance(error, socket.gaierror)):
-                raise translate(error, target.shown) from error
-            pause = min(pause * random.uniform(1.5, 2.5), _LONGEST_PAUSE)
-            if time.monotonic() + pause >= deadline:
-                raise _not_reached(error, target) from error
-        except (ValueError, KeyError):
-            # What the driver says may quote a piece of the URL, and with it of a password.
-            raise InvalidError(f"the URL of {target.shown} cannot be used", hint="check its host and options") from None
-        await asyncio.sleep(pause)
-
-
-def _not_reached(error: BaseException, target: Target) -> UnavailableError:
-    said = translate(error, target.shown)
-    return UnavailableError(
-        f"{said.message} (tried for {target.connect_timeout:g} s)", hint="check that the server is running"
-    )
 
 
 _live: weakref.WeakSet[_Base] = weakref.WeakSet()

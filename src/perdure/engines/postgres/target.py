@@ -63,24 +63,58 @@ class Target(msgspec.Struct, frozen=True):
     migrate: bool = True
     listen_dsn: str | None = None
     application: str = "perdure"
+    read_write: bool = False
+    """The URL asks for a server that takes writes."""
 
 
 def parse_target(url: str) -> Target:
     """The target that a URL names; `InvalidError` says what is wrong with it."""
     parts = _split(url)
     given = _options(parts.query)
-    kept = {name: value for name, value in given.items() if name in _PASSED_ON and name != "application_name"}
-    plain = parts._replace(query=urlencode(kept, quote_via=quote), fragment="")
     own: dict[str, Any] = {name: _READ[name](name, value) for name, value in given.items() if name in _READ}
     listen = given.get("listen_url")
     return Target(
-        dsn=plain.geturl(),
+        dsn=_passed_on(parts, given),
         shown=_shown(parts),
         database=unquote(parts.path[1:]) or given.get("dbname") or given.get("database") or "",
-        listen_dsn=None if listen is None else _split(listen, "listen_url").geturl(),
+        listen_dsn=None if listen is None else _listen_dsn(listen),
         application=given.get("application_name", "perdure"),
+        read_write=given.get("target_session_attrs") == "read-write",
         **own,
     )
+
+
+def _passed_on(parts: SplitResult, given: dict[str, str]) -> str:
+    kept = {name: value for name, value in given.items() if name in _PASSED_ON and name != "application_name"}
+    return parts._replace(query=urlencode(kept, quote_via=quote), fragment="").geturl()
+
+
+def _listen_dsn(url: str) -> str:
+    parts = _split(url, "listen_url")
+    given = _options(parts.query)
+    own = sorted(set(given) & set(_OWN))
+    if own:
+        raise InvalidError(
+            f"listen_url leads to the server and nothing else: {', '.join(own)} cannot stand in it",
+            hint="put it into the URL of the store",
+        )
+    return _passed_on(parts, given)
+
+
+def each_host(dsn: str) -> tuple[str, ...]:
+    """The same for every host that it lists, one by one; itself where the driver has to see them together."""
+    parts = urlsplit(dsn)
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    account, at, hosts = parts.netloc.rpartition("@")
+    # Of several ports each belongs to a host; and whether there is a standby to prefer only all hosts can tell.
+    if "," in given.get("port", "") or given.get("target_session_attrs") == "prefer-standby":
+        return (dsn,)
+    if hosts:
+        return tuple(parts._replace(netloc=f"{account}{at}{host}").geturl() for host in hosts.split(","))
+    listed = given.get("host", "").split(",")
+    if len(listed) == 1:
+        return (dsn,)
+    return tuple(parts._replace(query=urlencode({**given, "host": host}, quote_via=quote)).geturl() for host in listed)
 
 
 def _split(url: str, name: str = "the URL of the database") -> SplitResult:

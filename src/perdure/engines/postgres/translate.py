@@ -34,7 +34,8 @@ DRIVER_ERRORS: tuple[type[BaseException], ...] = (
 _ADMIN_SHUTDOWN, _CRASH_SHUTDOWN, _CANNOT_CONNECT_NOW = "57P01", "57P02", "57P03"
 _TOO_MANY_CONNECTIONS = "53300"
 _NO_TLS, _NOT_A_SETTING = "rejected SSL upgrade", "unsupported startup parameter"
-"""The driver's and PgBouncer's words; the codes that come with them stand for other things as well."""
+_WANTS_TLS = "no encryption"
+"""The driver's, PgBouncer's and PostgreSQL's words; the codes that come with them stand for other things as well."""
 
 
 def code_of(error: BaseException) -> str:
@@ -85,6 +86,10 @@ def translate(error: BaseException, where: str) -> PerdureError:
         return UnavailableError(f"{where} did not answer in time", hint="check the server and the network, then retry")
     if isinstance(error, socket.gaierror):
         return UnavailableError(f"the host of {where} is not known: {said}", hint="check the host name in the URL")
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return UnavailableError(
+            f"no host of {where} is what target_session_attrs asks for", hint="check which of them is the primary"
+        )
     if _NO_TLS in said:
         return InvalidError(
             f"{where} does not speak TLS, which sslmode asks for",
@@ -99,6 +104,8 @@ def _refused(code: str, said: str, where: str) -> PerdureError:
     """What the server itself said, by its SQLSTATE."""
     if _NOT_A_SETTING in said:
         return InvalidError(f"{where} cannot set up a session: {said}", hint="behind PgBouncer use ?prepared=no")
+    if code[:2] == "28" and _WANTS_TLS in said:
+        return InvalidError(f"{where} refuses the login: {said}", hint="it wants TLS: say sslmode=require, or better")
     if code[:2] == "28":
         return InvalidError(f"{where} refuses the login: {said}", hint="check user and password in the URL")
     if code == "3D000":

@@ -16,7 +16,7 @@ import msgspec
 from perdure import failpoints
 from perdure.engines.postgres.functions import create_functions
 from perdure.engines.postgres.layout import Layout, heads_name, quote
-from perdure.engines.postgres.pool import Connection
+from perdure.engines.postgres.reach import Connection
 from perdure.engines.sql.record import (
     META,
     Recorded,

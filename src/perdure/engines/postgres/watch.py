@@ -19,7 +19,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines.postgres.pool import Connection, Pool, connect
+from perdure.engines.postgres.pool import Pool
+from perdure.engines.postgres.reach import Connection, Way
 from perdure.engines.postgres.target import Target
 from perdure.engines.postgres.translate import DRIVER_ERRORS
 from perdure.errors import PerdureError
@@ -117,9 +118,10 @@ class Hub:
         self._sender = None
 
     async def _listen(self) -> None:
+        way = Way(self._target, {"application_name": self._target.application}, self._target.listen_dsn)
         while True:
             try:
-                connection = await connect(self._target, self._settings, self._target.listen_dsn)
+                connection = await way.open()
             except PerdureError:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
@@ -137,10 +139,6 @@ class Hub:
         await connection.add_listener(self._channel, self._heard)
         self._ring_all()
         await self._lost.wait()
-
-    @property
-    def _settings(self) -> dict[str, str]:
-        return {"application_name": self._target.application}
 
     def _heard(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         try:
