@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from itertools import combinations
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from redis.exceptions import InvalidResponse, MovedError, NoScriptError
-from tests.engines.redis_place import client_at, empty, engine_at
+from tests.engines.pacing import slow_clock
+from tests.engines.redis_place import client_at, empty, engine_at, refusal
 from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused
 
 from perdure.engines.redis.layout import Layout
 from perdure.engines.redis.resp import PENDING, Answers, command
 from perdure.engines.redis.values import quoted
 from perdure.engines.redis.writes import Writer
+from perdure.errors import OutcomeUnknown
 from perdure.kernel.ops import (
     ABSENT,
     NOW,
@@ -34,6 +37,7 @@ from perdure.kernel.ops import (
     Seq,
     Swap,
 )
+from perdure.testkit.proxy import Proxy
 
 COLUMNS = ("name", "owner", "note", "n", "rank", "due")
 FIXED_SCRIPTS = 10
@@ -188,6 +192,31 @@ def test_refusals_are_the_drivers_errors_and_anything_else_is_none() -> None:
     assert (moved.host, moved.port) == ("host", 6379)
     with pytest.raises(InvalidResponse):
         Answers().feed(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+def test_an_answer_that_does_not_come_is_missed_though_others_came_on_the_same_connection() -> None:
+    async def main() -> None:
+        url = await empty()
+        with Proxy("127.0.0.1", urlsplit(url).port or 0) as proxy:
+            async with engine_at(proxy.through(f"{url}?connections=1&command_timeout=600")) as engine:
+                advance = slow_clock()
+                await engine.transact(SCOPE, [notes("t", "a")])
+                advance(400)
+                await engine.transact(SCOPE, [notes("t", "b")])
+                # The first look comes now, while the connection rests; the next request has its own time.
+                advance(400)
+                await engine.transact(SCOPE, [notes("t", "c")])
+                proxy.half_open()
+                commit = asyncio.create_task(engine.transact(SCOPE, [notes("t", "d")]))
+                for seconds in (400, 400):
+                    await asyncio.sleep(0)
+                    assert not commit.done()
+                    advance(seconds)
+                error = await refusal(commit)
+                assert isinstance(error, OutcomeUnknown)
+                assert "no answer within 600 s" in str(error)
+
+    asyncio.run(main())
 
 
 def test_requests_and_names_pass_any_bytes() -> None:

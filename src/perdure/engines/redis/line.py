@@ -19,11 +19,14 @@ from perdure.engines.redis.translate import Lost, Silent, said
 class Line(asyncio.Protocol):
     """A connection that the driver has made; it is ours from here on."""
 
-    def __init__(self, connection: Connection, where: str) -> None:
+    def __init__(self, connection: Connection, where: str, patience: float) -> None:
         # The writer is kept because it closes its transport when it is collected.
         self._writer: Any = getattr(connection, "_writer")  # noqa: B009 - no part of the driver's public face
         self._transport: Any = self._writer.transport
         self._where = where
+        self._patience = patience
+        self._due = 0.0
+        self._watchdog: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._answers = Answers()
         self._waiter: asyncio.Future[Any] | None = None
@@ -38,21 +41,29 @@ class Line(asyncio.Protocol):
         that for its answer."""
         return not (self._lost or self._answers.unread or self._transport.is_closing())
 
-    async def ask(self, packed: bytes, patience: float) -> Any:
+    async def ask(self, packed: bytes) -> Any:
         """Send a request once and return its answer; a refusal is returned as the driver's error."""
         if self._lost or self._transport.is_closing():
             raise Lost(f"{self._where}: the connection was lost")
         self._waiter = self._loop.create_future()
-        limit = self._loop.call_later(patience, self._expire, patience)
+        self._due = self._loop.time() + self._patience
+        if self._watchdog is None:
+            self._watchdog = self._loop.call_later(self._patience, self._look)
         try:
             self._transport.write(packed)
             return await self._waiter
         finally:
-            limit.cancel()
             self._waiter = None
 
-    def _expire(self, patience: float) -> None:
-        self._fail(Silent(f"{self._where}: no answer within {patience:g} s"))
+    def _look(self) -> None:
+        """Whether an answer is overdue. A timer for each request would cost more than the rest of sending it."""
+        self._watchdog = None
+        if self._waiter is None:
+            return
+        if self._loop.time() < self._due:
+            self._watchdog = self._loop.call_at(self._due, self._look)
+        else:
+            self._fail(Silent(f"{self._where}: no answer within {self._patience:g} s"))
 
     def _fail(self, error: Exception) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -76,6 +87,8 @@ class Line(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side hung up, or this one did."""
         self._lost = True
+        if self._watchdog is not None:
+            self._watchdog.cancel()
         told = "the server closed it" if exc is None else said(exc)
         self._fail(Lost(f"{self._where}: the connection was lost ({told})"))
 

@@ -8,6 +8,7 @@ cannot be reached makes the map of slots be read again, once: after a failover a
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from redis.crc import key_slot
@@ -39,6 +40,7 @@ class Network:
         self.target = target
         self._pools: dict[Address, Pool] = {}
         self._slots: dict[int, Address] = {}
+        self._sent: set[bytes] = set()
 
     async def request(self, key: bytes, *arguments: bytes) -> Any:
         """One command on the server of a key."""
@@ -48,14 +50,14 @@ class Network:
             raise await self._refused(error) from error
 
     async def script(self, script: Script, base: bytes, *arguments: bytes) -> Any:
-        """One script on the server of a scope. A server that does not know it has not run it: it is loaded there."""
-        packed = command(b"EVALSHA", script.sha, b"1", base, *arguments)
+        """One script on the server of a scope: by its hash, or with its text where that is not known. A server that
+        does not know a script has not run it."""
         try:
-            try:
-                return await self._routed(base, packed)
-            except NoScriptError:
-                await self._routed(base, command(b"SCRIPT", b"LOAD", script.text))
-                return await self._routed(base, packed)
+            if script.sha in self._sent:
+                with contextlib.suppress(NoScriptError):
+                    return await self._routed(base, command(b"EVALSHA", script.sha, b"1", base, *arguments))
+            self._sent.add(script.sha)
+            return await self._routed(base, command(b"EVAL", script.text, b"1", base, *arguments))
         except ANSWERS as error:
             if script.commits and not came_before_writing(error):
                 raise Stopped(f"{self.target.shown}: the server stopped the commit ({said(error)})") from error

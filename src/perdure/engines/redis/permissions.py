@@ -16,8 +16,8 @@ async def refuse_missing(network: Network) -> None:
     """Raise if a command of the write scripts is forbidden on any server; leaves no trace but in the server's log."""
     key = f"{network.target.prefix}:{{probe}}:probe".encode()
     for address in await network.servers():
-        await network.at(address, b"SCRIPT", b"LOAD", PROBE.text)
         # No key is declared: in a cluster permissions are each node's own, and only one has the slot of the key.
+        await network.at(address, b"EVAL", PROBE.text, b"0", key)
         missing = await network.at(address, b"EVALSHA", PROBE.sha, b"0", key)
         if missing:
             names = ", ".join(sorted(name.decode() for name in missing))

@@ -1,4 +1,4 @@
-"""The scripts: pieces of Lua put together once, called by their hash, loaded where a server does not know them yet."""
+"""The scripts: pieces of Lua put together once, called by their hash where a server knows them."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def refusal(error: RedisError, where: str) -> PerdureError:
     if isinstance(error, AskError):
         return UnsupportedError(f"{where} is a node of a cluster", hint="open it as redis+cluster://")
     if isinstance(error, NoScriptError):
-        return UnavailableError(f"{where} lost its scripts while they were loaded", hint="try again")
+        return UnavailableError(f"{where} does not know a script that it was given", hint="try again")
     code = code_of(error)
     if code in _WAIT:
         told, hint = _WAIT[code]

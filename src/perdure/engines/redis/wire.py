@@ -62,7 +62,7 @@ class Pool:
         """Send a request once and return its answer."""
         line = self._ready() or await self._acquire()
         try:
-            answer = await line.ask(packed, self._target.command_timeout)
+            answer = await line.ask(packed)
         except BaseException:
             line.abort()
             self._give_back()
@@ -127,7 +127,7 @@ class Pool:
             raise refusal(error, self.where) from error
         except (RedisError, OSError) as error:
             raise unreachable(error, self.where) from error
-        return Line(connection, self.where)
+        return Line(connection, self.where, self._target.command_timeout)
 
     def _give_back(self) -> None:
         self._free += 1
