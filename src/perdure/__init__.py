@@ -4,7 +4,7 @@ An agent's conversation, runs and state survive crashes, branch, and can be look
 (async) or `perdure.sync.open` (blocking); the stores hang off it under plain nouns.
 """
 
-from importlib.metadata import version as _version
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from perdure.errors import (
     AlreadyExists,
@@ -65,7 +65,19 @@ from perdure.model.thread import Thread
 from perdure.opening import open
 from perdure.stores.store import Store
 
-__version__ = _version("perdure")
+__version__: str
+
+if not _TYPE_CHECKING:  # a type checker would take every misspelt name for this one
+
+    def __getattr__(name: str) -> str:
+        """The version stands in the metadata of the package; looking there costs more than the rest of this import."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        found = globals()[name] = version("perdure")
+        return found
+
 
 __all__ = [
     "REMOVE",
