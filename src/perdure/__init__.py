@@ -4,7 +4,7 @@ An agent's conversation, runs and state survive crashes, branch, and can be look
 (async) or `perdure.sync.open` (blocking); the stores hang off it under plain nouns.
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from perdure.errors import (
     AlreadyExists,
@@ -67,7 +67,7 @@ from perdure.stores.store import Store
 
 __version__: str
 
-if not _TYPE_CHECKING:  # a type checker would take every misspelt name for this one
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for this one
 
     def __getattr__(name: str) -> str:
         """The version stands in the metadata of the package; looking there costs more than the rest of this import."""
