@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from string import Template
-from typing import Any, NamedTuple
+from typing import Any
 
 from perdure.engines.redis.scripts import lua
 from perdure.engines.redis.shapes import pack
@@ -20,65 +20,71 @@ from perdure.kernel.schema import Log
 _CHECK, _WRITE = Template(lua("append_check")), Template(lua("append_write"))
 
 
-class AppendSignature(NamedTuple):
-    """All of an append that shapes its script: the log, which columns hold the clock (just the clock, in every entry,
-    unless the append is `mixed`), and whether its entries are of several segments."""
+class DropCode:
+    """The removal of a partition, which is its argument."""
 
-    log: str
-    times: tuple[int, ...]
-    mixed: bool
-    several: bool
+    size = 1
 
-
-def signature_of(
-    op: Append, log: Log, order: tuple[int, ...] | None
-) -> tuple[AppendSignature, Sequence[tuple[Any, ...]]]:
-    """The signature of an append, and its entries with their columns in the order in which the log keeps them."""
-    entries, several = op.entries, False
-    if log.segment is not None:
-        at = log.position[log.segment]
-        several = any(entry[at] != entries[0][at] for entry in entries)
-    if order is not None:
-        entries = [(*[entry[at] for at in order], entry[-1]) for entry in entries]
-    times = tuple([at for at, value in enumerate(entries[0]) if type(value) is Now])
-    mixed = any(_differs(entry, times) for entry in entries)
-    if mixed:
-        times = tuple(sorted({at for entry in entries for at, value in enumerate(entry) if type(value) is Now}))
-    return AppendSignature(op.log, times, mixed, several), entries
+    def __init__(self, log: Log) -> None:
+        self.log = log
 
 
-def _differs(entry: tuple[Any, ...], times: tuple[int, ...]) -> bool:
-    """Whether an entry holds anything but the clock in these columns, or the clock in others."""
-    kinds = list(map(type, entry))
-    return kinds.count(Now) != len(times) or any(kinds[at] is not Now or entry[at].plus for at in times)
+class LogCodes:
+    """What transactions do to one log; `order` is that in which it keeps its columns, None if as declared."""
+
+    def __init__(self, log: Log, order: tuple[int, ...] | None) -> None:
+        self.drop = DropCode(log)
+        self._log = log
+        self._order = order
+        kept = range(len(log.columns)) if order is None else order
+        self._integers = [place for place, at in enumerate(kept) if log.columns[at].type == "int"]
+        self._unique = [(f"{name}+", log.position[name]) for name in log.unique]
+        self._segment = None if log.segment is None else log.position[log.segment]
+        self._codes: dict[tuple[tuple[int, ...], bool, bool], AppendCode] = {}
+
+    def append(self, op: Append) -> tuple[AppendCode, list[bytes]]:
+        """The code of an append, and its arguments; see `lua/append_check.lua` for what stands where."""
+        entries = op.entries
+        arguments = [op.partition.encode(), b"" if op.expect is None else b"%d" % op.expect, b"%d" % len(entries)]
+        for name, at in self._unique:
+            arguments += [b"" if entry[at] is None else f"{name}{entry[at]}".encode() for entry in entries]
+        several = False
+        if self._segment is not None:
+            held = [entry[self._segment] for entry in entries]
+            several = held.count(held[0]) != len(held)
+            arguments += [b"" if value is None else b"%d" % value for value in (held if several else held[:1])]
+        if self._order is not None:
+            entries = [(*[entry[at] for at in self._order], entry[-1]) for entry in entries]
+        told = (*self._times(entries), several)
+        code = self._codes.get(told)
+        if code is None:
+            code = self._codes[told] = AppendCode(self._log, *told)
+        for entry in entries:
+            arguments += code.pieces(entry)
+        return code, arguments
+
+    def _times(self, entries: Sequence[tuple[Any, ...]]) -> tuple[tuple[int, ...], bool]:
+        """Which columns hold the clock, and whether not all entries hold it there, or not just the clock."""
+        found = [[at for at in self._integers if type(entry[at]) is Now] for entry in entries]
+        times = found[0]
+        if found.count(times) == len(found) and not any([entry[at].plus for entry in entries for at in times]):  # noqa: C419 - quicker
+            return tuple(times), False
+        return tuple(sorted({at for each in found for at in each})), True
 
 
 class AppendCode:
-    """One signature; see `lua/append_check.lua` for what stands where."""
+    """Appends to a log that are alike: in which columns hold the clock (just the clock, in every entry, unless they are
+    `mixed`), and in whether their entries are of several segments."""
 
-    def __init__(self, log: Log, signature: AppendSignature) -> None:
+    def __init__(self, log: Log, times: tuple[int, ...], mixed: bool, several: bool) -> None:
         self.log = log
-        _, self._times, self._mixed, self._several = signature
-        self._unique = [log.position[name] for name in log.unique]
-        self._segment = None if log.segment is None else log.position[log.segment]
-        bounds = [-1, *signature.times, len(log.columns) + 1]
-        self._spans = [slice(first + 1, last) for first, last in pairwise(bounds)]
+        self._times, self._mixed, self._several = times, mixed, several
+        bounds = [-1, *times, len(log.columns) + 1]
+        self._spans = [(slice(first + 1, last), _head_size(last - first - 1)) for first, last in pairwise(bounds)]
 
-    def arguments(self, op: Append, entries: Sequence[tuple[Any, ...]]) -> list[bytes]:
-        """What follows the number of appends."""
-        expected = b"" if op.expect is None else b"%d" % op.expect
-        made = [op.partition.encode(), expected, b"%d" % len(entries)]
-        for name, at in zip(self.log.unique, self._unique, strict=True):
-            made += [b"" if entry[at] is None else f"{name}+{entry[at]}".encode() for entry in op.entries]
-        if self._segment is not None:
-            held = [entry[self._segment] for entry in (op.entries if self._several else op.entries[:1])]
-            made += [b"" if segment is None else b"%d" % segment for segment in held]
-        for entry in entries:
-            made += self._pieces(entry)
-        return made
-
-    def _pieces(self, entry: tuple[Any, ...]) -> list[bytes]:
-        packed = [_unheaded(entry[span]) for span in self._spans]
+    def pieces(self, entry: tuple[Any, ...]) -> list[bytes]:
+        """An entry as bytes around its clock values."""
+        packed = [pack(entry[span])[head:] for span, head in self._spans]
         if not self._mixed:
             return packed
         made = [packed[0]]
@@ -109,7 +115,7 @@ class AppendCode:
             "group": group,
             "log": quoted(self.log.name),
             "unique": len(self.log.unique),
-            "segments": "count" if self._several else int(self._segment is not None),
+            "segments": "count" if self._several else int(self.log.segment is not None),
             "pieces_each": count,
             "pieces": " .. ".join(pieces),
             "start": quoted_bytes(_head(len(self.log.columns) + 3)),
@@ -126,6 +132,5 @@ def _head(count: int) -> bytes:
     return bytes([0x90 + count]) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
 
 
-def _unheaded(values: tuple[Any, ...]) -> bytes:
-    """Values as they stand in a msgpack array, without what begins it."""
-    return pack(values)[1 if len(values) < 16 else 3 :]
+def _head_size(count: int) -> int:
+    return len(_head(count))

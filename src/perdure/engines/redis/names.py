@@ -61,7 +61,8 @@ def ordered(value: str | int, *, last: bool = False) -> str:
 def encode_key(key: Sequence[str | int]) -> str:
     """A whole key, as it ends the name of its row and every index member of it."""
     if len(key) == 1:
-        return ordered(key[0], last=True)
+        (value,) = key
+        return escape(value) if isinstance(value, str) else ordered(value)
     return "".join([ordered(value) for value in key[:-1]]) + ordered(key[-1], last=True)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from perdure.engines.redis.logcode import AppendCode
+from perdure.engines.redis.logcode import AppendCode, DropCode
 from perdure.engines.redis.rowcode import Frame, RowCode
 from perdure.engines.redis.scripts import COMPILE, Script, lua
 from perdure.engines.redis.values import quoted
@@ -25,14 +25,6 @@ _USES_BEFORE_OWN = 3
 _OWN_AT_MOST = 64
 _KEPT_AT_MOST = 1_000
 _SINGLE_AT_MOST = 40
-
-
-class DropCode:
-    """The removal of a partition."""
-
-    def __init__(self, log: str) -> None:
-        self.log = log
-        self.size = 1
 
 
 Code = RowCode | AppendCode | DropCode
@@ -181,7 +173,7 @@ def _writes(group: Group) -> Iterator[str]:
         yield _naming(group)
         yield from code.writes(_frame(group))
     elif isinstance(code, DropCode):
-        yield f"local name = {quoted(code.log)} .. ':' .. ARGV[first]"
+        yield f"local name = {quoted(code.log.name)} .. ':' .. ARGV[first]"
         yield "call('UNLINK', base .. 'l:' .. name, base .. 'q:' .. name, base .. 'g:' .. name)"
-        yield f"call('ZREM', base .. 'p:' .. {quoted(code.log)}, ARGV[first])"
+        yield f"call('ZREM', base .. 'p:' .. {quoted(code.log.name)}, ARGV[first])"
     yield "end"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from perdure.kernel.ops import AtMost, Inc, Max, Min, Now, Seq, Swap
+from perdure.kernel.ops import NOW, AtMost, Inc, Max, Min, Now, Seq, Swap
 
 LITERAL, NOTHING, TIME, LATER, ADDED, RAISED, LOWERED, SWAPPED = "=", "0", "@", "a", "+", ">", "<", "~"
 LAST_SEQ, EARLIER_SEQ = "#", "-"
@@ -24,19 +24,26 @@ _ARGUMENTS = {NOTHING: 0, TIME: 0, LAST_SEQ: 0, SWAPPED: 2}
 
 def codes_of(values: Iterable[Any], arguments: list[bytes]) -> tuple[str, ...]:
     """The codes of some values; what else there is to say of them goes behind the arguments."""
-    codes = []
+    codes: list[str] = []
+    add, tell = codes.append, arguments.append
     for value in values:
         kind = type(value)
+        # What every commit holds comes first, and without a call.
         if kind is str:
-            arguments.append(value.encode())
-            codes.append(LITERAL)
+            tell(value.encode())
+            add(LITERAL)
+        elif kind is Inc:
+            tell(b"%d" % value.by)
+            add(ADDED)
+        elif value is NOW:
+            add(TIME)
         elif kind is int:
-            arguments.append(b"%d" % value)
-            codes.append(LITERAL)
+            tell(b"%d" % value)
+            add(LITERAL)
         elif value is None:
-            codes.append(NOTHING)
+            add(NOTHING)
         else:
-            codes.append(_CODES[kind](value, arguments))
+            add(_CODES[kind](value, arguments))
     return tuple(codes)
 
 
@@ -68,7 +75,6 @@ def _swap(value: Swap, arguments: list[bytes]) -> str:
 
 
 _CODES: dict[type, Callable[[Any, list[bytes]], str]] = {
-    Inc: _number(ADDED, "by"),
     Max: _number(RAISED, "value"),
     Min: _number(LOWERED, "value"),
     AtMost: _number(LOWERED, "limit"),

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perdure.engines.redis.layout import Layout
-from perdure.engines.redis.logcode import AppendCode, signature_of
+from perdure.engines.redis.logcode import AppendCode, LogCodes
 from perdure.engines.redis.names import encode_key
-from perdure.engines.redis.programs import Code, DropCode, Program, Programs, Step, is_single
+from perdure.engines.redis.programs import Code, Program, Programs, Step, is_single
 from perdure.engines.redis.rowcode import CHECK, DELETE, PATCH, PUT, REV, Changes, RowCode, Signature
 from perdure.engines.redis.shapes import pack
 from perdure.engines.redis.values import codes_of, plain
@@ -63,7 +63,8 @@ class Writer:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self.programs = Programs()
-        self._codes: dict[object, Code] = {}
+        self._logs = {log.name: LogCodes(log, layout.order[log.name]) for log in layout.schema.logs}
+        self._rows: dict[object, RowCode] = {}
 
     def prepare(self, ops: Sequence[Op]) -> Prepared:
         """A transaction; text that is not Unicode is refused."""
@@ -90,8 +91,14 @@ class Writer:
 
     def _grouped(self, ops: Sequence[Op]) -> Groups:
         groups: Groups = {}
+        code: Code
         for position, op in enumerate(ops):
-            code, arguments = self._coded(op)
+            if type(op) is Append:
+                code, arguments = self._logs[op.log].append(op)
+            elif type(op) is Drop:
+                code, arguments = self._logs[op.log].drop, [op.partition.encode()]
+            else:
+                code, arguments = self.row(op)  # type: ignore[arg-type]
             members = groups.get(code)
             if members is None:
                 groups[code] = ([position], arguments)
@@ -100,20 +107,10 @@ class Writer:
                 members[1].extend(arguments)
         return groups
 
-    def _coded(self, op: Op) -> tuple[Code, list[bytes]]:
-        if type(op) is Append:
-            log = self._layout.schema.log[op.log]
-            told, entries = signature_of(op, log, self._layout.order[op.log])
-            append: Any = self._codes.get(told) or self._keep(told, AppendCode(log, told))
-            return append, append.arguments(op, entries)
-        if type(op) is Drop:
-            return self._codes.get(op.log) or self._keep(op.log, DropCode(op.log)), [op.partition.encode()]
-        return self.row(op)  # type: ignore[arg-type]
-
     def row(self, op: Check | Put | Patch | Delete) -> tuple[RowCode, list[bytes]]:
         """One operation on a row."""
         arguments = [encode_key(op.key).encode()]
-        condition = _condition(op.if_, arguments)
+        condition = op.if_ if type(op.if_) is Rule else _condition(op.if_, arguments)
         changes: Changes = ((), (), False)
         default: Changes | None = None
         if type(op) is Patch:
@@ -123,23 +120,17 @@ class Writer:
         elif type(op) is Put:
             changes = _changes(op.columns, op.body, arguments)
         told = (_KINDS[type(op)], op.table, condition, changes, default)
-        code: Any = self._codes.get(told)
+        code = self._rows.get(told)
         if code is None:
-            code = self._keep(told, RowCode(self._layout.schema.table[op.table], Signature(*told)))
+            if len(self._rows) >= _KEPT_AT_MOST:
+                self._rows.clear()
+            code = self._rows[told] = RowCode(self._layout.schema.table[op.table], Signature(*told))
         if code.by_key:
             arguments += map(plain, op.key)
         return code, arguments
 
-    def _keep(self, told: object, code: Code) -> Code:
-        if len(self._codes) >= _KEPT_AT_MOST:
-            self._codes.clear()
-        self._codes[told] = code
-        return code
-
 
 def _condition(condition: Any, arguments: list[bytes]) -> Any:
-    if type(condition) is Rule:
-        return condition
     if type(condition) is int:
         arguments.append(b"%d" % condition)
         return REV
