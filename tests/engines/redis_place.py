@@ -13,7 +13,7 @@ from tests.engines.toys import SCHEMA, START
 
 from perdure.clock import Clock, ManualClock
 from perdure.engines.redis import RedisEngine, open_engine
-from perdure.errors import PerdureError, UnavailableError
+from perdure.errors import PerdureError
 from perdure.kernel.schema import Schema
 from perdure.testkit.servers import fresh_database, server
 
@@ -45,16 +45,6 @@ async def client_at(url: str) -> AsyncIterator[Any]:
         yield client
     finally:
         await client.aclose()
-
-
-async def eventually(work: Callable[[], Awaitable[Any]]) -> Any:
-    """Try until the server is back."""
-    async with asyncio.timeout(DEADLINE):
-        while True:
-            try:
-                return await work()
-            except UnavailableError:
-                await asyncio.sleep(0.02)
 
 
 async def until(true: Callable[[], Awaitable[Any]]) -> None:

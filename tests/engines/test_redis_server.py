@@ -11,8 +11,8 @@ import time
 from urllib.parse import urlsplit
 
 import pytest
-from tests.engines.redis_place import DEADLINE, client_at, empty, engine_at, eventually, refusal, until
-from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused, watching
+from tests.engines.redis_place import DEADLINE, client_at, empty, engine_at, refusal, until
+from tests.engines.toys import SCHEMA, SCOPE, eventually, note, notes, refused, watching
 
 from perdure.clock import system_clock
 from perdure.engines.redis import open_engine, places, programs, rowcode

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from perdure.clock import ManualClock
 from perdure.engines.memory import open_memory
 from perdure.engines.sqlite import open_sqlite
+from perdure.errors import UnavailableError
 from perdure.kernel.engine import Conflict, Engine, Watch
 from perdure.kernel.ops import Append, Get, Op, Row
 from perdure.kernel.schema import Index, Log, Schema, Table, integer, text
@@ -124,6 +125,16 @@ async def watching(engine: Engine, *topics: str, scope: str = SCOPE) -> Watch:
     if engine.blocking() is None:
         assert await watch.wait(DEADLINE), "on a server it is rung once, when listening begins"
     return watch
+
+
+async def eventually(work: Callable[[], Awaitable[Any]]) -> Any:
+    """Try until the server answers."""
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            try:
+                return await work()
+            except UnavailableError:
+                await asyncio.sleep(0.02)
 
 
 async def refused(work: Awaitable[Any]) -> Conflict:
