@@ -8,7 +8,6 @@ cannot be reached makes the map of slots be read again, once: after a failover a
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from redis.crc import key_slot
@@ -54,10 +53,13 @@ class Network:
         does not know a script has not run it."""
         try:
             if script.sha in self._sent:
-                with contextlib.suppress(NoScriptError):
+                try:
                     return await self._routed(base, command(b"EVALSHA", script.sha, b"1", base, *arguments))
+                except NoScriptError:
+                    self._sent.discard(script.sha)
+            answer = await self._routed(base, command(b"EVAL", script.text, b"1", base, *arguments))
             self._sent.add(script.sha)
-            return await self._routed(base, command(b"EVAL", script.text, b"1", base, *arguments))
+            return answer
         except ANSWERS as error:
             if script.commits and not came_before_writing(error):
                 raise Stopped(f"{self.target.shown}: the server stopped the commit ({said(error)})") from error

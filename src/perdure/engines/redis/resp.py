@@ -1,7 +1,7 @@
 """The protocol of Redis (RESP2), as bytes: requests out, answers in.
 
-The driver's parser is asked for one line at a time by a stream, and a commit has one short answer: half of the client's
-time went there. This one takes bytes as they come and goes on where it stopped.
+The driver's parser asks a stream for one line after the other, through several coroutines each; a commit has one short
+answer. This one takes bytes as they come and goes on where it stopped.
 """
 
 from __future__ import annotations
