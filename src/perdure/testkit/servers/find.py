@@ -55,7 +55,7 @@ class Wanted:
     programs: tuple[str, ...]
     """What the server's program may be called."""
     folders: tuple[str, ...] = ()
-    """Folders to look in besides the PATH, as patterns below `/`."""
+    """Folders to look in besides the PATH, as patterns below `/` or the root of a package."""
     wheel: tuple[str, str, str] | None = None
     """A distribution, its import name, and a pattern that leads from there to the programs' folder."""
     package: str | None = None
@@ -127,7 +127,8 @@ def _from_package(wanted: Wanted, tried: list[str]) -> Programs | None:
         tried.append(str(error))
         return None
     for program in wanted.programs:
-        for path in sorted(unpacked.root.glob(f"usr/*bin/{program}")):
-            return Programs(path.parent, program, unpacked.root, unpacked.environment)
+        for folder in ("usr/*bin", *wanted.folders):
+            for path in sorted(unpacked.root.glob(f"{folder}/{program}"), reverse=True):
+                return Programs(path.parent, program, unpacked.root, unpacked.environment)
     tried.append(f"the package {wanted.package} has no {' or '.join(wanted.programs)}")
     return None

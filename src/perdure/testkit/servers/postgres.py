@@ -40,8 +40,8 @@ class PostgresRecipe:
     name = "postgres"
     stop_signal = signal.SIGINT
 
-    def __init__(self, *, durable: bool, more: Mapping[str, str] | None = None) -> None:
-        self.programs: Programs = find(WANTED)
+    def __init__(self, *, durable: bool, more: Mapping[str, str] | None = None, wanted: Wanted = WANTED) -> None:
+        self.programs: Programs = find(wanted)
         self._settings = {**_SETTINGS, **(_DURABLE if durable else _QUICK), **(more or {})}
 
     def make(self, folder: Path) -> None:

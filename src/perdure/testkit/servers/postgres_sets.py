@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from perdure.testkit.servers.asking import postgres_serves
 from perdure.testkit.servers.certificates import HOST, self_signed
 from perdure.testkit.servers.local import LocalServer
-from perdure.testkit.servers.postgres import USER, PostgresRecipe
+from perdure.testkit.servers.postgres import USER, WANTED, PostgresRecipe
 from perdure.testkit.servers.process import prepare
 from perdure.testkit.servers.sets import ServerSet
 
+_WANTED_WITH_TLS = replace(WANTED, name="postgres-tls", wheel=None, package="postgresql")
+"""The wheel's server was built without TLS; the distributions' are built with it."""
 _TLS_ONLY = "hostssl all all 127.0.0.1/32 trust\nhostssl all all ::1/128 trust\n"
 
 
@@ -26,7 +29,7 @@ class TlsRecipe(PostgresRecipe):
     name = "postgres-tls"
 
     def __init__(self, *, durable: bool) -> None:
-        super().__init__(durable=durable, more={"ssl": "on"})
+        super().__init__(durable=durable, more={"ssl": "on"}, wanted=_WANTED_WITH_TLS)
         self._certificate = Path()
 
     def make(self, folder: Path) -> None:
