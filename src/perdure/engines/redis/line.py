@@ -15,8 +15,10 @@ from redis.exceptions import RedisError
 from perdure.engines.redis.resp import PENDING, Answers
 from perdure.engines.redis.translate import Lost, Silent, said
 
+_ROOM = 65_536
 
-class Line(asyncio.Protocol):
+
+class Line(asyncio.BufferedProtocol):
     """A connection that the driver has made; it is ours from here on."""
 
     def __init__(self, connection: Connection, where: str, patience: float) -> None:
@@ -29,6 +31,8 @@ class Line(asyncio.Protocol):
         self._watchdog: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._answers = Answers()
+        # A transport that brings its own buffer allocates a quarter of a megabyte for every answer.
+        self._room = memoryview(bytearray(_ROOM))
         self._waiter: asyncio.Future[Any] | None = None
         self._lost = False
         for name in ("_reader", "_writer"):
@@ -69,10 +73,14 @@ class Line(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to put bytes that come."""
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes came."""
         try:
-            answer = self._answers.feed(data)
+            answer = self._answers.feed(self._room[:nbytes])
         except (RedisError, ValueError) as error:
             self._fail(Lost(f"{self._where}: the answer cannot be read ({said(error)})"))
             self.abort()

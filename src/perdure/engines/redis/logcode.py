@@ -110,7 +110,7 @@ class AppendCode:
                 pieces += (f"time_piece(ARGV[at + {at}], clock)", f"ARGV[at + {at + 1}]")
         else:
             for at in range(2, count + 1):
-                pieces += ("pack(clock)", f"ARGV[at + {at}]")
+                pieces += ("packed_clock", f"ARGV[at + {at}]")
         return {
             "group": group,
             "log": quoted(self.log.name),

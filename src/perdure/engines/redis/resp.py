@@ -41,7 +41,7 @@ class Answers:
         self._at = 0
         self._open: list[tuple[list[Any], int]] = []
 
-    def feed(self, data: bytes) -> Any:
+    def feed(self, data: bytes | memoryview) -> Any:
         """Take bytes in; the answer if it is whole now, else PENDING."""
         self._came += data
         while True:

@@ -1,4 +1,5 @@
 -- Write the appends that append_check.lua let pass. An entry is kept in the form in which callers get it.
+local packed_clock = pack(clock)
 for i, found in ipairs(held[$group]) do
   local head, count, first = found.head, found.count, found.first
   local entries, set, last, segment = {}, {'#', found.final}, first + count * $unique - 1, found[2]
