@@ -139,6 +139,8 @@ class Queue:
                     await self._serve(batch)
                 finally:
                     self._shared -= len(batch)
+                if len(batch) > 1:
+                    await asyncio.sleep(0)  # whoever was answered comes back in this turn, and travels with the rest
         finally:
             self._lanes -= 1
 

@@ -14,7 +14,6 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import asyncpg
 import msgspec
 
 from perdure.clock import Clock, system_clock
@@ -156,10 +155,7 @@ class Writer:
         try:
             rows = await self._pool.fetch(connection, sql, arguments)
         except BaseException as error:
-            if isinstance(error, asyncpg.PostgresError) and not lost(error):
-                self._pool.release(connection)
-            else:
-                self._pool.discard(connection)
+            self._pool.give_back(connection, error)
             raise
         self._pool.release(connection)
         return rows[0]
