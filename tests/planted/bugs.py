@@ -246,6 +246,13 @@ BUGS = (
         "tonumber(expected) > head then",
         ("case:commit/expect@redis",),
     ),
+    Bug(
+        "redis: a row that moves in an index stays at its old place too",
+        "engines/redis/rowcode.py",
+        'entry("ZREM", place_of(self.table, index, old), key)',
+        'entry("ZREM", None, key)',
+        ("case:threads/list-by-activity@redis",),
+    ),
     # The rules.
     Bug(
         "a run that is done may go on",
