@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from redis._parsers.base import BaseParser
-from redis.exceptions import InvalidResponse
+from redis.exceptions import AskError, InvalidResponse, MovedError
 
 PENDING: Final = object()
 """More bytes are needed."""
@@ -94,8 +94,19 @@ class Answers:
         if kind == _STATUS:
             return bytes(told)
         if kind == _ERROR:
-            return BaseParser.parse_error(told.decode(errors="replace"))  # type: ignore[no-untyped-call]
+            return _refusal(told.decode(errors="replace"))
         raise InvalidResponse(f"{bytes(came[at : at + 40])!r} is not of the protocol")
+
+
+def _refusal(told: str) -> Exception:
+    code, _, rest = told.partition(" ")
+    # Redis-py 5.2 knows these in its client for clusters only.
+    if code == "MOVED":
+        return MovedError(rest)
+    if code == "ASK":
+        return AskError(rest)
+    error: Exception = BaseParser.parse_error(told)  # type: ignore[no-untyped-call]
+    return error
 
 
 class _Array:
