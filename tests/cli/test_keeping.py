@@ -162,7 +162,9 @@ def test_a_server_from_the_command_line(program: Program, empty: str) -> None:
     health = program.run("health", empty)
     assert health.code in (0, 1)
     assert [line.split()[0] for line in health.out.splitlines() if "://" in line] == ["url"]
-    said += [health.out, health.err, program.run("health", empty, "--json").out]
+    document = program.run("health", empty, "--json").out
+    assert json.loads(document)["health"]["settings"]["url"] in health.out
+    said += [health.out, health.err, document]
     said += [program("log", "kyoto", "--store", empty), program("switch", "kyoto", "main", "--store", empty)]
     if secret:
         assert [text for text in said if f":{secret}@" in text] == []

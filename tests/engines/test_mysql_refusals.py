@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.engines.mysql_place import emptied, run, sql
-from tests.engines.toys import SCHEMA
+from tests.engines.toys import SCHEMA, notes
 
 from perdure.engines.mysql import open_engine, wire
 from perdure.engines.mysql.target import parse_target
-from perdure.errors import InvalidError, PerdureError, UnavailableError
+from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
 
 
 @pytest.fixture
@@ -109,3 +110,29 @@ def test_a_password_that_is_not_escaped(password: str) -> None:
             parse_target(f"mysql://app:{password}@h/{database}")
         assert "%2F %3F %23 %40" in (refusal.value.hint or "")
         assert "cret" not in str(refusal.value)
+
+
+def test_another_event_loop_may_not_even_close_it() -> None:
+    async def scenario() -> None:
+        engine = await open_engine(await emptied("refusals"), SCHEMA)
+
+        def elsewhere() -> None:
+            with pytest.raises(UnsupportedError, match="another event loop"):
+                asyncio.run(engine.close())
+
+        await asyncio.to_thread(elsewhere)
+        await engine.transact("s", [notes("t", "a")])
+        await engine.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("timeout", ["0.2", "0.4"])
+def test_a_server_that_is_not_there(timeout: str) -> None:
+    async def scenario() -> None:
+        refusal = await _refused(f"mysql://127.0.0.1:1/db?connect_timeout={timeout}")
+        assert isinstance(refusal, UnavailableError)
+        assert refusal.message.endswith(f"(tried for {timeout} s)")
+        assert refusal.hint == "check that the server is running"
+
+    run(scenario())

@@ -422,6 +422,8 @@ def test_another_event_loop_is_refused_and_the_first_goes_on() -> None:
             def elsewhere() -> None:
                 with pytest.raises(UnsupportedError, match="event loop"):
                     asyncio.run(engine.view(SCOPE, [Read("notes", "t")]))
+                with pytest.raises(UnsupportedError, match="event loop"):
+                    asyncio.run(engine.close())
 
             await asyncio.to_thread(elsewhere)
             await engine.transact(SCOPE, [notes("t", "b")])

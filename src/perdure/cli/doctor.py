@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from perdure.testkit.auditor import Finding
 
 SURVIVES = {"none": "nothing", "process": "the end of the process", "power": "a power loss"}
-_PLACES = frozenset({"where", "server", "url"})
-"""What engines call the place of the store in their settings; people get to see one word for it."""
 
 doctor = typer.Typer(help="Check a store and tidy it up.", no_args_is_help=True)
 
@@ -99,10 +97,7 @@ def show_health(desk: Desk, found: Health, able: Capabilities | None) -> int:
         shown.add_row("survives", SURVIVES[found.durability])
         shown.add_row("processes", able.processes)
     for name, value in found.settings.items():
-        shown.add_row(
-            "url" if name in _PLACES else name,
-            plain(without_passwords(value if isinstance(value, str) else to_json_text(value))),
-        )
+        shown.add_row(name, plain(without_passwords(value if isinstance(value, str) else to_json_text(value))))
     for note in able.notes if able is not None else ():
         shown.add_row("note", plain(note))
     for problem in found.problems:

@@ -130,7 +130,7 @@ class MysqlEngine:
         """Read the real settings."""
         found = await ask(self._pool, health.settings)
         told = health.problems(found)
-        shown = {"server": self._pool.target.shown, **found, "connections": self._pool.counters()}
+        shown = {"url": self._pool.target.shown, **found, "connections": self._pool.counters()}
         shown["retried"] = self._writer.retried
         return Health("mysql", not told, health.durability(found), shown, tuple(told))
 
@@ -138,6 +138,7 @@ class MysqlEngine:
         """Finish what was submitted and release everything."""
         if self._pool.refusal is not None:
             return
+        self._pool.ready()
         while self._under_way:
             self._quiet.clear()
             await self._quiet.wait()

@@ -19,7 +19,7 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (errors.Error, OSError, TimeoutErro
 DEADLOCK, LOCK_WAIT, DUPLICATE = 1213, 1205, 1062
 _LOST = frozenset({1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2006, 2013, 2014, 2055})
 _LOGIN = frozenset({1045, 1698})
-_NO_SUCH_HOST, _NO_TLS = 2005, 2026
+_NOBODY_THERE, _NO_SUCH_HOST, _NO_TLS = 2003, 2005, 2026
 _MISSING = frozenset({1054, 1146, 1176, 1091})
 _DENIED = frozenset({1142, 1143, 1227, 1370})
 _READ_ONLY = frozenset({1290, 1792, 1836})
@@ -103,9 +103,15 @@ def _unavailable(error: BaseException, said: str, where: str) -> UnavailableErro
         return UnavailableError(f"{where} did not answer in time", hint="check the server and the network, then retry")
     if undone(error):
         return UnavailableError(f"{where}: rows stayed locked by others: {said}", hint="end what holds them and retry")
-    if lost(error):
+    if lost(error) or code_of(error) == _NOBODY_THERE:
         return UnavailableError(f"the connection to {where} failed: {said}", hint="check that the server is running")
     return UnavailableError(f"MySQL failed at {where}: {said}")
+
+
+def not_reached(error: BaseException, where: str, seconds: float) -> UnavailableError:
+    """For a server to which no connection could be made in that time."""
+    told = translate(error, where)
+    return UnavailableError(f"{told.message} (tried for {seconds:g} s)", hint=told.hint)
 
 
 def unknown_outcome(error: BaseException, rev: int) -> OutcomeUnknown:

@@ -18,7 +18,7 @@ from asyncmy.constants import FIELD_TYPE
 
 from perdure import limits
 from perdure.engines.mysql.target import Target
-from perdure.engines.mysql.translate import DRIVER_ERRORS, code_of, lost, translate
+from perdure.engines.mysql.translate import DRIVER_ERRORS, code_of, lost, not_reached, translate
 from perdure.errors import UnsupportedError
 
 Rows = tuple[tuple[Any, ...], ...]
@@ -130,8 +130,10 @@ async def open_wire(target: Target) -> Wire:
         try:
             return await _open_once(target, max(0.05, deadline - time.monotonic()))
         except DRIVER_ERRORS as error:
-            if code_of(error) not in _STARTING or time.monotonic() + pause >= deadline:
+            if code_of(error) not in _STARTING:
                 raise translate(error, target.shown) from error
+            if time.monotonic() + pause >= deadline:
+                raise not_reached(error, target.shown, target.connect_timeout) from error
         await asyncio.sleep(pause * (0.5 + random.random()))
         pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -27,7 +27,7 @@ WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')"""
 async def settings(pool: Pool, layout: Layout) -> dict[str, Any]:
     """The settings that decide what the database can promise, as a session of ours sees them."""
     (row,) = await pool.ask(_READ_SETTINGS)
-    found = {"where": pool.where, "schema": layout.place, **dict(row)}
+    found = {"url": pool.where, "schema": layout.place, **dict(row)}
     version = await pool.ask(f"""SELECT "value" FROM {layout.table(META)} WHERE "name" = 'version'""")
     found["schema_version"] = int(version[0][0]) if version else None
     found["connections"] = pool.counters()

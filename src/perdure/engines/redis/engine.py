@@ -277,6 +277,7 @@ class RedisEngine:
         """Finish what was submitted, then release everything; idempotent, and nothing at all in a forked child."""
         if self.refusal is not None:
             return
+        self._ready()
         self.refusal = closed
         while self._under_way:
             self._quiet.clear()
