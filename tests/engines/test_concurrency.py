@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.engines.toys import SCOPE, columns, do, drive, note, notes, open_engine
+from tests.engines.toys import DEADLINE, SCOPE, columns, do, drive, note, notes, open_engine
 
 from perdure.clock import ManualClock
-from perdure.errors import UnavailableError
+from perdure.errors import PerdureError, UnavailableError
 from perdure.kernel.engine import Conflict, Engine
 from perdure.kernel.ops import Append, Heads, Inc, Patch, Put, Read, Seq
 
@@ -30,6 +30,33 @@ def test_64_appenders_on_one_partition_are_gapless(on_tasks: Any) -> None:
         assert [entry[0] for entry in entries] == list(range(1, 641))
         pairs = [(entries[i][2], entries[i + 1][2]) for i in range(0, 640, 2)]
         assert all(first[:-1] == second[:-1] for first, second in pairs)  # a transaction's entries stand together
+
+    on_tasks(scenario)
+
+
+def test_a_store_closes_while_others_go_on_writing(on_tasks: Any) -> None:
+    """What was submitted is finished, what comes later is refused: nobody can keep a store from closing."""
+
+    async def scenario(engine: Engine) -> None:
+        busy = asyncio.Event()
+
+        async def writer(number: int) -> str:
+            for turn in range(1_000_000):
+                try:
+                    await do(engine, notes(f"t{number}", f"{turn}"))
+                except PerdureError as error:
+                    return str(error)
+                if turn == 3:
+                    busy.set()
+                await asyncio.sleep(0)
+            raise AssertionError("the store was never closed")
+
+        writers = [asyncio.create_task(writer(number)) for number in range(8)]
+        await busy.wait()
+        async with asyncio.timeout(DEADLINE):
+            await engine.close()
+            said = await asyncio.gather(*writers)
+        assert all("closed" in words for words in said)
 
     on_tasks(scenario)
 

@@ -206,6 +206,34 @@ def test_hints_reach_other_engines_by_notify_and_only_their_topics() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("borrowed", [False, True])
+def test_a_goodbye_on_an_idle_connection_is_no_unknown_outcome(borrowed: bool) -> None:
+    """Between a server's goodbye and the end of its connection the driver refuses to send: then nothing was sent."""
+
+    async def main() -> None:
+        url = await fresh_database(server("postgres"), "goodbye")
+        pool = await asyncpg.create_pool(url, min_size=1, max_size=3) if borrowed else None
+        engine = await open_engine(url, SCHEMA, pool=pool)
+        link = await asyncpg.connect(url)
+        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        said: list[str] = []
+        for turn in range(60):
+            await link.execute(f"SELECT pg_terminate_backend(pid) {others}")
+            for step in range(4):
+                try:
+                    await engine.transact(SCOPE, [notes("t", f"{turn}-{step}")])
+                except PerdureError as error:  # what was sent and not answered stays unknown
+                    said.append(str(error))
+                await asyncio.sleep(0.0003 * (turn % 5))
+        assert not [words for words in said if "cannot" in words]
+        await link.close()
+        await engine.close()
+        if pool is not None:
+            await pool.close()
+
+    asyncio.run(main())
+
+
 def test_a_lost_listener_comes_back() -> None:
     async def main() -> None:
         engine = await opened()

@@ -16,7 +16,7 @@ from perdure.engines.mysql.watch import Hub, Subscription
 from perdure.engines.mysql.writer import Writer
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
 from perdure.kernel.ops import Append, Applied, Ask, Drop, Op, Scan, Taken
-from perdure.kernel.refusals import opened_read_only
+from perdure.kernel.refusals import closed, opened_read_only
 from perdure.kernel.schema import Schema
 
 _NOTES = (
@@ -39,6 +39,7 @@ class MysqlEngine:
         self._hub = Hub(pool, tells=not read_only)
         self._read_only = read_only
         self._under_way = 0
+        self._closing = False
         self._quiet = asyncio.Event()
         self.capabilities = Capabilities(
             engine="mysql",
@@ -62,6 +63,8 @@ class MysqlEngine:
 
     def _begin_write(self) -> None:
         self._pool.ready()
+        if self._closing:
+            raise closed()
         if self._read_only:
             raise opened_read_only(self._pool.target.shown)
         self._under_way += 1
@@ -139,6 +142,7 @@ class MysqlEngine:
         if self._pool.refusal is not None:
             return
         self._pool.ready()
+        self._closing = True
         while self._under_way:
             self._quiet.clear()
             await self._quiet.wait()

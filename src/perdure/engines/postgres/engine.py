@@ -33,6 +33,7 @@ class PostgresEngine:
         self._queries = Queries(layout)
         self._claims = Claims(layout)
         self._read_only = read_only
+        self._closing = False
 
     @property
     def clock(self) -> Clock:
@@ -75,6 +76,8 @@ class PostgresEngine:
 
     def _writing(self) -> None:
         self._pool.ready()
+        if self._closing:
+            raise closed()
         if self._read_only:
             raise opened_read_only(self._pool.where)
 
@@ -113,6 +116,7 @@ class PostgresEngine:
         if self._pool.refusal in (closed, forked):
             return
         self._pool.ready()
+        self._closing = True
         await self._writer.close()
         await self._hub.close()
         await self._pool.close()

@@ -22,7 +22,7 @@ import asyncpg
 
 from perdure.engines.postgres.reach import Connection, Way
 from perdure.engines.postgres.target import Target
-from perdure.engines.postgres.translate import DRIVER_ERRORS, all_in_use, lost, translate, unusable_pool
+from perdure.engines.postgres.translate import DRIVER_ERRORS, all_in_use, lost, never_sent, translate, unusable_pool
 from perdure.errors import PerdureError
 from perdure.kernel.refusals import closed, forked, other_loop
 
@@ -59,6 +59,11 @@ class Pool(Protocol):
 
     async def fetch(self, connection: Connection, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
         """Run one statement in a transaction of its own."""
+        ...
+
+    async def run(self, sql: str, arguments: Sequence[Any]) -> list[Any]:
+        """Run one statement on any connection; on another one if it was surely not sent. The driver's errors are the
+        caller's to judge."""
         ...
 
     async def ask(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
@@ -126,24 +131,27 @@ class _Base:
 
     async def ask(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
         try:
-            return await self._ask(sql, arguments)
+            return await self.run(sql, arguments)
         except DRIVER_ERRORS as error:
             if not lost(error) or isinstance(error, asyncio.TimeoutError):
                 raise translate(error, self.where) from error
         try:
-            return await self._ask(sql, arguments)
+            return await self.run(sql, arguments)
         except DRIVER_ERRORS as error:
             raise translate(error, self.where) from error
 
-    async def _ask(self, sql: str, arguments: Sequence[Any]) -> list[Any]:
-        connection = await self.acquire()
-        try:
-            found = await self.fetch(connection, sql, arguments)
-        except BaseException as error:
-            self.give_back(connection, error)
-            raise
-        self.release(connection)
-        return found
+    async def run(self, sql: str, arguments: Sequence[Any]) -> list[Any]:
+        while True:
+            connection = await self.acquire()
+            try:
+                found = await self.fetch(connection, sql, arguments)
+            except BaseException as error:
+                self.give_back(connection, error)
+                if not never_sent(error):
+                    raise
+            else:
+                self.release(connection)
+                return found
 
     def give_back(self, connection: Connection, error: BaseException) -> None:
         """Release or discard after a failure: a statement that the server refused leaves its connection sound."""
@@ -299,7 +307,8 @@ class BorrowedPool(_Base):
     def discard(self, connection: Connection) -> None:
         """Break it, then hand it back: the caller's pool opens another in its place."""
         self._discarded += 1
-        connection.terminate()
+        with suppress(asyncpg.InterfaceError):  # the caller's pool has taken a lost connection back already
+            connection.terminate()
         self.release(connection)
 
     async def _hand_back(self, connection: Connection) -> None:

@@ -58,20 +58,14 @@ class Claims:
 
 
 async def _send(pool: Pool, sql: str, arguments: list[Any], rev: int) -> list[Any]:
-    connection = await pool.acquire()
     try:
-        found = await pool.fetch(connection, sql, arguments)
-    except BaseException as error:
-        pool.give_back(connection, error)
-        if not isinstance(error, DRIVER_ERRORS):
-            raise
+        return await pool.run(sql, arguments)
+    except DRIVER_ERRORS as error:
         if isinstance(error, asyncpg.PostgresError) and code_of(error) == _UNIQUE_VIOLATION:
             raise Conflict(0, "unique", None, None) from None
         if lost(error):
             raise unknown_outcome(error, rev) from error
         raise translate(error, pool.where) from error
-    pool.release(connection)
-    return found
 
 
 def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str:

@@ -52,6 +52,12 @@ def lost(error: BaseException) -> bool:
     )
 
 
+def never_sent(error: BaseException) -> bool:
+    """True when the driver refused by itself, before a byte was sent: it has read the server's goodbye on an idle
+    connection, and not yet its end."""
+    return isinstance(error, asyncpg.InternalClientError) and str(error).startswith("cannot switch to state")
+
+
 def restarting(error: BaseException) -> bool:
     """True for a refusal to connect that passes by itself: nobody listens yet, starting up, too many at once."""
     if code_of(error) in (_CANNOT_CONNECT_NOW, _ADMIN_SHUTDOWN, _CRASH_SHUTDOWN, _TOO_MANY_CONNECTIONS):

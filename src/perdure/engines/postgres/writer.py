@@ -115,7 +115,7 @@ class Writer:
         if transaction.form.careful or transaction.form.large:
             return await self._run_steps(transaction, clock)
         plan, arguments = self._plans.alone(transaction, clock)
-        row = await self._send(plan.sql, arguments)
+        (row,) = await self._pool.run(plan.sql, arguments)
         seqs = {_partition(transaction, at): last for at, last in zip(plan.logs, row[1:], strict=True)}
         return Applied(transaction.rev, seqs, row[0])
 
@@ -126,7 +126,7 @@ class Writer:
         steps = f"${first}::text::jsonb, ${first + 1}::text[]"
         sql = f"SELECT {time}, {self._carry_out}($1::text, $2::bigint, {time}, {steps})"
         given: list[Any] = [transaction.scope, transaction.rev, *([] if clock is None else [clock])]
-        now, lasts = await self._send(sql, [*given, msgspec.json.encode(script.steps).decode(), script.given])
+        ((now, lasts),) = await self._pool.run(sql, [*given, msgspec.json.encode(script.steps).decode(), script.given])
         seqs = {_partition(transaction, at): last for at, last in zip(script.appended, lasts, strict=True)}
         return Applied(transaction.rev, seqs, now)
 
@@ -134,7 +134,7 @@ class Writer:
         transactions = [job.transaction for job in batch]
         plan, arguments, ranks = self._plans.together(transactions, self._now())
         try:
-            row = await self._send(plan.sql, arguments)
+            (row,) = await self._pool.run(plan.sql, arguments)
         except DRIVER_ERRORS as error:
             if not lost(error):
                 return batch
@@ -149,16 +149,6 @@ class Writer:
             }
             job.finish(Applied(transaction.rev, seqs, row[0]))
         return []
-
-    async def _send(self, sql: str, arguments: list[Any]) -> Any:
-        connection = await self._pool.acquire()
-        try:
-            rows = await self._pool.fetch(connection, sql, arguments)
-        except BaseException as error:
-            self._pool.give_back(connection, error)
-            raise
-        self._pool.release(connection)
-        return rows[0]
 
 
 def _partition(transaction: Transaction, at: int) -> tuple[str, str]:
