@@ -17,7 +17,7 @@ from tests.engines.toys import SCHEMA, notes, watching
 from perdure.engines.redis import open_engine
 from perdure.engines.redis.network import Network
 from perdure.engines.redis.url import parse
-from perdure.errors import OutcomeUnknown, UnavailableError, UnsupportedError
+from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import ABSENT, Put, Read, Scan
 from perdure.testkit.servers import ServerSet, redis_cluster, server
 from perdure.testkit.servers.asking import redis_answer
@@ -284,5 +284,38 @@ def test_a_cluster_is_not_opened_as_one_server() -> None:
         error = await refusal(open_engine(f"redis://127.0.0.1:{cluster.members[0].port}", SCHEMA))
         assert isinstance(error, UnsupportedError)
         assert "redis+cluster://" in str(error)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("url", ["redis+cluster://{place}", "redis+sentinel://{place}/main"])
+def test_one_server_is_not_opened_as_several(url: str) -> None:
+    async def main() -> None:
+        error = await refusal(open_engine(url.format(place=urlsplit(server("redis").url).netloc), SCHEMA))
+        assert isinstance(error, InvalidError)
+        assert error.hint == "use redis://host:port/0"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("end", ["://{host}/0", "+cluster://{host}", "+sentinel://{host}/main"])
+@pytest.mark.parametrize(
+    ("host", "hint"),
+    [("no-such-host.invalid", "check the host name in the URL"), ("127.0.0.1:1", "is the server running?")],
+)
+def test_a_host_that_is_not_there_is_told_with_what_to_check(end: str, host: str, hint: str) -> None:
+    async def main() -> None:
+        error = await refusal(open_engine("redis" + end.format(host=host), SCHEMA))
+        assert isinstance(error, UnavailableError)
+        assert error.hint == hint
+
+    asyncio.run(main())
+
+
+def test_a_database_that_the_server_does_not_have() -> None:
+    async def main() -> None:
+        error = await refusal(open_engine(f"redis://{urlsplit(server('redis').url).netloc}/999999", SCHEMA))
+        assert isinstance(error, InvalidError)
+        assert "0 to 15 unless" in (error.hint or "")
 
     asyncio.run(main())

@@ -274,6 +274,12 @@ def test_the_permissions_of_the_documentation_suffice(own: LocalServer) -> None:
             assert len(taken.rows) == 1
             await engine.transact(SCOPE, [Delete("items", ("x",)), Drop("notes", "t")])
             assert (await engine.scopes(), await engine.check()) == ([], [])
+            assert engine.capabilities.durability == "none"
+        async with client_at(own.url) as client:
+            major = int((await client.info("server"))["redis_version"].partition(".")[0])
+            await client.execute_command("ACL", "SETUSER", "app", "+config|get" if major >= 7 else "+config")
+        async with engine_at(limited) as engine:
+            assert engine.capabilities.durability == "power"
 
     asyncio.run(main())
 

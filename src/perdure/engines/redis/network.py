@@ -22,6 +22,7 @@ from perdure.engines.redis.translate import (
     being_moved,
     came_before_writing,
     code_of,
+    no_cluster,
     refusal,
     said,
 )
@@ -113,18 +114,18 @@ class Network:
             raise UnavailableError(f"{self.target.shown}: no node serves slot {slot}", hint="is it complete?") from None
 
     async def _read_slots(self) -> None:
-        told: list[str] = []
+        failed: list[Exception] = []
         for address in dict.fromkeys((*self._pools, *self.target.addresses)):
             try:
                 ranges = await self._pool(address).request(command(b"CLUSTER", b"SLOTS"))
             except (UnavailableError, *ANSWERS) as error:
-                told.append(str(error))
+                failed.append(error)
                 continue
             for first, last, master, *_ in ranges:
                 owner = (master[0].decode() or address[0], int(master[1]))
                 self._slots.update(dict.fromkeys(range(first, last + 1), owner))
             return
-        raise UnavailableError(f"{self.target.shown}: {'; '.join(told)}", hint="are the nodes running?")
+        raise no_cluster(failed, self.target.shown)
 
     async def servers(self) -> list[Address]:
         """The servers that hold data: one, or the masters of the cluster."""

@@ -9,6 +9,9 @@ request and its answer.
 from __future__ import annotations
 
 import re
+import socket
+import ssl
+from collections.abc import Sequence
 
 from redis.exceptions import (
     AskError,
@@ -19,6 +22,7 @@ from redis.exceptions import (
     RedisError,
     ResponseError,
 )
+from redis.exceptions import TimeoutError as DriverTimeout
 
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
 
@@ -27,7 +31,7 @@ ANSWERS = (ResponseError, BusyLoadingError, AuthenticationError, AuthorizationEr
 
 _CODE = re.compile(
     r"\b(OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|NOAUTH|WRONGPASS|NOPERM"
-    r"|WRONGTYPE|CROSSSLOT|PERDURE_CORRUPT)\b"
+    r"|WRONGTYPE|CROSSSLOT|PERDURE_CORRUPT|PERDURE_REFUSED)\b"
 )
 _WAIT = {
     "OOM": ("the server is out of memory and refuses writes", "raise maxmemory or free some"),
@@ -50,8 +54,13 @@ _NAMED = {
     "ReadOnlyError": "READONLY",
     "TryAgainError": "TRYAGAIN",
 }
+_DATABASES = (
+    "servers have 0 to 15 unless their setting `databases` says otherwise; prefix= keeps stores apart in one database"
+)
+_UNKNOWN_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
 _FORBIDDEN_IN_SCRIPT = ("ACL failure in script", "user executing the script")
-_BEFORE_WRITING = {*_WAIT, "NOAUTH", "WRONGPASS", "CROSSSLOT", "PERDURE_CORRUPT"}
+_NOT_COMPILED = "Error compiling script"
+_BEFORE_WRITING = {*_WAIT, "NOAUTH", "WRONGPASS", "CROSSSLOT", "PERDURE_CORRUPT", "PERDURE_REFUSED"}
 
 
 class Lost(Exception):
@@ -83,7 +92,7 @@ def came_before_writing(error: RedisError) -> bool:
     code = code_of(error)
     if code == "NOPERM":
         return not any(words in str(error) for words in _FORBIDDEN_IN_SCRIPT)
-    return code in _BEFORE_WRITING or isinstance(error, (NoScriptError, AskError))
+    return code in _BEFORE_WRITING or isinstance(error, (NoScriptError, AskError)) or _NOT_COMPILED in str(error)
 
 
 def refusal(error: RedisError, where: str) -> PerdureError:
@@ -104,6 +113,8 @@ def refusal(error: RedisError, where: str) -> PerdureError:
         return CorruptError("a key holds something else than Perdure keeps there", where=where)
     if code == "PERDURE_CORRUPT":
         return CorruptError(str(error).partition("PERDURE_CORRUPT ")[2], where=where, hint="run perdure doctor")
+    if "DB index is out of range" in str(error):
+        return InvalidError(f"{where}: the server has no database of this number", hint=_DATABASES)
     return UnsupportedError(f"{where}: the server refused: {error}")
 
 
@@ -120,6 +131,61 @@ def said(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def unreachable(error: BaseException, where: str) -> UnavailableError:
+def unreachable(error: BaseException, where: str, told: str | None = None) -> UnavailableError:
     """No connection could be made; nothing was sent."""
-    return UnavailableError(f"{where} cannot be reached: {said(error)}", hint="is the server running?")
+    slow = isinstance(error, (TimeoutError, DriverTimeout))
+    why = told or ("no answer within connect_timeout" if slow else said(error))
+    return UnavailableError(f"{where} cannot be reached: {why}", hint=_what_to_check(error, where.startswith("rediss")))
+
+
+def _what_to_check(error: BaseException, tls: bool) -> str:
+    reasons = [error, *_behind(error)]
+    if any(isinstance(reason, socket.gaierror) and reason.errno in _UNKNOWN_NAME for reason in reasons):
+        return "check the host name in the URL"
+    if any(isinstance(reason, ssl.SSLCertVerificationError) for reason in reasons):
+        return (
+            "ssl_ca_certs must name the authority that signed the server's certificate, "
+            "and the URL the host as it is in it"
+        )
+    if any(isinstance(reason, ConnectionRefusedError) for reason in reasons):
+        return "is the server running?"
+    if tls:
+        return "is the server running, and does it speak TLS on this port? Without it the URL begins with redis"
+    return "is the server running? If it speaks TLS, the URL begins with rediss"
+
+
+def _behind(error: BaseException) -> list[BaseException]:
+    """What an error was raised from: the driver hides the reasons of the system behind its own."""
+    found: list[BaseException] = []
+    reason = error.__cause__ or error.__context__
+    while reason is not None and reason not in found:
+        found.append(reason)
+        reason = reason.__cause__ or reason.__context__
+    return found
+
+
+def no_cluster(failed: Sequence[Exception], where: str) -> PerdureError:
+    """No node tells which slots are where."""
+    if all("cluster support disabled" in str(error) for error in failed):
+        return InvalidError(f"{where} is a server by itself, not a cluster", hint=_as_one_server(where))
+    told = [error.message if isinstance(error, PerdureError) else f"{where}: {error}" for error in failed]
+    hints = [error.hint for error in failed if isinstance(error, PerdureError) and error.hint]
+    return UnavailableError("; ".join(dict.fromkeys(told)), hint=hints[-1] if hints else "are the nodes running?")
+
+
+def no_master(answers: Sequence[tuple[str, Exception | None]], where: str, master: str) -> PerdureError:
+    """No sentinel names the master: each of these failed, or (None) does not know it."""
+    failed = [error for _, error in answers if error is not None]
+    if len(failed) == len(answers) and all("unknown command" in str(error).lower() for error in failed):
+        return InvalidError(f"{where}: this is a server and not a sentinel", hint=_as_one_server(where))
+    told = "; ".join(
+        f"{address} knows no master {master!r}" if error is None else f"{address}: {said(error)}"
+        for address, error in answers
+    )
+    if not failed:
+        return UnavailableError(f"{where}: {told}", hint="check the name of the master in the URL")
+    return unreachable(failed[-1], where, told)
+
+
+def _as_one_server(where: str) -> str:
+    return f"use {'rediss' if where.startswith('rediss') else 'redis'}://host:port/0"

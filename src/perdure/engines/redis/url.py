@@ -3,7 +3,8 @@
 `redis://user:password@host:port/db`, `redis+sentinel://host1:port,host2:port/master?db=0`,
 `redis+cluster://host1:port,host2:port`, and the same with `rediss`. Options stand in the query; an unknown one is
 refused with the list of those that exist. Passwords stay out of everything that is shown: a password with a bare `/` or
-`?` in it ends up in the wrong part of the URL, so what is refused here is named and never quoted.
+`?` in it ends up in the wrong part of the URL and takes the `@` behind it along. Such a URL is refused before any of it
+is quoted.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from perdure.engines.redis.tls import TLS_OPTIONS, tls_options
 from perdure.errors import InvalidError
+from perdure.kernel.options import count, seconds, yes_or_no
 
 _SCHEME = re.compile(r"(rediss?)(?:\+(sentinel|cluster))?")
-_TLS = ("ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
-_OPTIONS = ("allow_eviction", "command_timeout", "connect_timeout", "connections", "db", "migrate", "prefix", *_TLS)
+_PLAIN = ("allow_eviction", "command_timeout", "connect_timeout", "connections", "db", "migrate", "prefix")
+_OPTIONS = (*_PLAIN, *TLS_OPTIONS)
 _PREFIX = re.compile(r"[^\s{}%\x00-\x1f]{1,64}")
 Address = tuple[str, int]
 
@@ -79,26 +82,26 @@ def parse(url: str) -> Target:
         username=unquote(username) or None,
         password=unquote(password) or None,
         tls=found[1] == "rediss",
-        ssl={name: options[name] for name in _TLS if name in options},
+        ssl=tls_options(options) if found[1] == "rediss" else {},
         prefix=_prefix(options.get("prefix", "perdure")),
-        connections=_number(options, "connections", 16, 1, 1_000),
-        connect_timeout=_seconds(options, "connect_timeout", 5.0),
-        command_timeout=_seconds(options, "command_timeout", 60.0),
-        migrate=_choice(options, "migrate", default=True),
-        allow_eviction=_choice(options, "allow_eviction", default=False),
+        connections=count("connections", options.get("connections", "16")),
+        connect_timeout=seconds("connect_timeout", options.get("connect_timeout", "5")),
+        command_timeout=seconds("command_timeout", options.get("command_timeout", "60")),
+        migrate=yes_or_no("migrate", options.get("migrate", "yes")),
+        allow_eviction=yes_or_no("allow_eviction", options.get("allow_eviction", "no")),
     )
 
 
 def _options(query: str, *, tls: bool) -> dict[str, str]:
     options: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
-        if name not in _OPTIONS:
-            raise InvalidError(
-                "the URL has an option that Redis URLs do not have", hint=f"known: {', '.join(_OPTIONS)}"
-            )
+    given = parse_qsl(query, keep_blank_values=True)
+    unknown = sorted({name for name, _ in given} - {*_OPTIONS})
+    if unknown:
+        raise InvalidError(f"{', '.join(unknown)}: no such option of a Redis URL", hint=f"known: {', '.join(_OPTIONS)}")
+    for name, value in given:
         if name in options:
             raise InvalidError(f"the option {name} is given twice")
-        if name in _TLS and not tls:
+        if name in TLS_OPTIONS and not tls:
             raise InvalidError(f"{name} needs TLS", hint="use rediss://")
         options[name] = value
     return options
@@ -109,7 +112,7 @@ def _place(kind: str, path: str, options: dict[str, str]) -> tuple[str, int]:
     if kind == "sentinel":
         if not path or "/" in path:
             raise InvalidError("a sentinel URL names its master", hint="redis+sentinel://host:26379/mymaster")
-        return path, _number(options, "db", 0, 0, 1_000_000)
+        return path, _database(options.get("db", "0"))
     if "db" in options:
         raise InvalidError("db= belongs to sentinel URLs", hint="write redis://host:6379/1")
     if path and not path.isdecimal():
@@ -135,24 +138,7 @@ def _prefix(text: str) -> str:
     return text
 
 
-def _number(options: dict[str, str], name: str, default: int, least: int, most: int) -> int:
-    text = options.get(name)
-    if text is None:
-        return default
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise InvalidError(f"{name} is a number from {least} to {most}")
+def _database(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 6:
+        raise InvalidError(f"db is the number of a database, not {text!r:.80}", hint="db=0")
     return int(text)
-
-
-def _seconds(options: dict[str, str], name: str, default: float) -> float:
-    text = options.get(name, str(default))
-    if not re.fullmatch(r"\d+(\.\d+)?", text) or not 0 < float(text) <= 3_600:
-        raise InvalidError(f"{name} is a number of seconds up to 3600")
-    return float(text)
-
-
-def _choice(options: dict[str, str], name: str, *, default: bool) -> bool:
-    text = options.get(name)
-    if text is not None and text not in ("yes", "no"):
-        raise InvalidError(f"{name} is yes or no")
-    return default if text is None else text == "yes"

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 
 from perdure.engines.redis.line import Line
 from perdure.engines.redis.resp import command
-from perdure.engines.redis.translate import ANSWERS, Lost, refusal, said, unreachable
+from perdure.engines.redis.translate import ANSWERS, Lost, no_master, refusal, said, unreachable
 from perdure.engines.redis.url import Address, Target
 from perdure.kernel.refusals import closed
 
@@ -169,7 +169,7 @@ def _sentinel(target: Target, address: Address) -> Connection:
 
 async def ask_sentinels(target: Target) -> Address:
     """The address of the master as the first sentinel that answers knows it."""
-    told: list[str] = []
+    answers: list[tuple[str, Exception | None]] = []
     for address in target.addresses:
         connection = _sentinel(target, address)
         try:
@@ -179,11 +179,11 @@ async def ask_sentinels(target: Target) -> Address:
             )
             found: Sequence[bytes] | None = await connection.read_response(disable_decoding=True)
         except (RedisError, OSError) as error:
-            told.append(f"{address[0]}:{address[1]}: {error}")
+            answers.append((f"{address[0]}:{address[1]}", error))
         else:
             if found:
                 return found[0].decode(), int(found[1])
-            told.append(f"{address[0]}:{address[1]} knows no master {target.master!r}")
+            answers.append((f"{address[0]}:{address[1]}", None))
         finally:
             await connection.disconnect(nowait=True)
-    raise unreachable(OSError("; ".join(told)), target.shown)
+    raise no_master(answers, target.shown, target.master)
