@@ -208,12 +208,30 @@ def test_a_lone_caller_that_is_cancelled_leaves_all_or_nothing_and_no_session_be
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
-        assert not engine._writer._queue._rows
+            assert not engine._writer._queue._rows
+            engine._writer._queue._crowded = False
         assert (await engine.transact(SCOPE, commit(30))).seqs == {("notes", "t30"): 2}
         for number in range(30):
             # In one view: the server may still be at work on what nobody waits for any more.
             heads, rows = await engine.view(SCOPE, [Heads("notes", [f"t{number}"]), Get("items", [(f"i{number}",)])])
             assert (heads[0], rows[0] is None) in ((0, True), (2, False))
+
+    on_postgres(scenario)
+
+
+def test_after_a_cancelled_commit_the_next_outlives_its_caller() -> None:
+    """Else callers with less patience than a new connection takes would cut off one after the other."""
+
+    async def scenario(engine: Any, statements: Statements) -> None:
+        for number in (1, 2):
+            task = asyncio.create_task(engine.transact(SCOPE, commit(number)))
+            await until_sent(statements, number)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+        await engine._writer.close()
+        (heads,) = await engine.view(SCOPE, [Heads("notes", ["t2"])])
+        assert heads == [2]
 
     on_postgres(scenario)
 

@@ -13,11 +13,12 @@ from tests.engines.pacing import slow_clock
 from tests.engines.redis_place import client_at, empty, engine_at, refusal
 from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused
 
+from perdure.engines.redis import open_engine
 from perdure.engines.redis.layout import Layout
 from perdure.engines.redis.resp import PENDING, Answers, command
 from perdure.engines.redis.values import quoted
 from perdure.engines.redis.writes import Writer
-from perdure.errors import OutcomeUnknown
+from perdure.errors import CorruptError, OutcomeUnknown, UnsupportedError
 from perdure.kernel.ops import (
     ABSENT,
     NOW,
@@ -25,6 +26,7 @@ from perdure.kernel.ops import (
     Default,
     Delete,
     Get,
+    Heads,
     Inc,
     Max,
     Min,
@@ -37,6 +39,7 @@ from perdure.kernel.ops import (
     Seq,
     Swap,
 )
+from perdure.kernel.schema import Column, Schema, Table, text
 from perdure.testkit.proxy import Proxy
 
 COLUMNS = ("name", "owner", "note", "n", "rank", "due")
@@ -192,6 +195,45 @@ def test_refusals_are_the_drivers_errors_and_anything_else_is_none() -> None:
     assert (moved.host, moved.port) == ("host", 6379)
     with pytest.raises(InvalidResponse):
         Answers().feed(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+@pytest.mark.parametrize("uses", [1, 5])
+def test_a_damaged_number_refuses_the_whole_transaction(uses: int) -> None:
+    """Expressions are worked out while rows are written: what cannot be worked out must be found before."""
+
+    async def main() -> None:
+        url = await empty()
+        async with engine_at(url) as engine, client_at(url) as client:
+            for key in "ab":
+                await engine.transact(SCOPE, [Put("items", (key,), {"n": 1, "due": 1})])
+            (name,) = [key async for key in client.scan_iter("*t:items:*b*")]
+            await client.hset(name, "n", "abc")
+            change: list[Op] = [notes("t", "x"), *[Patch("items", (key,), {"n": Inc(1)}) for key in "ab"]]
+            for _ in range(uses):
+                with pytest.raises(CorruptError, match="number"):
+                    await engine.transact(SCOPE, change)
+                with pytest.raises(CorruptError, match="number"):
+                    await engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=2, set={"n": Inc(1)})
+            assert await client.hmget(name.replace(b"b", b"a"), "n") == [b"1"]
+            assert (await engine.view(SCOPE, [Heads("notes", ["t"])])) == [[0]]
+
+    asyncio.run(main())
+
+
+def test_a_script_that_cannot_be_compiled_is_a_refusal() -> None:
+    async def main() -> None:
+        url = await empty()
+        columns = tuple(Column(f"c{n}", "int") for n in range(260))
+        wide = Schema(version=1, tables=(Table("wide", key=text("id"), columns=columns),), logs=())
+        engine = await open_engine(url, wide)
+        for _ in range(5):
+            with pytest.raises(UnsupportedError):
+                await engine.transact(
+                    SCOPE, [Patch("wide", ("a",), {c.name: Inc(1) for c in columns}, default=Default({}))]
+                )
+        await engine.close()
+
+    asyncio.run(main())
 
 
 def test_an_answer_that_does_not_come_is_missed_though_others_came_on_the_same_connection() -> None:

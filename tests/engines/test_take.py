@@ -12,7 +12,7 @@ from tests.engines.toys import SCOPE, START, do, drive, open_engine
 
 from perdure.clock import ManualClock
 from perdure.kernel.engine import Engine
-from perdure.kernel.ops import Inc, Now, Put, Scan
+from perdure.kernel.ops import Inc, Max, Min, Now, Put, Scan, Swap
 
 
 async def fill(engine: Engine, count: int = 6) -> None:
@@ -37,6 +37,28 @@ def test_take_claims_in_order_within_the_bound(on: Any, clock: ManualClock) -> N
         clock.advance(2000)
         later = await engine.take(SCOPE, "items", "due", (), upto={"due": START + 2000}, limit=9, set={"n": 5})
         assert len(later.rows) == 5
+
+    on(scenario)
+
+
+def test_take_sets_whatever_a_patch_may_set(on: Any) -> None:
+    async def scenario(engine: Engine) -> None:
+        await do(engine, Put("items", ("i",), {"due": 1, "n": 5, "rank": 5, "note": "a", "owner": "o"}))
+        turns: list[tuple[dict[str, Any], dict[str, Any]]] = [
+            ({"note": Swap("a", "b"), "due": 2}, {"note": "b", "due": 2}),
+            ({"note": Swap("a", "c"), "owner": Swap("o", None), "due": Inc(1)}, {"note": "b", "owner": None, "due": 3}),
+            ({"owner": Swap(None, "p"), "n": Max(9), "rank": Min(3)}, {"owner": "p", "n": 9, "rank": 3}),
+            (
+                {"n": Max(1), "rank": Min(7), "due": Now(-START), "note": None},
+                {"n": 9, "rank": 3, "due": 0, "note": None},
+            ),
+        ]
+        for change, wanted in turns:
+            (row,) = (await engine.take(SCOPE, "items", "due", (), upto={"due": 9}, limit=1, set=change)).rows
+            assert {name: row[name] for name in wanted} == wanted
+            ((stored,),) = await engine.view(SCOPE, [Scan("items", "due", ())])
+            assert stored == row
+        assert await engine.check() == []
 
     on(scenario)
 

@@ -133,6 +133,7 @@ def _check_log_op(log: Log, op: Append | Drop) -> None:
     if not op.entries:
         raise InvalidError(f"an empty append to {log.name}")
     kinds = log.kinds
+    plain = [log.position[name] for name in (*log.unique, log.segment) if name is not None]
     for entry in op.entries:
         if len(entry) != len(kinds) + 1 or type(entry[-1]) is not bytes:
             raise InvalidError(f"an entry of {log.name} is {len(kinds)} column values and a body")
@@ -142,6 +143,8 @@ def _check_log_op(log: Log, op: Append | Drop) -> None:
                 continue
             if value is not None and given not in _TIMES[kind]:
                 _check_value(f"a column of {log.name}", kind, value)
+        if Now in [type(entry[place]) for place in plain]:
+            raise InvalidError(f"unique columns and the segment of {log.name} take plain values, not the clock")
 
 
 def _check_table_op(table: Table, op: Check | Put | Patch | Delete, appended: set[str]) -> None:

@@ -26,7 +26,9 @@ def row_changed(found: Row, patch: Patch, applied: Applied) -> Row:
 
 
 def _after(row: Row, columns: dict[str, Any], body: bytes | str | None, applied: Applied) -> Row:
-    last = {log: seq for (log, _), seq in applied.seqs.items()}
+    last: dict[str, int] = {}
+    for (log, _), seq in applied.seqs.items():
+        last.setdefault(log, seq)  # as engines count: the first append to a log
     values = tuple(
         evaluate(columns[name], old, applied.now, last) if name in columns else old
         for name, old in zip(row.place, row.values, strict=True)

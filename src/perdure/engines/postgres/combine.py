@@ -162,6 +162,11 @@ class Queue:
         self._lanes += 1
         try:
             await self._serve([job])
+        except asyncio.CancelledError:
+            # Its connection was given up with it. The next one runs in a task of its own, which outlives its caller:
+            # else callers with less patience than a new connection takes would cut off one after the other.
+            self._crowded = True
+            raise
         finally:
             self._lone = None
             self._lanes -= 1
@@ -173,6 +178,7 @@ class Queue:
                 await self._serve([self._singles.popleft()])
         finally:
             self._alone -= 1
+            self._crowded = bool(self._rows)
 
     async def _serve(self, batch: list[Job]) -> None:
         again: list[Job] = []

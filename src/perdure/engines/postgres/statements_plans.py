@@ -65,7 +65,7 @@ class Plans:
         for member in transaction.members:
             found += member.values
             if member.shape[0] is Append:
-                counts.append(_add_entries(member.op, member.shape[3], found))
+                counts.append(_add_entries(member.op, member.shape[3], found, few=transaction.form.few_appends))
         plans = transaction.form.plans
         key = (clock is None, *counts)
         plan = plans.get(key)
@@ -96,10 +96,10 @@ class Plans:
         self._together[key] = plan
 
 
-def _add_entries(op: Append, kinds: tuple[str, ...], found: Values) -> int:
+def _add_entries(op: Append, kinds: tuple[str, ...], found: Values, *, few: bool) -> int:
     """Add the values of entries to those of a statement; which statement that is: how many of them, or many."""
     count = len(op.entries)
-    if count > _FEW or NOW_PLUS in kinds:
+    if count > _FEW or not few or NOW_PLUS in kinds:
         found += entry_columns(op, kinds)
         return _MANY
     for entry in op.entries:

@@ -20,6 +20,8 @@ _TOGETHER_BYTES = 64 * 1024
 _ALONE_MOST = 32
 """Beyond this many operations a statement with a CTE for each is not worth its parsing: they become rows, or steps."""
 _FORMS_KEPT = 1_000
+_FEW_APPENDS = 2
+"""With more of them the numbers of their entries are not told apart: there would be too many statements."""
 
 Name = tuple[Any, ...]
 """A row or partition: scope, place in the lock order, key."""
@@ -41,7 +43,7 @@ class Form:
     each log; `alike` ones may share a statement, `careful` ones go step by step; `plans` are the statements so far.
     """
 
-    __slots__ = ("alike", "careful", "kind", "large", "lasts", "plans")
+    __slots__ = ("alike", "careful", "few_appends", "kind", "large", "lasts", "plans")
 
     def __init__(self, members: Sequence[Member], unique: dict[str, frozenset[str]]) -> None:
         groups: dict[str, Shape] = {}
@@ -65,6 +67,7 @@ class Form:
         if len(groups) < len(members) and not careful:
             careful = any(passes_on(members, name, unique[name]) for name in groups.keys() & unique.keys())
         many = len(members) > _ALONE_MOST
+        self.few_appends = [member.shape[0] for member in members].count(Append) <= _FEW_APPENDS
         self.kind = tuple(groups.values())
         self.alike = alike and not careful
         self.large = self.alike and many

@@ -121,7 +121,7 @@ def take_text(code: RowCode) -> str:
     frame = Frame(lambda k: f"ARGV[{FIRST + k}]", "key", "name", "row", "1, 1", lambda k: f"keys[{k + 1}]")
     opening, between, closing = lua("take").split("-- $code\n")
     changed = "\n".join((opening, *code.checks(frame), between, *code.writes(frame), closing))
-    return "\n".join((lua("gate", "common", "text", "keys", "reads"), changed))
+    return "\n".join((lua("gate", "common", "text", "swap", "keys", "reads"), changed))
 
 
 def with_helpers(text: str) -> str:

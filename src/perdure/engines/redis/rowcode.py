@@ -126,6 +126,7 @@ class RowCode:
         """Read the row and refuse what must be refused; writes nothing."""
         fields = ", ".join(map(quoted, self.read))
         yield f"{frame.row} = call('HMGET', {frame.name}, {fields})"
+        yield from self._numbers(frame)
         if self.kind != PATCH:
             yield from self._conditions(frame)
             if self.kind == PUT:
@@ -141,6 +142,13 @@ class RowCode:
             yield "else"
             yield from self._claims(frame, self.table.unique, self._inserted(frame))
             yield "end"
+
+    def _numbers(self, frame: Frame) -> Iterator[str]:
+        """Refuse a row with an integer that is none: what is worked out from it later would stop half way."""
+        numbers = [n for n, name in enumerate(self.read, 1) if self.table.value_types.get(name) == "int"]
+        if numbers and self.kind != CHECK:
+            broken = " or ".join(f"({frame.row}[{n}] and not tonumber({frame.row}[{n}]))" for n in numbers)
+            yield f"if {broken} then error('PERDURE_CORRUPT ' .. {frame.name} .. ' holds a number that is none') end"
 
     def _conditions(self, frame: Frame) -> Iterator[str]:
         condition, row, wanted = self.condition, frame.row, self._columns_wanted()
