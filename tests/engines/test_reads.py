@@ -63,6 +63,7 @@ def test_get_keeps_the_order_and_marks_the_absent(on: Any) -> None:
         (Scan("items", "owned", ("o",), after=(2, "aa"), limit=1), ["c"]),
         (Scan("items", "owned", (None,)), ["f"]),
         (Scan("items", "sparse", ("p",)), ["e"]),
+        (Scan("items", "sparse", (None,)), []),
         (Scan("items", "due", ()), ["c", "e", "b"]),
         (Scan("items", "due", (), after=(20, "c")), ["e", "b"]),
         (Scan("items", "two", ("o", "x")), ["c"]),

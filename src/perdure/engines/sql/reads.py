@@ -108,7 +108,10 @@ class TableReads:
         by = index.by if index else self.table.key_names
         terms = [f"t.{quote('scope')} = {marks.scope()}"]
         for column, value in zip(map(quote, by), eq, strict=False):
-            if value is None:
+            if value is None and index is not None and index.sparse:
+                # Rows without the value are not in the index; said in a way that lets an engine use it.
+                terms.append(f"t.{column} IS NOT NULL AND 1 = 0")
+            elif value is None:
                 terms.append(f"t.{column} IS NULL")
             elif resolve is not None and isinstance(value, Ref):
                 terms.append(f"t.{column} = {resolve(value)}")
