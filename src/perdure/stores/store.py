@@ -82,8 +82,9 @@ class Store:
 
         `expect` is the thread's version, `expect_head` the branch's last message id, `expect_state` the revs of state
         documents (None: not there yet), `fence` the claim's number: each refuses the commit when it does not hold. The
-        same `key` with the same content has one effect and returns the first receipt. A missing thread is created when
-        nothing in the commit presumes that it exists.
+        same `key` with the same content has one effect and returns the first receipt: so whatever became of a call that
+        was cancelled or whose answer was lost, it may be made again. A missing thread is created when nothing in the
+        commit presumes that it exists.
         """
         prepared = prepare(
             thread_id,

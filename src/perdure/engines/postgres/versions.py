@@ -71,7 +71,7 @@ async def look(connection: Connection, layout: Layout, where: str) -> Found:
 async def verify(connection: Connection, layout: Layout, where: str, *, writing: bool, hint: str) -> None:
     """Raise unless the database holds exactly what this build uses; changes nothing."""
     found = await look(connection, layout, where)
-    refuse_unless_current(found.recorded, layout.schema, where, hint)
+    refuse_unless_current(found.recorded, layout.schema, f"schema {layout.place} of {where}", hint)
     if writing and found.functions != fingerprint(layout.place):
         raise UnsupportedError(f"{where} holds the functions of another build", hint=hint)
 
