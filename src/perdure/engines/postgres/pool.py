@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
@@ -83,7 +84,7 @@ class Pool(Protocol):
         ...
 
 
-class _Base:
+class _Base(ABC):
     """What both kinds of pool do alike."""
 
     def __init__(self, target: Target, *, prepared: bool, size: int) -> None:
@@ -101,8 +102,8 @@ class _Base:
         if asyncio.get_running_loop() is not self._loop:
             raise other_loop()
 
-    async def acquire(self) -> Connection:
-        raise NotImplementedError
+    @abstractmethod
+    async def acquire(self) -> Connection: ...
 
     async def _while_it_moves(self, turn: Callable[[], Awaitable[T]], hint: str) -> T:
         """Wait for a turn that times out by itself, again and again while others get theirs."""
@@ -114,11 +115,11 @@ class _Base:
                 if self._served == served:
                     raise all_in_use(self.where, self.size, hint) from error
 
-    def release(self, connection: Connection) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def release(self, connection: Connection) -> None: ...
 
-    def discard(self, connection: Connection) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def discard(self, connection: Connection) -> None: ...
 
     async def fetch(self, connection: Connection, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
         if self.prepared:

@@ -6,6 +6,8 @@ as steps of `carry_out` (`Step`). Values never enter the text of a statement.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 SENT_AS = {"json": "text"}
 """What travels as something else: the driver would have to ask the server what an array of JSON is, and a connection of
 a caller's pool may encode JSON in its own way."""
@@ -16,7 +18,7 @@ def cast(kind: str) -> str:
     return f"::{kind}" if kind in SENT_AS else ""
 
 
-class Places:
+class Places(ABC):
     """Writes values down in SQL and remembers their types. `source` is where they come from when they are rows (empty:
     they are parameters), `tells` what a write returns when it happened."""
 
@@ -29,13 +31,13 @@ class Places:
     def __init__(self) -> None:
         self.types: list[str] = []
 
+    @abstractmethod
     def take(self, kind: str) -> str:
         """The next value."""
-        raise NotImplementedError
 
+    @abstractmethod
     def last(self, log: str) -> str:
         """The last seq that this transaction appends to a log."""
-        raise NotImplementedError
 
 
 class Alone(Places):

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from perdure.engines.postgres.layout import quote
-from perdure.engines.postgres.statements_places import SENT_AS, Places, Together, cast
+from perdure.engines.postgres.statements_places import SENT_AS, Together, cast
 from perdure.engines.postgres.statements_rows import EntryPlace, Rows
 from perdure.engines.postgres.statements_shapes import Shape, Values, entry_columns
 from perdure.engines.postgres.statements_transaction import Member, Transaction
@@ -56,14 +56,10 @@ class _Parameters:
         return f"(SELECT {', '.join(shown)} FROM unnest({', '.join(arrays)}) AS u({', '.join(listed)})) AS {alias}"
 
 
-class _EntryPlaces(Places):
+class _EntryPlaces(Together):
     """Entries of many transactions: each row says whose it is."""
 
     scope, rev = "e.scope", "e.rev"
-
-    def __init__(self, clock: str) -> None:
-        super().__init__()
-        self.clock = clock
 
 
 Groups = tuple[tuple[str, Shape, tuple[str, ...]], ...]
