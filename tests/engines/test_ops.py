@@ -30,6 +30,7 @@ from perdure.kernel.ops import (
     Patch,
     Put,
     Read,
+    Segment,
     Seq,
     Swap,
 )
@@ -306,6 +307,55 @@ def test_drop_removes_a_partition_and_the_next_append_starts_at_one(on: Any) -> 
         await do(engine, notes("t", "a", expect=0))
         (heads,) = await engine.view(SCOPE, [Heads("notes", ["t"])])
         assert heads == [1]
+
+    on(scenario)
+
+
+def test_a_drop_may_keep_the_first_entries(on: Any) -> None:
+    async def scenario(engine: Engine) -> None:
+        await do(engine, notes("t", "a", "b"), notes("u", "a"))
+        await do(engine, notes("t", "c", "d", "e"))
+        await do(engine, Drop("notes", "t", 3), Drop("notes", "u", 1), Drop("notes", "none", 5))
+        texts, heads, gone = await engine.view(
+            SCOPE,
+            [Read("notes", "t"), Heads("notes", ["t", "u", "none"]), Read("notes", "t", where={"id": ("d", "e")})],
+        )
+        assert [entry[0] for entry in texts] == [1, 2, 3]
+        assert (heads, gone) == ([3, 1, 0], [])
+        # What went is free again, what stayed is not, and the log continues after its last entry.
+        assert (await refused(do(engine, notes("t", "c")))).kind == "unique"
+        applied = await do(engine, notes("t", "d", "x"))
+        assert applied.seqs == {("notes", "t"): 5}
+        await do(engine, Drop("notes", "t", 9), Drop("notes", "u", 0))
+        entries, heads = await engine.view(SCOPE, [Read("notes", "t"), Heads("notes", ["t", "u"])])
+        assert ([entry[0] for entry in entries], heads) == ([1, 2, 3, 4, 5], [5, 0])
+        assert await engine.check() == []
+
+    on(scenario)
+
+
+def test_a_drop_in_pieces_leaves_no_segment_behind(on: Any) -> None:
+    async def scenario(engine: Engine) -> None:
+        await do(engine, Append("notes", "t", [note(str(i), branch=i // 3) for i in range(12)]))
+        await do(engine, Drop("notes", "t", 7))
+        await do(engine, Append("notes", "t", [note("again", branch=2), note("more", branch=0)]))
+        lines = [[Segment(line, 0)] for line in range(4)]
+        found = await engine.view(SCOPE, [Read("notes", "t", segments=tuple(line)) for line in lines])
+        assert [[entry[0] for entry in entries] for entries in found] == [[1, 2, 3, 9], [4, 5, 6], [7, 8], []]
+        assert await engine.check() == []
+
+    on(scenario)
+
+
+def test_a_view_tells_the_time_of_the_engine(on: Any) -> None:
+    async def scenario(engine: Engine) -> None:
+        applied = await do(engine, Put("items", ("a",), {"due": NOW}))
+        alone, (first, found, later) = (
+            (await engine.view(SCOPE, [NOW]))[0],
+            await engine.view(SCOPE, [NOW, Get("items", [("a",)]), Now(50)]),
+        )
+        assert (alone, first, later) == (START, START, START + 50)
+        assert found[0]["due"] == applied.now == START
 
     on(scenario)
 

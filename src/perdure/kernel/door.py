@@ -128,7 +128,9 @@ def check_ops(schema: Schema, ops: Sequence[Op]) -> None:
 def _check_log_op(log: Log, op: Append | Drop) -> None:
     if type(op.partition) is not str:
         raise InvalidError(f"the partition of {log.name} must be text")
-    if type(op) is not Append:
+    if isinstance(op, Drop):
+        if type(op.keep) is not int or op.keep < 0:
+            raise InvalidError(f"a drop keeps a number of entries, not {op.keep!r:.80}")
         return
     if not op.entries:
         raise InvalidError(f"an empty append to {log.name}")
@@ -235,6 +237,8 @@ def check_read(schema: Schema, read: Ask, position: int) -> None:
         _check_log_read(_log(schema, read.log), read)
     elif isinstance(read, Heads):
         _log(schema, read.log)
+    elif isinstance(read, Now):
+        _check_value("the offset of the clock", "int", read.plus)
     else:
         raise InvalidError(f"{read!r} is not a read")
 

@@ -58,7 +58,11 @@ class Min(msgspec.Struct, frozen=True, gc=False):
 
 
 class Now(msgspec.Struct, frozen=True, gc=False):
-    """The engine's clock at this transaction, plus `plus` milliseconds."""
+    """The engine's clock at this transaction, plus `plus` milliseconds.
+
+    It is also a read: `view(NOW, Get(…))` answers the engine's time with the rows. What an engine stamped is compared
+    with this time only, because the clock of a client may be days off.
+    """
 
     plus: int = 0
 
@@ -141,10 +145,14 @@ class Append(msgspec.Struct, frozen=True, gc=False):
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):
-    """Remove a whole partition; the next append to it starts at 1."""
+    """Remove a partition, or all of it but its first `keep` entries; the next append continues after what is left.
+
+    `keep` lets a long log go in bounded pieces, from its end: 5,000 entries are `keep=4_000`, `keep=3_000`, …, 0.
+    """
 
     log: str
     partition: str
+    keep: int = 0
 
 
 Op = Check | Put | Patch | Delete | Append | Drop
@@ -217,7 +225,7 @@ class Heads(msgspec.Struct, frozen=True, gc=False):
     partitions: Sequence[str]
 
 
-Ask = Get | Scan | Read | Heads
+Ask = Get | Scan | Read | Heads | Now
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

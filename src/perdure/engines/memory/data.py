@@ -130,11 +130,19 @@ class LogData:
             taken = self.unique.setdefault((column, partition), {})
             taken.update({entry[at]: entry[0] for entry in entries if entry[at] is not None})
 
-    def drop(self, partition: str) -> None:
-        """Forget a partition."""
-        self.entries.pop(partition, None)
+    def drop(self, partition: str, keep: int) -> None:
+        """Forget a partition, or what comes after its first `keep` entries."""
+        if not keep:
+            self.entries.pop(partition, None)
+            for column in self.log.unique:
+                self.unique.pop((column, partition), None)
+            return
+        entries = self.entries.get(partition, [])
         for column in self.log.unique:
-            self.unique.pop((column, partition), None)
+            at, taken = self.log.position[column] + 2, self.unique.get((column, partition), {})
+            for entry in entries[keep:]:
+                taken.pop(entry[at], None)
+        del entries[keep:]
 
 
 class Scope:

@@ -64,9 +64,9 @@ class MemoryEngine:
         """Answer all reads from one snapshot."""
         answers: Earlier = []
         with self._lock:
-            data = self._scope(scope)
+            data, now = self._scope(scope), self.clock()
             for read in reads:
-                answers.append((read, answer(data, read, answers)))
+                answers.append((read, answer(data, read, answers, now)))
         return [result for _, result in answers]
 
     async def take(

@@ -25,7 +25,7 @@ class Transaction:
         self.last: dict[str, int] = {}
         self.rows: Staged = {}
         self.appends: list[tuple[str, str, list[tuple[Any, ...]]]] = []
-        self.drops: list[tuple[str, str]] = []
+        self.drops: list[Drop] = []
 
     def run(self, ops: Sequence[Op]) -> None:
         """Check every operation, then apply them all; raises `Conflict` before anything is written."""
@@ -33,7 +33,7 @@ class Transaction:
             if isinstance(op, Append):
                 self._stage_append(position, op)
             elif isinstance(op, Drop):
-                self.drops.append((op.log, op.partition))
+                self.drops.append(op)
         for position, op in enumerate(ops):
             if isinstance(op, (Check, Put, Patch, Delete)):
                 self._stage_row(position, op)
@@ -110,8 +110,8 @@ class Transaction:
             raise Conflict(position, "unique", None, dict(zip(group, values, strict=True)))
 
     def _apply(self) -> None:
-        for log, partition in self.drops:
-            self.scope.logs[log].drop(partition)
+        for drop in self.drops:
+            self.scope.logs[drop.log].drop(drop.partition, drop.keep)
         for log, partition, entries in self.appends:
             self.scope.logs[log].extend(partition, entries)
         for (table, key), row in self.rows.items():

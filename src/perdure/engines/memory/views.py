@@ -8,13 +8,15 @@ from typing import Any
 
 from perdure.engines.memory.data import LogData, Scope, TableData
 from perdure.errors import InvalidError
-from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Read, Ref, Row, Scan
+from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan
 
 Earlier = list[tuple[Ask, Any]]
 
 
-def answer(scope: Scope, read: Ask, earlier: Earlier) -> Any:
+def answer(scope: Scope, read: Ask, earlier: Earlier, now: int) -> Any:
     """The answer to one read; `earlier` are the reads before it with their answers, for `Ref`."""
+    if isinstance(read, Now):
+        return now + read.plus
     if isinstance(read, Get):
         data = scope.tables[read.table]
         if isinstance(read.keys, Ref):

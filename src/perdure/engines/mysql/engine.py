@@ -33,8 +33,8 @@ class MysqlEngine:
     def __init__(self, schema: Schema, pool: Pool, clock: Clock, durability: Durability, *, read_only: bool) -> None:
         self.schema = schema
         self._pool = pool
-        self._queries = Queries(schema)
-        self._writer = Writer(schema, pool, self._queries, clock)
+        self._queries = Queries(schema, clock)
+        self._writer = Writer(schema, pool, self._queries)
         self._turns = Turns()
         self._hub = Hub(pool, tells=not read_only)
         self._read_only = read_only
@@ -55,11 +55,11 @@ class MysqlEngine:
     @property
     def clock(self) -> Clock:
         """What `Now` reads: the server's own clock unless another was given; may be replaced."""
-        return self._writer.clock
+        return self._queries.clock
 
     @clock.setter
     def clock(self, clock: Clock) -> None:
-        self._writer.clock = clock
+        self._queries.clock = clock
 
     def _begin_write(self) -> None:
         self._pool.ready()

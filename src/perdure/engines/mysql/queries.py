@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar
 
+from perdure.clock import Clock, system_clock
 from perdure.engines.mysql.layout import heads_name, names, quote
 from perdure.engines.mysql.text import equal, literal, literals
 from perdure.engines.mysql.wire import Rows
@@ -18,10 +19,11 @@ from perdure.engines.sql.dialect import Dialect, Marks
 from perdure.engines.sql.reads import LogReads, Statement, TableReads, in_order_asked
 from perdure.engines.sql.refs import Earlier
 from perdure.engines.sql.terms import where_arguments, where_terms
-from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Read, Ref, Row, Scan, Segment
+from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan, Segment
 from perdure.kernel.schema import Log, Schema, Table
 
 T = TypeVar("T")
+SERVER_CLOCK = "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
 Answering = Generator[list[str], list[Rows], Any]
 
 DIALECT = Dialect(
@@ -103,10 +105,11 @@ class LogQueries:
 
 
 class Queries:
-    """The reads of a whole schema."""
+    """The reads of a whole schema. `clock` is what `Now` reads; the system's stands for the server's own."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, clock: Clock) -> None:
         self.schema = schema
+        self.clock = clock
         self.tables = {table.name: TableQueries(table) for table in schema.tables}
         self.logs = {log.name: LogQueries(log) for log in schema.logs}
 
@@ -118,6 +121,8 @@ class Queries:
             return self._scan(scope, read, earlier)
         if isinstance(read, Heads):
             return self._heads(scope, read)
+        if isinstance(read, Now):
+            return self._now(read)
         return self._read(scope, read)
 
     def in_stages(self, read: Ask) -> bool:
@@ -143,6 +148,12 @@ class Queries:
         found = (yield list(self.logs[read.log].heads(scope, read.partitions))) if read.partitions else []
         last: dict[str, int] = dict(chain.from_iterable(found))
         return [last.get(partition, 0) for partition in read.partitions]
+
+    def _now(self, read: Now) -> Answering:
+        if self.clock is not system_clock:
+            return self.clock() + read.plus
+        (((now,),),) = yield [SERVER_CLOCK]
+        return int(now) + read.plus
 
     def _read(self, scope: str, read: Read) -> Answering:
         log = self.logs[read.log]

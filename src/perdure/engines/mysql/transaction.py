@@ -194,7 +194,7 @@ class Transaction:
         """The statements between the locks and the commit."""
         for step in self._steps:
             if isinstance(step, LogStep):
-                yield from self._drop(step) if isinstance(step.op, Drop) else self._append(step, step.op)
+                yield from self._drop(step, step.op) if isinstance(step.op, Drop) else self._append(step, step.op)
             elif isinstance(step.op, Delete):
                 yield f"DELETE FROM {quote(step.table.name)} WHERE {step.where}"
             elif step.new is not None:
@@ -231,10 +231,16 @@ class Transaction:
         if rows:
             yield insert + ", ".join(rows)
 
-    def _drop(self, step: LogStep) -> Iterator[str]:
-        if step.head:
-            yield f"DELETE FROM {quote(step.log.name)} WHERE {step.where}"
-        yield f"DELETE FROM {quote(heads_name(step.log.name))} WHERE {step.where}"
+    def _drop(self, step: LogStep, op: Drop) -> Iterator[str]:
+        head, heads = step.head or 0, quote(heads_name(step.log.name))
+        if head > op.keep:
+            yield f"DELETE FROM {quote(step.log.name)} WHERE {step.where} AND `seq` > {op.keep}"
+        left = min(head, op.keep)
+        yield (
+            f"UPDATE {heads} SET `last` = {left} WHERE {step.where}"
+            if left
+            else f"DELETE FROM {heads} WHERE {step.where}"
+        )
 
     def owners(self) -> list[tuple[Conflict, str]]:
         """After a duplicate: for each unique value this transaction wants, the conflict it would be, and a query that

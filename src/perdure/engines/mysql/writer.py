@@ -12,10 +12,10 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perdure.clock import Clock, system_clock
+from perdure.clock import system_clock
 from perdure.engines.mysql.layout import quote
 from perdure.engines.mysql.pool import RECONNECTS, Pool
-from perdure.engines.mysql.queries import Queries
+from perdure.engines.mysql.queries import SERVER_CLOCK, Queries
 from perdure.engines.mysql.text import equal, literal
 from perdure.engines.mysql.transaction import Transaction
 from perdure.engines.mysql.translate import (
@@ -36,7 +36,6 @@ from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Applied, Op, Row, Scan, Taken
 from perdure.kernel.schema import Schema, Table
 
-SERVER_CLOCK = "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
 ATTEMPTS = 200
 LOCK_WAITS = 3
 _LONGEST_PAUSE = 0.05
@@ -50,8 +49,7 @@ class Again(Exception):
 class Writer:
     """Applies transactions and takes."""
 
-    def __init__(self, schema: Schema, pool: Pool, queries: Queries, clock: Clock) -> None:
-        self.clock = clock
+    def __init__(self, schema: Schema, pool: Pool, queries: Queries) -> None:
         self._schema = schema
         self._pool = pool
         self._queries = queries
@@ -110,8 +108,9 @@ class Writer:
 
     async def _locked(self, wire: Wire, sql: str) -> tuple[list[Rows], int]:
         """The answers to locking reads, and the clock after the last lock was granted."""
-        if self.clock is not system_clock:
-            return await wire.run(sql), self.clock()
+        clock = self._queries.clock
+        if clock is not system_clock:
+            return await wire.run(sql), clock()
         *answers, ((now,),) = await wire.run(f"{sql};{SERVER_CLOCK}")
         return answers, now
 

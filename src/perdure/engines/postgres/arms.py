@@ -7,19 +7,19 @@ as text: a connection of a caller's pool may have a way of its own with JSON.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from perdure import limits
-from perdure.engines.postgres.layout import Layout, quote
+from perdure.engines.postgres.layout import SERVER_CLOCK, Layout, quote
 from perdure.engines.sql.dialect import Dialect, Marks
 from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
 from perdure.engines.sql.refs import referred
 from perdure.engines.sql.terms import Shape, where_arguments, where_shape, where_terms
 from perdure.errors import InvalidError
-from perdure.kernel.ops import Ask, Get, Heads, Read, Ref, Scan, Segment
+from perdure.kernel.ops import Ask, Get, Heads, Now, Read, Ref, Scan, Segment
 from perdure.kernel.schema import Schema, Table
 
 DIALECT = Dialect(mark=lambda n: f"${n}", within="{0} = ANY({1})", pack=list, body="{0}::text")
@@ -48,9 +48,10 @@ class Parameters(Marks):
 
 
 class Arms:
-    """Arms of every kind of read of a schema."""
+    """Arms of every kind of read of a schema. `clock` gives the time, or None where it is the server's."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, clock: Callable[[], int | None] = lambda: None) -> None:
+        self._clock = clock
         self.schema: Schema = layout.schema
         self.tables = {t.name: TableReads(t, DIALECT, layout.table(t.name)) for t in self.schema.tables}
         self.logs = {log.name: LogReads(log, DIALECT, layout.table(log.name), "") for log in self.schema.logs}
@@ -74,6 +75,8 @@ class Arms:
             return (Scan, read.table, *self.tables[read.table].scan_shape(read, read.eq))
         if isinstance(read, Heads):
             return (Heads, read.log)
+        if isinstance(read, Now):
+            return (Now,)
         if read.segments is None:
             return (Read, read.log, *self.logs[read.log].read_shape(read))
         if not read.segments:
@@ -92,6 +95,8 @@ class Arms:
             return self.tables[read.table].scan_arguments(read, read.eq)
         if isinstance(read, Heads):
             return [list(read.partitions)]
+        if isinstance(read, Now):
+            return [self._clock(), read.plus]
         if read.segments is None:
             return self.logs[read.log].read_arguments(read)
         return self._segment_arguments(read, read.segments)
@@ -123,6 +128,10 @@ class Arms:
             return Arm(
                 f'SELECT h.{partition}, h."last" FROM {self._heads[read.log]} h WHERE {where}', ("text", "bigint")
             )
+        if isinstance(read, Now):
+            now = f"coalesce({marks.take()}::bigint, {SERVER_CLOCK}) + {marks.take()}::bigint"
+            # Naming the scope gives its parameter a type where nothing else is read.
+            return Arm(f"SELECT {now} WHERE {marks.scope()}::text IS NOT NULL", ("bigint",))
         log = self.logs[read.log]
         types = ("bigint", "bigint", *[TYPES[kind] for kind in log.log.kinds], "text")
         if read.segments is None:
@@ -179,7 +188,7 @@ class Arms:
         if isinstance(read, Heads):
             last: dict[str, int] = dict(map(tuple, found))
             return [last.get(partition, 0) for partition in read.partitions]
-        return found
+        return found[0][0] if isinstance(read, Now) else found
 
 
 def _row_types(table: Table) -> tuple[str, ...]:

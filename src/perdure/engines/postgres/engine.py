@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perdure.clock import Clock, system_clock
+from perdure.clock import Clock
 from perdure.engines.postgres import health
 from perdure.engines.postgres.layout import Layout
 from perdure.engines.postgres.pool import OwnPool, Pool
@@ -30,7 +30,7 @@ class PostgresEngine:
         self._layout = layout
         self._hub = hub
         self._writer = writer
-        self._queries = Queries(layout)
+        self._queries = Queries(layout, writer.now)
         self._claims = Claims(layout)
         self._read_only = read_only
         self._closing = False
@@ -70,9 +70,8 @@ class PostgresEngine:
     ) -> Taken:
         """Atomically select and update the first rows of an index; rows that others hold are passed over."""
         self._writing()
-        clock = None if self.clock is system_clock else self.clock()
         scan = Scan(table, index, eq, limit=limit, upto=upto)
-        return await self._claims.take(self._pool, scope, scan, set, clock)
+        return await self._claims.take(self._pool, scope, scan, set, self._writer.now())
 
     def _writing(self) -> None:
         self._pool.ready()

@@ -23,6 +23,9 @@ TABLE_FILL, HEADS_FILL = 80, 70
 # Entries of up to a page stay in line as they are: compressing one of 2 KB costs as much as the rest of its insert.
 ENTRY_BYTES = 8160
 
+SERVER_CLOCK = "floor(date_part('epoch', now()) * 1000)::bigint"
+"""The server's time in milliseconds."""
+
 
 def quote(name: str) -> str:
     """A name as an SQL identifier."""

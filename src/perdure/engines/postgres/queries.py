@@ -45,8 +45,8 @@ class Plan:
 class Queries:
     """The reading statements of a whole schema."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._arms = Arms(layout)
+    def __init__(self, layout: Layout, clock: Callable[[], int | None]) -> None:
+        self._arms = Arms(layout, clock)
         self._plans: Kept[Plan] = Kept()
 
     async def view(self, pool: Pool, scope: str, reads: Sequence[Ask]) -> list[Any]:

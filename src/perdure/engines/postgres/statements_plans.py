@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines.postgres.layout import Layout
+from perdure.engines.postgres.layout import SERVER_CLOCK, Layout
 from perdure.engines.postgres.statements_places import SENT_AS, Alone, cast
 from perdure.engines.postgres.statements_rows import EntryPlace, Rows
 from perdure.engines.postgres.statements_shapes import NOW_PLUS, PLAIN, Shape, Values, entry_columns
@@ -33,7 +33,6 @@ from perdure.engines.postgres.statements_together import (
 from perdure.engines.postgres.statements_transaction import Transaction
 from perdure.kernel.ops import Append
 
-SERVER_CLOCK = "floor(date_part('epoch', now()) * 1000)::bigint"
 _PLANS_KEPT = 1_000
 _FEW = 4
 """So many entries of an append are plain parameters."""

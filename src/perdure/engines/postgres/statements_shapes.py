@@ -74,7 +74,7 @@ def _delete(op: Delete) -> tuple[Shape, Values]:
 
 
 def _drop(op: Drop) -> tuple[Shape, Values]:
-    return (Drop, op.log), [op.partition]
+    return (Drop, op.log), [op.partition, op.keep]
 
 
 def _append(op: Append) -> tuple[Shape, Values]:

@@ -86,16 +86,17 @@ class Script:
     def _drop(self, place: int, member: Member) -> None:
         log = self.rows.log(member.shape)
         heads, at = self.layout.heads(log.name), names(("scope", log.partition))
-        partition = f"($4)[{len(self.given) + 1}]"
+        partition, keep = f"($4)[{len(self.given) + 1}]", f"($4)[{len(self.given) + 2}]::bigint"
         self._give(member.values)
         where = f'"scope" = $1 AND {quote(log.partition)} = {partition}'
         self._step(
             place,
-            f'INSERT INTO {heads} ({at}, "last") VALUES ($1, {partition}, 0)'
-            f' ON CONFLICT ({at}) DO UPDATE SET "last" = 0 RETURNING 1',
+            f'INSERT INTO {heads} AS h ({at}, "last") VALUES ($1, {partition}, 0)'
+            f' ON CONFLICT ({at}) DO UPDATE SET "last" = least(h."last", {keep}) RETURNING 1',
         )
-        for name in (self.layout.table(log.name), heads):
-            self._step(place, f"WITH gone AS (DELETE FROM {name} WHERE {where} RETURNING 1) SELECT count(*) FROM gone")
+        for name, rest in ((self.layout.table(log.name), f'"seq" > {keep}'), (heads, '"last" = 0')):
+            gone = f"DELETE FROM {name} WHERE {where} AND {rest} RETURNING 1"
+            self._step(place, f"WITH gone AS ({gone}) SELECT count(*) FROM gone")
 
     def _tracked(self, place: int, member: Member, table: Table, key: list[int]) -> None:
         """Note what the row holds, write it, note what it holds then."""

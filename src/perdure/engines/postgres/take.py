@@ -12,9 +12,8 @@ from typing import Any
 import asyncpg
 
 from perdure.engines.postgres.arms import DIALECT, Arms
-from perdure.engines.postgres.layout import Layout, quote
+from perdure.engines.postgres.layout import SERVER_CLOCK, Layout, quote
 from perdure.engines.postgres.pool import Pool
-from perdure.engines.postgres.statements_plans import SERVER_CLOCK
 from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome
 from perdure.engines.sql.dialect import Marks
 from perdure.engines.sql.reads import TableReads

@@ -19,9 +19,9 @@ import msgspec
 from perdure.clock import Clock, system_clock
 from perdure.engines.postgres.combine import Job, Queue
 from perdure.engines.postgres.conflicts import LOCKED, REFUSALS, RETRIED, conflict, overtaken
-from perdure.engines.postgres.layout import Layout, quote
+from perdure.engines.postgres.layout import SERVER_CLOCK, Layout, quote
 from perdure.engines.postgres.pool import Pool
-from perdure.engines.postgres.statements_plans import SERVER_CLOCK, Plans
+from perdure.engines.postgres.statements_plans import Plans
 from perdure.engines.postgres.statements_steps import Script
 from perdure.engines.postgres.statements_transaction import Forms, Transaction
 from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome
@@ -69,7 +69,8 @@ class Writer:
         """Finish what was submitted."""
         await self._queue.drain()
 
-    def _now(self) -> int | None:
+    def now(self) -> int | None:
+        """The time that a test gave, or None: the server's."""
         return None if self.clock is system_clock else self.clock()
 
     async def _run(self, batch: list[Job]) -> list[Job]:
@@ -111,7 +112,7 @@ class Writer:
         return True
 
     async def _run_alone(self, transaction: Transaction) -> Applied:
-        clock = self._now()
+        clock = self.now()
         if transaction.form.careful or transaction.form.large:
             return await self._run_steps(transaction, clock)
         plan, arguments = self._plans.alone(transaction, clock)
@@ -132,7 +133,7 @@ class Writer:
 
     async def _run_together(self, batch: list[Job]) -> list[Job]:
         transactions = [job.transaction for job in batch]
-        plan, arguments, ranks = self._plans.together(transactions, self._now())
+        plan, arguments, ranks = self._plans.together(transactions, self.now())
         try:
             (row,) = await self._pool.run(plan.sql, arguments)
         except DRIVER_ERRORS as error:

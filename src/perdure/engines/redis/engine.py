@@ -32,7 +32,7 @@ from perdure.engines.redis.writes import Writer, conflict_of, encode_record
 from perdure.errors import CorruptError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
-from perdure.kernel.ops import Applied, Ask, Op, Patch, Scan, Taken
+from perdure.kernel.ops import NOW, Applied, Ask, Op, Patch, Scan, Taken
 from perdure.kernel.refusals import closed, forked, opened_read_only, other_loop
 
 _CONFLICT, _OTHER_SCHEMA = 1, 2
@@ -156,7 +156,8 @@ class RedisEngine:
     @_finished_before_close
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot."""
-        arguments = [encode_record(self._reads.packed(reads))]
+        clock = None if self.clock is system_clock else self.clock()
+        arguments = [encode_record(self._reads.packed(reads, clock))]
         if any(type(read) is Scan and read.index is not None for read in reads):
             arguments.append(self._layout.mark.encode())
         base = self._layout.base(scope)
@@ -218,7 +219,7 @@ class RedisEngine:
         if answer[0] == _OTHER_SCHEMA and answer[1] is not False:
             raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
         if answer[0] == _OTHER_SCHEMA:
-            return Taken([], self.clock())
+            return Taken([], (await self.view(scope, [NOW]))[0])
         if answer[0] == _CONFLICT:
             raise conflict_of(self._layout, [patch], {code: ([0], [])}, answer[1])
         rows = [row for row in self._reads.rows(declared, answer[2]) if row is not None]

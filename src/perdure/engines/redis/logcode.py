@@ -17,26 +17,34 @@ from perdure.engines.redis.values import quoted
 from perdure.kernel.ops import Append, Now
 from perdure.kernel.schema import Log
 
-_CHECK, _WRITE = Template(lua("append_check")), Template(lua("append_write"))
+_CHECK, _WRITE, _DROP = Template(lua("append_check")), Template(lua("append_write")), Template(lua("drop"))
 
 
 class DropCode:
-    """The removal of a partition, which is its argument."""
+    """The removal of a partition or of its end: the arguments are its name and how many entries stay."""
 
-    size = 1
+    size = 2
 
-    def __init__(self, log: Log) -> None:
-        self.log = log
+    def __init__(self, log: Log, kept: Sequence[str]) -> None:
+        # What is decoded begins with the place behind it, then come seq and rev; Lua counts from 1.
+        places = {name: kept.index(name) + 4 for name in log.unique}
+        unique = ", ".join(f"[{quoted(f'{name}+')}] = {place}" for name, place in places.items())
+        last = max(places.values(), default=3) - 1
+        self._facts = {"log": quoted(log.name), "unique": f"{{{unique}}}", "columns": last}
+
+    def write(self) -> str:
+        """The Lua that removes."""
+        return _DROP.substitute(self._facts)
 
 
 class LogCodes:
     """What transactions do to one log; `order` is that in which it keeps its columns, None if as declared."""
 
     def __init__(self, log: Log, order: tuple[int, ...] | None) -> None:
-        self.drop = DropCode(log)
+        kept = range(len(log.columns)) if order is None else order
+        self.drop = DropCode(log, [log.column_names[at] for at in kept])
         self._log = log
         self._order = order
-        kept = range(len(log.columns)) if order is None else order
         self._integers = [place for place, at in enumerate(kept) if log.columns[at].type == "int"]
         self._unique = [(f"{name}+", log.position[name]) for name in log.unique]
         self._segment = None if log.segment is None else log.position[log.segment]

@@ -173,7 +173,5 @@ def _writes(group: Group) -> Iterator[str]:
         yield _naming(group)
         yield from code.writes(_frame(group))
     elif isinstance(code, DropCode):
-        yield f"local name = {quoted(code.log.name)} .. ':' .. ARGV[first]"
-        yield "call('UNLINK', base .. 'l:' .. name, base .. 'q:' .. name, base .. 'g:' .. name)"
-        yield f"call('ZREM', base .. 'p:' .. {quoted(code.log.name)}, ARGV[first])"
+        yield code.write()
     yield "end"

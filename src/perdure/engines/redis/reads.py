@@ -14,7 +14,7 @@ import msgspec
 from perdure.engines.redis.layout import Layout
 from perdure.engines.redis.names import decode_key, encode_key, grouped, ordered, source, stored
 from perdure.errors import CorruptError, InvalidError
-from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Read, Ref, Row, Scan
+from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan
 from perdure.kernel.schema import Index, Key, Table
 
 _EQUAL, _AMONG, _AT_MOST = 1, 2, 3
@@ -23,6 +23,7 @@ _PARTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ENTRIES = msgspec.msgpack.Decoder(list[tuple[Any, ...]])
 _ROWS = msgspec.msgpack.Decoder(list[tuple[str, bytes | None, list[Any]] | None])
 _HEADS = msgspec.msgpack.Decoder(list[int])
+_TIME = msgspec.msgpack.Decoder(int)
 
 
 class Reads:
@@ -38,9 +39,9 @@ class Reads:
             for table in layout.schema.tables
         }
 
-    def packed(self, reads: Sequence[Ask]) -> list[Any]:
-        """What the script gets."""
-        return [self._ask(read, reads) for read in reads]
+    def packed(self, reads: Sequence[Ask], clock: int | None) -> list[Any]:
+        """What the script gets; without a `clock` the time is the server's."""
+        return [self._ask(read, reads, clock) for read in reads]
 
     def answers(self, reads: Sequence[Ask], data: bytes | list[bytes]) -> list[Any]:
         """What the caller gets."""
@@ -56,6 +57,8 @@ class Reads:
             return self.rows(self._layout.schema.table[read.table], _ROWS.decode(part))
         if isinstance(read, Read):
             return self._entries(read, part)
+        if isinstance(read, Now):
+            return _TIME.decode(part)
         return _HEADS.decode(part)
 
     def rows(self, table: Table, found: Sequence[Any]) -> list[Row | None]:
@@ -92,7 +95,7 @@ class Reads:
         names = self._layout.schema.log[log].column_names
         return (*entry[:2], *[held.get(name) for name in names], entry[-1])
 
-    def _ask(self, read: Ask, reads: Sequence[Ask]) -> tuple[Any, ...]:
+    def _ask(self, read: Ask, reads: Sequence[Ask], clock: int | None) -> tuple[Any, ...]:
         if isinstance(read, Get):
             table = self._layout.shapes.rows[read.table]
             if isinstance(read.keys, Ref):
@@ -102,6 +105,8 @@ class Reads:
             return self.scan(read, reads)
         if isinstance(read, Heads):
             return (4, read.log, list(read.partitions))
+        if isinstance(read, Now):
+            return (5, False if clock is None else clock, read.plus)
         return self._read(read)
 
     def _reference(self, ref: Ref, reads: Sequence[Ask]) -> list[Any]:

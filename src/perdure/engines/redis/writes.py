@@ -96,7 +96,7 @@ class Writer:
             if type(op) is Append:
                 code, arguments = self._logs[op.log].append(op)
             elif type(op) is Drop:
-                code, arguments = self._logs[op.log].drop, [op.partition.encode()]
+                code, arguments = self._logs[op.log].drop, [op.partition.encode(), b"%d" % op.keep]
             else:
                 code, arguments = self.row(op)  # type: ignore[arg-type]
             members = groups.get(code)

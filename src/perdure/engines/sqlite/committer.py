@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from perdure import failpoints
-from perdure.clock import Clock
 from perdure.engines.sqlite.connect import retry_busy
 from perdure.engines.sqlite.jobs import Job, unknown_outcome
 from perdure.engines.sqlite.session import Session
@@ -31,8 +30,7 @@ _CERTAINLY_NOT_WRITTEN = (FULL, BUSY, READONLY)
 class Committer:
     """Owns the writing connection; used by one thread at a time."""
 
-    def __init__(self, open_session: Callable[[], Session], path: str, clock: Clock) -> None:
-        self.clock = clock
+    def __init__(self, open_session: Callable[[], Session], path: str) -> None:
         self.path = path
         self.checkpoint_problem: str | None = None
         self._open_session = open_session
@@ -111,7 +109,7 @@ class Committer:
 
     def _run(self, job: Job, session: Session) -> None:
         job.error = None
-        job.result = job.apply(session, self.clock)
+        job.result = job.apply(session)
         failpoints.hit("sqlite.after_member")
 
     def _refuse(self, job: Job, error: Exception) -> None:

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from perdure.clock import Clock, system_clock
+from perdure.clock import Clock
 from perdure.engines.sqlite import health
 from perdure.engines.sqlite.committer import Committer
 from perdure.engines.sqlite.connect import Sync, check_library, file_size, file_stamp, stop_waiting, writer_connection
@@ -35,10 +35,11 @@ class Core:
     """An open file. `refusal` makes the error for every call once nothing may be done any more."""
 
     def __init__(
-        self, path: str, schema: Schema, readers: Readers, committer: Committer | None, durability: Durability
+        self, path: str, queries: Queries, readers: Readers, committer: Committer | None, durability: Durability
     ) -> None:
         self.path = path
-        self.schema = schema
+        self._queries = queries
+        self.schema = queries.schema
         self.readers = readers
         self.threads = ReaderThreads()
         self.committer = committer
@@ -53,13 +54,12 @@ class Core:
 
     @property
     def clock(self) -> Clock:
-        """What `Now` reads. A store that cannot write has no use for it."""
-        return system_clock if self.committer is None else self.committer.clock
+        """What `Now` reads; the system's clock stands for SQLite's own."""
+        return self._queries.clock
 
     @clock.setter
     def clock(self, clock: Clock) -> None:
-        if self.committer is not None:
-            self.committer.clock = clock
+        self._queries.clock = clock
 
     def ready(self) -> None:
         """Raise if the store is closed, or was opened by the parent of this process."""
@@ -134,7 +134,7 @@ def open_core(path: str, schema: Schema, clock: Clock, durability: Sync, *, read
     if durability not in ("power", "process"):
         raise InvalidError(f"durability is 'power' or 'process' on SQLite, not {durability!r}")
     path = usable_path(path)
-    queries = Queries(schema)
+    queries = Queries(schema, clock)
     if read_only:
         return _open_read_only(path, schema, queries, durability)
     statements = Statements(schema)
@@ -147,7 +147,7 @@ def open_core(path: str, schema: Schema, clock: Clock, durability: Sync, *, read
             opened = prepared.pop() if prepared else writer_connection(path, durability)
             return Session(stop_waiting(opened), statements, queries)
 
-        return Core(path, schema, Readers(path, queries), Committer(open_session, path, clock), durability)
+        return Core(path, queries, Readers(path, queries), Committer(open_session, path), durability)
     except BaseException:
         connection.close()
         raise
@@ -170,7 +170,7 @@ def _open_read_only(path: str, schema: Schema, queries: Queries, durability: Syn
             )
 
     readers.ask(verify)
-    return Core(path, schema, readers, None, durability)
+    return Core(path, queries, readers, None, durability)
 
 
 def usable_path(path: str) -> str:

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perdure.clock import Clock
 from perdure.engines.sqlite.session import Session
 from perdure.errors import OutcomeUnknown
 from perdure.ids import new_rev
@@ -36,7 +35,7 @@ class Job(ABC):
         self.rev = new_rev()
 
     @abstractmethod
-    def apply(self, session: Session, clock: Clock) -> Any:
+    def apply(self, session: Session) -> Any:
         """Do the work inside the transaction that the writer has begun."""
 
     def await_on(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
@@ -61,9 +60,9 @@ class TransactJob(Job):
         self.ops = ops
         self.hints = hints
 
-    def apply(self, session: Session, clock: Clock) -> Any:
+    def apply(self, session: Session) -> Any:
         """Apply the operations."""
-        return session.apply(self.scope, self.rev, clock(), self.ops)
+        return session.apply(self.scope, self.rev, session.now(), self.ops)
 
 
 class TakeJob(Job):
@@ -74,9 +73,9 @@ class TakeJob(Job):
         self.scan = scan
         self.changes = dict(changes)
 
-    def apply(self, session: Session, clock: Clock) -> Any:
+    def apply(self, session: Session) -> Any:
         """Select, update, and read back."""
-        now = clock()
+        now = session.now()
         table = session.queries.tables[self.scan.table]
         rows = table.scan(session.cursor, self.scope, self.scan, self.scan.eq)
         if not rows:

@@ -14,18 +14,21 @@ from typing import Any
 import msgspec
 
 from perdure import limits
+from perdure.clock import Clock, system_clock
 from perdure.engines.sql.dialect import Dialect, Marks
 from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
 from perdure.engines.sql.refs import Earlier
 from perdure.engines.sql.terms import Kept, where_arguments, where_shape, where_terms
 from perdure.engines.sqlite.layout import quote, seq_index
-from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Read, Ref, Row, Scan, Segment
+from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan, Segment
 from perdure.kernel.schema import Log, Schema, Table
 
 # Up to here a statement per key is quicker than handing the keys over as one JSON array.
 FEW_KEYS = 4
 # The same for segments: a statement with plain parameters walks an index faster than one that unpacks JSON per entry.
 FEW_SEGMENTS = 8
+# Whole milliseconds since 1970; `unixepoch('subsec')` would say the same, but only from SQLite 3.42 on.
+_SQLITE_CLOCK = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
 
 
 def _listed(values: Any) -> str:
@@ -138,21 +141,29 @@ class LogQueries:
 
 
 class Queries:
-    """The reading statements of a whole schema, and what each read answers."""
+    """The reading statements of a whole schema, and what each read answers. `clock` is what `Now` reads; the system's
+    stands for SQLite's own, which is the same for every process of the machine."""
 
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+    def __init__(self, schema: Schema, clock: Clock = system_clock) -> None:
+        self.schema = schema
+        self.clock = clock
         self.tables = {table.name: TableQueries(table) for table in schema.tables}
         self.logs = {log.name: LogQueries(log) for log in schema.logs}
 
     def view(self, cursor: sqlite3.Cursor, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """The answers to several reads, in order; the caller holds them to one snapshot."""
         answers: list[Any] = []
-        earlier = Earlier(self._schema, reads, answers)
+        earlier = Earlier(self.schema, reads, answers)
         for read in reads:
             answer = self._answer(cursor, scope, read, earlier)
             answers.append(answer)
         return answers
+
+    def now(self, cursor: sqlite3.Cursor) -> int:
+        """The engine's time."""
+        if self.clock is not system_clock:
+            return self.clock()
+        return int(cursor.execute(_SQLITE_CLOCK).fetchone()[0])
 
     def _answer(self, cursor: sqlite3.Cursor, scope: str, read: Ask, earlier: Earlier) -> Any:
         if isinstance(read, Get):
@@ -163,6 +174,8 @@ class Queries:
         if isinstance(read, Scan):
             eq = earlier.eq(read.eq)
             return [] if eq is None else self.tables[read.table].scan(cursor, scope, read, eq)
+        if isinstance(read, Now):
+            return self.now(cursor) + read.plus
         log = self.logs[read.log]
         if isinstance(read, Heads):
             heads = [cursor.execute(log.head, (scope, partition)).fetchone()[0] for partition in read.partitions]

@@ -19,7 +19,7 @@ from perdure.engines.sqlite.connect import file_stamp, reader_connection, still_
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.translate import locked, translate
 from perdure.errors import CorruptError, UnavailableError
-from perdure.kernel.ops import Ask, Get, Heads, Scan
+from perdure.kernel.ops import Ask, Get, Heads, Now, Scan
 from perdure.kernel.refusals import closed
 
 T = TypeVar("T")
@@ -215,4 +215,4 @@ def _is_one_statement(read: Ask) -> bool:
         return isinstance(read.keys, Sequence) and len(read.keys) == 1
     if isinstance(read, Heads):
         return len(read.partitions) == 1
-    return isinstance(read, Scan) or read.segments is None
+    return isinstance(read, (Now, Scan)) or read.segments is None

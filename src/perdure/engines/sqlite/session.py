@@ -51,6 +51,10 @@ class Session:
         # Tables on which a value may pass from one row to another within a transaction.
         self._exclusive = frozenset(name for name, table in statements.tables.items() if table.groups)
 
+    def now(self) -> int:
+        """The engine's time."""
+        return self.queries.now(self.cursor)
+
     def apply(self, scope: str, rev: int, now: int, ops: Sequence[Op]) -> Applied:
         """Apply all; raises `Conflict` with the position of an operation that could not be."""
         self.scope, self.rev = scope, rev
@@ -113,8 +117,8 @@ class Session:
         return None
 
     def drop(self, _position: int, op: Drop) -> None:
-        """Remove a partition."""
-        self.cursor.execute(self.logs[op.log].drop, (self.scope, op.partition))
+        """Remove a partition, or what comes after its first entries."""
+        self.cursor.execute(self.logs[op.log].drop, (self.scope, op.partition, op.keep))
 
     def check(self, position: int, op: Check) -> None:
         """Refuse unless the row is as expected."""

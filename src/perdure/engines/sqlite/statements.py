@@ -167,7 +167,7 @@ class LogStatements:
         every = ("scope", log.partition, "seq", "rev", *log.column_names, "body")
         self.append = f"INSERT INTO {name} ({names(every)}) VALUES ({', '.join('?' * len(every))})"
         self.head = f'SELECT max("seq") FROM {name} WHERE "scope" = ? AND {partition} = ?'
-        self.drop = f'DELETE FROM {name} WHERE "scope" = ? AND {partition} = ?'
+        self.drop = f'DELETE FROM {name} WHERE "scope" = ? AND {partition} = ? AND "seq" > ?'
         self.unique = tuple((column, log.position[column], self._taken(column)) for column in log.unique)
 
     def _taken(self, column: str) -> str:

@@ -4,6 +4,7 @@
 --
 -- {1, table, keys or false, reference}: rows by key       {2, table, …}: a scan, see below
 -- {3, …}: entries of a log, see read_log                  {4, log, partitions}: last seqs
+-- {5, clock or false, offset}: the time
 -- A scan: {2, table, kinds of `order`, sorted set, low, high, limit, desc, filters, pieces, by key, after}. `pieces`
 -- is false unless a value comes from an earlier read: then it lists what the group (or the prefix) is made of.
 -- A reference: {read, sources}
@@ -152,6 +153,11 @@ local function answer(ask, sent)
     for i, entry in ipairs(found) do
       sent[last + i] = entry
     end
+    return
+  end
+  if kind == 5 then
+    local time = ask[2] or call('TIME')
+    sent[#sent + 1] = pack((ask[2] or time[1] * 1000 + math.floor(time[2] / 1000)) + ask[3])
     return
   end
   sent[#sent + 1] = array_of(#ask[3])

@@ -1,0 +1,31 @@
+-- Remove a partition of the log $log, or what comes after its first entries. `first` is where its arguments begin: the
+-- partition, and how many entries stay. Entries go one at a time, so that only one of them is in the script's memory.
+local partition, keep = ARGV[first], tonumber(ARGV[first + 1])
+local name = $log .. ':' .. partition
+local list, about, stretches = base .. 'l:' .. name, base .. 'q:' .. name, base .. 'g:' .. name
+if keep == 0 then
+  call('UNLINK', list, about, stretches)
+  call('ZREM', base .. 'p:' .. $log, partition)
+end
+for _ = keep + 1, keep == 0 and 0 or call('LLEN', list) do
+  local entry = call('RPOP', list)
+  -- The body is binary data, which this decoder does not know: only the columns are read, behind the array's head.
+  local first_byte, second, third = string.byte(entry, 1, 3)
+  local long = first_byte == 220
+  local size = long and second * 256 + third or first_byte - 144
+  local values = {cmsgpack.unpack_limit(entry, math.min($columns, size - 1), long and 3 or 1)}
+  for column, at in pairs($unique) do
+    local value = values[at]
+    if value then
+      call('HDEL', about, column .. (type(value) == 'number' and format('%.0f', value) or value))
+    end
+  end
+end
+if call('LLEN', list) > 0 then
+  call('ZREMRANGEBYSCORE', stretches, '(' .. keep, '+inf')
+  local last = call('ZREVRANGE', stretches, 0, 0)[1]
+  call('HSET', about, '#', format('%.0f', call('LLEN', list)))
+  if last then
+    call('HSET', about, '=', string.match(last, ':(.*)'))
+  end
+end
