@@ -42,6 +42,15 @@ KEY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 BUSY_TIMEOUT_MS: Final = 10_000
 WATCH_POLL_MS: Final = 20
 FOLLOW_POLL_MS: Final = 1_000
-ERASE_CHUNK: Final = 500
+BATCH_ROWS: Final = 500
+"""How many rows an import writes, a copy reads, or a long list of branches asks for at once."""
+ERASE_ROWS: Final = 50
+ERASE_ENTRIES: Final = 200
+"""How much of a deleted thread one transaction erases: SQLite's other writers wait for some milliseconds of it."""
+CLEANUP_ROWS: Final = 50
+"""How many expired keys or tombstones one transaction of housekeeping deletes, and how many it looks at."""
+CLEANUP_INTERVAL_MS: Final = 600_000
+CLEANUP_RETRY_MS: Final = 10_000
+"""How long a scope in use is left alone after it was cleaned, and after an attempt that failed."""
 IMPORT_LEASE_MS: Final = 60_000
 """How long an import may be silent before a sweep takes what it has written so far for left behind."""

@@ -20,6 +20,7 @@ from perdure.clock import Clock, system_clock
 from perdure.errors import InvalidError, UnsupportedError
 from perdure.kernel.engine import Engine, Migration
 from perdure.rules.names import check_scope
+from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.layout import SCHEMA
 from perdure.stores.store import Store
 
@@ -51,9 +52,10 @@ _DRIVERS = {"postgres": "asyncpg", "mysql": "asyncmy", "redis": "redis"}
 class Opening(Awaitable[Store]):
     """What `perdure.open` returns: await it, or use it with `async with`."""
 
-    def __init__(self, url: str, scope: str, **options: Any) -> None:
+    def __init__(self, url: str, scope: str, *, housekeeping: bool, **options: Any) -> None:
         self._url = url
         self._scope = check_scope(scope)
+        self._housekeeping = housekeeping
         self._options = options
         self._store: Store | None = None
 
@@ -67,15 +69,8 @@ class Opening(Awaitable[Store]):
         return self._open().__await__()
 
     async def _open(self) -> Store:
-        clock: Clock = self._options["clock"]
         engine = await open_engine(self._url, **self._options)
-        store = Store(engine, self._scope, clock=clock, read_only=self._options["read_only"])
-        try:
-            await store._settle()  # noqa: SLF001 - opening is part of the store
-        except BaseException:
-            await engine.close()
-            raise
-        return store
+        return make_store(engine, self._scope, housekeeping=self._housekeeping and not self._options["read_only"])
 
     async def __aenter__(self) -> Store:
         self._store = await self._open()
@@ -96,12 +91,23 @@ def open(
     read_only: bool = False,
     clock: Clock = system_clock,
     pool: Any = None,
+    housekeeping: bool = True,
 ) -> Opening:
     """Open a store: `store = await perdure.open(url)`, or `async with perdure.open(url) as store:`.
 
+    `clock` replaces the engine's clock, for tests; leave it out, and times are those of the server or the machine.
     `pool` is a connection pool of your own (an asyncpg pool, for PostgreSQL); it is used and never closed.
+    `housekeeping=False` leaves expired keys and interrupted deletions to other processes, or to `perdure doctor sweep`.
     """
-    return Opening(url, scope, durability=durability, read_only=read_only, clock=clock, pool=pool)
+    options = {"durability": durability, "read_only": read_only, "clock": clock, "pool": pool}
+    return Opening(url, scope, housekeeping=housekeeping, **options)
+
+
+def make_store(engine: Engine, scope: str, *, housekeeping: bool) -> Store:
+    """A store that owns this engine, and cleans up in the background if it is to."""
+    store = Store(engine, scope, housekeeper=Housekeeper(engine) if housekeeping else None)
+    store._core.clean_up()  # noqa: SLF001 - opening is part of the store
+    return store
 
 
 async def open_engine(

@@ -30,7 +30,7 @@ from perdure.clock import ManualClock
 from perdure.engines.memory import open_memory
 from perdure.kernel.ops import Append, Get, Heads, Put, Read, Scan
 from perdure.kernel.schema import Index, Log, Table, integer, text
-from perdure.stores.erasure import sweep
+from perdure.stores.cleanup import sweep
 from perdure.stores.layout import SCHEMA
 from perdure.stores.transfer import Imported, Progress, export_lines, import_lines
 from perdure.testkit.auditor import verify

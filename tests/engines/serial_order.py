@@ -74,7 +74,9 @@ class Draw:
         ops: Transaction = [self.row(key) for key in keys]
         if self.rng.random() < 0.6:
             topic = self.rng.choice(TOPICS)
-            ops.append(Drop("notes", topic, self.rng.choice((0, 0, 1, 3))) if self.rng.random() < 0.25 else self.append(topic))
+            ops.append(
+                Drop("notes", topic, self.rng.choice((0, 0, 1, 3))) if self.rng.random() < 0.25 else self.append(topic)
+            )
         appended = [op.log for op in ops if isinstance(op, Append)]
         if appended and self.rng.random() < 0.3:
             ops.append(Patch("pairs", ("p", 1), {"n": Seq("notes")}, default=Default({"n": Seq("notes")})))

@@ -118,7 +118,7 @@ def test_an_older_file_is_migrated_and_audits_clean(old: Path) -> None:
     async def main() -> None:
         clock = ManualClock(MADE_AT)
         engine = await open_sqlite(str(old), layout.SCHEMA, clock=clock)
-        async with Store(engine, "default", clock=clock) as store:
+        async with Store(engine, "default") as store:
             assert await verify_engine(engine) == []
             history = await store.messages.history("thread-branched")
             assert [record.text for record in history] == ["Which database?", "SQLite.", "And PostgreSQL?"]

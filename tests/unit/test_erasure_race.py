@@ -10,7 +10,8 @@ import pytest
 
 import perdure
 from perdure import Message, failpoints
-from perdure.stores.erasure import sweep
+from perdure.stores.cleanup import sweep
+from perdure.testkit.casework import small_pieces
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def at_once(work: Coroutine[Any, Any, Any]) -> None:
 @pytest.mark.parametrize("crossing", [1, 2, 5])
 def test_a_slow_sweep_spares_the_thread_that_took_the_id(crossing: int) -> None:
     async def scenario() -> None:
-        async with perdure.open("memory://") as store:
+        async with perdure.open("memory://", housekeeping=False) as store:
             await store.commit("t", messages=[Message.user("old")], state={"plan": {"old": True}})
             failpoints.arm("delete.after_tombstone", "error")
             with pytest.raises(OSError, match="failpoint"):
@@ -47,4 +48,5 @@ def test_a_slow_sweep_spares_the_thread_that_took_the_id(crossing: int) -> None:
             assert [record.text for record in await store.messages.history("t")] == ["new"]
             assert (await store.state.get("t", "plan")).value == {"new": True}
 
-    asyncio.run(scenario())
+    with small_pieces():
+        asyncio.run(scenario())

@@ -10,6 +10,7 @@ import pytest
 import perdure
 from perdure import Message, NotFoundError, failpoints, limits
 from perdure.kernel.ops import Heads
+from perdure.stores.cleanup import sweep
 
 
 class Died(Exception):
@@ -21,10 +22,10 @@ def _die(_name: str) -> Any:
 
 
 def test_more_tombstones_than_a_chunk_are_finished_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "ERASE_CHUNK", 2)
+    monkeypatch.setattr(limits, "CLEANUP_ROWS", 2)
 
     async def story() -> None:
-        async with perdure.open("memory://") as store:
+        async with perdure.open("memory://", housekeeping=False) as store:
             family = [f"child {i}" for i in range(7)]
             await store.threads.create("parent")
             for child in family:
@@ -33,9 +34,9 @@ def test_more_tombstones_than_a_chunk_are_finished_at_once(monkeypatch: pytest.M
             failpoints.arm("delete.after_tombstone", _die)
             with pytest.raises(Died):
                 await store.threads.delete("parent", strategy="cascade")
-            fresh = store.scoped(store.scope)
             with pytest.raises(NotFoundError):
-                await fresh.threads.get("child 6")
+                await store.threads.get("child 6")
+            await sweep(store._core)
             assert await store.engine.view(store.scope, [Heads("messages", family)]) == [[0] * len(family)]
             await store.threads.create("child 6")
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from perdure.cli.session import FINDINGS, Desk, Session, command, without_passwords
 from perdure.cli.terminal import error_console, plain, to_json_text
 from perdure.kernel.engine import Capabilities, Health
-from perdure.stores.erasure import sweep as sweep_core
+from perdure.stores.cleanup import sweep as sweep_core
 from perdure.stores.store import Store
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def show_health(desk: Desk, found: Health, able: Capabilities | None) -> int:
 
 async def sweep(session: Session) -> None:
     """Finish interrupted deletions, remove what interrupted imports left, drop expired keys and tombstones."""
-    await sweep_core(session.store._core)  # noqa: SLF001 - what every open does, asked for
+    await sweep_core(session.store._core)  # noqa: SLF001 - what housekeeping does, asked for
     if session.as_json:
         session.emit({"swept": True})
     else:

@@ -21,7 +21,7 @@ from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Heads, Read, Scan
 from perdure.kernel.schema import Log, Table
 
-MOST_ROWS = limits.ERASE_CHUNK
+MOST_ROWS = limits.BATCH_ROWS
 MOST_BYTES = limits.COMMIT_BYTES // 4
 """How much one page brings and one transaction carries, about: little enough to be held on both sides at once."""
 

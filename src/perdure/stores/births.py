@@ -13,7 +13,7 @@ import msgspec
 from perdure import limits
 from perdure.errors import InvalidError, NotFoundError
 from perdure.ids import new_rev
-from perdure.kernel.ops import ABSENT, NOW, PRESENT, Check, Condition, Get, Inc, Op, Patch, Put
+from perdure.kernel.ops import ABSENT, NOW, PRESENT, Check, Condition, Get, Inc, Op, Patch, Put, Row
 from perdure.model.branch import MAIN
 from perdure.model.faithful import write
 from perdure.model.thread import ThreadBody
@@ -59,6 +59,12 @@ def birth_ops(birth: Birth, head: dict[str, Any], main: dict[str, Any]) -> list[
     if birth.parent is not None:
         ops.append(Patch("thread_heads", (birth.parent,), {"children": Inc(1)}, PRESENT))
     return ops
+
+
+def is_expired(tombstone: Row, now: int) -> bool:
+    """Is the deleted thread of this id gone long enough for a commit to use the id? `now` is the engine's time."""
+    erased: int | None = tombstone["erased_at"]
+    return erased is not None and erased + limits.KEY_RETENTION_MS < now
 
 
 async def leaving(core: Core, parent: str | None) -> list[Op]:

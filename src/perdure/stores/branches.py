@@ -72,8 +72,8 @@ class Branches:
         alive = [row for row in rows if row["deleted_at"] is None]
         ids = tuple(dict.fromkeys(row["head"] for row in alive if row["head"] is not None))
         previews: dict[str, str] = {}
-        for start in range(0, len(ids), limits.ERASE_CHUNK):
-            some = ids[start : start + limits.ERASE_CHUNK]
+        for start in range(0, len(ids), limits.BATCH_ROWS):
+            some = ids[start : start + limits.BATCH_ROWS]
             entries = (await self._core.view(Read(LOG, thread_id, where={"id": some})))[0]
             previews.update({entry[2]: _preview(thread_id, entry) for entry in entries})
         return [branch_from(row, head["branch"], previews.get(row["head"])) for row in alive]

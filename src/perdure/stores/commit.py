@@ -22,14 +22,14 @@ from perdure.errors import (
 )  # fmt: skip
 from perdure.kernel import codec
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import Applied, Get, Op, Read, Ref, Row
+from perdure.kernel.ops import NOW, Applied, Get, Op, Read, Ref, Row
 from perdure.model.branch import MAIN
 from perdure.model.receipt import Receipt
 from perdure.model.run import DONE, RUNNING, WAITING, NewRun, Run, RunChange, RunInput
 from perdure.model.run_snapshots import SeqRange
 from perdure.rules import machine, shape
 from perdure.rules.names import lineage
-from perdure.stores.births import Birth, ancestor_checks
+from perdure.stores.births import Birth, ancestor_checks, is_expired
 from perdure.stores.core import Core, gave_up, thread_topic
 from perdure.stores.paths import aim_at
 from perdure.stores.plan import LOG, Guess, changed_body, new_body, operations, produced
@@ -43,6 +43,7 @@ class Scene(msgspec.Struct, frozen=True):
     head: Row | None
     cold: Row | None
     branch: Row | None
+    now: int
     key: Row | None
     key_run: Row | None
     run: Row | None
@@ -82,8 +83,6 @@ async def perform(core: Core, commit: Prepared, extra: Sequence[Op] = ()) -> Rec
 
 
 async def _send(core: Core, commit: Prepared, ops: list[Op], extra: Sequence[Op]) -> Applied:
-    if core.unsettled:
-        await core.settle()
     topic = thread_topic(commit.thread_id)
     send = core.kernel.apply
     if extra:
@@ -95,6 +94,7 @@ async def _send(core: Core, commit: Prepared, ops: list[Op], extra: Sequence[Op]
         hint = "retry with the same key" if commit.key else "read the thread before trying again; use key= next time"
         raise OutcomeUnknown(unknown.message, rev=unknown.rev, key=commit.key, hint=hint) from None
     failpoints.hit("commit.after_transact")
+    core.clean_up()
     return applied
 
 
@@ -110,11 +110,12 @@ def _first_guess(core: Core, commit: Prepared) -> Guess:
 
 async def _check_summaries(core: Core, commit: Prepared) -> None:
     """A summary must stand after what it covers; versions only rise, so what one look allows stays allowed."""
-    heads, keys = await core.view(
+    now, heads, keys = await core.view(
+        NOW,
         Get("thread_heads", [(commit.thread_id,)]),
         Get("keys", [(commit.thread_id, commit.key)] if commit.key is not None else []),
     )
-    if keys and _remembered(core, keys[0], heads[0]):
+    if keys and _remembered(keys[0], heads[0], now):
         return
     version = heads[0]["version"] if heads[0] is not None else 0
     for i, message in enumerate(commit.messages, 1):
@@ -130,23 +131,29 @@ def _illegal(commit: Prepared) -> bool:
 async def landed(core: Core, commit: Prepared) -> Receipt | None:
     """The stored receipt if this keyed commit was made before; None while its key is free."""
     scene = await _look(core, commit, _first_guess(core, commit))
-    return _replay(core, commit, scene) if _remembered(core, scene.key, scene.head) else None
+    return _replay(core, commit, scene) if _remembered(scene.key, scene.head, scene.now) else None
 
 
-def _remembered(core: Core, key: Row | None, head: Row | None) -> bool:
-    """Is there a receipt under the key? Not of a deleted thread, even while its keys are being erased."""
+def _remembered(key: Row | None, head: Row | None, now: int) -> bool:
+    """Is there a receipt under the key? Not of a deleted thread, even while its keys are being erased.
+
+    `now` is the engine's time, as `at` is: a client whose clock is a week ahead must not repeat an effect.
+    """
     if key is None or head is None:
         return False
-    return bool(key["at"] + limits.KEY_RETENTION_MS >= core.clock())
+    return bool(key["at"] + limits.KEY_RETENTION_MS >= now)
 
 
 async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess:
     """Why a try failed: a stored receipt, an error for the caller, or a better guess."""
     scene = await _look(core, commit, guess)
-    if _remembered(core, scene.key, scene.head):
+    if _remembered(scene.key, scene.head, scene.now):
         return _replay(core, commit, scene)
-    if scene.key is not None and scene.head is not None and guess.key_rev != scene.key.rev:
-        return msgspec.structs.replace(guess, key_rev=scene.key.rev)
+    # An expired key is replaced if it is still there; housekeeping may have removed it since the last try.
+    key_rev = None if scene.key is None else scene.key.rev
+    if scene.head is not None and guess.key_rev != key_rev:
+        return msgspec.structs.replace(guess, key_rev=key_rev)
+    guess = msgspec.structs.replace(guess, key_rev=key_rev)
     if scene.head is None:
         return await _absent(core, commit, guess, scene)
     if guess.current and guess.branch != scene.head["branch"]:
@@ -169,12 +176,13 @@ async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess
 async def _look(core: Core, commit: Prepared, guess: Guess) -> Scene:
     thread = commit.thread_id
     guarded = list(commit.expect_state)
-    heads, colds, branches, keys, key_runs, runs, states, taken = await core.view(
+    now, heads, colds, branches, keys, key_runs, runs, states, taken = await core.view(
+        NOW,
         Get("thread_heads", [(thread,)]),
         Get("threads", [(thread,)]),
         Get("branches", [(thread, guess.branch)]),
         Get("keys", [(thread, commit.key)] if commit.key is not None else []),
-        Get("runs", Ref(3, ("run",))),
+        Get("runs", Ref(4, ("run",))),
         Get("runs", [(commit.run_id,)] if commit.run_id is not None else []),
         Get("state", [(thread, "", name) for name in guarded]),
         Read(LOG, thread, where={"id": tuple(commit.message_ids)}, limit=10 if commit.message_ids else 0),
@@ -183,6 +191,7 @@ async def _look(core: Core, commit: Prepared, guess: Guess) -> Scene:
         head=heads[0],
         cold=colds[0],
         branch=branches[0],
+        now=now,
         key=keys[0] if keys else None,
         key_run=key_runs[0] if key_runs else None,
         run=runs[0] if runs else None,
@@ -227,7 +236,8 @@ def _run_left(commit: Prepared, key: Row, row: Row | None) -> Run | None:
 
 async def _absent(core: Core, commit: Prepared, guess: Guess, scene: Scene) -> Guess:
     thread = commit.thread_id
-    if scene.cold is not None:
+    tombstone = scene.cold
+    if tombstone is not None and not is_expired(tombstone, scene.now):
         raise NotFoundError(f"thread {thread!r} was deleted", hint="threads.create makes a new one under this id")
     existing = isinstance(commit.run, (Run, RunChange)) or commit.fence is not None
     if not existing and commit.expect not in (None, 0):
@@ -241,7 +251,8 @@ async def _absent(core: Core, commit: Prepared, guess: Guess, scene: Scene) -> G
     _refuse_run(commit, scene)
     parent, resource = _lineage(commit)
     checks = await ancestor_checks(core, thread, parent)
-    birth = Birth(thread_id=thread, parent=parent, resource=resource)
+    replaced = None if tombstone is None else tombstone.rev
+    birth = Birth(thread_id=thread, parent=parent, resource=resource, tombstone=replaced)
     # The parent itself is guarded by the patch of its hot row; naming its cold row as well guards its own lineage.
     return Guess(MAIN, current=True, birth=birth, parent_checks=tuple(checks), key_rev=guess.key_rev)
 

@@ -7,12 +7,11 @@ second trip, never a wrong answer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import msgspec
 
-from perdure.clock import Clock, system_clock
 from perdure.errors import ConflictError, NotFoundError
 from perdure.kernel.door import Kernel
 from perdure.kernel.engine import Durability, Engine
@@ -39,6 +38,18 @@ class Line(msgspec.Struct, frozen=True):
 MAIN_LINE = Line(None, MAIN, ((MAIN, 0, None),))
 
 
+class Cleaner(Protocol):
+    """Removes what has expired, in the background, for all scopes of an engine; see `stores.housekeeping`."""
+
+    def visit(self, scope: str) -> None:
+        """The scope is in use: clean it if that was not done lately. Returns at once."""
+        ...
+
+    def revisit(self, scope: str) -> None:
+        """Something was left unfinished in the scope: clean it again. Returns at once."""
+        ...
+
+
 class Core:
     """The ground that the stores of one scope stand on."""
 
@@ -46,43 +57,37 @@ class Core:
         self,
         engine: Engine,
         scope: str,
-        clock: Clock = system_clock,
-        *,
-        sweep: Callable[[Core], Awaitable[None]] | None = None,
+        cleaner: Cleaner | None = None,
     ) -> None:
         self.engine: Engine = engine
-        self.clock: Clock = clock
+        self.cleaner: Cleaner | None = cleaner
         self.kernel: Kernel = Kernel(engine)
         self.scope: str = check_scope(scope)
         self.durable: Durability = engine.capabilities.durability
-        self._sweep = sweep
-        self.unsettled: bool = sweep is not None
         self.current: dict[str, int] = {}
         self.lines: dict[tuple[str, int], Line] = {}
 
-    async def settle(self) -> None:
-        """Before the first use: finish what a crash interrupted in this scope."""
-        sweep, self.unsettled = self._sweep, False
-        if sweep is None:
-            return
-        try:
-            await sweep(self)
-        except BaseException:
-            self.unsettled = True
-            raise
-        self._sweep = None
+    def clean_up(self) -> None:
+        """See to it that expired rows of this scope go, in the background; a look at a dictionary if they have."""
+        if self.cleaner is not None:
+            self.cleaner.visit(self.scope)
+
+    def clean_up_soon(self) -> None:
+        """The same, however recently it was done: there is something to finish."""
+        if self.cleaner is not None:
+            self.cleaner.revisit(self.scope)
 
     async def transact(self, ops: Sequence[Op], *topics: str) -> Applied:
         """Apply operations in this scope."""
-        if self.unsettled:
-            await self.settle()
-        return await self.kernel.transact(self.scope, ops, topics)
+        applied = await self.kernel.transact(self.scope, ops, topics)
+        self.clean_up()
+        return applied
 
     async def view(self, *reads: Ask) -> list[Any]:
         """Read in this scope, from one snapshot."""
-        if self.unsettled:
-            await self.settle()
-        return await self.kernel.view(self.scope, *reads)
+        answers = await self.kernel.view(self.scope, *reads)
+        self.clean_up()
+        return answers
 
     def remember_current(self, thread_id: str, branch: int) -> None:
         """Note the branch that is current now, as far as this process has seen."""

@@ -1,25 +1,28 @@
 """Deleting a thread: first it becomes invisible, then everything of it goes.
 
 One transaction removes the hot rows of the whole affected set and marks the cold rows as deleted; from then on nothing
-can be read of or written to those threads. Erasing follows before the call returns; if the process dies in between, the
-next `open` finishes it. What remains for a while is a bare tombstone, so that a late commit does not revive the id.
+can be read of or written to those threads. Erasing follows before the call returns, in pieces that no other writer has
+to wait long for; if the process dies in between, or the call is cancelled, housekeeping finishes it. What remains for a
+week is a bare tombstone, so that a late commit does not revive the id.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal
 
 from perdure import failpoints, limits
 from perdure.errors import HasChildren, InvalidError, UnavailableError
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import NOW, Check, Delete, Drop, Get, Op, Patch, Row, Scan
+from perdure.kernel.ops import NOW, Check, Delete, Drop, Get, Heads, Op, Patch, Row, Scan
+from perdure.kernel.schema import Schema
 from perdure.stores.births import leaving
 from perdure.stores.core import Core, gave_up, require, thread_topic
 
 ARRIVING = b'{"arriving":true}'
 """The body of a tombstone that hides a thread while it is being imported; every chunk renews its `deleted_at`."""
 
-_AGAIN = "delete it again, or open the store again, to finish"
+_AGAIN = "housekeeping finishes it; deleting it again does so at once"
 _HIDDEN = {"parent": None, "resource": None, "title": None, "deleted_at": NOW}
 
 
@@ -33,17 +36,26 @@ async def delete_thread(core: Core, thread_id: str, strategy: Literal["reject", 
             applied = await core.transact(ops, *[thread_topic(thread) for thread in doomed])
         except Conflict:
             continue
-        failpoints.hit("delete.after_tombstone")
         for thread in doomed:
             core.forget(thread)
-        try:
-            for thread in doomed:
-                await erase(core, thread, applied.rev)
-        except UnavailableError as error:
-            told = f"the thread is deleted, but not all of it is erased yet: {error.message}"
-            raise UnavailableError(told, hint=_AGAIN) from error
+        await _erase_now(core, doomed, applied.rev)
         return
     raise gave_up(f"thread {thread_id!r}")
+
+
+async def _erase_now(core: Core, threads: list[str], rev: int) -> None:
+    """Erase what has just become invisible; whatever stops this leaves the rest to housekeeping."""
+    try:
+        failpoints.hit("delete.after_tombstone")
+        for thread in threads:
+            await erase(core, thread, rev)
+    except UnavailableError as error:
+        core.clean_up_soon()
+        message = f"the thread is deleted, but not all of it is erased yet: {error.message}"
+        raise UnavailableError(message, hint=_AGAIN) from error
+    except BaseException:
+        core.clean_up_soon()
+        raise
 
 
 async def _finish_erasing(core: Core, thread_id: str) -> bool:
@@ -104,94 +116,81 @@ async def _subtree(core: Core, target: Row) -> list[Row]:
     return found
 
 
-async def erase(core: Core, thread_id: str, rev: int) -> None:
+Pause = Callable[[], Awaitable[None]]
+"""Called between two pieces of work, so that others are not held up; may raise to stop."""
+
+
+async def no_pause() -> None:
+    """For work that somebody waits for."""
+
+
+async def erase(core: Core, thread_id: str, rev: int, pause: Pause = no_pause) -> None:
     """Remove everything of a thread that was made invisible, and say so on its tombstone, whose rev is `rev`.
 
     Safe to repeat. If somebody else finished the work, this stops: the id may already belong to a new thread.
     """
     try:
-        await erase_contents(core, thread_id, rev)
-        await core.transact([Patch("threads", (thread_id,), {"erased_at": NOW}, rev)])
+        await erase_contents(core, thread_id, rev, Patch("threads", (thread_id,), {"erased_at": NOW}, rev), pause)
     except Conflict:
         return
 
 
-async def erase_contents(core: Core, thread_id: str, rev: int) -> None:
-    """Remove what belongs to a thread, all but its own two rows, as long as its cold row has this rev."""
-    schema = core.kernel.schema
+async def erase_contents(
+    core: Core, thread_id: str, rev: int, last: Patch | None = None, pause: Pause = no_pause
+) -> None:
+    """Remove what belongs to a thread, all but its own two rows, as long as its cold row has this rev.
+
+    Each piece is one view and one transaction, whatever the thread holds; `last` joins the piece that ends it.
+    """
     guard = Check("threads", (thread_id,), rev)
-    for log in schema.logs:
-        if log.partition == "thread":
-            await core.transact([guard, Drop(log.name, thread_id)])
-            failpoints.hit("delete.between_erasures")
+    reads = _belongings(core.kernel.schema, thread_id)
+    finished = False
+    while not finished:
+        answers = await core.view(*reads)
+        failpoints.hit("delete.between_erasures")
+        ops, finished = _piece(reads, answers)
+        if finished and last is not None:
+            ops.append(last)
+        elif ops:
+            ops.append(guard)
+        if ops:
+            await core.transact(ops)
+        if not finished:
+            await pause()
+
+
+def _belongings(schema: Schema, thread_id: str) -> list[Scan | Heads]:
+    """The reads that find what belongs to a thread: the lengths of its logs, and a piece of each table."""
+    reads: list[Scan | Heads] = [Heads(log.name, [thread_id]) for log in schema.logs if log.partition == "thread"]
     for table in schema.tables:
         if table.name in ("threads", "thread_heads"):
             continue
         if table.key_names[0] == "thread":
-            await _erase_rows(core, guard, Scan(table.name, eq=(thread_id,), limit=limits.ERASE_CHUNK))
+            reads.append(Scan(table.name, eq=(thread_id,), limit=limits.ERASE_ROWS))
         elif "thread" in table.column_names:
-            await _erase_rows(core, guard, Scan(table.name, "thread", (thread_id,), limit=limits.ERASE_CHUNK))
-        failpoints.hit("delete.between_erasures")
+            reads.append(Scan(table.name, "thread", (thread_id,), limit=limits.ERASE_ROWS))
+    return reads
 
 
-async def _erase_rows(core: Core, guard: Check, scan: Scan) -> None:
-    while True:
-        rows = (await core.view(scan))[0]
-        if rows:
-            await core.transact([guard, *[Delete(scan.table, row.key) for row in rows]])
-        if len(rows) < limits.ERASE_CHUNK:
-            return
-
-
-async def sweep(core: Core) -> None:
-    """Finish interrupted erasures and drop tombstones and idempotency keys past their retention."""
-    now = core.clock()
-    old = now - limits.KEY_RETENTION_MS
-    while await _finish_some(core, now) == limits.ERASE_CHUNK:
-        continue
-    for stale in (
-        Scan("threads", "deleted", upto={"deleted_at": old, "erased_at": old}, limit=limits.ERASE_CHUNK),
-        Scan("keys", "age", upto={"at": old}, limit=limits.ERASE_CHUNK),
-    ):
-        while await _drop_some(core, stale) == limits.ERASE_CHUNK:
-            continue
-
-
-async def _finish_some(core: Core, now: int) -> int:
-    """Erase what a chunk of tombstones hides; how many of them are done with."""
-    scan = Scan("threads", "deleted", where={"erased_at": None}, limit=limits.ERASE_CHUNK)
-    done = 0
-    for row in (await core.view(scan))[0]:
-        rev = await _take_over(core, row, now) if is_arriving(row) else row.rev
-        if rev is not None:
-            await erase(core, str(row.key[0]), rev)
-            done += 1
-    return done
-
-
-async def _drop_some(core: Core, stale: Scan) -> int:
-    """Delete a chunk of rows past their time, unless somebody changed them; how many went."""
-    gone = 0
-    for row in (await core.view(stale))[0]:
-        try:
-            await core.transact([Delete(stale.table, row.key, row.rev)])
-        except Conflict:
-            continue
-        gone += 1
-    return gone
+def _piece(reads: Sequence[Scan | Heads], answers: Sequence[Any]) -> tuple[list[Op], bool]:
+    """What one transaction removes of what was found, and whether nothing is left then."""
+    ops: list[Op] = []
+    room, finished = limits.ERASE_ROWS, True
+    for read, answer in zip(reads, answers, strict=True):
+        if isinstance(read, Heads):
+            keep = max(0, answer[0] - limits.ERASE_ENTRIES)
+            finished = finished and keep == 0
+            if answer[0]:
+                ops.append(Drop(read.log, read.partitions[0], keep))
+        else:
+            rows = answer[:room]
+            finished = finished and len(rows) == len(answer) < limits.ERASE_ROWS
+            room -= len(rows)
+            ops += [Delete(read.table, row.key) for row in rows]
+    return ops, finished
 
 
 def is_arriving(tombstone: Row) -> bool:
-    """Is this the placeholder of an import that is under way, or was interrupted?"""
+    """Is this the placeholder of an import that is in progress, or was interrupted?"""
     body = tombstone.body.encode() if isinstance(tombstone.body, str) else tombstone.body
     return body == ARRIVING
-
-
-async def _take_over(core: Core, tombstone: Row, now: int) -> int | None:
-    """Claim what an import left behind, unless it is still at work; the new rev stops it if it ever comes back."""
-    if tombstone["deleted_at"] > now - limits.IMPORT_LEASE_MS:
-        return None
-    try:
-        return (await core.transact([Patch("threads", tombstone.key, {"deleted_at": now}, tombstone.rev)])).rev
-    except Conflict:
-        return None

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from perdure.clock import Clock, system_clock
+import msgspec
+
 from perdure.kernel.engine import Capabilities, Engine, Health
 from perdure.kernel.ops import Get, Ref, Scan
 from perdure.model.message import Message
@@ -20,7 +21,7 @@ from perdure.rules import names, views
 from perdure.stores.branches import Branches
 from perdure.stores.commit import perform
 from perdure.stores.core import Core, require
-from perdure.stores.erasure import sweep
+from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.messages import Messages
 from perdure.stores.paths import PathQuery, read_path, resolve_branch
 from perdure.stores.pending import Pending
@@ -39,13 +40,12 @@ class Store:
         engine: Engine,
         scope: str = "default",
         *,
-        clock: Clock = system_clock,
         owner: bool = True,
-        read_only: bool = False,
+        housekeeper: Housekeeper | None = None,
     ) -> None:
-        self._core = Core(engine, scope, clock, sweep=None if read_only else sweep)
+        self._core = Core(engine, scope, housekeeper)
         self._owner = owner
-        self._read_only = read_only
+        self._housekeeper = housekeeper
         self.threads: Threads = Threads(self._core)
         self.messages: Messages = Messages(self._core)
         self.branches: Branches = Branches(self._core)
@@ -126,7 +126,11 @@ class Store:
 
     async def health(self) -> Health:
         """The engine's real settings, read now, and what weakens its promises."""
-        return await self._core.engine.health()
+        health = await self._core.engine.health()
+        problem = None if self._housekeeper is None else self._housekeeper.problem
+        if problem is None:
+            return health
+        return msgspec.structs.replace(health, ok=False, problems=(*health.problems, problem))
 
     def capabilities(self) -> Capabilities:
         """What the engine below can do."""
@@ -134,16 +138,13 @@ class Store:
 
     def scoped(self, scope: str) -> Store:
         """The same connections, seen as another tenant. Closing it closes nothing."""
-        core = self._core
-        return Store(core.engine, scope, clock=core.clock, owner=False, read_only=self._read_only)
-
-    async def _settle(self) -> None:
-        """Finish what a crash interrupted in this scope. `open` does this; a scoped store does it at its first use."""
-        await self._core.settle()
+        return Store(self._core.engine, scope, owner=False, housekeeper=self._housekeeper)
 
     async def close(self) -> None:
         """Finish what was submitted and let everything go; idempotent."""
         if self._owner:
+            if self._housekeeper is not None:
+                await self._housekeeper.close()
             await self._core.engine.close()
 
     async def __aenter__(self) -> Store:

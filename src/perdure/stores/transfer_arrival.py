@@ -51,7 +51,7 @@ class Arrival:
             await self._land(line)
             return
         size = len(line.body or b"")
-        if self._count and (self._count >= limits.ERASE_CHUNK or self._bytes + size > limits.COMMIT_BYTES):
+        if self._count and (self._count >= limits.BATCH_ROWS or self._bytes + size > limits.COMMIT_BYTES):
             await self._flush()
         self._count, self._bytes = self._count + 1, self._bytes + size
         if isinstance(line, EntryLine):

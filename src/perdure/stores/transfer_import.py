@@ -145,7 +145,7 @@ class _Import:
 
     async def _common_row(self, line: RowLine) -> None:
         self._common.append(put_new(line))
-        if len(self._common) >= limits.ERASE_CHUNK:
+        if len(self._common) >= limits.BATCH_ROWS:
             await self._write_common()
 
     async def _write_common(self) -> None:

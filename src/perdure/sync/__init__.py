@@ -17,7 +17,7 @@ from perdure.kernel.engine import Capabilities, Engine, Health
 from perdure.model.message import Message
 from perdure.model.receipt import Receipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
-from perdure.opening import DurabilityChoice, is_server, open_engine
+from perdure.opening import DurabilityChoice, is_server, make_store, open_engine
 from perdure.rules.names import check_scope
 from perdure.stores.store import Store as AsyncStore
 from perdure.sync.driver import Driver, LoopDriver
@@ -123,8 +123,9 @@ def open(
     read_only: bool = False,
     clock: Clock = system_clock,
     pool: None = None,
+    housekeeping: bool = True,
 ) -> Store:
-    """Open a store for blocking callers; use it with `with`, or close it.
+    """Open a store for blocking callers; use it with `with`, or close it. The options are those of `perdure.open`.
 
     It takes no `pool`: the connections of an async pool belong to the event loop that made it, and here is none.
     """
@@ -138,12 +139,7 @@ def open(
     driver = LoopDriver() if is_server(url) else Driver()
     try:
         engine = driver.run(open_engine(url, durability=durability, read_only=read_only, clock=clock))
-        inner = AsyncStore(engine.blocking() or engine, scope, clock=clock, read_only=read_only)
-        try:
-            driver.run(inner._settle())  # noqa: SLF001 - opening is part of the store
-        except BaseException:
-            driver.run(engine.close())
-            raise
+        inner = make_store(engine.blocking() or engine, scope, housekeeping=housekeeping and not read_only)
     except BaseException:
         driver.close()
         raise

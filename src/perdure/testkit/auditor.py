@@ -70,7 +70,7 @@ def _audit(store: Store, scope: str | None) -> Audit:
 
 def _onlooker(engine: Engine, scope: str) -> Store:
     """A store that only looks: it does not even finish what a crash interrupted."""
-    return Store(engine, scope, owner=False, read_only=True)
+    return Store(engine, scope, owner=False)
 
 
 async def _guarded(audit: Audit, thread: str) -> None:

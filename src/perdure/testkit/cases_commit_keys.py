@@ -17,7 +17,7 @@ from perdure.model.state import REMOVE, Doc
 from perdure.stores.store import Store
 from perdure.testkit.casework import move, race, talk
 from perdure.testkit.kit import Kit, case, equal, expect, raises
-from perdure.testkit.probe import dump, untouched
+from perdure.testkit.probe import dump, overtaken, untouched
 from perdure.testkit.script import texts
 
 
@@ -190,6 +190,18 @@ async def case_key_expired_guards(kit: Kit) -> None:
     await untouched(kit.store, StaleClaim, talk(kit.store, "t", "a", run=run.finish(), expect=0, fence=3, key="k"))
     await untouched(kit.store, VersionConflict, talk(kit.store, "t", "a", run=run.finish(), expect=0, key="k"))
     await untouched(kit.store, IllegalTransition, talk(kit.store, "t", "a", run=run.finish(), key="k"))
+
+
+@case("commit", "key-expired-and-swept", covers=("store.commit",))
+async def case_key_expired_and_swept(kit: Kit) -> None:
+    """An expired key that housekeeping removes while it is being replaced is in nobody's way."""
+    await talk(kit.store, "t", "a", key="k")
+    kit.clock.advance(limits.KEY_RETENTION_MS + 1)
+    # The first try finds the expired key; the second, which would replace it, is overtaken by the sweep.
+    slow, _ = await overtaken(kit, lambda s: talk(s, "t", "b", key="k"), lambda _: kit.sweep(), passes=1)
+    expect(isinstance(slow, Receipt), f"the commit goes through: {slow}")
+    equal((slow.replayed, slow.version), (False, 2), "a new commit")
+    same(await talk(kit.store, "t", "b", key="k"), slow, "under its key")
 
 
 @case("commit", "key-clock-back", covers=("store.commit",))

@@ -115,7 +115,7 @@ def public_methods(store: Store) -> set[str]:
 async def case_closed(kit: Kit) -> None:
     """After close every method of the store and of those scoped from it is unavailable; closing again is fine."""
     await everything(kit.store)
-    owner = Store(kit.store.engine, clock=kit.clock)
+    owner = Store(kit.store.engine)
     scoped = owner.scoped("other")
     await owner.close()
     await owner.close()

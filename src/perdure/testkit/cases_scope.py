@@ -82,7 +82,7 @@ async def case_untouched(kit: Kit) -> None:
 
 @case("scope", "untouched-by-sweep", covers=("store.scoped",), needs=("durable",))
 async def case_untouched_by_sweep(kit: Kit) -> None:
-    """What opening a scope sweeps away of old keys and tombstones is its own only."""
+    """What housekeeping of a scope removes of old keys and tombstones is its own only."""
     other = kit.store.scoped("other")
     for store in (kit.store, other):
         await live(store, "x")
@@ -91,6 +91,7 @@ async def case_untouched_by_sweep(kit: Kit) -> None:
     before = await dump(other, "t", "child", "gone")
     kit.clock.advance(2 * limits.KEY_RETENTION_MS)
     store = await kit.reopen()
+    await kit.sweep()
     equal((await dump(store))["keys"], [], "the opened scope was swept")
     equal(await dump(store.scoped("other"), "t", "child", "gone"), before, "the other was not")
 

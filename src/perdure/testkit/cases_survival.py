@@ -8,7 +8,7 @@ from perdure import failpoints, limits
 from perdure.errors import NotFoundError
 from perdure.model.message import Message
 from perdure.stores.store import Store
-from perdure.testkit.casework import Died, die, everything, move, talk
+from perdure.testkit.casework import Died, die, everything, move, small_pieces, talk
 from perdure.testkit.kit import Kit, case, equal, expect, raises
 from perdure.testkit.probe import belongs_to, dump, untouched
 
@@ -37,7 +37,7 @@ async def case_crash(kit: Kit) -> None:
 
 @case("lifecycle", "interrupted-delete", covers=("threads.delete",), needs=("durable",))
 async def case_interrupted_delete(kit: Kit) -> None:
-    """A delete that dies half way is over for every reader, and the next open finishes it."""
+    """A delete that dies half way is over for every reader, and housekeeping finishes it."""
     await everything(kit.store)
     await everything(kit.store.scoped("other"))
     kept = await dump(kit.store.scoped("other"))
@@ -47,6 +47,7 @@ async def case_interrupted_delete(kit: Kit) -> None:
     await gone(other)
     store = await kit.crash()
     await gone(store)
+    await kit.sweep()
     left = belongs_to(await dump(store, "t"), "t")
     equal(sorted(left), ["threads"], "nothing but the tombstone is left")
     equal(await dump(store.scoped("other")), kept, "another scope keeps its thread of that id")
@@ -56,13 +57,14 @@ async def case_interrupted_delete(kit: Kit) -> None:
 
 @case("lifecycle", "interrupted-delete-scoped", covers=("threads.delete", "store.scoped"))
 async def case_interrupted_delete_scoped(kit: Kit) -> None:
-    """A delete that died in another scope is finished at the first use of a store of that scope."""
+    """A delete that died in another scope is finished by the housekeeping of that scope."""
     doomed = kit.store.scoped("tenant")
     await everything(doomed)
     failpoints.arm("delete.after_tombstone", die)
     await raises(Died, doomed.threads.delete("t"))
     fresh = kit.store.scoped("tenant")
     await gone(fresh)
+    await kit.sweep(fresh)
     equal(sorted(belongs_to(await dump(fresh, "t"), "t")), ["threads"], "nothing but the tombstone is left")
 
 
@@ -82,12 +84,13 @@ async def case_interrupted_delete_again(kit: Kit) -> None:
 
 @case("lifecycle", "interrupted-erasure", covers=("threads.delete",), needs=("durable",))
 async def case_interrupted_erasure(kit: Kit) -> None:
-    """However far the erasing came before it died, the next open goes on from there."""
+    """However far the erasing came before it died, housekeeping goes on from there."""
     for reached in range(1, 12):
         await everything(kit.store)
         failpoints.arm("delete.between_erasures", die, after=reached)
         try:
-            await kit.store.threads.delete("t")
+            with small_pieces():
+                await kit.store.threads.delete("t")
         except Died:
             pass
         else:
@@ -96,6 +99,7 @@ async def case_interrupted_erasure(kit: Kit) -> None:
             break
         store = await kit.crash()
         await gone(store)
+        await kit.sweep()
         equal(sorted(belongs_to(await dump(store, "t"), "t")), ["threads"], f"died at point {reached}")
         await store.threads.create("t")
         await store.threads.delete("t")
@@ -146,7 +150,7 @@ async def gone(store: Store) -> None:
 
 @case("lifecycle", "sweep", covers=("store.commit",), needs=("durable",))
 async def case_sweep(kit: Kit) -> None:
-    """Opening drops keys and tombstones past their retention, and nothing that is younger."""
+    """Housekeeping drops keys and tombstones past their retention, and nothing that is younger."""
     await talk(kit.store, "t", "old", key="old")
     await kit.store.threads.create("gone")
     await kit.store.threads.delete("gone")
@@ -154,6 +158,7 @@ async def case_sweep(kit: Kit) -> None:
     await talk(kit.store, "t", "young", key="young")
     kit.clock.advance(1)
     store = await kit.reopen()
+    await kit.sweep()
     held = await dump(store, "gone")
     equal([row.key for row in held["keys"]], [("t", "young")], "keys")
     equal([row.key for row in held["threads"]], [("t",)], "tombstones")

@@ -12,6 +12,7 @@ from perdure.model.message import Message
 from perdure.model.run import NewRun
 from perdure.stores.store import Store
 from perdure.testkit.cases_threads_tree import chain
+from perdure.testkit.casework import small_pieces
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import Dump, belongs_to, dump, overtaken, untouched
 from perdure.testkit.script import calling, ids, say
@@ -316,19 +317,19 @@ async def case_too_many(kit: Kit) -> None:
 
 @case("threads", "delete-interrupted", covers=("threads.delete", "threads.create"), needs=("durable",))
 async def case_interrupted(kit: Kit) -> None:
-    """A process that dies anywhere in a deletion leaves nothing visible, and the next open finishes the work."""
+    """A process that dies anywhere in a deletion leaves nothing visible, and housekeeping finishes the work."""
     try:
-        schema = kit.store.engine.schema
-        erasures = len(schema.logs) + len(schema.tables) - 2
-        for number, point in enumerate(["delete.after_tombstone", *["delete.between_erasures"] * erasures]):
+        for number, point in enumerate(["delete.after_tombstone", *["delete.between_erasures"] * 4]):
             name = f"thread-{number}"
             await furnish(kit.store, name)
             failpoints.arm(point, _interrupt, after=max(number, 1))
-            await raises(Interrupted, kit.store.threads.delete(name), f"the crossing {number} of {point}")
+            with small_pieces():
+                await raises(Interrupted, kit.store.threads.delete(name), f"the crossing {number} of {point}")
             equal(await kit.store.threads.find(name), None, "invisible at once")
             await raises(NotFoundError, kit.store.commit(name, messages=[Message.user("x")]), "unwritable at once")
             await raises(AlreadyExists, kit.store.threads.create(name), "not reusable while it is being erased")
             await kit.crash()
+            await kit.sweep()
             expect_only_tombstone(await dump(kit.store, name), name)
             await kit.store.threads.create(name)
             equal(await kit.store.messages.history(name), [], "a new life begins empty")
@@ -348,6 +349,7 @@ async def case_cascade_interrupted(kit: Kit) -> None:
         await raises(Interrupted, kit.store.threads.delete("aleph", strategy="cascade"))
         equal(await collect(kit.store.threads.iter()), [], "what is visible")
         await kit.crash()
+        await kit.sweep()
         for name in names:
             expect_only_tombstone(await dump(kit.store, name), name)
     finally:
@@ -356,13 +358,19 @@ async def case_cascade_interrupted(kit: Kit) -> None:
 
 @case("threads", "tombstone-retention", covers=("threads.delete", "store.commit"), needs=("durable",))
 async def case_retention(kit: Kit) -> None:
-    """A tombstone refuses late commits for seven days; after that an open sweeps it and nothing at all is left."""
+    """A tombstone refuses late commits for seven days, swept or not; after that nothing at all is left of it."""
     await say(kit.store, "left", "one")
     await kit.store.threads.delete("left")
     kit.clock.advance(WEEK - 1000)
     await kit.reopen()
     await raises(NotFoundError, say(kit.store, "left", "late"), "within the week")
+    await kit.store.threads.create("unswept")
+    await kit.store.threads.delete("unswept")
     kit.clock.advance(2000)
     await kit.reopen()
+    await kit.sweep()
     equal(belongs_to(await dump(kit.store, "left"), "left"), {}, "after the week")
     equal((await kit.store.commit("left", messages=[Message.user("x")])).seqs, [1], "a commit makes a new thread")
+    kit.clock.advance(WEEK)
+    equal((await kit.store.commit("unswept", messages=[Message.user("x")])).seqs, [1], "without a sweep as well")
+    equal((await kit.store.threads.get("unswept")).version, 1, "the new thread")

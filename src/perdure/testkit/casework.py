@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from perdure import limits
 from perdure.errors import ConflictError
 from perdure.model.message import Message
 from perdure.model.pending import DeliveryMode, PendingMessage
@@ -15,6 +17,19 @@ from perdure.stores.store import Store
 from perdure.testkit.kit import CaseFailed, equal
 
 T = TypeVar("T")
+
+
+@contextmanager
+def small_pieces() -> Iterator[None]:
+    """Have erasing take one row and one entry at a time, so that it can be interrupted at many points."""
+    rows, entries = limits.ERASE_ROWS, limits.ERASE_ENTRIES
+    for name in ("ERASE_ROWS", "ERASE_ENTRIES"):
+        setattr(limits, name, 1)
+    try:
+        yield
+    finally:
+        for name, value in (("ERASE_ROWS", rows), ("ERASE_ENTRIES", entries)):
+            setattr(limits, name, value)
 
 
 def conflict(error: ConflictError, expected: object, actual: object) -> None:
@@ -74,12 +89,12 @@ def die(name: str) -> None:
     raise Died(name)
 
 
-async def everything(store: Store) -> str:
+async def everything(store: Store, thread: str = "t") -> str:
     """One thread with all that a thread can own; the id of its first message."""
-    receipt = await store.commit("t", messages=[Message.user("a"), Message.user("b")], key="k")
-    await store.branches.fork("t", at=receipt.message_ids[0], name="side", switch=True)
-    await store.branches.label("t", receipt.message_ids[0], "here")
-    run = await store.runs.start("t", "agent", run_id="r", messages=[Message.user("q")])
-    await store.commit("t", run=run.wait(), state={"doc": 1}, run_state={"memo": 2}, fence=1)
-    await enqueue(store, "t", "waiting")
+    receipt = await store.commit(thread, messages=[Message.user("a"), Message.user("b")], key="k")
+    await store.branches.fork(thread, at=receipt.message_ids[0], name="side", switch=True)
+    await store.branches.label(thread, receipt.message_ids[0], "here")
+    run = await store.runs.start(thread, "agent", run_id="r", messages=[Message.user("q")])
+    await store.commit(thread, run=run.wait(), state={"doc": 1}, run_state={"memo": 2}, fence=1)
+    await enqueue(store, thread, "waiting")
     return receipt.message_ids[0]

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from perdure import failpoints
 from perdure.clock import Clock, ManualClock
+from perdure.stores.cleanup import sweep
 from perdure.stores.store import Store
 
 Capability = Literal[
@@ -46,7 +47,7 @@ class Provider(Protocol):
         ...
 
     async def open(self, clock: Clock, *, scope: str = "default") -> Store:
-        """Another client of the current data, as another process would open it."""
+        """Another client of the current data, as another process would open it, with `housekeeping=False`."""
         ...
 
     async def crash(self) -> None:
@@ -67,9 +68,9 @@ class Kit:
         self.store = store
         self._others: list[Store] = []
 
-    async def second(self, *, scope: str = "default") -> Store:
-        """Another client on the same data; closed by the kit."""
-        store = await self.provider.open(self.clock, scope=scope)
+    async def second(self, *, scope: str = "default", clock: Clock | None = None) -> Store:
+        """Another client on the same data, by default with the kit's clock; closed by the kit."""
+        store = await self.provider.open(clock or self.clock, scope=scope)
         self._others.append(store)
         return store
 
@@ -85,6 +86,10 @@ class Kit:
         self._others.clear()
         self.store = await self.provider.open(self.clock)
         return self.store
+
+    async def sweep(self, store: Store | None = None) -> None:
+        """Do now what housekeeping does in the background; clients of the kit are opened without it."""
+        await sweep((store or self.store)._core)  # noqa: SLF001 - the kit looks inside
 
     async def close(self) -> None:
         """Close every client."""

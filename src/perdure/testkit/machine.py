@@ -15,6 +15,7 @@ from typing import Any
 
 from perdure import failpoints
 from perdure.clock import ManualClock
+from perdure.stores.cleanup import sweep
 from perdure.stores.store import Store
 from perdure.testkit import machine_commits as commits
 from perdure.testkit import machine_moves as moves
@@ -127,9 +128,7 @@ class Machine:
     async def _open_clients(self) -> None:
         for _ in range(2):
             store = await self.provider.open(self.clock)
-            if not self.durable:
-                # The memory provider hands out clients of one engine: what opening would finish is finished here.
-                await store._settle()  # noqa: SLF001 - what `perdure.open` does
+            await sweep(store._core)  # noqa: SLF001 - what housekeeping does, at a moment that the model knows
             self._clients.append(store)
             self.model.reopen()
 

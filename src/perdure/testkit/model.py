@@ -106,5 +106,5 @@ class Model:
         self.world.now += ms
 
     def reopen(self) -> None:
-        """What every opening of a store does."""
+        """What housekeeping does for every client that comes."""
         self.world.sweep()

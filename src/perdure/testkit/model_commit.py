@@ -147,7 +147,7 @@ def _refuse_summaries(thread: Thread | None, request: Request) -> None:
 
 def _refuse_birth(world: World, request: Request) -> tuple[str | None, str | None]:
     """May this commit make its missing thread? Its parent and resource, if so."""
-    if request.thread_id in world.tombstones:
+    if world.buried(request.thread_id):
         raise Refusal("NotFoundError")
     if request.record is not None or request.fence is not None:
         raise Refusal("NotFoundError")

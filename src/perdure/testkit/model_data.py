@@ -211,16 +211,19 @@ class World:
         """The runs of a thread."""
         return [run for run in self.runs.values() if run.thread_id == thread_id]
 
+    def buried(self, thread_id: str) -> bool:
+        """Was a thread of this id deleted, less than a week ago or not wholly?"""
+        stone = self.tombstones.get(thread_id)
+        return stone is not None and (stone.erased_at is None or stone.erased_at + WEEK_MS >= self.now)
+
     def sweep(self) -> None:
-        """What opening a store does: finish erasing, and forget keys and tombstones that are past their week."""
-        old = self.now - WEEK_MS
-        for thread in self.threads.values():
-            thread.keys = {name: key for name, key in thread.keys.items() if key.at > old}
-        for name, stone in list(self.tombstones.items()):
+        """What housekeeping does: finish erasing, and forget keys and tombstones that are past their week."""
+        for stone in self.tombstones.values():
             if stone.erased_at is None:
                 stone.erased_at = self.now
-            if stone.deleted_at <= old and stone.erased_at <= old:
-                del self.tombstones[name]
+        for thread in self.threads.values():
+            thread.keys = {name: key for name, key in thread.keys.items() if key.at + WEEK_MS >= self.now}
+        self.tombstones = {name: stone for name, stone in self.tombstones.items() if self.buried(name)}
 
 
 def only(source: Mapping[str, Any], names: Iterable[str]) -> Json:

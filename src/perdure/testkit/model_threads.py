@@ -30,6 +30,7 @@ def born(world: World, thread_id: str, tick: int) -> Thread:
     thread = Thread(thread_id, world.now, world.now, tick)
     thread.branches.append(Branch(0, "main", None, world.now))
     world.threads[thread_id] = thread
+    world.tombstones.pop(thread_id, None)
     return thread
 
 

@@ -63,7 +63,7 @@ async def overtaken(kit: Kit, slow: Act, fast: Act, *, passes: int = 0) -> tuple
     `passes` is how many writes of `slow` go through before the one that is held.
     """
     gate = GatedEngine((await kit.second()).engine, passes)
-    held = Store(gate, kit.store.scope, clock=kit.clock, owner=False)
+    held = Store(gate, kit.store.scope, owner=False)
     task = asyncio.ensure_future(outcome(slow(held)))
     arrival = asyncio.ensure_future(gate.arrived.wait())
     await asyncio.wait([task, arrival], return_when=asyncio.FIRST_COMPLETED)

@@ -45,7 +45,7 @@ class MemoryProvider:
         """A client with its own caches on the shared engine; closing it closes nothing."""
         if self._engine is None:
             raise UnsupportedError("the provider was not started")
-        return Store(self._engine, scope, clock=clock, owner=False)
+        return Store(self._engine, scope, owner=False)
 
     async def crash(self) -> None:
         """A memory engine that crashed has nothing to open again."""
@@ -88,7 +88,9 @@ class SqliteProvider:
 
     async def open(self, clock: Clock, *, scope: str = "default") -> Store:
         """A client as another process would open it."""
-        store = await perdure.open(str(self.path), scope=scope, durability=self._durability, clock=clock)
+        store = await perdure.open(
+            str(self.path), scope=scope, durability=self._durability, clock=clock, housekeeping=False
+        )
         self._clients.append(store)
         return store
 

@@ -39,7 +39,7 @@ class ServerProvider:
 
     async def open(self, clock: Clock, *, scope: str = "default") -> Store:
         """A client as another process would open it."""
-        store = await perdure.open(f"{self.url}?connections=4", scope=scope, clock=clock)
+        store = await perdure.open(f"{self.url}?connections=4", scope=scope, clock=clock, housekeeping=False)
         self._clients.append(store)
         return store
 

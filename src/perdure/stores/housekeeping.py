@@ -1,0 +1,174 @@
+"""Housekeeping: expired keys, tombstones and interrupted deletions go in the background while a store is open.
+
+Opening a store and asking it for another scope cost nothing here: the first use of a scope puts it on a list, and a
+worker takes it off. The worker exists only while the list holds something, works in short pieces, and rests after each
+piece for as long as the piece took, so that it never takes more than half of what a writer could do. Which scopes are
+clean is remembered for an engine, not for a `Store` object: `store.scoped(x)` in every request costs nothing.
+
+Where an engine has a blocking view (one file, or memory), the worker is a thread, which serves both faces. A server's
+connections belong to an event loop, so there it is a task of that loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from perdure import limits
+from perdure.kernel.engine import Engine
+from perdure.stores.cleanup import Progress, sweep
+from perdure.stores.core import Core
+
+_SCOPES_MOST = 20_000
+"""How many scopes are remembered as clean; beyond that all are forgotten, and cleaned again when used."""
+_SHORTEST_REST, _LONGEST_REST = 0.001, 0.25
+Rest = Callable[[float], Awaitable[None]]
+
+
+class Stopped(Exception):
+    """The store is being closed: stop between two pieces."""
+
+
+class Housekeeper:
+    """Cleans the scopes of one engine that are in use. Made for a `Store` that may write; shared by its scopes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._clean_until: dict[str, float] = {}
+        self._progress: dict[str, Progress] = {}
+        self._waiting: list[str] = []
+        self._lock = threading.Lock()
+        self._worker: ThreadWorker | TaskWorker | None = None
+        self._closed = False
+        self.problem: str | None = None
+
+    def visit(self, scope: str) -> None:
+        """The scope is in use: have it cleaned, unless that was done lately."""
+        if self._clean_until.get(scope, 0.0) <= time.monotonic():
+            self._enlist(scope)
+
+    def revisit(self, scope: str) -> None:
+        """Have the scope cleaned now, however recently it was."""
+        self._enlist(scope)
+
+    def _enlist(self, scope: str) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            if len(self._clean_until) >= _SCOPES_MOST:
+                self._clean_until.clear()
+                self._progress.clear()
+            self._clean_until[scope] = time.monotonic() + limits.CLEANUP_INTERVAL_MS / 1000
+            if scope not in self._waiting:
+                self._waiting.append(scope)
+            if self._worker is None or not self._worker.alive:
+                self._worker = self._start()
+
+    def _start(self) -> ThreadWorker | TaskWorker | None:
+        blocking = self._engine.blocking()
+        if blocking is not None:
+            return ThreadWorker(self, blocking)
+        try:
+            return TaskWorker(self, self._engine, asyncio.get_running_loop())
+        except RuntimeError:
+            return None  # no loop runs here: the next call that comes from one starts the work
+
+    def next_scope(self) -> str | None:
+        """The scope to clean next; None ends the worker."""
+        with self._lock:
+            if self._closed:
+                return None
+            if not self._waiting:
+                self._worker = None
+                return None
+            return self._waiting.pop(0)
+
+    async def clean(self, engine: Engine, scope: str, rest: Rest) -> None:
+        """Clean one scope. A failure is shown by `health`, and tried again when the scope is used a little later."""
+        core = Core(engine, scope)
+        began = time.monotonic()
+
+        async def pause() -> None:
+            nonlocal began
+            worked = time.monotonic() - began
+            await rest(min(max(worked, _SHORTEST_REST), _LONGEST_REST))
+            began = time.monotonic()
+
+        try:
+            await sweep(core, self._progress.setdefault(scope, Progress()), pause)
+            self.problem = None
+        except Stopped:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, `health` shows it and the other scopes get their turn
+            self.problem = f"housekeeping of scope {scope!r} failed: {error}"
+            self._clean_until[scope] = time.monotonic() + limits.CLEANUP_RETRY_MS / 1000
+
+    async def close(self) -> None:
+        """Stop between two pieces; what is left waits for the next store."""
+        with self._lock:
+            self._closed = True
+            worker = self._worker
+        if worker is not None:
+            await worker.stop()
+
+
+class ThreadWorker:
+    """Cleans on a thread of its own, over an engine whose coroutines never suspend."""
+
+    def __init__(self, keeper: Housekeeper, engine: Engine) -> None:
+        self._keeper = keeper
+        self._engine = engine
+        self._stopping = threading.Event()
+        # A daemon: a store that was never closed must not keep a program from ending.
+        self._thread = threading.Thread(target=self._serve, name="perdure-housekeeping", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still takes scopes."""
+        return self._thread.is_alive()
+
+    def _serve(self) -> None:
+        while (scope := self._keeper.next_scope()) is not None:
+            with suppress(StopIteration):
+                self._keeper.clean(self._engine, scope, self._rest).send(None)
+
+    async def _rest(self, seconds: float) -> None:
+        if self._stopping.wait(seconds):
+            raise Stopped
+
+    async def stop(self) -> None:
+        """End after the piece in progress. Over a loop the wait is somebody else's thread."""
+        self._stopping.set()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._thread.join()
+        else:
+            await asyncio.to_thread(self._thread.join)
+
+
+class TaskWorker:
+    """Cleans in a task of the event loop that the engine's connections belong to."""
+
+    def __init__(self, keeper: Housekeeper, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        self._keeper = keeper
+        self._engine = engine
+        self._task = loop.create_task(self._serve(), name="perdure-housekeeping")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still takes scopes; a task of a loop that has ended does not."""
+        return not self._task.done() and not self._task.get_loop().is_closed()
+
+    async def _serve(self) -> None:
+        while (scope := self._keeper.next_scope()) is not None:
+            await self._keeper.clean(self._engine, scope, asyncio.sleep)
+
+    async def stop(self) -> None:
+        """End at once: a piece that is cut off is done again by the next store. May be cancelled and repeated."""
+        self._task.cancel()
+        await asyncio.wait([self._task])

@@ -1,0 +1,103 @@
+"""Housekeeping: what expired or was left half done goes in the background, while the store is used and without it.
+
+The clients of the kit are opened without housekeeping; these cases put it back on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from perdure import failpoints, limits
+from perdure.errors import NotFoundError
+from perdure.kernel.ops import Op, Put
+from perdure.stores.housekeeping import Housekeeper
+from perdure.stores.store import Store
+from perdure.testkit.casework import Died, die, everything, talk
+from perdure.testkit.kit import Kit, case, equal, raises
+from perdure.testkit.probe import Dump, belongs_to, dump
+
+
+@asynccontextmanager
+async def kept(kit: Kit) -> AsyncIterator[Store]:
+    """A client whose housekeeping runs, as `perdure.open` makes it."""
+    engine = (await kit.second()).engine
+    housekeeper = Housekeeper(engine)
+    try:
+        yield Store(engine, kit.store.scope, owner=False, housekeeper=housekeeper)
+    finally:
+        await housekeeper.close()
+
+
+async def until(store: Store, reached: Callable[[Dump], Any], *threads: str) -> None:
+    """Wait until a dump of the store satisfies; the case's deadline ends a wait in vain."""
+    while not reached(await dump(store, *threads)):
+        await asyncio.sleep(0.01)
+
+
+async def leave_keys(store: Store, count: int) -> None:
+    """Keys of thread t, stamped by the engine's clock."""
+    columns = {"version": 1, "count": 1, "at": store.engine.clock(), "digest": "d"}  # type: ignore[attr-defined]
+    for first in range(0, count, 100):
+        some = range(first, min(first + 100, count))
+        ops: list[Op] = [Put("keys", ("t", f"old-{number}"), columns, b"[]") for number in some]
+        await store.engine.transact(store.scope, ops)
+
+
+@case("lifecycle", "housekeeping", covers=("store.commit", "threads.delete"))
+async def case_housekeeping(kit: Kit) -> None:
+    """Using a store is enough: expired keys and half-deleted threads are gone soon, young ones stay."""
+    await talk(kit.store, "t", "old")
+    await leave_keys(kit.store, 3 * limits.CLEANUP_ROWS + 7)
+    kit.clock.advance(limits.KEY_RETENTION_MS + 1)
+    await talk(kit.store, "t", "young", key="young")
+    await everything(kit.store, "doomed")
+    failpoints.arm("delete.after_tombstone", die)
+    await raises(Died, kit.store.threads.delete("doomed"))
+    async with kept(kit) as store:
+        await store.threads.get("t")
+        await until(store, lambda found: [row.key for row in found["keys"]] == [("t", "young")])
+        await until(store, lambda found: sorted(belongs_to(found, "doomed")) == ["threads"], "doomed")
+    equal((await talk(kit.store, "t", "young", key="young")).replayed, True, "a young key still holds")
+    await raises(NotFoundError, talk(kit.store, "doomed", "late"))
+
+
+@case("lifecycle", "housekeeping-cancelled-delete", covers=("threads.delete",))
+async def case_housekeeping_cancelled_delete(kit: Kit) -> None:
+    """A delete that is cancelled after its tombstone need not be called again."""
+    async with kept(kit) as store:
+        await everything(store)
+        await store.threads.get("t")
+        failpoints.arm("delete.after_tombstone", _cancel)
+        await _cancelled(store.threads.delete("t"))
+        await until(store, lambda found: sorted(belongs_to(found, "t")) == ["threads"], "t")
+        await store.threads.create("t")
+
+
+def _cancel(_: str) -> None:
+    raise asyncio.CancelledError
+
+
+async def _cancelled(attempt: Awaitable[Any]) -> None:
+    try:
+        await attempt
+    except asyncio.CancelledError:
+        return
+    raise RuntimeError("it was not cancelled")
+
+
+@case("lifecycle", "housekeeping-scopes", covers=("store.scoped",))
+async def case_housekeeping_scopes(kit: Kit) -> None:
+    """Every scope in use is cleaned; one that nobody uses is left alone."""
+    tenants = [kit.store.scoped(f"tenant-{number}") for number in range(5)]
+    for tenant in tenants:
+        await talk(tenant, "t", "old", key="old")
+    kit.clock.advance(limits.KEY_RETENTION_MS + 1)
+    async with kept(kit) as store:
+        for tenant in tenants[:-1]:
+            await store.scoped(tenant.scope).threads.get("t")
+        for tenant in tenants[:-1]:
+            await until(tenant, lambda found: not found["keys"])
+    equal(len((await dump(tenants[-1]))["keys"]), 1, "the scope that nobody used")
