@@ -76,6 +76,11 @@ class Housekeeper:
         except RuntimeError:
             return None  # no loop runs here: the next call that comes from one starts the work
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is being cleaned, or waits for it."""
+        return self._worker is not None and self._worker.alive
+
     def next_scope(self) -> str | None:
         """The scope to clean next; None ends the worker."""
         with self._lock:
