@@ -16,6 +16,12 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+def steady_clock() -> Clock:
+    """The wall clock as of now, carried on by the monotonic one: setting the machine's time does not move it."""
+    start = system_clock() - time.monotonic_ns() // 1_000_000
+    return lambda: start + time.monotonic_ns() // 1_000_000
+
+
 class ManualClock:
     """A clock that stands still until a test moves it."""
 

@@ -27,4 +27,4 @@ async def fill(engine: Engine) -> None:
 
 async def dumps(engine: Engine, scopes: Sequence[str] = SCOPES) -> dict[str, list[bytes]]:
     """What `perdure export` writes, scope by scope."""
-    return {scope: [line async for line in export_lines(Store(engine, scope, read_only=True))] for scope in scopes}
+    return {scope: [line async for line in export_lines(Store(engine, scope))] for scope in scopes}

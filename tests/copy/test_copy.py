@@ -136,7 +136,7 @@ def test_a_half_copied_thread_is_not_alive(original: str, tmp_path: Path) -> Non
         seen = 0
         async with engine_at(original, read_only=True) as source, engine_at(target) as engine:
             for scope in await engine.scopes():
-                store, wanted = Store(engine, scope, read_only=True), Store(source, scope, read_only=True)
+                store, wanted = Store(engine, scope), Store(source, scope)
                 async for thread in store.threads.iter():
                     found, there = await store.load(thread.id), await wanted.load(thread.id)
                     assert [r.to_json() for r in found.messages] == [r.to_json() for r in there.messages]

@@ -32,6 +32,7 @@ from tests.crash.workload import PHASE, PHASE_NAMES, SLOTS, Reporter, write_unti
 
 import perdure
 from perdure import Message
+from perdure.stores.cleanup import sweep
 from perdure.testkit.auditor import digest, verify_engine, verify_threads
 
 POINTS = (
@@ -156,7 +157,8 @@ class KillLoop:
         return {name: self.figures[name] for name in (*first, *rest)}
 
     async def _check(self, full: bool) -> dict[str, list[int]]:
-        async with perdure.open(self.url) as store:
+        async with perdure.open(self.url, housekeeping=False) as store:
+            await sweep(store._core)
             verdict = await settle_doubts(store, self.ledger)
             alive = sorted(self.ledger.touched & self.ledger.threads.keys())
             findings = await verify_engine(store.engine) if full else await verify_threads(store, alive)

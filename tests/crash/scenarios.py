@@ -49,6 +49,8 @@ async def fill(path: str) -> None:
         await store.branches.fork(THREAD, at="1.0", switch=True)
         await store.branches.label(THREAD, "1.1", "here")
         await store.pending.append(THREAD, [Message.user("later")])
+        # Enough for erasing to take several pieces.
+        await store.commit(THREAD, messages=[Message.user(str(number)) for number in range(700)])
 
 
 async def delete(path: str) -> None:

@@ -18,6 +18,7 @@ from tests.faults.shell import UNCERTAIN, FaultFound, bounded, insist
 
 from perdure import Message, Receipt, Store
 from perdure.errors import AlreadyExists, NotFoundError, OutcomeUnknown, VersionConflict
+from perdure.stores.cleanup import sweep
 
 HOT = ("hot-0", "hot-1")
 
@@ -222,6 +223,7 @@ async def check_touched(store: Store, shared: Shared) -> list[str]:
     """Hold every thread written to since the last look against the ledger; returns those that live."""
     if shared.ledger.doubts:
         raise FaultFound(f"still in doubt: {shared.ledger.doubts}")
+    await sweep(store._core)
     touched, shared.ledger.touched = sorted(shared.ledger.touched), set()
     for thread in touched:
         await check_thread(store, shared.ledger, thread)

@@ -21,6 +21,7 @@ from perdure.stores import housekeeping
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.layout import SCHEMA
 from perdure.stores.store import Store
+from perdure.testkit.cases_clock import wall_clock_off_by
 
 DEADLINE = 60.0
 
@@ -169,3 +170,10 @@ def test_a_close_that_is_cancelled_can_be_repeated() -> None:
         assert not [task for task in asyncio.all_tasks() if task.get_name() == "perdure-housekeeping"]
 
     asyncio.run(story())
+
+
+def test_a_wall_clock_that_jumps_expires_nothing_in_memory() -> None:
+    with perdure.sync.open("memory://") as store:
+        store.commit("t", messages=[Message.user("once")], key="k")
+        with wall_clock_off_by(8 * 24 * 3600 * 1000):
+            assert store.commit("t", messages=[Message.user("once")], key="k").replayed

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from perdure.clock import Clock, system_clock
+from perdure.clock import Clock, steady_clock, system_clock
 from perdure.engines.memory.data import Scope
 from perdure.engines.memory.transaction import Transaction
 from perdure.engines.memory.views import Earlier, answer, select
@@ -41,7 +41,7 @@ class MemoryEngine:
 
     def __init__(self, schema: Schema, clock: Clock = system_clock) -> None:
         self.schema = schema
-        self.clock = clock
+        self.clock = steady_clock() if clock is system_clock else clock
         self._scopes: dict[str, Scope] = {}
         self._lock = threading.Lock()
         self._watchers: dict[tuple[str, str], set[Callable[[], None]]] = {}
