@@ -78,6 +78,7 @@ class RedisEngine:
         self._writer = Writer(layout)
         self._sender = secrets.token_hex(6).encode()
         self._hub = Hub(network, self._sender)
+        self._released = False
         self._under_way = 0
         self._quiet = asyncio.Event()
         _live.add(self)
@@ -275,15 +276,18 @@ class RedisEngine:
 
     async def close(self) -> None:
         """Finish what was submitted, then release everything; idempotent, and nothing at all in a forked child."""
-        if self.refusal is not None:
+        if self._released or self.refusal is forked:
             return
-        self._ready()
+        if asyncio.get_running_loop() is not self._loop:
+            raise other_loop()
+        # A close that is cancelled on its way may be called again, and then goes all of it.
         self.refusal = closed
         while self._under_way:
             self._quiet.clear()
             await self._quiet.wait()
         await self._hub.close()
         await self._network.close()
+        self._released = True
 
 
 def _refusal(answer: bytes) -> Any:
