@@ -9,6 +9,7 @@ connection with it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -92,7 +93,8 @@ class Pool:
                 await turn
         except BaseException as error:
             if turn.cancelled():
-                self._waiting.remove(turn)
+                with contextlib.suppress(ValueError):  # somebody who gave a turn back has passed it over already
+                    self._waiting.remove(turn)
             elif turn.done():
                 self._give_back()
             if isinstance(error, TimeoutError):
