@@ -118,11 +118,7 @@ class Line(asyncio.BufferedProtocol):
         told = "the server closed it" if exc is None else said(exc)
         self._fail(Lost(f"{self._where}: the connection was lost ({told})"))
 
-    def close(self) -> None:
-        """Hang up."""
-        self._transport.close()
-
     def abort(self) -> None:
-        """Hang up at once, whatever was still to be sent."""
+        """Hang up at once. With TLS a polite goodbye would wait for the other side's."""
         self._lost = True
         self._transport.abort()

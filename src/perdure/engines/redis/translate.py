@@ -140,8 +140,11 @@ def said(error: BaseException) -> str:
 
 def unreachable(error: BaseException, where: str, told: str | None = None) -> UnavailableError:
     """No connection could be made; nothing was sent."""
-    slow = isinstance(error, (TimeoutError, DriverTimeout))
-    why = told or ("no answer within connect_timeout" if slow else said(error))
+    if told is None and isinstance(error, (TimeoutError, DriverTimeout)):
+        told = "no answer within connect_timeout"
+    if told is None and any(map(_is_no_tls, _behind(error))):
+        told = said(SpeaksPlain())
+    why = told or said(error)
     return UnavailableError(f"{where} cannot be reached: {why}", hint=_what_to_check(error, where.startswith("rediss")))
 
 

@@ -51,7 +51,7 @@ class Pool:
             self._give_back()
             raise
         if self._closed or not line.usable:
-            line.close()
+            line.abort()
         else:
             self._idle.append(line)
         self._give_back()
@@ -132,7 +132,7 @@ class Pool:
         """Let go of connections that may lead to the wrong server."""
         idle, self._idle = self._idle, []
         for line in idle:
-            line.close()
+            line.abort()
 
     def close(self) -> None:
         """Close what is idle; what is busy closes when it is done."""
