@@ -63,8 +63,7 @@ def test_a_cancelled_waiter_hands_its_turn_on() -> None:
                 waiting: list[asyncio.Task[Any]] = []
                 reading = asyncio.create_task(read_then_cancel(waiting))
                 await asyncio.sleep(0)
-                for _ in range(count):
-                    waiting.append(asyncio.create_task(engine.view(SCOPE, [Read("notes", "t")])))
+                waiting += [asyncio.create_task(engine.view(SCOPE, [Read("notes", "t")])) for _ in range(count)]
                 last = asyncio.create_task(engine.view(SCOPE, [Read("notes", "t")]))
                 async with asyncio.timeout(DEADLINE):
                     await reading

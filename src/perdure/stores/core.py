@@ -54,11 +54,15 @@ class Core:
         self.clock: Clock = clock
         self.kernel: Kernel = Kernel(engine)
         self.scope: str = check_scope(scope)
-        self.durable: Durability = engine.capabilities.durability
         self._sweep = sweep
         self.unsettled: bool = sweep is not None
         self.current: dict[str, int] = {}
         self.lines: dict[tuple[str, int], Line] = {}
+
+    @property
+    def durable(self) -> Durability:
+        """What a commit survives: settings of a server may change while a store is open."""
+        return self.engine.capabilities.durability
 
     async def settle(self) -> None:
         """Before the first use: finish what a crash interrupted in this scope."""

@@ -1,5 +1,5 @@
-"""Fairness: when more tasks ask than there are connections, every one of them gets its share. Counts are compared, never
-times: a slow machine is as fair as a fast one."""
+"""Fairness: when more tasks ask than there are connections, every one of them gets its share. Counts are compared and
+not times: a slow machine is as fair as a fast one."""
 
 from __future__ import annotations
 

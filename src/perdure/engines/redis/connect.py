@@ -1,8 +1,8 @@
 """Making a connection: TCP, TLS, user and password, all of it with a deadline.
 
 The driver shakes hands, and its own limit ends with the TCP connection: a server may accept and never greet. A plain
-server that meets TLS does just that, because it waits for the end of a command. So a silent TLS handshake is looked into
-after half a second: the port is asked for a PING in plain, without user or password, on a connection of its own.
+server that meets TLS does just that, because it waits for the end of a command. So a TLS handshake that is silent for
+half a second is looked into: the port is sent a PING in plain, on another connection, without user or password.
 """
 
 from __future__ import annotations

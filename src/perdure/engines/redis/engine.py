@@ -31,6 +31,7 @@ from perdure.engines.redis.watch import Hub, Subscription
 from perdure.engines.redis.writes import Writer, conflict_of, encode_record
 from perdure.errors import CorruptError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
+from perdure.kernel.durability import DurabilityReading
 from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
 from perdure.kernel.ops import Applied, Ask, Op, Patch, Scan, Taken
 from perdure.kernel.refusals import closed, forked, opened_read_only, other_loop
@@ -68,13 +69,14 @@ class RedisEngine:
     ) -> None:
         self.schema = layout.schema
         self.clock = clock
-        self.capabilities = _capabilities(network.target.kind, durability, read_only=read_only)
+        self._read_only = read_only
+        self._network = network
+        self._take_durability(durability)
+        self._durability = DurabilityReading(self._read_durability, "none", self._take_durability)
         self.refusal: Callable[[], PerdureError] | None = None
         self._loop = asyncio.get_running_loop()
-        self._network = network
         self._layout = layout
         self._reads = Reads(layout)
-        self._read_only = read_only
         self._writer = Writer(layout)
         self._sender = secrets.token_hex(6).encode()
         self._hub = Hub(network, self._sender)
@@ -82,6 +84,13 @@ class RedisEngine:
         self._under_way = 0
         self._quiet = asyncio.Event()
         _live.add(self)
+
+    def _take_durability(self, durability: Durability) -> None:
+        self.capabilities = _capabilities(self._network.target.kind, durability, read_only=self._read_only)
+
+    async def _read_durability(self) -> Durability:
+        found: Durability = await self._asked(lambda: health.durability_now(self._network))
+        return found
 
     def _ready(self) -> None:
         if self.refusal is not None:
@@ -121,6 +130,8 @@ class RedisEngine:
             told = _refusal(answer)
         if told is None:
             self._hub.publish(channels)
+        await self._durability.refresh()
+        if told is None:
             now, *seqs = map(int, answer.split())
             return Applied(rev, dict(zip(prepared.appended(ops), seqs, strict=True)), now)
         if told[0] == _CONFLICT:

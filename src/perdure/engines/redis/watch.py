@@ -3,7 +3,7 @@
 The script of a commit publishes its hints at its end, so nobody hears of what is not written. One connection per
 engine listens, only while somebody watches. When the server begins to send a channel, its watchers are rung once, for
 what may have been missed before; so they are when the connection was lost and is made again. As long as it cannot be
-made everybody is rung every second, which is the polling fallback; a server that accepts and stays silent is given up on
+made everybody is rung every second, which is the polling fallback; a server that accepts and stays silent is given up
 and tried again.
 """
 
@@ -108,17 +108,20 @@ class Hub:
     def _ringing(self) -> Iterator[None]:
         """Ring everybody every second, however long the block takes."""
         loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+
+        def wait() -> None:
+            timers[:] = [loop.call_later(limits.FOLLOW_POLL_MS / 1000, ring)]
 
         def ring() -> None:
-            nonlocal timer
             self._ring_all()
-            timer = loop.call_later(limits.FOLLOW_POLL_MS / 1000, ring)
+            wait()
 
-        timer = loop.call_later(limits.FOLLOW_POLL_MS / 1000, ring)
+        wait()
         try:
             yield
         finally:
-            timer.cancel()
+            timers[0].cancel()
 
     async def close(self) -> None:
         """Ring everybody a last time and listen no more; may be called again if it was cancelled."""

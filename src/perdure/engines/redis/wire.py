@@ -112,7 +112,7 @@ class Pool:
         self._free += 1
 
     async def _live_idle(self) -> Line | None:
-        """The idle connection that was used last, if it still works. If it does not, the others were idle for longer."""
+        """The idle connection that was used last, if it still works; if not, the others were idle for longer."""
         while self._idle:
             line = self._idle.pop()
             if not line.usable:
