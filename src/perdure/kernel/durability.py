@@ -26,7 +26,7 @@ class DurabilityReading:
         self, read: Callable[[], Awaitable[Durability]], least: Durability, tell: Callable[[Durability], None]
     ) -> None:
         self._read = read
-        self._least = least
+        self._least: Durability = least
         self._tell = tell
         self._asking = asyncio.Lock()
         self._read_at = time.monotonic()
