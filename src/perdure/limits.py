@@ -54,3 +54,12 @@ CLEANUP_RETRY_MS: Final = 10_000
 """How long a scope in use is left alone after it was cleaned, and after an attempt that failed."""
 IMPORT_LEASE_MS: Final = 60_000
 """How long an import may be silent before a sweep takes what it has written so far for left behind."""
+DURABILITY_AGE_MS: Final = 1_000
+"""How old a reading of a server's settings may be for a receipt to rest on it."""
+DURABILITY_PATIENCE_MS: Final = 5_000
+"""How long such a reading may take."""
+IDLE_CHECK_MS: Final = 15_000
+"""A connection to a server that was idle for longer must answer a PING before it is used: a firewall may have dropped
+it without a word."""
+SIGN_OF_LIFE_MS: Final = 1_000
+"""How long that answer may take."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.engines.redis_place import engine_at, refusal
+from tests.engines.redis_place import DEADLINE, engine_at, refusal
 from tests.engines.toys import SCHEMA
 
-from perdure.engines.redis import open_engine
+from perdure.engines.redis import connect, open_engine
 from perdure.engines.redis.url import parse
 from perdure.errors import InvalidError, UnavailableError
 from perdure.kernel.ops import Read
@@ -86,10 +87,49 @@ def test_hints_speak_of_certificates_and_of_tls(kind: str) -> None:
         path = "main" if kind == "+sentinel" else "0"
         untrusted = await refusal(open_engine(f"rediss{kind}://{secured}/{path}", SCHEMA))
         without = await refusal(open_engine(f"redis{kind}://{secured}/{path}", SCHEMA))
-        needless = await refusal(open_engine(f"rediss{kind}://{plain}/{path}?connect_timeout=0.5", SCHEMA))
+        async with asyncio.timeout(DEADLINE):
+            needless = await refusal(open_engine(f"rediss{kind}://{plain}/{path}?connect_timeout=3600", SCHEMA))
         assert [type(error) for error in (untrusted, without, needless)] == 3 * [UnavailableError]
         assert "ssl_ca_certs must name the authority" in (untrusted.hint or "")
         assert "If it speaks TLS, the URL begins with rediss" in (without.hint or "")
-        assert "does it speak TLS on this port?" in (needless.hint or "")
+        assert "the server does not speak TLS on this port" in str(needless)
+        assert "begin the URL with redis" in (needless.hint or "")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("greeting", [b"-NOAUTH Authentication required.\r\n", b"+PONG\r\n"])
+def test_a_plain_server_that_is_spoken_to_with_tls_never_hears_the_password(greeting: bytes) -> None:
+    async def main() -> None:
+        heard = bytearray()
+        served: list[Any] = []
+
+        async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            served.append(asyncio.current_task())
+            while data := await reader.read(1024):
+                heard.extend(data)
+                if b"PING" in data:
+                    writer.write(greeting)
+            writer.close()
+
+        listening = await asyncio.start_server(plain, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        async with asyncio.timeout(DEADLINE):
+            error = await refusal(open_engine(f"rediss://user:secret@127.0.0.1:{port}?connect_timeout=3600", SCHEMA))
+        await asyncio.gather(*served, return_exceptions=True)
+        listening.close()
+        assert "does not speak TLS" in str(error)
+        assert b"PING" in heard
+        assert b"secret" not in heard
+
+    asyncio.run(main())
+
+
+def test_a_slow_handshake_is_not_taken_for_a_plain_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "_LOOK_AFTER", 0.0)
+
+    async def main() -> None:
+        async with engine_at(server("redis-tls").url) as engine:
+            assert await engine.view("nobody", [Read("notes", "t")]) == [[]]
 
     asyncio.run(main())

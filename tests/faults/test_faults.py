@@ -55,6 +55,13 @@ def test_a_silent_server_is_given_up_on(engine: str, seed: int) -> None:
     figures_of("stalls", "--engine", engine, "--rounds", "1", "--seed", str(seed))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nobody_who_waits_for_a_connection_is_overtaken(engine: str, seed: int) -> None:
+    figures = figures_of("fairness", "--engine", engine, "--seconds", "2", "--seed", str(seed))
+    if figures["tasks"] != 64 or not figures["commits least"] or not figures["reads least"]:
+        raise AssertionError(f"somebody got nothing: {figures}")
+
+
 @pytest.mark.parametrize("engine", ["postgres", "mysql"])
 def test_random_writers_see_only_what_is_documented(engine: str, seed: int) -> None:
     figures = figures_of("writers", "--engine", engine, "--seconds", "4", "--seed", str(seed))

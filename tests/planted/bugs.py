@@ -253,6 +253,13 @@ BUGS = (
         'entry("ZREM", None, key)',
         ("case:threads/list-by-activity@redis",),
     ),
+    Bug(
+        "redis: who came last for a connection is served first",
+        "engines/redis/wire.py",
+        "turn = self._waiting.popleft()",
+        "turn = self._waiting.pop()",
+        ("case:commit/fair-turns@redis", "case:load/fair-turns@redis"),
+    ),
     # The rules.
     Bug(
         "a run that is done may go on",
@@ -411,6 +418,13 @@ BUGS = (
         'condition: dict[str, Any] = {"deleted_at": None}\n    if commit.expect_head',
         "condition: dict[str, Any] = {}\n    if commit.expect_head",
         ("case:branches/delete*@memory", "case:commit/deleted-branch-of-run@memory"),
+    ),
+    Bug(
+        "a run counts past what an engine keeps exactly",
+        "rules/machine.py",
+        "if held + check_count(added, name) > limits.INTEGER_MAX:",
+        "if check_count(added, name) > limits.INTEGER_MAX:",
+        ("case:runs/counters-end@memory",),
     ),
     Bug(
         "a queue may be changed by two at once",

@@ -66,6 +66,7 @@ _FAULTS = (
     ("stalls", "a silent server is given up on", 0.02, "rounds", 5, 0.1, 1),
     ("openings", "half-made tables are finished", 0.02, "cuts", 300, 3.0, 20),
     ("writers", "no deadlock reaches a caller", 0.08, "seconds", 60, 0.8, 4),
+    ("fairness", "nobody waits for ever", 0.02, "seconds", 10, 0.4, 2),
     ("batches", "members leave each other alone", 0.04, "rounds", 300, 5.0, 20),
     ("zombies", "paused workers are refused", 0.04, "trials", 200, 1.0, 10),
 )

@@ -34,7 +34,8 @@ class Conflict(Exception):
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What an engine can do, as data: tests, wrappers and users all ask the same record."""
+    """What an engine can do, as data: tests, wrappers and users all ask the same record. `durability` is that of the
+    latest commit: a server's settings may change while a store is open, and the engine then has another record."""
 
     engine: str
     durability: Durability

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from perdure import limits
 from perdure.errors import InvalidError
 from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, WAITING, NewRun, RunBody, RunChange
 from perdure.model.run_snapshots import SeqRange
@@ -32,9 +33,8 @@ def allows(status: str, change: RunChange) -> bool:
 
 def check_change(change: RunChange) -> None:
     """Refuse a change that is malformed in itself."""
-    check_count(change.steps, "steps")
-    check_count(change.input_tokens, "input_tokens")
-    check_count(change.output_tokens, "output_tokens")
+    for name in ("steps", "input_tokens", "output_tokens"):
+        _check_counter(name, getattr(change.run, name), getattr(change, name))
     if change.status is not None and change.status not in STATUSES:
         raise InvalidError(f"{change.status!r} is not a run status")
     if (change.waiting is not None) != (change.status == WAITING):
@@ -45,6 +45,12 @@ def check_change(change: RunChange) -> None:
         check_id(change.dispatch_id, "dispatch_id")
     if change.waiting is not None:
         _check_waiting(change)
+
+
+def _check_counter(name: str, held: int, added: int) -> None:
+    """The sum is checked here because it is known here: a change applies to the run exactly as it was read."""
+    if held + check_count(added, name) > limits.INTEGER_MAX:
+        raise InvalidError(f"{name} would be {held + added}, past 2^52", hint="end this run and start another")
 
 
 def _check_waiting(change: RunChange) -> None:

@@ -63,9 +63,13 @@ class Core:
         self.cleaner: Cleaner | None = cleaner
         self.kernel: Kernel = Kernel(engine)
         self.scope: str = check_scope(scope)
-        self.durable: Durability = engine.capabilities.durability
         self.current: dict[str, int] = {}
         self.lines: dict[tuple[str, int], Line] = {}
+
+    @property
+    def durable(self) -> Durability:
+        """What a commit survives now: the settings of a server may change while a store is open."""
+        return self.engine.capabilities.durability
 
     def clean_up(self) -> None:
         """See to it that expired rows of this scope go, in the background; a look at a dictionary if they have."""

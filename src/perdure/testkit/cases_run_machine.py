@@ -157,6 +157,18 @@ async def case_bad_counters(kit: Kit) -> None:
             await untouched(kit.store, InvalidError, kit.store.commit("t", run=change), f"{name}={value!r}")
 
 
+@case("runs", "counters-end", covers=("store.commit", "runs.get"))
+async def case_counters_end(kit: Kit) -> None:
+    """A counter reaches 2^52, which every engine keeps exactly; what would pass it is refused and writes nothing."""
+    run = await kit.store.runs.start("t", "agent")
+    run = await move(kit.store, run.step(input_tokens=2**52 - 1, output_tokens=2**52))
+    for change in (run.step(input_tokens=2), run.step(output_tokens=2**52), run.finish(output_tokens=1)):
+        await untouched(kit.store, InvalidError, kit.store.commit("t", run=change, messages=[Message.user("q")]))
+    run = await move(kit.store, run.step(input_tokens=1))
+    equal((run.steps, run.input_tokens, run.output_tokens), (2, 2**52, 2**52), "the sums")
+    await move(kit.store, run.finish())
+
+
 @case("runs", "waiting", covers=("store.commit", "runs.get"))
 async def case_waiting(kit: Kit) -> None:
     """Tickets come back sorted by their call, whole; a resumed run, under its own id, waits for nothing."""

@@ -50,6 +50,7 @@ class Proxy:
         self._delay = 0.0
         self._rate: int | None = None
         self._silent = False
+        self._stranded: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="perdure-proxy", daemon=True)
@@ -89,9 +90,13 @@ class Proxy:
         """Swallow whatever comes, in both directions, and close nothing: a peer that is gone without a word."""
         self._silent = True
 
+    def strand(self) -> None:
+        """The same for the connections there are now; new ones pass. So a firewall drops those that were idle."""
+        self._on_loop(lambda: self._stranded.update(self._links))
+
     def heal(self) -> None:
         """Forget every fault. Connections that lost bytes to silence are cut: their streams have a gap."""
-        if self._silent:
+        if self._silent or self._stranded:
             self._on_loop(self._abort_links)
         self._on_loop(self._forget_faults)
 
@@ -133,6 +138,7 @@ class Proxy:
 
     def _forget_faults(self) -> None:
         self._armed, self._delay, self._rate, self._silent = None, 0.0, None, False
+        self._stranded.clear()
 
     def _abort_links(self) -> None:
         for task, writers in list(self._links.items()):
@@ -162,27 +168,20 @@ class Proxy:
         try:
             server_reader, server_writer = await asyncio.open_connection(*self._server)
             self._links[task] = (writer, server_writer)
-            await self._pass_both(reader, writer, server_reader, server_writer)
+            up = self._pass(reader, server_writer, "up", task)
+            await self._pass_both(up, self._pass(server_reader, writer, "down", task))
         except OSError:
             writer.transport.abort()
         except asyncio.CancelledError:
             # `drop` and its like have aborted both sides already; nobody waits for this task.
             return
         finally:
+            self._stranded.discard(task)
             for each in self._links.pop(task):
                 each.close()
 
-    async def _pass_both(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        server_reader: asyncio.StreamReader,
-        server_writer: asyncio.StreamWriter,
-    ) -> None:
-        ways = [
-            asyncio.ensure_future(self._pass(reader, server_writer, "up")),
-            asyncio.ensure_future(self._pass(server_reader, writer, "down")),
-        ]
+    async def _pass_both(self, *both: Coroutine[Any, Any, None]) -> None:
+        ways = [asyncio.ensure_future(one) for one in both]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             if any(way.done() and isinstance(way.exception(), _Cut) for way in ways):
@@ -192,9 +191,11 @@ class Proxy:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Direction) -> None:
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Direction, link: asyncio.Task[None]
+    ) -> None:
         while data := await reader.read(_CHUNK):
-            if self._silent:
+            if self._silent or link in self._stranded:
                 continue
             if self._delay:
                 await asyncio.sleep(self._delay)

@@ -11,7 +11,7 @@ from perdure.engines.mysql.pool import Pool
 from perdure.engines.mysql.target import parse_target
 from perdure.engines.mysql.translate import DRIVER_ERRORS, translate
 from perdure.engines.mysql.wire import Wire, open_wire, refuse_unless_able
-from perdure.kernel.engine import Durability, Migration
+from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
 
 __all__ = ["MysqlEngine", "open_engine", "plan_migration"]
@@ -49,8 +49,7 @@ async def open_engine(
     except BaseException:
         pool.abandon()
         raise
-    kept: Durability = "power" if durability == "power" and health.durability(found) == "power" else "process"
-    return MysqlEngine(schema, pool, clock, kept, read_only=read_only)
+    return MysqlEngine(schema, pool, clock, health.durability(found), asked=durability, read_only=read_only)
 
 
 async def plan_migration(url: str, schema: Schema) -> Migration:

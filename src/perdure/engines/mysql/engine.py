@@ -14,6 +14,7 @@ from perdure.engines.mysql.turns import Turns
 from perdure.engines.mysql.viewing import view
 from perdure.engines.mysql.watch import Hub, Subscription
 from perdure.engines.mysql.writer import Writer
+from perdure.kernel.durability import DurabilityReading
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
 from perdure.kernel.ops import Append, Applied, Ask, Drop, Op, Scan, Taken
 from perdure.kernel.refusals import closed, opened_read_only
@@ -30,7 +31,16 @@ _NOTES = (
 class MysqlEngine:
     """The kernel contract on one database."""
 
-    def __init__(self, schema: Schema, pool: Pool, clock: Clock, durability: Durability, *, read_only: bool) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        pool: Pool,
+        clock: Clock,
+        durability: Durability,
+        *,
+        asked: Durability = "power",
+        read_only: bool,
+    ) -> None:
         self.schema = schema
         self._pool = pool
         self._queries = Queries(schema, clock)
@@ -41,15 +51,20 @@ class MysqlEngine:
         self._under_way = 0
         self._closing = False
         self._quiet = asyncio.Event()
+        self._asked = asked
+        self._take_durability(durability)
+        self._durability = DurabilityReading(lambda: ask(pool, health.durability_now), "process", self._take_durability)
+
+    def _take_durability(self, found: Durability) -> None:
         self.capabilities = Capabilities(
             engine="mysql",
-            durability=durability,
+            durability=found if self._asked == "power" else "process",
             processes="many",
             machines="many",
             round_trips_per_commit=2,
             watch="poll",
             blocking=False,
-            notes=(*_NOTES, "opened read-only") if read_only else _NOTES,
+            notes=(*_NOTES, "opened read-only") if self._read_only else _NOTES,
         )
 
     @property
@@ -81,6 +96,7 @@ class MysqlEngine:
             async with self._turns.taking([_name(scope, op) for op in ops]):
                 applied = await self._writer.transact(scope, ops)
             self._hub.publish(scope, hints)
+            await self._durability.refresh()
             return applied
         finally:
             self._end_write()

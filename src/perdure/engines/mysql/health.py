@@ -63,8 +63,20 @@ def problems(found: Mapping[str, Any]) -> list[str]:
 
 
 def durability(found: Mapping[str, Any]) -> Durability:
-    """What a commit survives: `process` is the end of the client, `power` that of the machine."""
-    return "power" if found["innodb_flush_log_at_trx_commit"] == 1 else "process"
+    """What a commit survives: `process` is the end of the client, `power` that of the machine.
+
+    With a binary log, recovery rolls back what that does not hold, so it must be synced as well.
+    """
+    synced = found.get("log_bin") != "ON" or found.get("sync_binlog") == 1
+    return "power" if found["innodb_flush_log_at_trx_commit"] == 1 and synced else "process"
+
+
+async def durability_now(wire: Wire) -> Durability:
+    """The same, for one short question."""
+    names = ("innodb_flush_log_at_trx_commit", "log_bin", "sync_binlog")
+    ((row,),) = await wire.run("SELECT " + ", ".join(f"@@GLOBAL.{name}" for name in names))
+    flushes, logs, syncs = map(int, row)
+    return durability({names[0]: flushes, "log_bin": "ON" if logs else "OFF", "sync_binlog": syncs})
 
 
 async def findings(wire: Wire, schema: Schema) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from perdure.clock import Clock
 from perdure.engines.postgres import health
 from perdure.engines.postgres.layout import Layout
@@ -13,7 +15,8 @@ from perdure.engines.postgres.queries import Queries
 from perdure.engines.postgres.take import Claims
 from perdure.engines.postgres.watch import Hub, Subscription
 from perdure.engines.postgres.writer import Writer
-from perdure.kernel.engine import Capabilities, Health, Watch
+from perdure.kernel.durability import DurabilityReading
+from perdure.kernel.engine import Capabilities, Durability, Health, Watch
 from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
 from perdure.kernel.refusals import closed, forked, opened_read_only
 
@@ -34,6 +37,13 @@ class PostgresEngine:
         self._claims = Claims(layout)
         self._read_only = read_only
         self._closing = False
+        self._durability = DurabilityReading(self._read_durability, "process", self._take_durability)
+
+    async def _read_durability(self) -> Durability:
+        return await health.durability_now(self._pool)
+
+    def _take_durability(self, found: Durability) -> None:
+        self.capabilities = msgspec.structs.replace(self.capabilities, durability=found)
 
     @property
     def clock(self) -> Clock:
@@ -50,6 +60,7 @@ class PostgresEngine:
         applied = await self._writer.transact(scope, ops)
         if hints:
             self._hub.publish(scope, hints)
+        await self._durability.refresh()
         return applied
 
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:

@@ -17,6 +17,9 @@ _READ_SETTINGS = (
     + ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in _SETTINGS)
     + ", pg_catalog.pg_is_in_recovery() AS standby, pg_catalog.current_setting('transaction_read_only') AS read_only"
 )
+_READ_DURABILITY = "SELECT " + ", ".join(
+    f"pg_catalog.current_setting('{name}') AS {name}" for name in ("fsync", "synchronous_commit")
+)
 _INDEXES = """SELECT c.relname, i.indisvalid FROM pg_catalog.pg_index i
 JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1"""
@@ -37,6 +40,12 @@ async def settings(pool: Pool, layout: Layout) -> dict[str, Any]:
 def durability(found: Mapping[str, Any]) -> Durability:
     """What a commit survives under these settings."""
     return "power" if found["fsync"] == "on" and found["synchronous_commit"] != "off" else "process"
+
+
+async def durability_now(pool: Pool) -> Durability:
+    """The same, for one short question."""
+    (row,) = await pool.ask(_READ_DURABILITY)
+    return durability(row)
 
 
 def problems(found: Mapping[str, Any], *, writing: bool) -> list[str]:

@@ -122,8 +122,6 @@ def _capabilities(durability: Durability, target: Target, *, listens: bool, read
         notes.append("wake-ups between processes come by polling; listen_url= makes them a push")
     if not target.prepared:
         notes.append("behind a pooler every statement is a transaction of its own making: three round trips more")
-    if durability == "process":
-        notes.append("fsync or synchronous_commit is off: a power failure may take the last commits")
     if read_only:
         notes.append("opened read-only")
     return Capabilities(

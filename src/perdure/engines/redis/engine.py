@@ -31,6 +31,7 @@ from perdure.engines.redis.watch import Hub, Subscription
 from perdure.engines.redis.writes import Writer, conflict_of, encode_record
 from perdure.errors import CorruptError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
+from perdure.kernel.durability import DurabilityReading
 from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
 from perdure.kernel.ops import NOW, Applied, Ask, Op, Patch, Scan, Taken
 from perdure.kernel.refusals import closed, forked, opened_read_only, other_loop
@@ -68,19 +69,28 @@ class RedisEngine:
     ) -> None:
         self.schema = layout.schema
         self.clock = clock
-        self.capabilities = _capabilities(network.target.kind, durability, read_only=read_only)
+        self._read_only = read_only
+        self._network = network
+        self._take_durability(durability)
+        self._durability = DurabilityReading(self._read_durability, "none", self._take_durability)
         self.refusal: Callable[[], PerdureError] | None = None
         self._loop = asyncio.get_running_loop()
-        self._network = network
         self._layout = layout
         self._reads = Reads(layout)
-        self._read_only = read_only
         self._writer = Writer(layout)
         self._sender = secrets.token_hex(6).encode()
         self._hub = Hub(network, self._sender)
+        self._released = False
         self._under_way = 0
         self._quiet = asyncio.Event()
         _live.add(self)
+
+    def _take_durability(self, durability: Durability) -> None:
+        self.capabilities = _capabilities(self._network.target.kind, durability, read_only=self._read_only)
+
+    async def _read_durability(self) -> Durability:
+        found: Durability = await self._asked(lambda: health.durability_now(self._network))
+        return found
 
     def _ready(self) -> None:
         if self.refusal is not None:
@@ -120,6 +130,8 @@ class RedisEngine:
             told = _refusal(answer)
         if told is None:
             self._hub.publish(channels)
+        await self._durability.refresh()
+        if told is None:
             now, *seqs = map(int, answer.split())
             return Applied(rev, dict(zip(prepared.appended(ops), seqs, strict=True)), now)
         if told[0] == _CONFLICT:
@@ -276,15 +288,18 @@ class RedisEngine:
 
     async def close(self) -> None:
         """Finish what was submitted, then release everything; idempotent, and nothing at all in a forked child."""
-        if self.refusal is not None:
+        if self._released or self.refusal is forked:
             return
-        self._ready()
+        if asyncio.get_running_loop() is not self._loop:
+            raise other_loop()
+        # A close that is cancelled on its way may be called again, and then goes all of it.
         self.refusal = closed
         while self._under_way:
             self._quiet.clear()
             await self._quiet.wait()
         await self._hub.close()
         await self._network.close()
+        self._released = True
 
 
 def _refusal(answer: bytes) -> Any:

@@ -10,7 +10,8 @@ from perdure.engines.redis.network import Network
 from perdure.errors import UnsupportedError
 from perdure.kernel.engine import Durability
 
-_WANTED = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-to-write")
+_OF_DURABILITY = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite")
+_WANTED = (*_OF_DURABILITY, "maxmemory", "maxmemory-policy", "min-replicas-to-write")
 _UNKNOWN = "unknown"
 _ORDER: tuple[Durability, ...] = ("none", "process", "power")
 
@@ -46,6 +47,16 @@ async def _about(network: Network, address: Any) -> dict[str, str]:
     return known
 
 
+async def durability_now(network: Network) -> Durability:
+    """The same as `durability_of(await settings(…))`, for one short question to each server."""
+    found = []
+    for address in await network.servers():
+        answer = [part.decode() for part in await network.at_or_none(address, b"CONFIG", b"GET", b"*append*") or ()]
+        told = dict(zip(answer[::2], answer[1::2], strict=True))
+        found.append({name: told.get(name, _UNKNOWN) for name in _OF_DURABILITY})
+    return durability_of(found)
+
+
 def durability_of(found: list[dict[str, str]]) -> Durability:
     """The least that any of the servers promises."""
     least = min((_ORDER.index(_one(own)) for own in found), default=0)
@@ -55,10 +66,10 @@ def durability_of(found: list[dict[str, str]]) -> Durability:
 def _one(own: Mapping[str, str]) -> Durability:
     if own["appendonly"] != "yes":
         return "none"
-    if own["appendfsync"] == "always":
+    if own["appendfsync"] == "always" and own["no-appendfsync-on-rewrite"] == "no":
         return "power"
     # The log is handed to the system before the answer is sent, so it outlives the server's process.
-    return "process" if own["appendfsync"] in ("everysec", "no") else "none"
+    return "none" if own["appendfsync"] == _UNKNOWN else "process"
 
 
 def evicts(own: Mapping[str, str]) -> bool:
@@ -96,6 +107,8 @@ def _problems_of(own: Mapping[str, str]) -> list[str]:
         told.append("appendonly is no: a crash loses everything since the last snapshot")
     elif own["appendfsync"] != "always":
         told.append(f"appendfsync is {own['appendfsync']}: a power failure loses the last seconds")
+    elif own["no-appendfsync-on-rewrite"] != "no":
+        told.append("no-appendfsync-on-rewrite is yes: a power failure during a rewrite loses what came meanwhile")
     if own.get("aof_last_write_status", "ok") != "ok":
         told.append("the last write to the append-only file failed")
     if evicts(own):

@@ -12,10 +12,11 @@ from typing import Any
 from redis.asyncio.connection import Connection
 from redis.exceptions import RedisError
 
-from perdure.engines.redis.resp import PENDING, Answers
+from perdure.engines.redis.resp import PENDING, Answers, command
 from perdure.engines.redis.translate import Lost, Silent, said
 
 _ROOM = 65_536
+_PING = command(b"PING")
 
 
 class Line(asyncio.BufferedProtocol):
@@ -27,9 +28,9 @@ class Line(asyncio.BufferedProtocol):
         self._transport: Any = self._writer.transport
         self._where = where
         self._patience = patience
-        self._due = 0.0
         self._watchdog: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self._due = self._loop.time() + patience
         self._answers = Answers()
         # A transport that brings its own buffer allocates a quarter of a megabyte for every answer.
         self._room = memoryview(bytearray(_ROOM))
@@ -44,6 +45,23 @@ class Line(asyncio.BufferedProtocol):
         """Whether the other side has not hung up, and nothing came that nobody asked for: the next request would take
         that for its answer."""
         return not (self._lost or self._answers.unread or self._transport.is_closing())
+
+    @property
+    def idle_for(self) -> float:
+        """Seconds since the last request was sent."""
+        return self._loop.time() - self._due + self._patience
+
+    async def answers(self, seconds: float) -> bool:
+        """Whether the server answers a PING within so many seconds; if not, the connection is of no use any more."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.ask(_PING)
+        except (Lost, TimeoutError):
+            return False
+        except BaseException:
+            self.abort()
+            raise
+        return self.usable
 
     async def ask(self, packed: bytes) -> Any:
         """Send a request once and return its answer; a refusal is returned as the driver's error."""
@@ -100,11 +118,7 @@ class Line(asyncio.BufferedProtocol):
         told = "the server closed it" if exc is None else said(exc)
         self._fail(Lost(f"{self._where}: the connection was lost ({told})"))
 
-    def close(self) -> None:
-        """Hang up."""
-        self._transport.close()
-
     def abort(self) -> None:
-        """Hang up at once, whatever was still to be sent."""
+        """Hang up at once. With TLS a polite goodbye would wait for the other side's."""
         self._lost = True
         self._transport.abort()

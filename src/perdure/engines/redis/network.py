@@ -13,6 +13,7 @@ from typing import Any
 from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError, ResponseError
 
+from perdure.engines.redis.connect import ask_sentinels
 from perdure.engines.redis.resp import command
 from perdure.engines.redis.scripts import Script
 from perdure.engines.redis.translate import (
@@ -27,7 +28,7 @@ from perdure.engines.redis.translate import (
     said,
 )
 from perdure.engines.redis.url import Address, Target
-from perdure.engines.redis.wire import Pool, ask_sentinels
+from perdure.engines.redis.wire import Pool
 from perdure.errors import PerdureError, UnavailableError
 
 _HOPS = 6

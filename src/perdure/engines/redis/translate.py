@@ -75,6 +75,13 @@ class Stopped(Lost):
     """A script that commits ended in an error that may have come after its first write."""
 
 
+class SpeaksPlain(OSError):
+    """A port that was spoken to with TLS answers without."""
+
+    def __init__(self) -> None:
+        super().__init__("the server does not speak TLS on this port")
+
+
 def code_of(error: RedisError) -> str:
     """The server's code of a refusal, also where an older server wraps it in the error of a script."""
     known = _NAMED.get(type(error).__name__)
@@ -133,9 +140,20 @@ def said(error: BaseException) -> str:
 
 def unreachable(error: BaseException, where: str, told: str | None = None) -> UnavailableError:
     """No connection could be made; nothing was sent."""
-    slow = isinstance(error, (TimeoutError, DriverTimeout))
-    why = told or ("no answer within connect_timeout" if slow else said(error))
+    if told is None and isinstance(error, (TimeoutError, DriverTimeout)):
+        told = "no answer within connect_timeout"
+    if told is None and any(map(_is_no_tls, _behind(error))):
+        told = said(SpeaksPlain())
+    why = told or said(error)
     return UnavailableError(f"{where} cannot be reached: {why}", hint=_what_to_check(error, where.startswith("rediss")))
+
+
+def all_busy(where: str, connections: int, seconds: float) -> UnavailableError:
+    """Nobody gave a connection back in time; nothing was sent."""
+    return UnavailableError(
+        f"all {connections} connections to {where} stayed busy for {seconds:g} s",
+        hint="raise connections= in the URL, or do less at once",
+    )
 
 
 def _what_to_check(error: BaseException, tls: bool) -> str:
@@ -147,11 +165,18 @@ def _what_to_check(error: BaseException, tls: bool) -> str:
             "ssl_ca_certs must name the authority that signed the server's certificate, "
             "and the URL the host as it is in it"
         )
+    if any(isinstance(reason, SpeaksPlain) or _is_no_tls(reason) for reason in reasons):
+        return "name the port that speaks TLS, or begin the URL with redis to go without"
     if any(isinstance(reason, ConnectionRefusedError) for reason in reasons):
         return "is the server running?"
     if tls:
         return "is the server running, and does it speak TLS on this port? Without it the URL begins with redis"
     return "is the server running? If it speaks TLS, the URL begins with rediss"
+
+
+def _is_no_tls(reason: BaseException) -> bool:
+    """What OpenSSL says of an answer that is not TLS."""
+    return isinstance(reason, ssl.SSLError) and reason.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
 def _behind(error: BaseException) -> list[BaseException]:

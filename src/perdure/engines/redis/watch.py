@@ -3,23 +3,24 @@
 The script of a commit publishes its hints at its end, so nobody hears of what is not written. One connection per
 engine listens, only while somebody watches. When the server begins to send a channel, its watchers are rung once, for
 what may have been missed before; so they are when the connection was lost and is made again. As long as it cannot be
-made everybody is rung every second, which is the polling fallback.
+made everybody is rung every second, which is the polling fallback; a server that accepts and stays silent is given up
+and tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from redis.asyncio.connection import Connection
 from redis.exceptions import RedisError
 
 from perdure import limits
+from perdure.engines.redis.connect import connect
 from perdure.engines.redis.network import Network
 from perdure.engines.redis.resp import command
-from perdure.engines.redis.wire import new_connection
 from perdure.errors import PerdureError
 from perdure.kernel.signals import LoopSignal
 
@@ -90,29 +91,58 @@ class Hub:
             lost = True
 
     async def _hear(self) -> None:
-        connection = new_connection(self._network.target, await self._network.locate())
+        with self._ringing():
+            connection = await connect(self._network.target, await self._network.locate())
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]
             self._connection, self._heard = connection, set()
             self._tell()
             while self._signals:
-                heard: Any = await connection.read_response(disable_decoding=True)
-                kind, channel, payload = heard
-                if kind == b"subscribe" or (kind == b"message" and payload != self._sender):
-                    self.publish((channel,))
+                heard = await _next(connection)
+                if heard[0] == b"subscribe" or (heard[0] == b"message" and heard[2] != self._sender):
+                    self.publish((heard[1],))
         finally:
             self._connection = None
             await connection.disconnect(nowait=True)
 
+    @contextlib.contextmanager
+    def _ringing(self) -> Iterator[None]:
+        """Ring everybody every second, however long the block takes."""
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+
+        def wait() -> None:
+            timers[:] = [loop.call_later(limits.FOLLOW_POLL_MS / 1000, ring)]
+
+        def ring() -> None:
+            self._ring_all()
+            wait()
+
+        wait()
+        try:
+            yield
+        finally:
+            timers[0].cancel()
+
     async def close(self) -> None:
-        """Ring everybody a last time and listen no more."""
+        """Ring everybody a last time and listen no more; may be called again if it was cancelled."""
         self._ring_all()
         self._signals.clear()
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await listener
+        if self._listener is not None:
+            self._listener.cancel()
+            await asyncio.wait({self._listener})
+            self._listener = None
+
+
+async def _next(connection: Connection) -> Any:
+    """The next thing that the server says. One that is silent for long is asked for a PING: a connection that was
+    dropped on the way is silent too, and would be for ever."""
+    heard: Any = await connection.read_response(disable_decoding=True, timeout=limits.IDLE_CHECK_MS / 1000)
+    if heard is None:
+        await connection.send_packed_command(command(b"PING"))
+        heard = await connection.read_response(disable_decoding=True, timeout=limits.SIGN_OF_LIFE_MS / 1000)
+    if heard is None:
+        raise EOFError("no sign of life")
+    return heard
 
 
 class Subscription:

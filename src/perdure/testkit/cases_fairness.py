@@ -1,0 +1,57 @@
+"""Fairness: when more tasks ask than there are connections, every one of them gets its share. Counts are compared and
+not times: a slow machine is as fair as a fast one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from perdure.model.message import Message
+from perdure.testkit.casework import talk
+from perdure.testkit.kit import Kit, case, equal, expect
+
+_TASKS = 24
+_EACH = 20
+
+
+@case("commit", "fair-turns", covers=("store.commit",))
+async def case_fair_turns(kit: Kit) -> None:
+    """Of many tasks that commit without pause, the slowest gets at least half as many commits as the mean."""
+
+    async def commit(number: int) -> None:
+        await kit.store.commit(f"t{number}", messages=[Message.user("a")])
+
+    counts = await _shares(kit, commit)
+    expect(2 * min(counts) * _TASKS >= sum(counts), f"commits per task: {counts}")
+    versions = [(await kit.store.load(f"t{number}")).version for number in range(_TASKS)]
+    equal(versions, counts, "what was counted is what was committed")
+
+
+@case("load", "fair-turns", covers=("store.load",))
+async def case_fair_reads(kit: Kit) -> None:
+    """The same for tasks that read without pause."""
+    for number in range(_TASKS):
+        await talk(kit.store, f"t{number}", "a")
+
+    async def read(number: int) -> None:
+        await kit.store.load(f"t{number}")
+
+    counts = await _shares(kit, read)
+    expect(2 * min(counts) * _TASKS >= sum(counts), f"loads per task: {counts}")
+
+
+async def _shares(kit: Kit, call: Callable[[int], Awaitable[None]]) -> list[int]:
+    """How often each task came round when all of them together had made so many calls."""
+    counts = [0] * _TASKS
+    # An embedded engine may answer without giving up the event loop, which then nobody else gets.
+    embedded = kit.store.capabilities().blocking
+
+    async def loop(number: int) -> None:
+        while sum(counts) < _TASKS * _EACH:
+            await call(number)
+            counts[number] += 1
+            if embedded:
+                await asyncio.sleep(0)
+
+    await asyncio.gather(*map(loop, range(_TASKS)))
+    return counts
