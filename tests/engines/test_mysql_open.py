@@ -49,7 +49,11 @@ def test_a_url_is_taken_apart() -> None:
         ("mysql://h/db?connections=2&connections=3", "twice"),
         ("mysql://h/db?connect_timeout=soon", "seconds"),
         ("mysql://h/db?migrate=maybe", "yes or no"),
-        ("mysql://h:port/db", "cannot be read"),
+        ("mysql://h:port/db", "port must be a number"),
+        ("mysql://a,b/db", "one server"),
+        ("mysql://%2Frun%2Fmysqld.sock/db", "unix_socket="),
+        ("mysql://u:zzz/zzz@h/db", "percent-encoded"),
+        ("mysql://u:12?zzz=x@h/db", "percent-encoded"),
         ("mysql://h/db?ssl", "cannot be read"),
     ],
 )

@@ -80,7 +80,7 @@ def test_urls_name_servers_masters_and_clusters() -> None:
         ("redis://h/0?db=1", "sentinel"),
         ("redis://a,b", "one server"),
         ("redis://", "host:port"),
-        ("redis://h:70000", "host:port"),
+        ("redis://h:70000", "the port must be a number from 1 to 65535"),
         ("redis+sentinel://h", "names its master"),
         ("redis+cluster://h/3", "database 0"),
     ],
