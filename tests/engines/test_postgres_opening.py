@@ -75,6 +75,7 @@ def migrating(url: str, failpoint: str = "") -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", MIGRATE, url], env=environment)
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -103,12 +104,14 @@ def test_options_that_make_no_sense_are_refused(query: str, said: str) -> None:
         parse_target(f"postgresql://u:secret@h/d?{query}")
 
 
+@pytest.mark.urls
 def test_passwords_are_never_shown() -> None:
     target = parse_target("postgresql://u:secret@h:1/d?password=hidden&schema=s&sslmode=disable")
     assert target.shown == "postgresql://u@h:1/d"
     assert (target.schema, "sslmode=disable" in target.dsn, "schema" in target.dsn) == ("s", True, False)
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -133,6 +136,7 @@ def test_of_a_url_that_cannot_be_read_nothing_is_repeated(url: str, said: str) -
     assert "zzz" not in str(caught.value)
 
 
+@pytest.mark.urls
 def test_what_a_url_may_say() -> None:
     several = parse_target("postgresql://u:p%40%2F@a,b:1,[::1]:2/my%20db?user=x@y")
     assert (several.database, several.shown) == ("my db", "postgresql://u@a,b:1,[::1]:2/my%20db")
@@ -141,6 +145,7 @@ def test_what_a_url_may_say() -> None:
     assert parse_target("postgresql:///?port=1,2&dbname=d").database == "d"
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize(
     ("url", "hosts"),
     [
@@ -161,6 +166,7 @@ def test_hosts_are_asked_one_by_one(url: str, hosts: list[str | None]) -> None:
     assert {(dsn.hosts, dsn.path) for dsn in asked} == {((), "d")}
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize("place", ["no-such-host.invalid,[::1]:1,{place}", "[::1]:1,{place}", "{place},[::1]:1"])
 def test_a_list_with_an_ipv6_address_is_opened_on_every_python(place: str) -> None:
     async def scenario(url: str) -> None:
@@ -172,6 +178,7 @@ def test_a_list_with_an_ipv6_address_is_opened_on_every_python(place: str) -> No
     on_postgres(scenario)
 
 
+@pytest.mark.urls
 def test_a_socket_is_named_in_the_place_of_the_host() -> None:
     async def scenario(url: str) -> None:
         parts = parse_url(url)
@@ -183,6 +190,7 @@ def test_a_socket_is_named_in_the_place_of_the_host() -> None:
     on_postgres(scenario)
 
 
+@pytest.mark.urls
 def test_a_host_that_is_not_known_is_passed_over() -> None:
     async def scenario(url: str) -> None:
         await touch(url.replace("@", "@no-such-host.invalid,"))
@@ -193,6 +201,7 @@ def test_a_host_that_is_not_known_is_passed_over() -> None:
     on_postgres(scenario)
 
 
+@pytest.mark.urls
 def test_what_cannot_be_reached_says_why() -> None:
     async def scenario(url: str) -> None:
         place = url.rpartition("/")[0]

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from perdure.errors import InvalidError
 from perdure.kernel.url import Dialect, Host, ServerUrl, parse_hosts, parse_url, raw_account
 
+pytestmark = pytest.mark.urls
+
 STRICT = Dialect("Toy", "toy://host:1/path", schemes=("toy", "toys"), options=("a", "b", "user"))
 BARE = msgspec.structs.replace(STRICT, bare_password=True)
 

@@ -70,7 +70,7 @@ def parse_target(url: str) -> Target:
 
 
 def _dialect() -> Dialect:
-    return Dialect("MySQL", _ESCAPED, schemes=_SCHEMES, options=tuple(_READ), bare_password=True)
+    return Dialect("MySQL", _ESCAPED, schemes=_SCHEMES, options=tuple(_READ))
 
 
 def _host(parts: ServerUrl) -> Host:
