@@ -191,6 +191,20 @@ def test_a_socket_is_named_in_the_place_of_the_host() -> None:
 
 
 @pytest.mark.urls
+def test_everything_may_stand_in_options() -> None:
+    async def scenario(url: str) -> None:
+        parts = parse_url(url)
+        (host,) = parts.hosts
+        for slash in ("", "/"):
+            options = f"host={host.name}&port={host.port}&user={parts.user}&dbname={parts.path}"
+            engine = await open_engine(f"postgresql://{slash}?{options}", SCHEMA)
+            assert (await engine.health()).settings["database"] == parts.path
+            await engine.close()
+
+    on_postgres(scenario)
+
+
+@pytest.mark.urls
 def test_a_host_that_is_not_known_is_passed_over() -> None:
     async def scenario(url: str) -> None:
         await touch(url.replace("@", "@no-such-host.invalid,"))
