@@ -33,11 +33,11 @@ setup: $(READY) ## make .venv from the lock file (fetches uv if it is missing)
 
 # Once per change of the lock: every other target hangs on this stamp.
 $(READY): pyproject.toml uv.lock
-	@uv=$$(tools/find-uv.sh) && "$$uv" sync --frozen --quiet
+	@tools/uv.sh sync --frozen --quiet
 	@touch $@
 
 $(BENCH_READY): pyproject.toml uv.lock
-	@uv=$$(tools/find-uv.sh) && UV_PROJECT_ENVIRONMENT=$(BENCH_VENV) "$$uv" sync --frozen --quiet --group bench
+	@UV_PROJECT_ENVIRONMENT=$(BENCH_VENV) tools/uv.sh sync --frozen --quiet --group bench
 	@touch $@
 
 .PHONY: run
