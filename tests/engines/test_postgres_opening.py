@@ -141,7 +141,7 @@ def test_what_a_url_may_say() -> None:
     several = parse_target("postgresql://u:p%40%2F@a,b:1,[::1]:2/my%20db?user=x@y")
     assert (several.database, several.shown) == ("my db", "postgresql://u@a,b:1,[::1]:2/my%20db")
     assert several.dsn == "postgresql:///my%20db?host=a%2Cb%3A1%2C%5B%3A%3A1%5D%3A2&user=u&password=p%40%2F"
-    assert parse_target("postgresql:///?host=/run&dbname=d&port=1").dsn == "postgresql:///d?host=%2Frun%2F.s.PGSQL.1"
+    assert parse_target("postgresql:///?host=/run&dbname=d&port=1").dsn == "postgresql:///d?host=%2Frun&port=1"
     assert parse_target("postgresql:///?port=1,2&dbname=d").database == "d"
 
 
@@ -153,16 +153,16 @@ def test_what_a_url_may_say() -> None:
         ("postgresql://u@a,b:1,[::1]:2/d", ["a", "b:1", "[::1]:2"]),
         ("postgresql://u@[::1]:2,[fe80::1%25eth0],b/d", ["[::1]:2", "[fe80::1%eth0]", "b"]),
         ("postgresql://%2Frun,%2Ftmp:1/d", ["/run", "/tmp/.s.PGSQL.1"]),
-        ("postgresql:///d?host=a,/run&port=1", ["a:1", "/run/.s.PGSQL.1"]),
+        ("postgresql:///d?host=a,/run&port=1", ["a:1", "/run:1"]),
         ("postgresql:///d?host=a,b,::1&port=1,2,3", ["a:1", "b:2", "[::1]:3"]),
         ("postgresql://a:1,b/d?port=2", ["a:1", "b:2"]),
         ("postgresql://a,[::1]/d?target_session_attrs=prefer-standby", ["a,[::1]"]),
-        ("postgresql:///d", [None]),
+        ("postgresql:///d", [""]),
     ],
 )
-def test_hosts_are_asked_one_by_one(url: str, hosts: list[str | None]) -> None:
+def test_hosts_are_asked_one_by_one(url: str, hosts: list[str]) -> None:
     asked = [parse_url(dsn) for dsn in each_host(parse_target(url).dsn)]
-    assert [dsn.options.get("host") for dsn in asked] == hosts
+    assert [":".join(dsn.options[name] for name in ("host", "port") if name in dsn.options) for dsn in asked] == hosts
     assert {(dsn.hosts, dsn.path) for dsn in asked} == {((), "d")}
 
 

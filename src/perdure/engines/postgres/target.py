@@ -102,8 +102,7 @@ def _driver_dsn(parts: ServerUrl) -> str:
     passed = {name: parts.options[name] for name in _PASSED_ON if name in parts.options and name not in _REPLACED}
     hosts = _hosts(parts)
     named = {
-        "host": ",".join(map(_driver_host, hosts)),
-        "port": "" if hosts else parts.options.get("port", ""),
+        **(_host_options(hosts) if hosts else {"port": parts.options.get("port", "")}),
         "user": parts.user or parts.options.get("user", ""),
         "password": parts.password or parts.options.get("password", ""),
     }
@@ -127,7 +126,15 @@ def _hosts(parts: ServerUrl) -> tuple[Host, ...]:
     return tuple(Host(host.name, host.port or port) for host, port in zip_longest(hosts, ports)) if hosts else ()
 
 
-def _driver_host(host: Host) -> str:
+def _host_options(hosts: tuple[Host, ...]) -> dict[str, str]:
+    if all(host.port for host in hosts):
+        names = [str(Host(host.name)) for host in hosts]
+        return {"host": ",".join(names), "port": ",".join(str(host.port) for host in hosts)}
+    # The driver's own port, which the environment may set, is for those without one; so the others bring theirs along.
+    return {"host": ",".join(map(_host_with_port, hosts))}
+
+
+def _host_with_port(host: Host) -> str:
     # A socket is a file in the folder that the URL names, called after the port.
     return f"{host.name}/.s.PGSQL.{host.port}" if host.is_socket and host.port else str(host)
 
@@ -149,10 +156,9 @@ def each_host(dsn: str) -> tuple[str, ...]:
     # Whether there is a standby to prefer only all hosts can tell.
     if "host" not in parts.options or parts.options.get("target_session_attrs") == "prefer-standby":
         return (dsn,)
-    return tuple(
-        msgspec.structs.replace(parts, options={**parts.options, "host": host}).build()
-        for host in parts.options["host"].split(",")
-    )
+    hosts, ports = (parts.options.get(name, "").split(",") for name in ("host", "port"))
+    pairs = [{"host": host, "port": port} if port else {"host": host} for host, port in zip_longest(hosts, ports)]
+    return tuple(msgspec.structs.replace(parts, options={**parts.options, **pair}).build() for pair in pairs)
 
 
 def _check_passed_on(given: dict[str, str]) -> None:
