@@ -102,7 +102,7 @@ def generate() -> str:
             [ruff, *command, "--stdin-filename", str(TARGET), "-"],
             input=source,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             check=True,
         )
         source = done.stdout

@@ -91,7 +91,9 @@ def find(places: Iterable[Path]) -> list[Python]:
 def ask(program: Path) -> Python | None:
     """What the interpreter says of itself; None if it is none that we want, such as a shim without a version."""
     try:
-        done = subprocess.run([program, "-I", "-c", FACTS], check=True, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [program, "-I", "-c", FACTS], check=True, capture_output=True, encoding="utf-8", timeout=60
+        )
         facts = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None

@@ -66,7 +66,7 @@ def judge(source: Path, watched: tuple[str, ...], *, optimized: bool) -> dict[st
         cwd=ROOT,
         env=environment,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=LIMIT,
         check=False,
     )

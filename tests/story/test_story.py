@@ -79,4 +79,4 @@ def test_the_picture_shows_what_the_program_draws(tmp_path: Path) -> None:
 
 
 def _texts(picture: Path) -> list[str]:
-    return re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())
+    return re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text(encoding="utf-8"))

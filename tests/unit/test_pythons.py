@@ -15,7 +15,7 @@ REAL = Path(os.path.realpath(sys.executable))
 
 
 def script(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
     path.chmod(0o755)
 
 
