@@ -44,16 +44,18 @@ class PgbouncerRecipe:
         """Its settings and the account it lets in."""
         server = self._server.hosts[0]
         told = _CONFIGURATION.format(host=server.name, port=server.port or 5432, folder=folder)
-        (folder / "users.txt").write_text(f'"{self._user}" "{self._server.password}"\n')
-        (folder / "pgbouncer.ini").write_text(told)
+        (folder / "users.txt").write_text(f'"{self._user}" "{self._server.password}"\n', encoding="utf-8")
+        (folder / "pgbouncer.ini").write_text(told, encoding="utf-8")
         for file in ("users.txt", "pgbouncer.ini"):
             (folder / file).chmod(0o644)
 
     def command(self, folder: Path, port: int) -> list[str]:
         """What starts it; the port has no option, so it stands in the file."""
         settings = folder / "pgbouncer.ini"
-        lines = [line for line in settings.read_text().splitlines() if not line.startswith("listen_port")]
-        settings.write_text("\n".join([*lines, f"listen_port = {port}", ""]))
+        lines = [
+            line for line in settings.read_text(encoding="utf-8").splitlines() if not line.startswith("listen_port")
+        ]
+        settings.write_text("\n".join([*lines, f"listen_port = {port}", ""]), encoding="utf-8")
         return [self.programs.main, str(settings)]
 
     def answers(self, port: int) -> bool:
