@@ -7,14 +7,16 @@ SHELL := /bin/sh
 # The system's own Python, never a downloaded one; the system's certificates, for networks that bring their own.
 export UV_PYTHON_DOWNLOADS := never
 export UV_SYSTEM_CERTS := 1
-export UV_PROJECT_ENVIRONMENT := .venv
+# Another environment, as `make pythons` has one for each interpreter: make check VENV=.venvs/x UV_PYTHON=/path.
+VENV := .venv
+export UV_PROJECT_ENVIRONMENT := $(VENV)
 # A virtual environment or a PYTHONPATH the caller happens to have must not leak in.
 unexport VIRTUAL_ENV
 unexport PYTHONPATH
 
-PYTHON := .venv/bin/python
-PYTEST := .venv/bin/python -m pytest
-READY := .venv/.ready
+PYTHON := $(VENV)/bin/python
+PYTEST := $(VENV)/bin/python -m pytest
+READY := $(VENV)/.ready
 # The peers bring pytest plugins of their own, so they live in an environment of their own.
 BENCH_VENV := .venv-bench
 BENCH_READY := $(BENCH_VENV)/.ready
@@ -31,11 +33,11 @@ setup: $(READY) ## make .venv from the lock file (fetches uv if it is missing)
 
 # Once per change of the lock: every other target hangs on this stamp.
 $(READY): pyproject.toml uv.lock
-	@uv=$$(tools/find-uv.sh) && "$$uv" sync --frozen --quiet
+	@tools/uv.sh sync --frozen --quiet
 	@touch $@
 
 $(BENCH_READY): pyproject.toml uv.lock
-	@uv=$$(tools/find-uv.sh) && UV_PROJECT_ENVIRONMENT=$(BENCH_VENV) "$$uv" sync --frozen --quiet --group bench
+	@UV_PROJECT_ENVIRONMENT=$(BENCH_VENV) tools/uv.sh sync --frozen --quiet --group bench
 	@touch $@
 
 .PHONY: run
@@ -43,10 +45,10 @@ run: $(READY) ## a 30-second story: an agent is killed in mid-run and resumes
 	@$(PYTHON) examples/story.py
 
 # Stages are run by tools/stages.py, which runs all of them and closes with a table.
-STATIC := lint '.venv/bin/ruff check --output-format concise .' \
-	format '.venv/bin/ruff format --check .' \
-	mypy '.venv/bin/mypy' \
-	pyright '.venv/bin/basedpyright' \
+STATIC := lint '$(VENV)/bin/ruff check --output-format concise .' \
+	format '$(VENV)/bin/ruff format --check .' \
+	mypy '$(VENV)/bin/mypy' \
+	pyright '$(VENV)/bin/basedpyright --pythonpath $(PYTHON)' \
 	surface '$(PYTHON) tools/surface.py'
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal
 EMBEDDED := memory sqlite
@@ -62,6 +64,14 @@ test: $(READY) ## everything: check, all tests on five engines, the cases under 
 		tests '$(PARALLEL) tests' \
 		optimized '$(PYTHON) -O -m perdure.testkit.matrix $(EMBEDDED)' \
 		planted '$(PYTHON) tests/planted/run.py'
+
+.PHONY: urls
+urls: $(READY) ## the tests of the URLs of every engine
+	@$(PARALLEL) -m urls tests/unit tests/engines tests/cli
+
+.PHONY: pythons
+pythons: $(READY) ## check and urls on every CPython found here (PATH, pyenv, system); ENDS=1 for the oldest and newest
+	@$(PYTHON) tools/pythons.py $(if $(ENDS),--ends)
 
 .PHONY: matrix
 matrix: $(READY) ## capability x engine, with the conformance cases passed in each cell
@@ -81,5 +91,5 @@ torture: $(READY) ## kill, cut, stall and race for MINUTES=10; FULL=1 for every 
 
 .PHONY: fmt
 fmt: $(READY) ## format, and mend what can be mended
-	.venv/bin/ruff check --fix --quiet .
-	.venv/bin/ruff format --quiet .
+	$(VENV)/bin/ruff check --fix --quiet .
+	$(VENV)/bin/ruff format --quiet .

@@ -62,7 +62,7 @@ def tell(event: dict[str, Any]) -> None:
 
 def start(action: str, url: str, *rest: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(AGENT), action, url, THREAD, *rest]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8")
     console.print(Text(f"  process {process.pid} begins", "dim"))
     return process
 

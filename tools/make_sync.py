@@ -59,7 +59,7 @@ def method(node: ast.AsyncFunctionDef) -> str:
 
 def face(module: str) -> tuple[str, list[str]]:
     """One blocking class, and the import lines its signatures need."""
-    tree = ast.parse((STORES / f"{module}.py").read_text())
+    tree = ast.parse((STORES / f"{module}.py").read_text(encoding="utf-8"))
     name = module.capitalize()
     cls = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     methods = [n for n in cls.body if isinstance(n, ast.AsyncFunctionDef) and not n.name.startswith("_")]
@@ -102,7 +102,7 @@ def generate() -> str:
             [ruff, *command, "--stdin-filename", str(TARGET), "-"],
             input=source,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             check=True,
         )
         source = done.stdout
@@ -112,10 +112,10 @@ def generate() -> str:
 def main() -> int:
     source = generate()
     if "--check" in sys.argv:
-        fresh = TARGET.exists() and TARGET.read_text() == source
+        fresh = TARGET.exists() and TARGET.read_text(encoding="utf-8") == source
         print("up to date" if fresh else "stale: run tools/make_sync.py")
         return 0 if fresh else 1
-    TARGET.write_text(source)
+    TARGET.write_text(source, encoding="utf-8")
     return 0
 
 

@@ -9,6 +9,7 @@ last line of a stage (for pytest its counts) is repeated in the table, because t
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import subprocess
@@ -36,7 +37,7 @@ def run_stage(name: str, command: str) -> Outcome:
     started = time.monotonic()
     last_line = ""
     with subprocess.Popen(
-        shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace"
     ) as process:
         for line in process.stdout or ():
             sys.stdout.write(line)
@@ -49,6 +50,9 @@ def main(arguments: list[str]) -> int:
     if not arguments or len(arguments) % 2:
         print(__doc__, file=sys.stderr)
         return 2
+    # A terminal that cannot show a sign of the output must not end the run.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     outcomes = [run_stage(name, command) for name, command in zip(arguments[::2], arguments[1::2], strict=True)]
     print("\n== summary")
     for outcome in outcomes:

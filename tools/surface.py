@@ -27,7 +27,7 @@ def completeness() -> dict[str, Any]:
         env={**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         check=False,
-        text=True,
+        encoding="utf-8",
     )
     try:
         report: dict[str, Any] = json.loads(answer.stdout)["typeCompleteness"]

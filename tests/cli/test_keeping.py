@@ -176,6 +176,7 @@ def _password(url: str) -> str | None:
     return urlsplit(url).password
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize(
     "url",
     [
@@ -206,6 +207,7 @@ def test_no_message_holds_a_password(program: Program, url: str, command: str, t
         assert SECRET not in done.out + done.err
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
@@ -238,6 +240,7 @@ def test_the_example_of_a_hint_stays_readable(program: Program) -> None:
     assert "mysql://user:password@host:3306/database" in line
 
 
+@pytest.mark.urls
 def test_a_refused_url_keeps_what_is_no_secret(program: Program) -> None:
     line = program.error("health", f"sqlite://me:{SECRET}@h/d")
     assert "'sqlite://me:***@h/d' names no file" in line
@@ -250,6 +253,7 @@ def test_a_driver_in_the_scheme(program: Program, scheme: str, said: str) -> Non
     assert f"drop +{scheme.partition('+')[2]} and write {said}://" in line
 
 
+@pytest.mark.urls
 def test_an_unknown_scheme_is_answered_with_all_that_are_known(program: Program) -> None:
     line = program.error("threads", "--store", "nope://x")
     known = line.partition("known: ")[2]

@@ -17,7 +17,7 @@ from perdure.testkit.providers import BUILTIN, SqliteProvider, provider_named
 CHECKLIST = {
     f"{path.stem}: {section}": items
     for path in sorted(Path(__file__).parent.glob("checklist*.toml"))
-    for section, items in tomllib.loads(path.read_text()).items()
+    for section, items in tomllib.loads(path.read_text(encoding="utf-8")).items()
 }
 # With a sync at every commit as well: one case per kind of write.
 ON_POWER = (

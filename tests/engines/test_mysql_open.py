@@ -33,6 +33,7 @@ def _newer() -> Schema:
     return Schema(2, (grown, *SCHEMA.tables[1:], more), SCHEMA.logs)
 
 
+@pytest.mark.urls
 def test_a_url_is_taken_apart() -> None:
     target = parse_target("mariadb://u%40x:p%2Fw@db.example:3307/agents?connections=3&connect_timeout=0.5&migrate=no")
     assert (target.host, target.port, target.user, target.password) == ("db.example", 3307, "u@x", "p/w")
@@ -40,6 +41,7 @@ def test_a_url_is_taken_apart() -> None:
     assert "p/w" not in target.shown
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -49,7 +51,11 @@ def test_a_url_is_taken_apart() -> None:
         ("mysql://h/db?connections=2&connections=3", "twice"),
         ("mysql://h/db?connect_timeout=soon", "seconds"),
         ("mysql://h/db?migrate=maybe", "yes or no"),
-        ("mysql://h:port/db", "cannot be read"),
+        ("mysql://h:port/db", "port must be a number"),
+        ("mysql://a,b/db", "one server"),
+        ("mysql://%2Frun%2Fmysqld.sock/db", "unix_socket="),
+        ("mysql://u:zzz/zzz@h/db", "percent-encoded"),
+        ("mysql://u:12?zzz=x@h/db", "percent-encoded"),
         ("mysql://h/db?ssl", "cannot be read"),
     ],
 )
@@ -58,6 +64,7 @@ def test_a_bad_url_is_refused_with_what_is_wrong(url: str, said: str) -> None:
         parse_target(url)
 
 
+@pytest.mark.urls
 def test_a_refused_login_keeps_the_password_to_itself() -> None:
     async def scenario() -> None:
         url = await emptied("open")

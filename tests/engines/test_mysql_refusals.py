@@ -51,6 +51,7 @@ def test_a_server_without_tls(attempts: list[str]) -> None:
     run(scenario())
 
 
+@pytest.mark.urls
 def test_an_unknown_host(attempts: list[str]) -> None:
     async def scenario() -> None:
         refusal = await _refused("mysql://app:s3cret@no-such-host.invalid/agents")
@@ -103,6 +104,7 @@ def test_a_key_without_its_certificate(tmp_path: Path) -> None:
         parse_target(f"mysql://h/db?ssl_key={tmp_path / 'key.pem'}")
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize("password", ["s3/cret", "3/cret", "s3?cret", "3?cret", "s3#cret", "3#cret", "3/cr?e=t"])
 def test_a_password_that_is_not_escaped(password: str) -> None:
     for database in ("db", "d/b"):

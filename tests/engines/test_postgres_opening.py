@@ -20,6 +20,7 @@ from perdure.engines.postgres.target import each_host, parse_target
 from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
 from perdure.kernel.ops import Delete, Get, Heads, Patch, Put, Read
 from perdure.kernel.schema import Index, Schema, Table, integer, text
+from perdure.kernel.url import Host, parse_url
 from perdure.testkit.servers import fresh_database, server
 
 NEWER = msgspec.structs.replace(
@@ -74,6 +75,7 @@ def migrating(url: str, failpoint: str = "") -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", MIGRATE, url], env=environment)
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -92,6 +94,7 @@ def migrating(url: str, failpoint: str = "") -> subprocess.Popen[bytes]:
         ("listen_url=postgresql://h/d%3Fcolour%3Dred", "colour: no such option"),
         ("listen_url=postgresql://h/d%3Fschema%3Ds%26prepared%3Dno", "prepared, schema cannot stand in it"),
         ("port=many", "port must be a number"),
+        ("port=1,2", "lists 2 ports, and the hosts are 1"),
         ("target_session_attrs=foo", "any, primary, standby, prefer-standby, read-write, read-only"),
         ("sslmode=verify-full&sslrootcert=/nowhere.pem", "sslrootcert names a file that cannot be read: /nowhere.pem"),
     ],
@@ -101,12 +104,14 @@ def test_options_that_make_no_sense_are_refused(query: str, said: str) -> None:
         parse_target(f"postgresql://u:secret@h/d?{query}")
 
 
+@pytest.mark.urls
 def test_passwords_are_never_shown() -> None:
     target = parse_target("postgresql://u:secret@h:1/d?password=hidden&schema=s&sslmode=disable")
     assert target.shown == "postgresql://u@h:1/d"
     assert (target.schema, "sslmode=disable" in target.dsn, "schema" in target.dsn) == ("s", True, False)
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -131,30 +136,75 @@ def test_of_a_url_that_cannot_be_read_nothing_is_repeated(url: str, said: str) -
     assert "zzz" not in str(caught.value)
 
 
+@pytest.mark.urls
 def test_what_a_url_may_say() -> None:
     several = parse_target("postgresql://u:p%40%2F@a,b:1,[::1]:2/my%20db?user=x@y")
-    assert (several.database, several.dsn) == ("my db", "postgresql://u:p%40%2F@a,b:1,[::1]:2/my%20db?user=x%40y")
-    assert parse_target("postgresql:///?host=/run&dbname=d&port=1,2").database == "d"
+    assert (several.database, several.shown) == ("my db", "postgresql://u@a,b:1,[::1]:2/my%20db")
+    assert several.dsn == "postgresql:///my%20db?host=a%2Cb%3A1%2C%5B%3A%3A1%5D%3A2&user=u&password=p%40%2F"
+    assert parse_target("postgresql:///?host=/run&dbname=d&port=1").dsn == "postgresql:///d?host=%2Frun&port=1"
+    assert parse_target("postgresql:///?port=1,2&dbname=d").database == "d"
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize(
-    ("dsn", "hosts"),
+    ("url", "hosts"),
     [
-        ("postgresql://u:p%2C@a/d?sslmode=require", ["postgresql://u:p%2C@a/d?sslmode=require"]),
-        ("postgresql://u@a,b:1,[::1]:2/d", ["postgresql://u@a/d", "postgresql://u@b:1/d", "postgresql://u@[::1]:2/d"]),
-        ("postgresql:///d?host=a,/run&port=1", ["postgresql:/d?host=a&port=1", "postgresql:/d?host=%2Frun&port=1"]),
-        ("postgresql:///d?host=a,b&port=1,2", ["postgresql:///d?host=a,b&port=1,2"]),
-        (
-            "postgresql://a,b/d?target_session_attrs=prefer-standby",
-            ["postgresql://a,b/d?target_session_attrs=prefer-standby"],
-        ),
-        ("postgresql:///d", ["postgresql:///d"]),
+        ("postgresql://u:p%2C@a/d?sslmode=require", ["a"]),
+        ("postgresql://u@a,b:1,[::1]:2/d", ["a", "b:1", "[::1]:2"]),
+        ("postgresql://u@[::1]:2,[fe80::1%25eth0],b/d", ["[::1]:2", "[fe80::1%eth0]", "b"]),
+        ("postgresql://%2Frun,%2Ftmp:1/d", ["/run", "/tmp/.s.PGSQL.1"]),
+        ("postgresql:///d?host=a,/run&port=1", ["a:1", "/run:1"]),
+        ("postgresql:///d?host=a,b,::1&port=1,2,3", ["a:1", "b:2", "[::1]:3"]),
+        ("postgresql://a:1,b/d?port=2", ["a:1", "b:2"]),
+        ("postgresql://a,[::1]/d?target_session_attrs=prefer-standby", ["a,[::1]"]),
+        ("postgresql:///d", [""]),
     ],
 )
-def test_hosts_are_asked_one_by_one(dsn: str, hosts: list[str]) -> None:
-    assert list(each_host(dsn)) == hosts
+def test_hosts_are_asked_one_by_one(url: str, hosts: list[str]) -> None:
+    asked = [parse_url(dsn) for dsn in each_host(parse_target(url).dsn)]
+    assert [":".join(dsn.options[name] for name in ("host", "port") if name in dsn.options) for dsn in asked] == hosts
+    assert {(dsn.hosts, dsn.path) for dsn in asked} == {((), "d")}
 
 
+@pytest.mark.urls
+@pytest.mark.parametrize("place", ["no-such-host.invalid,[::1]:1,{place}", "[::1]:1,{place}", "{place},[::1]:1"])
+def test_a_list_with_an_ipv6_address_is_opened_on_every_python(place: str) -> None:
+    async def scenario(url: str) -> None:
+        account, _, rest = url.partition("@")
+        server, _, database = rest.partition("/")
+        for option in ("", "?target_session_attrs=prefer-standby"):
+            await touch(f"{account}@{place.format(place=server)}/{database}{option}")
+
+    on_postgres(scenario)
+
+
+@pytest.mark.urls
+def test_a_socket_is_named_in_the_place_of_the_host() -> None:
+    async def scenario(url: str) -> None:
+        parts = parse_url(url)
+        link = await asyncpg.connect(url)
+        folder = (await link.fetchval("SHOW unix_socket_directories")).split(",")[0]
+        await link.close()
+        await touch(msgspec.structs.replace(parts, hosts=(Host(folder, parts.hosts[0].port),)).build())
+
+    on_postgres(scenario)
+
+
+@pytest.mark.urls
+def test_everything_may_stand_in_options() -> None:
+    async def scenario(url: str) -> None:
+        parts = parse_url(url)
+        (host,) = parts.hosts
+        for slash in ("", "/"):
+            options = f"host={host.name}&port={host.port}&user={parts.user}&dbname={parts.path}"
+            engine = await open_engine(f"postgresql://{slash}?{options}", SCHEMA)
+            assert (await engine.health()).settings["database"] == parts.path
+            await engine.close()
+
+    on_postgres(scenario)
+
+
+@pytest.mark.urls
 def test_a_host_that_is_not_known_is_passed_over() -> None:
     async def scenario(url: str) -> None:
         await touch(url.replace("@", "@no-such-host.invalid,"))
@@ -165,6 +215,7 @@ def test_a_host_that_is_not_known_is_passed_over() -> None:
     on_postgres(scenario)
 
 
+@pytest.mark.urls
 def test_what_cannot_be_reached_says_why() -> None:
     async def scenario(url: str) -> None:
         place = url.rpartition("/")[0]

@@ -228,6 +228,7 @@ def _master_first(watched: ServerSet) -> list[LocalServer]:
     return sorted(watched.members[:2], key=lambda member: b"%d" % member.port not in named)
 
 
+@pytest.mark.urls
 def test_tls_is_spoken_and_certificates_are_checked() -> None:
     async def main() -> None:
         secured = server("redis-tls")
@@ -278,6 +279,7 @@ def test_sentinels_are_asked_with_tls_where_the_master_is() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.urls
 def test_a_cluster_is_not_opened_as_one_server() -> None:
     async def main() -> None:
         cluster = await _empty_cluster()
@@ -288,6 +290,7 @@ def test_a_cluster_is_not_opened_as_one_server() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize("url", ["redis+cluster://{place}", "redis+sentinel://{place}/main"])
 def test_one_server_is_not_opened_as_several(url: str) -> None:
     async def main() -> None:
@@ -298,6 +301,7 @@ def test_one_server_is_not_opened_as_several(url: str) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.urls
 @pytest.mark.parametrize("end", ["://{host}/0", "+cluster://{host}", "+sentinel://{host}/main"])
 @pytest.mark.parametrize(
     ("host", "hint"),
@@ -312,6 +316,7 @@ def test_a_host_that_is_not_there_is_told_with_what_to_check(end: str, host: str
     asyncio.run(main())
 
 
+@pytest.mark.urls
 def test_a_database_that_the_server_does_not_have() -> None:
     async def main() -> None:
         error = await refusal(open_engine(f"redis://{urlsplit(server('redis').url).netloc}/999999", SCHEMA))

@@ -187,7 +187,7 @@ def _family(real: Server) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: PTH208 - names alone
         try:
-            with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - not a file of anybody's
+            with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:  # noqa: PTH123 - not a file of anybody's
                 children.setdefault(int(stat.read().rpartition(")")[2].split()[1]), []).append(pid)
         except OSError:
             continue

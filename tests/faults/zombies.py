@@ -111,7 +111,7 @@ class Zombie:
         """Pause it, and see that it is paused."""
         os.kill(self.process.pid, signal.SIGSTOP)
         stat = Path(f"/proc/{self.process.pid}/stat")
-        await until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the worker stops")
+        await until(lambda: stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T", "the worker stops")
 
     def wake(self) -> None:
         """Let it go on."""

@@ -86,7 +86,12 @@ def run_fault(arguments: str) -> int:
 def _program(name: str, arguments: list[str]) -> int:
     flags = ["-O"] if sys.flags.optimize else []
     ended = subprocess.run(
-        [sys.executable, *flags, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False
+        [sys.executable, *flags, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=LIMIT,
+        check=False,
     )
     if ended.returncode != 0:
         told = [line for line in (ended.stderr or ended.stdout).splitlines() if line.strip()]

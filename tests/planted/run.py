@@ -50,10 +50,10 @@ def plant(bug: Bug | None, product: Path, folder: Path) -> Path:
     shutil.copytree(product, source, ignore=shutil.ignore_patterns("__pycache__"))
     if bug is not None:
         file = source / "perdure" / bug.file
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
         if text.count(bug.old) != 1:
             raise LookupError(f"the patch no longer applies: {bug.old!r} is there {text.count(bug.old)} times")
-        file.write_text(text.replace(bug.old, bug.new))
+        file.write_text(text.replace(bug.old, bug.new), encoding="utf-8")
     return source
 
 
@@ -66,7 +66,7 @@ def judge(source: Path, watched: tuple[str, ...], *, optimized: bool) -> dict[st
         cwd=ROOT,
         env=environment,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=LIMIT,
         check=False,
     )

@@ -19,7 +19,8 @@ import pytest
 from perdure.testkit.servers import Server, ServerMissing, fresh_database, redis_cluster, server, stop_all
 from perdure.testkit.servers.asking import redis_answer
 from perdure.testkit.servers.local import ForeignServer, LocalServer
-from perdure.testkit.servers.process import STOP_DEADLINE
+from perdure.testkit.servers.mysql import system_tables
+from perdure.testkit.servers.process import STOP_DEADLINE, StartFailed
 from perdure.testkit.servers.redis import RedisRecipe
 
 ENGINES = ("postgres", "mysql", "redis")
@@ -160,7 +161,7 @@ def children(ours: Server) -> list[int]:
 
 def alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
 
@@ -254,6 +255,23 @@ def test_what_cannot_be_had_says_everything_that_was_tried(monkeypatch: pytest.M
         assert part in str(refused.value)
     with pytest.raises(ServerMissing):
         server("mysql")
+
+
+@pytest.mark.parametrize(("folder", "maker"), [("mysql", "mysql"), ("mysql", "mariadb"), ("mariadb", "mariadb")])
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_system_tables_of_mariadb_are_found_in_old_and_new_packages(
+    folder: str, maker: str, installed: bool, tmp_path: Path
+) -> None:
+    prefix, system = tmp_path / "unpacked/usr", tmp_path / "usr"
+    share = (system if installed else prefix) / "share" / folder
+    share.mkdir(parents=True)
+    names = [f"{maker}_{name}.sql" for name in ("system_tables", "performance_tables", "system_tables_data")]
+    for name in names:
+        (share / name).write_text("")
+    assert list(system_tables(prefix, system)) == [share / name for name in names]
+    (share / names[0]).unlink()
+    with pytest.raises(StartFailed, match="neither below"):
+        system_tables(prefix, system)
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -62,7 +62,7 @@ def test_a_story_that_is_not_true_fails(how: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(EXAMPLES, tmp_path / "examples"))
     agent = folder / "story_agent.py"
     right, wrong = SABOTAGE[how]
-    source = agent.read_text()
+    source = agent.read_text(encoding="utf-8")
     assert right in source
     agent.write_text(source.replace(right, wrong))
     told = tell(folder, tmp_path)
@@ -75,8 +75,8 @@ def test_the_picture_shows_what_the_program_draws(tmp_path: Path) -> None:
     fresh = tmp_path / "tree.svg"
     subprocess.run([sys.executable, EXAMPLES / "make_tree_picture.py", fresh], check=True)
     assert _texts(fresh) == _texts(PICTURE), "run examples/make_tree_picture.py"
-    assert "font-face" not in PICTURE.read_text()
+    assert "font-face" not in PICTURE.read_text(encoding="utf-8")
 
 
 def _texts(picture: Path) -> list[str]:
-    return re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())
+    return re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text(encoding="utf-8"))

@@ -26,6 +26,8 @@ IMPURE_MODULES = frozenset(
     | {"select", "shutil", "signal", "socket", "sqlite3", "subprocess", "sys", "tempfile", "threading", "time"}
     | {"urllib", "uuid"}
 )
+# What the standard library reads differently from one Python to the next.
+URL_PARSERS = frozenset({"urlsplit", "urlparse", "parse_qs", "parse_qsl"})
 IMPURE_BUILTINS = frozenset({"open", "print", "input"})
 # Character classes keep these patterns from finding themselves.
 UNFINISHED = re.compile(r"\b(?:TO[D]O|FIX[M]E|X[X]X)\b")
@@ -141,6 +143,18 @@ def sql_stays_in_engines(file: File) -> Iterator[Finding]:
             yield line, f"SQL belongs to engines/: {text.strip()[:40]!r}"
 
 
+def server_urls_are_read_by_one_parser(file: File) -> Iterator[Finding]:
+    if not file.is_product:
+        return
+    for origin in _nodes(file, ast.ImportFrom):
+        for alias in origin.names:
+            if origin.module == "urllib.parse" and alias.name in URL_PARSERS:
+                yield origin.lineno, f"{alias.name} refuses some hosts on some Pythons; use perdure.kernel.url"
+    for node in _nodes(file, ast.Attribute):
+        if node.attr in URL_PARSERS:
+            yield node.lineno, f"{node.attr} refuses some hosts on some Pythons; use perdure.kernel.url"
+
+
 RULES: tuple[Callable[[File], Iterator[Finding]], ...] = (
     arrows_point_down,
     modules_are_short,
@@ -152,6 +166,7 @@ RULES: tuple[Callable[[File], Iterator[Finding]], ...] = (
     no_machine_is_named,
     rules_are_pure,
     sql_stays_in_engines,
+    server_urls_are_read_by_one_parser,
 )
 
 

@@ -69,6 +69,14 @@ BITES: list[tuple[Rule, str, str]] = [
     (rules.sql_stays_in_engines, "stores/threads.py", "run('PRAGMA journal_mode')"),
     (rules.sql_stays_in_engines, "cli/doctor.py", "run('BEGIN IMMEDIATE')"),
     (rules.sql_stays_in_engines, "testkit/cases_load.py", "q = 'SELECT id FROM threads'"),
+    (rules.server_urls_are_read_by_one_parser, "engines/mysql/target.py", "from urllib.parse import quote, urlsplit"),
+    (
+        rules.server_urls_are_read_by_one_parser,
+        "cli/session.py",
+        "def f():\n    from urllib.parse import urlparse",
+    ),
+    (rules.server_urls_are_read_by_one_parser, "testkit/proxy.py", "import urllib.parse\nurllib.parse.urlsplit('x')"),
+    (rules.server_urls_are_read_by_one_parser, "engines/redis/url.py", "from urllib.parse import parse_qsl"),
 ]
 
 INNOCENT: list[tuple[Rule, str, str]] = [
@@ -93,6 +101,7 @@ INNOCENT: list[tuple[Rule, str, str]] = [
     (rules.rules_are_pure, "stores/runs.py", "import time\nasync def f():\n    await g()"),
     (rules.sql_stays_in_engines, "engines/sqlite/ddl.py", "q = 'SELECT id FROM threads'"),
     (rules.sql_stays_in_engines, "testkit/servers/databases.py", "q = 'CREATE DATABASE x'"),
+    (rules.server_urls_are_read_by_one_parser, "kernel/url.py", "from urllib.parse import quote, unquote_to_bytes"),
     (rules.sql_stays_in_engines, "stores/threads.py", '"""select one from many"""\nx = "update the title"'),
 ]
 

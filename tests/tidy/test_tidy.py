@@ -12,8 +12,8 @@ from tests.tidy.rules import RULES, File, Finding
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT_SUFFIXES = {"", ".cfg", ".json", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
-# Written by a tool, or by somebody else.
-FOREIGN = {PurePosixPath("uv.lock"), PurePosixPath("LICENSE")}
+# Written by a tool, or by somebody else; in a worktree .git is a file.
+FOREIGN = {PurePosixPath("uv.lock"), PurePosixPath("LICENSE"), PurePosixPath(".git")}
 BUILT = {"__pycache__", "build", "dist"}
 
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import typer
 from rich.console import RenderableType
@@ -28,6 +28,7 @@ from perdure.cli.tables import Cell, Column, fitted
 from perdure.cli.terminal import Screen, console, error_console, to_json_text, visible
 from perdure.errors import CorruptError, InvalidError, NotFoundError, PerdureError
 from perdure.kernel.ops import Scan
+from perdure.kernel.url import raw_account
 from perdure.model.branch import Branch
 from perdure.model.message import MessageRecord
 from perdure.opening import Opening, is_server, plan_migration, redacted, sqlite_path
@@ -271,10 +272,9 @@ def without_passwords(text: str) -> str:
     given = {word.partition("=")[2] if word.startswith("--") else word for word in words}
     for word in sorted((word for word in given if redacted(word) != word), key=len, reverse=True):
         text = text.replace(word, redacted(word))
-        with suppress(ValueError):
-            secret = urlsplit(word).password
-            for spelled in {secret, unquote(secret)} if secret else ():
-                text = text.replace(f":{spelled}@", ":***@")
+        _, secret = raw_account(word)
+        for spelled in {secret, unquote(secret)} if secret else ():
+            text = text.replace(f":{spelled}@", ":***@")
     return _URL.sub(lambda found: found.group() if _EXAMPLE in found.group() else redacted(found.group()), text)
 
 

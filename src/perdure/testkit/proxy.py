@@ -17,8 +17,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
-from urllib.parse import urlsplit, urlunsplit
 
+import msgspec
+
+from perdure.kernel.url import Host, parse_url
 from perdure.testkit.servers.process import free_port
 
 Direction = Literal["up", "down"]
@@ -59,9 +61,7 @@ class Proxy:
 
     def through(self, url: str) -> str:
         """The same URL with this proxy as its host."""
-        parts = urlsplit(url)
-        account, at, _ = parts.netloc.rpartition("@")
-        return urlunsplit(parts._replace(netloc=f"{account}{at}{self.host}:{self.port}"))
+        return msgspec.structs.replace(parse_url(url), hosts=(Host(self.host, self.port),)).build()
 
     def drop(self) -> None:
         """Cut every connection and refuse new ones, until `restart`."""

@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from perdure.errors import InvalidError
 from perdure.kernel.options import count, seconds, yes_or_no
+from perdure.kernel.url import Dialect, Host, ServerUrl, parse_url
 
 _EXAMPLE = "mysql://user:password@host:3306/database?connections=10"
 _ESCAPED = f"{_EXAMPLE}; in a password / ? # @ are written %2F %3F %23 %40"
@@ -43,7 +43,7 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def shown(self) -> str:
         """The server and database in messages."""
-        where = f"{self.host}:{self.port}" if self.unix_socket is None else f"[{self.unix_socket}]"
+        where = str(Host(self.host, self.port)) if self.unix_socket is None else f"[{self.unix_socket}]"
         return f"mysql://{where}/{self.database}"
 
     def tls(self) -> dict[str, str] | bool:
@@ -55,44 +55,37 @@ class Target(msgspec.Struct, frozen=True):
 
 def parse_target(url: str) -> Target:
     """The target that a URL names; `InvalidError` says what is wrong with it."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or 3306
-    except ValueError:
-        raise InvalidError("the URL of the database cannot be read", hint=_ESCAPED) from None
-    if parts.scheme not in _SCHEMES:
-        raise InvalidError(f"a MySQL URL begins with mysql://, not {parts.scheme}://", hint=_EXAMPLE)
-    if parts.fragment or ("@" in parts.path + parts.query and "@" not in parts.netloc):
-        raise InvalidError("the URL of the database cannot be read", hint=_ESCAPED)
-    database = unquote(parts.path[1:])
-    if not database or "/" in database:
+    parts = parse_url(url, _dialect(), "the URL of the database")
+    if not parts.path or "/" in parts.path:
         raise InvalidError("the URL names no database", hint=_ESCAPED)
+    host = _host(parts)
     return Target(
-        host=parts.hostname or "localhost",
-        port=port,
-        user=unquote(parts.username) if parts.username else None,
-        password=unquote(parts.password or ""),
-        database=database,
-        **_options(parts.query),
+        host=host.name,
+        port=host.port or 3306,
+        user=parts.user or None,
+        password=parts.password,
+        database=parts.path,
+        **_options(parts.options),
     )
 
 
-def _options(query: str) -> dict[str, Any]:
-    try:
-        given = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-    except ValueError:
-        raise InvalidError("the options of the URL cannot be read", hint=_ESCAPED) from None
-    unknown = sorted({name for name, _ in given} - _READ.keys())
-    if unknown:
-        known = ", ".join(sorted(_READ))
-        raise InvalidError(f"{', '.join(unknown)}: no such option of a MySQL URL", hint=f"known: {known}")
-    names = [name for name, _ in given]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InvalidError(f"{', '.join(twice)} is given twice in the URL")
-    if "ssl_key" in names and "ssl_cert" not in names:
+def _dialect() -> Dialect:
+    return Dialect("MySQL", _ESCAPED, schemes=_SCHEMES, options=tuple(_READ))
+
+
+def _host(parts: ServerUrl) -> Host:
+    if len(parts.hosts) > 1:
+        raise InvalidError("a MySQL URL names one server, not several", hint=_EXAMPLE)
+    host = parts.hosts[0] if parts.hosts else Host("localhost")
+    if host.is_socket:
+        raise InvalidError("a socket cannot stand in the place of the host", hint="write ?unix_socket=/path/of/socket")
+    return host
+
+
+def _options(given: dict[str, str]) -> dict[str, Any]:
+    if "ssl_key" in given and "ssl_cert" not in given:
         raise InvalidError("ssl_key belongs to a certificate", hint="name its file with ssl_cert")
-    return {name: _READ[name](name, value) for name, value in given}
+    return {name: _READ[name](name, value) for name, value in given.items()}
 
 
 def _path(name: str, value: str) -> str:

@@ -8,16 +8,15 @@ that is not known is refused with the list of those that are. `shown` is what me
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import Any
 
 import msgspec
 
 from perdure.errors import InvalidError
 from perdure.kernel.options import count, seconds, yes_or_no
-
-T = TypeVar("T")
+from perdure.kernel.url import Dialect, Host, ServerUrl, parse_hosts, parse_port, parse_url
 
 _OWN = ("schema", "connections", "connect_timeout", "command_timeout", "prepared", "listen_url", "migrate")
 _PASSED_ON = (
@@ -43,14 +42,18 @@ _PASSED_ON = (
     "krbsrvname",
     "gsslib",
 )
+_REPLACED = ("host", "port", "user", "password", "database", "dbname", "application_name")
+"""Passed on in another form, or decided by ourselves."""
+_EXAMPLE = "postgresql://user:password@host:5432/database?schema=perdure"
+_DIALECT = Dialect("PostgreSQL", _EXAMPLE, schemes=("postgresql", "postgres"), options=(*_OWN, *_PASSED_ON))
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _SESSIONS = ("any", "primary", "standby", "prefer-standby", "read-write", "read-only")
 _SCHEMA_BYTES = 63
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A database and how it is used. `dsn` may hold a password; `shown` never does. `database` is the one that the URL
-    names, empty if it leaves that to the server or the environment."""
+    """A database and how it is used. `dsn` is the driver's form of the URL and may hold a password; `shown` never does.
+    `database` is the one that the URL names, empty if it leaves that to the server or the environment."""
 
     dsn: str
     shown: str
@@ -69,14 +72,14 @@ class Target(msgspec.Struct, frozen=True):
 
 def parse_target(url: str) -> Target:
     """The target that a URL names; `InvalidError` says what is wrong with it."""
-    parts = _split(url)
-    given = _options(parts.query)
+    parts = _parsed(url, "the URL of the database")
+    given = parts.options
     own: dict[str, Any] = {name: _READ[name](name, value) for name, value in given.items() if name in _READ}
     listen = given.get("listen_url")
     return Target(
-        dsn=_passed_on(parts, given),
-        shown=_shown(parts),
-        database=unquote(parts.path[1:]) or given.get("dbname") or given.get("database") or "",
+        dsn=_driver_dsn(parts),
+        shown=msgspec.structs.replace(parts, scheme="postgresql").shown,
+        database=_database(parts),
         listen_dsn=None if listen is None else _listen_dsn(listen),
         application=given.get("application_name", "perdure"),
         read_write=given.get("target_session_attrs") == "read-write",
@@ -84,91 +87,78 @@ def parse_target(url: str) -> Target:
     )
 
 
-def _passed_on(parts: SplitResult, given: dict[str, str]) -> str:
-    kept = {name: value for name, value in given.items() if name in _PASSED_ON and name != "application_name"}
-    return parts._replace(query=urlencode(kept, quote_via=quote), fragment="").geturl()
+def _parsed(url: str, name: str) -> ServerUrl:
+    parts = parse_url(url, _DIALECT, name)
+    _check_passed_on(parts.options)
+    return parts
+
+
+def _driver_dsn(parts: ServerUrl) -> str:
+    """The URL for the driver: everything but the database stands in its options.
+
+    The driver reads URLs with the standard library, which on some Pythons refuses `[::1]` in a list of hosts; in the
+    option `host` every Python takes it.
+    """
+    passed = {name: parts.options[name] for name in _PASSED_ON if name in parts.options and name not in _REPLACED}
+    hosts = _hosts(parts)
+    named = {
+        **(_host_options(hosts) if hosts else {"port": parts.options.get("port", "")}),
+        "user": parts.user or parts.options.get("user", ""),
+        "password": parts.password or parts.options.get("password", ""),
+    }
+    options = {**{name: value for name, value in named.items() if value}, **passed}
+    return ServerUrl("postgresql", path=_database(parts), options=options).build()
+
+
+def _database(parts: ServerUrl) -> str:
+    return parts.path or parts.options.get("dbname") or parts.options.get("database") or ""
+
+
+def _hosts(parts: ServerUrl) -> tuple[Host, ...]:
+    """The hosts before the path, or else those of the option; the option `port` serves those that name no port."""
+    listed = parts.options.get("host")
+    hosts = parts.hosts or (parse_hosts(listed, _DIALECT, "the option host") if listed else ())
+    given = parts.options.get("port")
+    ports = [parse_port(port, _DIALECT, "the option port") for port in given.split(",")] if given else []
+    if len(ports) > 1 and hosts and len(ports) != len(hosts):
+        raise InvalidError(f"the option port lists {len(ports)} ports, and the hosts are {len(hosts)}", hint=_EXAMPLE)
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    return tuple(Host(host.name, host.port or port) for host, port in zip_longest(hosts, ports)) if hosts else ()
+
+
+def _host_options(hosts: tuple[Host, ...]) -> dict[str, str]:
+    if all(host.port for host in hosts):
+        names = [str(Host(host.name)) for host in hosts]
+        return {"host": ",".join(names), "port": ",".join(str(host.port) for host in hosts)}
+    # The driver's own port, which the environment may set, is for those without one; so the others bring theirs along.
+    return {"host": ",".join(map(_host_with_port, hosts))}
+
+
+def _host_with_port(host: Host) -> str:
+    # A socket is a file in the folder that the URL names, called after the port.
+    return f"{host.name}/.s.PGSQL.{host.port}" if host.is_socket and host.port else str(host)
 
 
 def _listen_dsn(url: str) -> str:
-    parts = _split(url, "listen_url")
-    given = _options(parts.query)
-    own = sorted(set(given) & set(_OWN))
+    parts = _parsed(url, "listen_url")
+    own = sorted(set(parts.options) & set(_OWN))
     if own:
         raise InvalidError(
             f"listen_url leads to the server and nothing else: {', '.join(own)} cannot stand in it",
             hint="put it into the URL of the store",
         )
-    return _passed_on(parts, given)
+    return _driver_dsn(parts)
 
 
 def each_host(dsn: str) -> tuple[str, ...]:
-    """The same for every host that it lists, one by one; itself where the driver has to see them together."""
-    parts = urlsplit(dsn)
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    account, at, hosts = parts.netloc.rpartition("@")
-    # Of several ports each belongs to a host; and whether there is a standby to prefer only all hosts can tell.
-    if "," in given.get("port", "") or given.get("target_session_attrs") == "prefer-standby":
+    """The driver's URL for every host that it lists, one by one; itself where the driver has to see them together."""
+    parts = parse_url(dsn)
+    # Whether there is a standby to prefer only all hosts can tell.
+    if "host" not in parts.options or parts.options.get("target_session_attrs") == "prefer-standby":
         return (dsn,)
-    if hosts:
-        return tuple(parts._replace(netloc=f"{account}{at}{host}").geturl() for host in hosts.split(","))
-    listed = given.get("host", "").split(",")
-    if len(listed) == 1:
-        return (dsn,)
-    return tuple(parts._replace(query=urlencode({**given, "host": host}, quote_via=quote)).geturl() for host in listed)
-
-
-def _split(url: str, name: str = "the URL of the database") -> SplitResult:
-    """Take a URL apart. Whatever is wrong with one, nothing of it is repeated: it may be a piece of a password."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise InvalidError(f"{name} cannot be read", hint=_EXAMPLE) from None
-    if parts.scheme not in ("postgresql", "postgres"):
-        raise InvalidError(f"{name} does not begin with postgresql://", hint=_EXAMPLE)
-    if parts.netloc.count("@") > 1:
-        raise InvalidError(f"{name} has more than one @: percent-encode @ in the password (%40)", hint=_EXAMPLE)
-    if parts.fragment or "@" in parts.path or ("@" not in parts.netloc and "@" in parts.query.partition("=")[0]):
-        raise _encode_password(name)
-    _check_hosts(name, parts.netloc.rpartition("@")[2])
-    return parts
-
-
-def _encode_password(name: str) -> InvalidError:
-    return InvalidError(
-        f"{name} cannot be read: / ? # and @ in a password have to be percent-encoded (%2F %3F %23 %40)", hint=_EXAMPLE
-    )
-
-
-def _check_hosts(name: str, hosts: str) -> None:
-    listed = hosts.split(",")
-    if len(listed) > 1 and not all(listed):
-        raise InvalidError(f"{name} has an empty place in its list of hosts", hint=_EXAMPLE)
-    _check_ports(name, [unquote(host.rpartition("]")[2].partition(":")[2]) for host in listed])
-
-
-def _check_ports(name: str, ports: Iterable[str]) -> None:
-    for port in ports:
-        if port and not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
-            raise InvalidError(f"{name}: the port must be a number from 1 to 65535", hint=_EXAMPLE)
-
-
-def _options(query: str) -> dict[str, str]:
-    try:
-        given = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-    except ValueError:
-        raise InvalidError("the options of the URL cannot be read", hint=_EXAMPLE) from None
-    unknown = sorted({name for name, _ in given} - {*_OWN, *_PASSED_ON})
-    if unknown:
-        if "@" in query:
-            raise _encode_password("the URL of the database")
-        known = ", ".join(sorted((*_OWN, *_PASSED_ON)))
-        raise InvalidError(f"{', '.join(unknown)}: no such option of a PostgreSQL URL", hint=f"known: {known}")
-    names = [name for name, _ in given]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InvalidError(f"{', '.join(twice)} is given twice in the URL")
-    _check_passed_on(dict(given))
-    return dict(given)
+    hosts, ports = (parts.options.get(name, "").split(",") for name in ("host", "port"))
+    pairs = [{"host": host, "port": port} if port else {"host": host} for host, port in zip_longest(hosts, ports)]
+    return tuple(msgspec.structs.replace(parts, options={**parts.options, **pair}).build() for pair in pairs)
 
 
 def _check_passed_on(given: dict[str, str]) -> None:
@@ -179,13 +169,6 @@ def _check_passed_on(given: dict[str, str]) -> None:
     sessions = given.get("target_session_attrs", "any")
     if sessions not in _SESSIONS:
         raise InvalidError(f"target_session_attrs is one of {', '.join(_SESSIONS)}, not {sessions!r:.80}")
-    _check_ports("the option port", given.get("port", "").split(","))
-
-
-def _shown(parts: SplitResult) -> str:
-    user, found, host = parts.netloc.rpartition("@")
-    name = f"{user.partition(':')[0]}@" if found else ""
-    return f"postgresql://{name}{host}{parts.path}"
 
 
 def _schema(name: str, value: str) -> str:
@@ -204,4 +187,3 @@ _READ: dict[str, Callable[[str, str], Any]] = {
     "prepared": yes_or_no,
     "migrate": yes_or_no,
 }
-_EXAMPLE = "postgresql://user:password@host:5432/database?schema=perdure"

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import re
 from typing import Any, Literal
-from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
 from perdure.engines.redis.tls import TLS_OPTIONS, tls_options
 from perdure.errors import InvalidError
 from perdure.kernel.options import count, seconds, yes_or_no
+from perdure.kernel.url import Dialect, Host, parse_url
 
-_SCHEME = re.compile(r"(rediss?)(?:\+(sentinel|cluster))?")
+_SCHEMES = tuple(security + several for several in ("", "+sentinel", "+cluster") for security in ("redis", "rediss"))
 _PLAIN = ("allow_eviction", "command_timeout", "connect_timeout", "connections", "db", "migrate", "prefix")
 _OPTIONS = (*_PLAIN, *TLS_OPTIONS)
+_EXAMPLE = "redis://host:6379/0"
+_ESCAPED = "percent-encode / ? # and @ in the password and in options (%2F %3F %23 %40)"
+_DIALECT = Dialect("Redis", _EXAMPLE, schemes=_SCHEMES, options=_OPTIONS, bare_password=True)
 _PREFIX = re.compile(r"[^\s{}%\x00-\x1f]{1,64}")
 Address = tuple[str, int]
 
@@ -48,41 +51,30 @@ class Target(msgspec.Struct, frozen=True):
     def shown(self) -> str:
         """The target without its secrets."""
         scheme = ("rediss" if self.tls else "redis") + ("" if self.kind == "single" else f"+{self.kind}")
-        hosts = ",".join(f"{host}:{port}" for host, port in self.addresses)
+        hosts = ",".join(str(Host(*address)) for address in self.addresses)
         return f"{scheme}://{hosts}/{self.master or self.db}"
 
 
 def parse(url: str) -> Target:
     """The target of a URL; `InvalidError` when it is none."""
-    scheme, _, rest = url.partition("://")
-    found = _SCHEME.fullmatch(scheme)
-    if found is None:
-        raise InvalidError("this is no URL of a Redis store", hint="redis://host:6379/0")
-    kind: Any = found[2] or "single"
-    location = re.split(r"[/?]", rest, maxsplit=1)[0]
-    if "@" in rest[len(location) :]:
-        raise InvalidError(
-            "the URL cannot be read: an @ stands behind the host",
-            hint="percent-encode / ? # and @ in the password and in options (%2F %3F %23 %40)",
-        )
-    rest, _, query = rest.partition("?")
-    location, _, path = rest.partition("/")
-    user, _, hosts = location.rpartition("@")
-    username, _, password = user.partition(":")
-    options = _options(query, tls=found[1] == "rediss")
-    master, db = _place(kind, unquote(path), options)
-    addresses = tuple(_address(host, 26379 if kind == "sentinel" else 6379) for host in hosts.split(","))
-    if kind == "single" and len(addresses) > 1:
-        raise InvalidError("redis:// names one server", hint="redis+cluster:// and redis+sentinel:// take several")
+    parts = parse_url(url, _DIALECT)
+    # No option needs an @, so this is the rest of a password with a bare / or ? in it.
+    if any("@" in text for option in parts.options.items() for text in option):
+        raise InvalidError("the URL cannot be read: an @ stands behind the host", hint=_ESCAPED)
+    security, _, several = parts.scheme.partition("+")
+    kind: Any = several or "single"
+    tls = security == "rediss"
+    options = _checked(parts.options, tls=tls)
+    master, db = _place(kind, parts.path, options)
     return Target(
         kind=kind,
-        addresses=addresses,
+        addresses=_addresses(kind, parts.hosts),
         master=master,
         db=db,
-        username=unquote(username) or None,
-        password=unquote(password) or None,
-        tls=found[1] == "rediss",
-        ssl=tls_options(options) if found[1] == "rediss" else {},
+        username=parts.user or None,
+        password=parts.password or None,
+        tls=tls,
+        ssl=tls_options(options) if tls else {},
         prefix=_prefix(options.get("prefix", "perdure")),
         connections=count("connections", options.get("connections", "16")),
         connect_timeout=seconds("connect_timeout", options.get("connect_timeout", "5")),
@@ -92,19 +84,22 @@ def parse(url: str) -> Target:
     )
 
 
-def _options(query: str, *, tls: bool) -> dict[str, str]:
-    options: dict[str, str] = {}
-    given = parse_qsl(query, keep_blank_values=True)
-    unknown = sorted({name for name, _ in given} - {*_OPTIONS})
-    if unknown:
-        raise InvalidError(f"{', '.join(unknown)}: no such option of a Redis URL", hint=f"known: {', '.join(_OPTIONS)}")
-    for name, value in given:
-        if name in options:
-            raise InvalidError(f"the option {name} is given twice")
-        if name in TLS_OPTIONS and not tls:
-            raise InvalidError(f"{name} needs TLS", hint="use rediss://")
-        options[name] = value
+def _checked(options: dict[str, str], *, tls: bool) -> dict[str, str]:
+    needless = [name for name in options if name in TLS_OPTIONS and not tls]
+    if needless:
+        raise InvalidError(f"{needless[0]} needs TLS", hint="use rediss://")
     return options
+
+
+def _addresses(kind: str, hosts: tuple[Host, ...]) -> tuple[Address, ...]:
+    if not hosts:
+        raise InvalidError("the URL names no server: write host:port", hint=_EXAMPLE)
+    if any(host.is_socket for host in hosts):
+        raise InvalidError("a socket cannot stand in the place of the host", hint=_EXAMPLE)
+    if kind == "single" and len(hosts) > 1:
+        raise InvalidError("redis:// names one server", hint="redis+cluster:// and redis+sentinel:// take several")
+    usual = 26379 if kind == "sentinel" else 6379
+    return tuple((host.name, host.port or usual) for host in hosts)
 
 
 def _place(kind: str, path: str, options: dict[str, str]) -> tuple[str, int]:
@@ -120,16 +115,6 @@ def _place(kind: str, path: str, options: dict[str, str]) -> tuple[str, int]:
     if kind == "cluster" and path not in ("", "0"):
         raise InvalidError("a cluster has only database 0")
     return "", int(path or 0)
-
-
-def _address(text: str, port: int) -> Address:
-    host, found, number = text.rpartition(":")
-    if not found or text.endswith("]"):
-        host, number = text, str(port)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not number.isdecimal() or not 0 < int(number) < 65536:
-        raise InvalidError("a server in the URL is not host:port", hint="redis://host:6379/0")
-    return host, int(number)
 
 
 def _prefix(text: str) -> str:

@@ -73,7 +73,7 @@ def file_system(path: str) -> str:
     here = Path(path).resolve()
     best, kind = -1, "unknown"
     try:
-        mounts = Path("/proc/mounts").read_text().splitlines()
+        mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return kind
     for line in mounts:

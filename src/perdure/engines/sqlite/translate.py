@@ -75,7 +75,7 @@ def lock_owners(path: str) -> list[str]:
     with suppress(OSError, ValueError, IndexError):
         # Only stat: opening and closing the file ourselves would drop every lock this process holds on it.
         inode = str(Path(f"{path}-shm").stat().st_ino)
-        for line in Path("/proc/locks").read_text().splitlines():
+        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
             # 1: POSIX  ADVISORY  WRITE 4711 fe:00:123456 120 120
             fields = [field for field in line.split() if field != "->"]
             if fields[3] == "WRITE" and fields[5].rpartition(":")[2] == inode and fields[6] == _WRITE_LOCK_BYTE:
@@ -85,5 +85,5 @@ def lock_owners(path: str) -> list[str]:
 
 def _command(pid: str) -> str:
     with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     return "not visible from here"

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
 
+import msgspec
+
+from perdure.kernel.url import parse_url
 from perdure.testkit.servers.local import Server
 
 _made: set[str] = set()
@@ -25,7 +27,7 @@ async def fresh_database(server: Server, label: str) -> str:
 
 
 def _with_database(url: str, database: str) -> str:
-    return urlunsplit(urlsplit(url)._replace(path=f"/{quote(database)}"))
+    return msgspec.structs.replace(parse_url(url), path=database).build()
 
 
 def _database_name(label: str) -> str:
@@ -84,13 +86,13 @@ async def _mysql(url: str, *statements: Any) -> Any:
     """Run statements as one transaction; the rows of the last one."""
     import asyncmy
 
-    parts = urlsplit(url)
+    parts = parse_url(url)
     link = await asyncmy.connect(
-        host=parts.hostname,
-        port=parts.port or 3306,
-        user=parts.username,
-        password=parts.password or "",
-        database=parts.path.strip("/"),
+        host=parts.hosts[0].name,
+        port=parts.hosts[0].port or 3306,
+        user=parts.user,
+        password=parts.password,
+        database=parts.path,
     )
     try:
         async with link.cursor() as cursor:

@@ -42,7 +42,7 @@ class Programs:
     def version(self) -> str:
         """What the server's program says it is."""
         done = subprocess.run(  # noqa: S603 - a server of ours
-            [self.main, "--version"], check=True, capture_output=True, text=True, env=dict(self.environment)
+            [self.main, "--version"], check=True, capture_output=True, encoding="utf-8", env=dict(self.environment)
         )
         return done.stdout.strip().splitlines()[0].removeprefix(self.main).strip()
 

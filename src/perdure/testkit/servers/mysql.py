@@ -24,7 +24,7 @@ _SETTINGS = (
 )
 _QUICK = ("--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0", "--innodb-doublewrite=0")
 _DURABLE = ("--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1")
-_SYSTEM_TABLES = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
+_SYSTEM_TABLES = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
 _ACCOUNT = f"""
 CREATE DATABASE {DATABASE};
 FLUSH PRIVILEGES;
@@ -48,7 +48,7 @@ class MysqlRecipe:
         """The system tables, a superuser without a password, and an empty database."""
         data = folder / "data"
         if self._is_mariadb:
-            tables = "\n".join((self._share / name).read_text() for name in _SYSTEM_TABLES)
+            tables = "\n".join(script.read_text(encoding="utf-8") for script in system_tables(self._prefix))
             told = f"CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n{tables}\n{_ACCOUNT}"
             prepare(["mkdir", str(data)], folder, {})
             prepare(
@@ -81,19 +81,25 @@ class MysqlRecipe:
         told = [self.programs.main, "--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}"]
         if self.programs.root is not None:
             usr = self.programs.root / "usr"
-            told += [f"--basedir={usr}", f"--lc-messages-dir={self._share}", f"--plugin-dir={usr / 'lib/mysql/plugin'}"]
+            share = system_tables(self._prefix)[0].parent
+            told += [f"--basedir={usr}", f"--lc-messages-dir={share}", f"--plugin-dir={usr / 'lib/mysql/plugin'}"]
         return told
 
     @property
-    def _share(self) -> Path:
-        """The folder with the system tables' definitions."""
-        prefix = self.programs.folder.parent
-        for folder in (
-            prefix / "share/mysql",
-            prefix / "share/mariadb",
-            Path("/usr/share/mysql"),
-            Path("/usr/share/mariadb"),
-        ):
-            if (folder / _SYSTEM_TABLES[0]).exists():
-                return folder
-        raise StartFailed(f"{_SYSTEM_TABLES[0]} is neither below {prefix} nor below /usr/share")
+    def _prefix(self) -> Path:
+        return self.programs.folder.parent
+
+
+def system_tables(prefix: Path, system: Path = Path("/usr")) -> tuple[Path, ...]:
+    """The scripts that define MariaDB's system tables, below the server's prefix or else the system's.
+
+    Up to 10.11 they are called `mysql_….sql` and lie in `share/mysql` (Debian 12); since 11 `mariadb_….sql`, in
+    `share/mariadb` (Debian 13).
+    """
+    for root in (prefix, system):
+        for folder in (root / "share/mysql", root / "share/mariadb"):
+            for maker in ("mariadb", "mysql"):
+                scripts = tuple(folder / f"{maker}_{name}" for name in _SYSTEM_TABLES)
+                if all(script.exists() for script in scripts):
+                    return scripts
+    raise StartFailed(f"the scripts of MariaDB's system tables are neither below {prefix} nor below {system}")

@@ -59,7 +59,8 @@ def fetched(package: str) -> Unpacked:
 
 
 def _release() -> str:
-    facts = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    lines = Path("/etc/os-release").read_text(encoding="utf-8").splitlines()
+    facts = dict(line.split("=", 1) for line in lines if "=" in line)
     names = [facts.get(name, "").strip('"') for name in ("ID", "VERSION_ID")]
     return "-".join([*filter(None, names), _run(["dpkg", "--print-architecture"], Path("/")).strip()])
 
@@ -105,7 +106,9 @@ def _private_lists(state: Path) -> list[str]:
 
 def _run(command: list[str], folder: Path) -> str:
     try:
-        done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            command, check=False, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=_PATIENCE
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FetchFailed(f"{command[0]}: {error}") from error
     if done.returncode != 0:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from urllib.parse import unquote, urlsplit, urlunsplit
 
+import msgspec
+
+from perdure.kernel.url import Host, parse_url
 from perdure.testkit.servers.asking import postgres_serves
 from perdure.testkit.servers.find import Programs, Wanted, find
 
@@ -36,33 +38,34 @@ class PgbouncerRecipe:
 
     def __init__(self, server_url: str) -> None:
         self.programs: Programs = find(WANTED)
-        self._server = urlsplit(server_url)
+        self._server = parse_url(server_url)
 
     def make(self, folder: Path) -> None:
         """Its settings and the account it lets in."""
-        server = self._server
-        told = _CONFIGURATION.format(host=server.hostname, port=server.port or 5432, folder=folder)
-        (folder / "users.txt").write_text(f'"{self._user}" "{unquote(server.password or "")}"\n')
-        (folder / "pgbouncer.ini").write_text(told)
+        server = self._server.hosts[0]
+        told = _CONFIGURATION.format(host=server.name, port=server.port or 5432, folder=folder)
+        (folder / "users.txt").write_text(f'"{self._user}" "{self._server.password}"\n', encoding="utf-8")
+        (folder / "pgbouncer.ini").write_text(told, encoding="utf-8")
         for file in ("users.txt", "pgbouncer.ini"):
             (folder / file).chmod(0o644)
 
     def command(self, folder: Path, port: int) -> list[str]:
         """What starts it; the port has no option, so it stands in the file."""
         settings = folder / "pgbouncer.ini"
-        lines = [line for line in settings.read_text().splitlines() if not line.startswith("listen_port")]
-        settings.write_text("\n".join([*lines, f"listen_port = {port}", ""]))
+        lines = [
+            line for line in settings.read_text(encoding="utf-8").splitlines() if not line.startswith("listen_port")
+        ]
+        settings.write_text("\n".join([*lines, f"listen_port = {port}", ""]), encoding="utf-8")
         return [self.programs.main, str(settings)]
 
     def answers(self, port: int) -> bool:
         """Does it let the user through?"""
-        return postgres_serves(port, self._user, self._server.path.strip("/"))
+        return postgres_serves(port, self._user, self._server.path)
 
     def url(self, port: int) -> str:
         """The server's URL, by way of the pooler."""
-        account, at, _ = self._server.netloc.rpartition("@")
-        return urlunsplit(self._server._replace(netloc=f"{account}{at}127.0.0.1:{port}"))
+        return msgspec.structs.replace(self._server, hosts=(Host("127.0.0.1", port),)).build()
 
     @property
     def _user(self) -> str:
-        return unquote(self._server.username or "postgres")
+        return self._server.user or "postgres"

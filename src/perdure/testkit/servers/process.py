@@ -154,7 +154,7 @@ def wait_for_answer(process: subprocess.Popen[bytes], answers: Callable[[], bool
 
 
 def _tail(log: Path) -> str:
-    return log.read_text(errors="replace")[-1500:].strip() or "it said nothing"
+    return log.read_text(encoding="utf-8", errors="replace")[-1500:].strip() or "it said nothing"
 
 
 def end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
@@ -206,7 +206,7 @@ def _descendants(pid: int) -> list[int]:
 def _status(pid: int) -> list[str]:
     """State, parent and the rest of what the kernel says of a process; nothing if it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except (OSError, ValueError):
         return []
 
