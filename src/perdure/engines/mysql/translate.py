@@ -108,6 +108,14 @@ def _unavailable(error: BaseException, said: str, where: str) -> UnavailableErro
     return UnavailableError(f"MySQL failed at {where}: {said}")
 
 
+def stayed_locked(error: BaseException, where: str, seconds: float) -> UnavailableError:
+    """For a transaction that waited for locks, again and again for that long, and wrote nothing."""
+    return UnavailableError(
+        f"{where}: rows stayed locked by others for {seconds:g} s: {_said(error)}; nothing was written",
+        hint="end the transaction that holds them (SHOW PROCESSLIST names it), then retry",
+    )
+
+
 def not_reached(error: BaseException, where: str, seconds: float) -> UnavailableError:
     """For a server to which no connection could be made in that time."""
     told = translate(error, where)

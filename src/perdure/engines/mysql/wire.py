@@ -26,10 +26,11 @@ Rows = tuple[tuple[Any, ...], ...]
 _INTEGERS = (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG, FIELD_TYPE.INT24)
 _TEXTS = (FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING)
 _DECODERS: dict[int, Any] = {**dict.fromkeys(_INTEGERS, int), **dict.fromkeys(_TEXTS, bytes.decode)}
-_LOCK_WAIT_SECONDS = limits.BUSY_TIMEOUT_MS // 1000
+LOCK_WAIT_SECONDS = 1
+"""How long one attempt waits for a row lock, on a connection that is nobody else's meanwhile."""
 _BEGIN_SESSION = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', autocommit = 1,"
-    f" innodb_lock_wait_timeout = {_LOCK_WAIT_SECONDS};"
+    f" innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS};"
     " SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
     " SELECT @@version, @@max_allowed_packet"
 )
@@ -59,6 +60,13 @@ class Wire:
         self.packet_bytes = packet_bytes
         self.answered = 0
         self.broken = False
+        self._loop = asyncio.get_running_loop()
+        self._used_at = self._loop.time()
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long ago the last answer came."""
+        return self._loop.time() - self._used_at
 
     async def run(self, sql: str, *, timeout: float | None = None) -> list[Rows]:
         """Send one packet of statements and read every result; the rows of those that have any, in order.
@@ -85,6 +93,7 @@ class Wire:
             self.broken = lost(error)
             raise
         self.broken = False
+        self._used_at = self._loop.time()
         return found
 
     async def undo(self) -> None:
