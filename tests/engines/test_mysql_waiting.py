@@ -104,7 +104,7 @@ def test_every_use_finds_a_place_however_few_there_are(most: int, use: Use) -> N
 
 def test_waiting_for_a_connection_ends_with_what_to_do() -> None:
     async def scenario() -> None:
-        url, engine = await fresh(f"?connections=1&command_timeout={PATIENCE}")
+        _, engine = await fresh(f"?connections=1&command_timeout={PATIENCE}")
         pass_time = slow_clock()
         held = await engine._pool.acquire()
         asked = asyncio.create_task(engine.view(SCOPE, [Scan("items")]))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.engines.mysql.layout import heads_name, quote, table_names
-from perdure.engines.mysql.text import equal, literals
+from perdure.engines.mysql.text import equal, literal, literals
 from perdure.engines.mysql.wire import LONG_WORK, PACKET_NEEDED, Wire, flavour
 from perdure.kernel.engine import Durability
 from perdure.kernel.schema import Log, Schema
@@ -26,7 +26,7 @@ _VARIABLES = (
     "transaction_isolation",
 )
 _NUMBERS = ("innodb_flush_log_at_trx_commit", "innodb_lock_wait_timeout", "max_allowed_packet", "max_connections")
-SCOPES_AT_ONCE = 500
+SCOPES_AT_ONCE = 100
 
 
 async def settings(wire: Wire) -> dict[str, Any]:
@@ -106,10 +106,33 @@ async def _gaps(wire: Wire, log: Log) -> list[str]:
 
 
 async def scopes(wire: Wire, schema: Schema) -> list[str]:
-    """Every scope that holds a row: a loose walk over the primary keys, not one look per row."""
-    every = [*schema.table, *[heads_name(log) for log in schema.log]]
-    found = await wire.run(";".join([f"SELECT DISTINCT `scope` FROM {quote(name)}" for name in every]))
-    return sorted({scope for rows in found for (scope,) in rows})
+    """Every scope that holds a row: a step per scope over each primary key, whatever the number of rows.
+
+    `SELECT DISTINCT` reads every row until the server has statistics of the table.
+    """
+    reached = dict.fromkeys((*schema.table, *[heads_name(log) for log in schema.log]), "")
+    found: set[str] = set()
+    steps = 2
+    while reached:
+        packet = ";".join([_next_scopes(table, after, steps) for table, after in reached.items()])
+        answers = iter(await wire.run(packet))
+        for table, after in list(reached.items()):
+            walked = [after, *[next(answers)[0][0].decode() for _ in range(steps)]]
+            found.update(walked)
+            reached[table] = walked[-1]
+            if walked[-1] == walked[-2]:
+                del reached[table]
+        steps = min(8 * steps, SCOPES_AT_ONCE)
+    return sorted(found - {""})
+
+
+def _next_scopes(table: str, after: str, steps: int) -> str:
+    """Statements that answer the next so many scopes of a table, the last one again when there are no more."""
+    step = (
+        f"SELECT `scope` INTO @perdure_scope FROM {quote(table)} FORCE INDEX (PRIMARY)"
+        " WHERE `scope` > @perdure_scope ORDER BY `scope` LIMIT 1;SELECT @perdure_scope"
+    )
+    return ";".join([f"SET @perdure_scope = {literal(after)}", *[step] * steps])
 
 
 async def partitions(wire: Wire, log: Log, scope: str, after: str | None, limit: int) -> list[str]:

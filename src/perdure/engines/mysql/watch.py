@@ -83,7 +83,9 @@ class Hub:
         rows = ", ".join([f"({self._origin}, {literals(topic)})" for topic in sorted(untold)])
 
         async def write(wire: Wire) -> None:
-            trim = f"DELETE FROM {_TABLE} WHERE `id` < LAST_INSERT_ID() - {KEPT} ORDER BY `id` LIMIT 1000"
+            trim = (
+                f"DELETE FROM {_TABLE} WHERE `id` < CAST(LAST_INSERT_ID() AS SIGNED) - {KEPT} ORDER BY `id` LIMIT 1000"
+            )
             await wire.run(f"INSERT INTO {_TABLE} (`origin`, `scope`, `topic`) VALUES {rows};{trim}")
 
         try:
