@@ -50,6 +50,7 @@ class Proxy:
         self._delay = 0.0
         self._rate: int | None = None
         self._silent = False
+        self._era = 0
         self._listener: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="perdure-proxy", daemon=True)
@@ -88,6 +89,11 @@ class Proxy:
     def half_open(self) -> None:
         """Swallow whatever comes, in both directions, and close nothing: a peer that is gone without a word."""
         self._silent = True
+
+    def strand(self) -> None:
+        """Swallow whatever comes on the connections there are, and close none: a firewall has forgotten them. New ones
+        pass."""
+        self._era += 1
 
     def heal(self) -> None:
         """Forget every fault. Connections that lost bytes to silence are cut: their streams have a gap."""
@@ -193,8 +199,9 @@ class Proxy:
             await asyncio.gather(*ways, return_exceptions=True)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Direction) -> None:
+        era = self._era
         while data := await reader.read(_CHUNK):
-            if self._silent:
+            if self._silent or self._era != era:
                 continue
             if self._delay:
                 await asyncio.sleep(self._delay)

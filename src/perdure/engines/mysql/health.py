@@ -7,23 +7,22 @@ from typing import Any
 
 from perdure.engines.mysql.layout import heads_name, quote, table_names
 from perdure.engines.mysql.text import equal, literal, literals
-from perdure.engines.mysql.wire import LONG_WORK, PACKET_NEEDED, Wire, flavour
+from perdure.engines.mysql.wire import LONG_WORK, PACKET_NEEDED, RELIED_ON, Wire, flavour
 from perdure.kernel.engine import Durability
 from perdure.kernel.schema import Log, Schema
 
 _VARIABLES = (
     "innodb_flush_log_at_trx_commit",
     "innodb_doublewrite",
-    "innodb_lock_wait_timeout",
     "log_bin",
     "sync_binlog",
     "binlog_format",
     "max_allowed_packet",
     "max_connections",
     "read_only",
-    "sql_mode",
     "tx_isolation",
     "transaction_isolation",
+    *RELIED_ON,
 )
 _NUMBERS = ("innodb_flush_log_at_trx_commit", "innodb_lock_wait_timeout", "max_allowed_packet", "max_connections")
 SCOPES_AT_ONCE = 100
@@ -57,6 +56,9 @@ def problems(found: Mapping[str, Any]) -> list[str]:
         told.append(f"sync_binlog is {found.get('sync_binlog')}, not 1: replicas and backups may lack the last commits")
     if found["isolation"] != "READ-COMMITTED":
         told.append(f"transactions run at {found['isolation']}, not READ-COMMITTED")
+    for name, wanted in RELIED_ON.items():
+        if str(found.get(name, wanted)) != wanted:
+            told.append(f"{name} is {found[name]} in a session of ours, not {wanted}: something changed it since")
     if found["max_allowed_packet"] < PACKET_NEEDED:
         told.append(f"max_allowed_packet is {found['max_allowed_packet']}: messages may be too large for it")
     return told

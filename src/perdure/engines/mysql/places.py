@@ -66,8 +66,8 @@ class Places:
 
     def _next(self) -> Use | None:
         """The use whose first waiter came before all others that may have a place now."""
-        ready = [(next(iter(queue.values())), use) for use, queue in self._waiting.items() if queue]
-        return min(((at, use) for at, use in ready if self._has_room(use)), default=(0, None))[1]
+        ready: list[Use] = [use for use, queue in self._waiting.items() if queue and self._has_room(use)]
+        return min(ready, key=lambda use: next(iter(self._waiting[use].values())), default=None)
 
     def _has_room(self, use: Use) -> bool:
         return all(self._used[share] < self._most[share] for share in _COUNTED[use])
