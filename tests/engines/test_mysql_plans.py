@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
+import pytest
+from tests.conformance.test_conformance import public_methods
+from tests.engines import every_call
 from tests.engines.mysql_place import connect, emptied, run
+from tests.engines.mysql_plans import examine, faults, touched
 from tests.engines.test_sqlite_plans import HOT_READS
 
 from perdure.engines.mysql import open_engine
@@ -15,6 +17,9 @@ from perdure.engines.mysql.transaction import Transaction
 from perdure.engines.sql.refs import Earlier
 from perdure.kernel.ops import Append, Check, Drop, Inc, Op, Patch, Put
 from perdure.stores.layout import SCHEMA
+from perdure.testkit.servers import ServerMissing, servers_required
+
+SCAN = "SELECT * FROM messages ORDER BY rev"
 
 _OPS: list[Op] = [
     Patch("thread_heads", ("t",), {"version": Inc()}),
@@ -24,23 +29,6 @@ _OPS: list[Op] = [
     Append("messages", "t", [("m", "user", 0, None, None, None, None, b"{}")]),
     Drop("messages", "u"),
 ]
-
-
-def _parts(plan: Any) -> Iterator[dict[str, Any]]:
-    """Every object inside an EXPLAIN in JSON."""
-    if isinstance(plan, dict):
-        yield plan
-        for value in plan.values():
-            yield from _parts(value)
-    elif isinstance(plan, list):
-        for value in plan:
-            yield from _parts(value)
-
-
-def _faults(plan: Any) -> list[str]:
-    """What a plan must not do: read a whole table or index, or sort."""
-    found = [f"{p['table_name']}: {p['access_type']}" for p in _parts(plan) if p.get("access_type") in ("ALL", "index")]
-    return found + [key for p in _parts(plan) for key in p if key in ("filesort", "temporary_table")]
 
 
 def _statements() -> list[str]:
@@ -63,9 +51,41 @@ def test_hot_statements_walk_an_index() -> None:
         await wire.run("ANALYZE TABLE thread_heads, messages")
         for statement in _statements():
             (((plan,),),) = await wire.run(f"EXPLAIN FORMAT=JSON {statement}")
-            assert _faults(json.loads(plan)) == [], statement
-        (((plan,),),) = await wire.run("EXPLAIN FORMAT=JSON SELECT * FROM messages ORDER BY rev")
-        assert len(_faults(json.loads(plan))) == 2, "a scan that sorts must be seen as one"
+            assert faults(statement, json.loads(plan)) == [], statement
+        (((plan,),),) = await wire.run(f"EXPLAIN FORMAT=JSON {SCAN}")
+        assert len(faults(SCAN, json.loads(plan))) == 2, "a scan that sorts must be seen as one"
         await wire.goodbye()
+
+    run(scenario())
+
+
+def test_a_scan_is_seen_by_the_rows_it_touches() -> None:
+    async def scenario() -> None:
+        url = await emptied("plans")
+        await (await open_engine(url, SCHEMA)).close()
+        wire = await connect(url)
+        filler = ", ".join(f"('s', 't{n}', {n}, 1)" for n in range(300))
+        await wire.run(f"INSERT INTO queues (scope, thread, count, rev) VALUES {filler}")
+        reads, answered = await touched(wire, "SELECT * FROM queues WHERE count = 7")
+        assert (reads >= 300, answered) == (True, 1)
+        assert await touched(wire, "SELECT * FROM queues WHERE scope = 's' AND thread = 't7'") == (1, 1)
+        await wire.goodbye()
+
+    run(scenario())
+
+
+def test_every_public_method_is_looked_at() -> None:
+    assert sorted(public_methods() - every_call.WITHOUT_THE_ENGINE) == sorted(every_call.CALLS)
+
+
+def test_every_statement_walks_its_index_though_the_server_was_never_asked_to_look() -> None:
+    async def scenario() -> None:
+        try:
+            figures = await examine(threads=400, messages=4)
+        except ServerMissing as missing:
+            if servers_required():
+                raise
+            pytest.skip(str(missing))
+        assert figures["statements"] > 150
 
     run(scenario())

@@ -11,7 +11,7 @@ from tests.engines.mysql_place import emptied, run, sql
 from tests.engines.toys import SCHEMA, notes
 
 from perdure.engines.mysql import open_engine, wire
-from perdure.engines.mysql.target import parse_target
+from perdure.engines.mysql.target import Target, parse_target
 from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
 
 
@@ -19,13 +19,13 @@ from perdure.errors import InvalidError, PerdureError, UnavailableError, Unsuppo
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every attempt to connect, by host."""
     made: list[str] = []
-    connect = wire._connect
+    connect = wire._open_once
 
-    async def counted(**options: Any) -> Any:
-        made.append(options["host"])
-        return await connect(**options)
+    async def counted(target: Target, patience: float) -> Any:
+        made.append(target.host)
+        return await connect(target, patience)
 
-    monkeypatch.setattr(wire, "_connect", counted)
+    monkeypatch.setattr(wire, "_open_once", counted)
     return made
 
 
@@ -52,9 +52,10 @@ def test_a_server_without_tls(attempts: list[str]) -> None:
 
 
 @pytest.mark.urls
-def test_an_unknown_host(attempts: list[str]) -> None:
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 70 + ".invalid"])
+def test_an_unknown_host(attempts: list[str], host: str) -> None:
     async def scenario() -> None:
-        refusal = await _refused("mysql://app:s3cret@no-such-host.invalid/agents")
+        refusal = await _refused(f"mysql://app:s3cret@{host}/agents")
         assert isinstance(refusal, UnavailableError)
         assert (refusal.hint, len(attempts)) == ("check the host name in the URL", 1)
         assert "s3cret" not in str(refusal)

@@ -12,7 +12,7 @@ from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, START, columns, do, note
 
 from perdure import limits
 from perdure.clock import ManualClock
-from perdure.engines.mysql import MysqlEngine, open_engine
+from perdure.engines.mysql import MysqlEngine, open_engine, watch
 from perdure.engines.mysql.transaction import Transaction
 from perdure.engines.mysql.wire import Rows, Wire
 from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
@@ -405,6 +405,20 @@ def test_hints_reach_other_processes_by_the_table() -> None:
         watch.close()
         elsewhere.close()
         await other.close()
+        await engine.close()
+
+    run(scenario())
+
+
+def test_old_hints_are_trimmed_from_the_first_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        url, engine = await fresh()
+        monkeypatch.setattr(watch, "KEPT", 3)
+        for n in range(8):
+            engine._hub._untold.add((SCOPE, f"topic {n}"))
+            await engine._hub._flush()
+        (rows,) = await sql(url, "SELECT id FROM perdure_hints ORDER BY id")
+        assert rows == ((5,), (6,), (7,), (8,))
         await engine.close()
 
     run(scenario())

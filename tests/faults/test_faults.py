@@ -88,3 +88,9 @@ def test_paused_workers_are_refused(engine: str, seed: int) -> None:
     figures = figures_of("zombies", "--engine", engine, "--trials", "8", "--seed", str(seed))
     if figures["trials"] != 8 or not figures["commits of old workers"]:
         raise AssertionError(figures)
+
+
+def test_locked_rows_hold_up_nobody_else(seed: int) -> None:
+    figures = figures_of("locked_rows", "--engine", "mysql", "--rounds", "2", "--seed", str(seed))
+    if figures["rounds"] != 2:
+        raise AssertionError(figures)

@@ -219,6 +219,20 @@ BUGS = (
         ("fault:batches --engine mysql --rounds 40 --seed 7",),
     ),
     Bug(
+        "mysql: commits that wait for locks may take every connection",
+        "engines/mysql/places.py",
+        "writing = most - min(_KEPT_FOR_READERS, (most + 1) // 3)",
+        "writing = most",
+        ("fault:locked_rows --engine mysql --rounds 1 --seed 7",),
+    ),
+    Bug(
+        "mysql: a commit keeps its connection for as long as its row is locked",
+        "engines/mysql/wire.py",
+        "LOCK_WAIT_SECONDS = 1\n",
+        "LOCK_WAIT_SECONDS = 3600\n",
+        ("fault:locked_rows --engine mysql --rounds 1 --seed 7",),
+    ),
+    Bug(
         "mysql: the expected length is not compared",
         "engines/mysql/transaction.py",
         "if op.expect is not None and op.expect != head:",

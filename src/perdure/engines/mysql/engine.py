@@ -45,7 +45,7 @@ class MysqlEngine:
         self._pool = pool
         self._queries = Queries(schema, clock)
         self._writer = Writer(schema, pool, self._queries)
-        self._turns = Turns()
+        self._turns = Turns(pool.target.shown, pool.target.command_timeout)
         self._hub = Hub(pool, tells=not read_only)
         self._read_only = read_only
         self._under_way = 0

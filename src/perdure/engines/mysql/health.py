@@ -6,27 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.engines.mysql.layout import heads_name, quote, table_names
-from perdure.engines.mysql.text import equal, literals
-from perdure.engines.mysql.wire import LONG_WORK, PACKET_NEEDED, Wire, flavour
+from perdure.engines.mysql.text import equal, literal, literals
+from perdure.engines.mysql.wire import LONG_WORK, PACKET_NEEDED, RELIED_ON, Wire, flavour
 from perdure.kernel.engine import Durability
 from perdure.kernel.schema import Log, Schema
 
 _VARIABLES = (
     "innodb_flush_log_at_trx_commit",
     "innodb_doublewrite",
-    "innodb_lock_wait_timeout",
     "log_bin",
     "sync_binlog",
     "binlog_format",
     "max_allowed_packet",
     "max_connections",
     "read_only",
-    "sql_mode",
     "tx_isolation",
     "transaction_isolation",
+    *RELIED_ON,
 )
 _NUMBERS = ("innodb_flush_log_at_trx_commit", "innodb_lock_wait_timeout", "max_allowed_packet", "max_connections")
-SCOPES_AT_ONCE = 500
+SCOPES_AT_ONCE = 100
 
 
 async def settings(wire: Wire) -> dict[str, Any]:
@@ -57,6 +56,9 @@ def problems(found: Mapping[str, Any]) -> list[str]:
         told.append(f"sync_binlog is {found.get('sync_binlog')}, not 1: replicas and backups may lack the last commits")
     if found["isolation"] != "READ-COMMITTED":
         told.append(f"transactions run at {found['isolation']}, not READ-COMMITTED")
+    for name, wanted in RELIED_ON.items():
+        if str(found.get(name, wanted)) != wanted:
+            told.append(f"{name} is {found[name]} in a session of ours, not {wanted}: something changed it since")
     if found["max_allowed_packet"] < PACKET_NEEDED:
         told.append(f"max_allowed_packet is {found['max_allowed_packet']}: messages may be too large for it")
     return told
@@ -118,10 +120,33 @@ async def _gaps(wire: Wire, log: Log) -> list[str]:
 
 
 async def scopes(wire: Wire, schema: Schema) -> list[str]:
-    """Every scope that holds a row: a loose walk over the primary keys, not one look per row."""
-    every = [*schema.table, *[heads_name(log) for log in schema.log]]
-    found = await wire.run(";".join([f"SELECT DISTINCT `scope` FROM {quote(name)}" for name in every]))
-    return sorted({scope for rows in found for (scope,) in rows})
+    """Every scope that holds a row: a step per scope over each primary key, whatever the number of rows.
+
+    `SELECT DISTINCT` reads every row until the server has statistics of the table.
+    """
+    reached = dict.fromkeys((*schema.table, *[heads_name(log) for log in schema.log]), "")
+    found: set[str] = set()
+    steps = 2
+    while reached:
+        packet = ";".join([_next_scopes(table, after, steps) for table, after in reached.items()])
+        answers = iter(await wire.run(packet))
+        for table, after in list(reached.items()):
+            walked = [after, *[next(answers)[0][0].decode() for _ in range(steps)]]
+            found.update(walked)
+            reached[table] = walked[-1]
+            if walked[-1] == walked[-2]:
+                del reached[table]
+        steps = min(8 * steps, SCOPES_AT_ONCE)
+    return sorted(found - {""})
+
+
+def _next_scopes(table: str, after: str, steps: int) -> str:
+    """Statements that answer the next so many scopes of a table, the last one again when there are no more."""
+    step = (
+        f"SELECT `scope` INTO @perdure_scope FROM {quote(table)} FORCE INDEX (PRIMARY)"
+        " WHERE `scope` > @perdure_scope ORDER BY `scope` LIMIT 1;SELECT @perdure_scope"
+    )
+    return ";".join([f"SET @perdure_scope = {literal(after)}", *[step] * steps])
 
 
 async def partitions(wire: Wire, log: Log, scope: str, after: str | None, limit: int) -> list[str]:

@@ -1,8 +1,11 @@
-"""Connections: a free list of held ones, bounded in number, waited for with bounded patience.
+"""Connections: a free list of held ones, bounded in number, waited for in turn and with bounded patience.
 
 Whoever acquires a connection gives it back in every case with `release`; one that broke is dropped there, and so is one
 whose transaction somebody left open: cut off, it is rolled back; kept, its next transaction would commit it. After
 a server restart every idle connection is dead: the first caller to notice clears them all with `forget_idle`.
+
+A firewall may drop an idle connection without telling either side. One that has idled for long is therefore tried
+before it is used, with little patience: without that, a commit would wait for `command_timeout` and end as unknown.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from perdure.engines.mysql.places import Places, Use
 from perdure.engines.mysql.target import Target
 from perdure.engines.mysql.translate import DRIVER_ERRORS, lost, translate
 from perdure.engines.mysql.wire import Wire, open_wire
@@ -21,6 +25,9 @@ from perdure.kernel.refusals import closed, forked, other_loop
 
 T = TypeVar("T")
 RECONNECTS = 3
+IDLE_SECONDS = 20.0
+"""A connection that was not used for so long is tried first. Firewalls that drop idle ones take a minute and more."""
+TRIAL_SECONDS = 2.0
 
 
 class Pool:
@@ -30,9 +37,9 @@ class Pool:
         self.target = target
         self.refusal: Callable[[], PerdureError] | None = None
         self._loop = asyncio.get_running_loop()
-        self._free = asyncio.Semaphore(target.connections)
+        self._places = Places(target.connections)
         self._idle: list[Wire] = []
-        self._busy: set[Wire] = set()
+        self._busy: dict[Wire, Use] = {}
         self._opened = 0
         self._dropped = 0
         _live.add(self)
@@ -44,38 +51,45 @@ class Pool:
         if asyncio.get_running_loop() is not self._loop:
             raise other_loop()
 
-    async def acquire(self) -> Wire:
-        """A held connection that is free, else a new one, else the next that comes back."""
+    async def acquire(self, use: Use = "read") -> Wire:
+        """A held connection that is free, else a new one, else the next that comes back; `use` is for `Places`."""
         self.ready()
-        await self._wait_for_place()
         try:
-            wire = self._take_idle() or await self._open()
-        except BaseException:
-            self._free.release()
-            raise
-        self._busy.add(wire)
-        return wire
-
-    async def _wait_for_place(self) -> None:
-        if not self._free.locked():
-            await self._free.acquire()
-            return
-        try:
-            async with asyncio.timeout(self.target.command_timeout):
-                await self._free.acquire()
+            await self._places.take(use, self.target.command_timeout)
         except TimeoutError:
             raise UnavailableError(
                 f"all {self.target.connections} connections to {self.target.shown} stayed busy",
                 hint="raise connections= in the URL, or do less at once",
             ) from None
+        try:
+            wire = await self._take_idle() or await self._open()
+        except BaseException:
+            self._places.give_back(use)
+            raise
+        self._busy[wire] = use
+        return wire
 
-    def _take_idle(self) -> Wire | None:
+    async def _take_idle(self) -> Wire | None:
         while self._idle:
             wire = self._idle.pop()
-            if not wire.closed:
+            if wire.closed:
+                self._drop(wire)
+            elif wire.idle_seconds < IDLE_SECONDS or await self._answers(wire):
                 return wire
-            self._drop(wire)
         return None
+
+    async def _answers(self, wire: Wire) -> bool:
+        """Try a connection that has idled for long; if it is dead, so are those that have idled for longer."""
+        try:
+            await wire.run("DO 0", timeout=TRIAL_SECONDS)
+        except DRIVER_ERRORS:
+            self._drop(wire)
+            self.forget_idle(IDLE_SECONDS)
+            return False
+        except BaseException:
+            self._drop(wire)
+            raise
+        return True
 
     async def _open(self) -> Wire:
         if self.refusal is not None:
@@ -86,17 +100,21 @@ class Pool:
 
     def release(self, wire: Wire) -> None:
         """Keep a sound connection for the next caller, drop any other."""
-        self._busy.discard(wire)
+        use = self._busy.pop(wire)
         if wire.closed or wire.in_transaction or self.refusal is not None:
             self._drop(wire)
         else:
             self._idle.append(wire)
-        self._free.release()
+        self._places.give_back(use)
 
-    def forget_idle(self) -> None:
-        """Drop every idle connection: one of them was found dead."""
-        while self._idle:
-            self._drop(self._idle.pop())
+    def forget_idle(self, seconds: float = 0.0) -> None:
+        """Drop every connection that has idled for so long: one of them was found dead."""
+        idle, self._idle = self._idle, []
+        for wire in idle:
+            if wire.idle_seconds < seconds:
+                self._idle.append(wire)
+            else:
+                self._drop(wire)
 
     def _drop(self, wire: Wire) -> None:
         self._dropped += 1

@@ -32,6 +32,7 @@ DIALECT = Dialect(
     pack=tuple,
     quotes="`",
     hint=" FORCE INDEX ({0})",
+    primary="PRIMARY",
     compares_rows=False,
 )
 # Longer lists the optimiser may turn into something else (MariaDB makes a join of 1,000 values).
@@ -101,7 +102,8 @@ class LogQueries:
         chosen = names((self.log.partition, "last"))
         for some in chunks(list(dict.fromkeys(partitions)), KEYS_AT_ONCE):
             where = f"{equal(('scope',), (scope,))} AND {quote(self.log.partition)} IN ({literals(some)})"
-            yield f"SELECT {chosen} FROM {quote(heads_name(self.log.name))} WHERE {where}"
+            source = DIALECT.hinted(quote(heads_name(self.log.name)), "PRIMARY")
+            yield f"SELECT {chosen} FROM {source} WHERE {where}"
 
 
 class Queries:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 
 from asyncmy import errors
 
@@ -16,10 +17,13 @@ from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, PerdureEr
 DRIVER_ERRORS: tuple[type[Exception], ...] = (errors.Error, OSError, TimeoutError)
 """Everything the driver raises when the work, the connection or the server fails."""
 
+UNREADABLE: tuple[type[Exception], ...] = (AssertionError, LookupError, TypeError, ValueError, struct.error)
+"""What the driver trips over when the other side does not speak MySQL's protocol."""
+
 DEADLOCK, LOCK_WAIT, DUPLICATE = 1213, 1205, 1062
 _LOST = frozenset({1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2006, 2013, 2014, 2055})
 _LOGIN = frozenset({1045, 1698})
-_NOBODY_THERE, _NO_SUCH_HOST, _NO_TLS = 2003, 2005, 2026
+NOBODY_THERE, NO_SUCH_HOST, _NO_TLS = 2003, 2005, 2026
 _MISSING = frozenset({1054, 1146, 1176, 1091})
 _DENIED = frozenset({1142, 1143, 1227, 1370})
 _READ_ONLY = frozenset({1290, 1792, 1836})
@@ -37,7 +41,7 @@ def code_of(error: BaseException) -> int:
     """
     reason = error if isinstance(error, OSError) else error.__cause__
     if isinstance(reason, socket.gaierror) and reason.errno in _UNKNOWN_NAME:
-        return _NO_SUCH_HOST
+        return NO_SUCH_HOST
     if isinstance(reason, ssl.SSLError) and not isinstance(reason, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
         return _NO_TLS
     first = error.args[0] if isinstance(error, errors.Error) and error.args else 0
@@ -64,7 +68,7 @@ def translate(error: BaseException, where: str) -> PerdureError:
     if code == 1044:
         hint = "create the database (CREATE DATABASE) and grant the user all rights in it (GRANT ALL ON …)"
         return InvalidError(f"{where}: {said}: there is no such database, or no right to use it", hint=hint)
-    if code == _NO_SUCH_HOST:
+    if code == NO_SUCH_HOST:
         return UnavailableError(f"the host of {where} is not known: {said}", hint="check the host name in the URL")
     if code == _NO_TLS:
         return _no_tls(error, said, where)
@@ -103,9 +107,29 @@ def _unavailable(error: BaseException, said: str, where: str) -> UnavailableErro
         return UnavailableError(f"{where} did not answer in time", hint="check the server and the network, then retry")
     if undone(error):
         return UnavailableError(f"{where}: rows stayed locked by others: {said}", hint="end what holds them and retry")
-    if lost(error) or code_of(error) == _NOBODY_THERE:
+    if lost(error) or code_of(error) == NOBODY_THERE:
         return UnavailableError(f"the connection to {where} failed: {said}", hint="check that the server is running")
     return UnavailableError(f"MySQL failed at {where}: {said}")
+
+
+def stayed_locked(error: BaseException, where: str, seconds: float) -> UnavailableError:
+    """For a transaction that waited for locks, again and again for that long, and wrote nothing."""
+    return UnavailableError(
+        f"{where}: rows stayed locked by others for {seconds:g} s: {_said(error)}; nothing was written",
+        hint="end the transaction that holds them (SHOW PROCESSLIST names it), then retry",
+    )
+
+
+def unreadable(error: Exception) -> Exception:
+    """For an answer that cannot be read: as good as a lost connection."""
+    return errors.InternalError(0, f"the server's answer cannot be read: {error!r}")
+
+
+def no_mysql(error: Exception, where: str) -> UnavailableError:
+    """For a greeting that cannot be read."""
+    return UnavailableError(
+        f"what answers at {where} does not speak MySQL's protocol: {error!r}", hint="check host and port in the URL"
+    )
 
 
 def not_reached(error: BaseException, where: str, seconds: float) -> UnavailableError:

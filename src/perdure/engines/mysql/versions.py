@@ -13,7 +13,7 @@ import hashlib
 from perdure import failpoints
 from perdure.engines.mysql.layout import CREATE_META, META, Step, addition_steps, create_all, quote, table_names
 from perdure.engines.mysql.text import literal, literals
-from perdure.engines.mysql.wire import LONG_WORK, Wire
+from perdure.engines.mysql.wire import LONG_WORK, Wire, set_table_lock_wait
 from perdure.engines.sql.record import (
     Recorded,
     facts,
@@ -39,11 +39,12 @@ async def prepare(wire: Wire, schema: Schema, where: str) -> None:
             return
     await _lock(wire, where)
     try:
+        await wire.run(set_table_lock_wait(LONG_WORK))
         # Another process may have been quicker: only what is recorded under the lock counts.
         await _bring_up_to_date(wire, schema, await read_recorded(wire, schema, where), where)
     finally:
         if not wire.broken:
-            await wire.run(f"DO RELEASE_LOCK({_lock_name(where)})")
+            await wire.run(f"{set_table_lock_wait(wire.timeout)};DO RELEASE_LOCK({_lock_name(where)})")
 
 
 async def verify(wire: Wire, schema: Schema, where: str) -> None:

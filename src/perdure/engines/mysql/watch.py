@@ -8,8 +8,8 @@ there a few times a second. The table keeps the latest rows only: hints may be l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from perdure.engines.mysql.layout import HINTS, quote
 from perdure.engines.mysql.pool import Pool, ask
@@ -72,7 +72,7 @@ class Hub:
         while self._untold:
             await asyncio.sleep(FLUSH_SECONDS)
             # A hint that cannot be written is a hint lost, which is allowed; the commit itself has its answer.
-            with suppress(PerdureError):
+            with _surviving("telling others of commits"):
                 await self._flush()
         self._teller = None
 
@@ -83,7 +83,9 @@ class Hub:
         rows = ", ".join([f"({self._origin}, {literals(topic)})" for topic in sorted(untold)])
 
         async def write(wire: Wire) -> None:
-            trim = f"DELETE FROM {_TABLE} WHERE `id` < LAST_INSERT_ID() - {KEPT} ORDER BY `id` LIMIT 1000"
+            trim = (
+                f"DELETE FROM {_TABLE} WHERE `id` < CAST(LAST_INSERT_ID() AS SIGNED) - {KEPT} ORDER BY `id` LIMIT 1000"
+            )
             await wire.run(f"INSERT INTO {_TABLE} (`origin`, `scope`, `topic`) VALUES {rows};{trim}")
 
         try:
@@ -95,7 +97,7 @@ class Hub:
     async def _poll(self) -> None:
         seen: int | None = None
         while self._signals:
-            with suppress(PerdureError):
+            with _surviving("looking for commits of others"):
                 seen = await self._look(seen)
             await asyncio.sleep(POLL_SECONDS)
         self._poller = None
@@ -125,6 +127,17 @@ class Hub:
         self._signals.clear()
         with suppress(PerdureError):
             await self._flush()
+
+
+@contextmanager
+def _surviving(work: str) -> Iterator[None]:
+    """A task that ended with a defect would never work again: tell of it where loops tell of such things, and go on."""
+    try:
+        yield
+    except PerdureError:
+        return
+    except Exception as error:  # noqa: BLE001 - whatever it is, the next round may succeed
+        asyncio.get_running_loop().call_exception_handler({"message": f"{work} failed", "exception": error})
 
 
 class Subscription:

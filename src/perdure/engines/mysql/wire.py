@@ -17,29 +17,66 @@ import asyncmy
 from asyncmy.constants import FIELD_TYPE
 
 from perdure import limits
+from perdure.engines.mysql.sockets import open_socket
 from perdure.engines.mysql.target import Target
-from perdure.engines.mysql.translate import DRIVER_ERRORS, code_of, lost, not_reached, translate
-from perdure.errors import UnsupportedError
+from perdure.engines.mysql.translate import (
+    DRIVER_ERRORS,
+    UNREADABLE,
+    code_of,
+    lost,
+    no_mysql,
+    not_reached,
+    translate,
+    unreadable,
+)
+from perdure.errors import CorruptError, UnsupportedError
 
 Rows = tuple[tuple[Any, ...], ...]
 
 _INTEGERS = (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG, FIELD_TYPE.INT24)
 _TEXTS = (FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING)
 _DECODERS: dict[int, Any] = {**dict.fromkeys(_INTEGERS, int), **dict.fromkeys(_TEXTS, bytes.decode)}
-_LOCK_WAIT_SECONDS = limits.BUSY_TIMEOUT_MS // 1000
-_BEGIN_SESSION = (
-    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', autocommit = 1,"
-    f" innodb_lock_wait_timeout = {_LOCK_WAIT_SECONDS};"
-    " SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
-    " SELECT @@version, @@max_allowed_packet"
-)
+LOCK_WAIT_SECONDS = 1
+"""How long one attempt waits for a row lock, on a connection that is nobody else's meanwhile."""
 _IDLE_SECONDS = 5
-_END_IDLE_TRANSACTIONS = {
-    "MariaDB": f"SET SESSION idle_transaction_timeout = {_IDLE_SECONDS};",
-    "MySQL": f"SET SESSION wait_timeout = {6 * _IDLE_SECONDS};",
+RELIED_ON = {
+    "autocommit": "ON",
+    "completion_type": "NO_CHAIN",
+    "innodb_lock_wait_timeout": str(LOCK_WAIT_SECONDS),
+    "sql_auto_is_null": "OFF",
+    "sql_big_selects": "ON",
+    "sql_mode": "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION",
+    "sql_safe_updates": "OFF",
+    "sql_select_limit": "18446744073709551615",
+    "time_zone": "+00:00",
+    "unique_checks": "ON",
+}
+"""What every session sets, whatever the server's defaults and its `init_connect` say; `health` reads it back."""
+_FLAVOURED = {
+    "MariaDB": f"idle_transaction_timeout = {_IDLE_SECONDS}, max_statement_time = 0",
+    "MySQL": f"wait_timeout = {6 * _IDLE_SECONDS}, max_execution_time = 0",
 }
 """A client that is paused between its two packets holds locks; the server hangs up on it. MySQL can only hang up on
 every idle session, which costs no more than opening connections again after a quiet while."""
+
+
+def _begin_session(name: str, command_timeout: float) -> str:
+    """The first packet: everything that a session relies on, then what to know of the server."""
+    relied = [f"{variable} = {value if value.isdigit() else repr(value)}" for variable, value in RELIED_ON.items()]
+    return (
+        f"SET NAMES utf8mb4; SET SESSION {', '.join(relied)}, {_FLAVOURED[name]};"
+        f"{set_table_lock_wait(command_timeout)};"
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;"
+        "SELECT @@version, @@max_allowed_packet"
+    )
+
+
+def set_table_lock_wait(command_timeout: float) -> str:
+    """Wait for the locks of whole tables, such as those of a schema change, for less long than for an answer: a server
+    that says no is certain, an answer that does not come is not."""
+    return f"SET SESSION lock_wait_timeout = {max(1, int(command_timeout) // 2)}"
+
+
 _connect: Any = asyncmy.connect  # its stub is narrower than what it takes: bytes for a password, None for autocommit
 _STARTING = frozenset({1040, 1053, 1203, 2003, 2006, 2013})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
@@ -54,11 +91,19 @@ class Wire:
 
     def __init__(self, connection: Any, target: Target, version: str, packet_bytes: int) -> None:
         self._connection = connection
+        self._where = target.shown
         self.timeout = target.command_timeout
         self.version = version
         self.packet_bytes = packet_bytes
         self.answered = 0
         self.broken = False
+        self._loop = asyncio.get_running_loop()
+        self._used_at = self._loop.time()
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long ago the last answer came."""
+        return self._loop.time() - self._used_at
 
     async def run(self, sql: str, *, timeout: float | None = None) -> list[Rows]:
         """Send one packet of statements and read every result; the rows of those that have any, in order.
@@ -84,7 +129,14 @@ class Wire:
             # An error that the server itself reports ends the packet and leaves the connection in order.
             self.broken = lost(error)
             raise
+        except UnicodeDecodeError as error:
+            raise CorruptError(f"a text column holds bytes that are no text: {error}", where=self._where) from error
+        except UnicodeEncodeError:
+            raise  # nothing was sent
+        except UNREADABLE as error:
+            raise unreadable(error) from error
         self.broken = False
+        self._used_at = self._loop.time()
         return found
 
     async def undo(self) -> None:
@@ -110,6 +162,9 @@ class Wire:
                 await self._connection.ensure_closed()
         except DRIVER_ERRORS:
             self.abort()
+        except BaseException:
+            self.abort()  # cancelled: nobody will close it any more
+            raise
 
     @property
     def in_transaction(self) -> bool:
@@ -134,13 +189,19 @@ async def open_wire(target: Target) -> Wire:
                 raise translate(error, target.shown) from error
             if time.monotonic() + pause >= deadline:
                 raise not_reached(error, target.shown, target.connect_timeout) from error
+        except UNREADABLE as error:
+            raise no_mysql(error, target.shown) from error
         await asyncio.sleep(pause * (0.5 + random.random()))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 async def _open_once(target: Target, patience: float) -> Wire:
     async with asyncio.timeout(patience):
+        own = None
+        if target.unix_socket is None and not target.tls():
+            own = await open_socket(target.host, target.port)
         connection = await _connect(
+            sock=own,
             host=target.host,
             port=target.port,
             user=target.user,
@@ -157,7 +218,7 @@ async def _open_once(target: Target, patience: float) -> Wire:
         try:
             wire = Wire(connection, target, "", 0)
             name, _ = flavour(connection.get_server_info())
-            ((version, packet_bytes),) = (await wire.run(_END_IDLE_TRANSACTIONS[name] + _BEGIN_SESSION))[0]
+            ((version, packet_bytes),) = (await wire.run(_begin_session(name, target.command_timeout)))[0]
         except BaseException:
             connection.close()
             raise

@@ -14,6 +14,7 @@ from typing import Any
 
 from perdure.clock import system_clock
 from perdure.engines.mysql.layout import quote
+from perdure.engines.mysql.places import Use
 from perdure.engines.mysql.pool import RECONNECTS, Pool
 from perdure.engines.mysql.queries import SERVER_CLOCK, Queries
 from perdure.engines.mysql.text import equal, literal
@@ -24,11 +25,12 @@ from perdure.engines.mysql.translate import (
     LOCK_WAIT,
     code_of,
     lost,
+    stayed_locked,
     translate,
     undone,
     unknown_outcome,
 )
-from perdure.engines.mysql.wire import Rows, Wire
+from perdure.engines.mysql.wire import LOCK_WAIT_SECONDS, Rows, Wire
 from perdure.errors import InvalidError, UnavailableError
 from perdure.ids import new_rev
 from perdure.kernel.effects import evaluate
@@ -37,13 +39,28 @@ from perdure.kernel.ops import Applied, Op, Row, Scan, Taken
 from perdure.kernel.schema import Schema, Table
 
 ATTEMPTS = 200
-LOCK_WAITS = 3
 _LONGEST_PAUSE = 0.05
 _PACKET_MARGIN = 64 * 1024
 
 
 class Again(Exception):
     """The transaction left nothing behind and must be run again."""
+
+
+class _Patience:
+    """What one transaction has put up with: waits for locks, for `seconds` altogether, and dead connections."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.dead = 0
+        self._waits = 0
+        self._deadline = asyncio.get_running_loop().time() + seconds
+
+    def ends_with_this_wait(self) -> bool:
+        """Count a wait for a lock; true when it was the last. Time spent in the queue for a connection counts too."""
+        self._waits += 1
+        waited = self._waits * LOCK_WAIT_SECONDS
+        return waited >= self.seconds or asyncio.get_running_loop().time() >= self._deadline
 
 
 class Writer:
@@ -70,22 +87,19 @@ class Writer:
 
     async def _persist(self, once: Any) -> Any:
         """Run `once` on a connection until it has an outcome."""
-        waits = dead = 0
+        patience = _Patience(self._pool.target.command_timeout)
+        use: Use = "write"
         for attempt in range(ATTEMPTS):
-            wire = await self._pool.acquire()
+            wire = await self._pool.acquire(use)
             try:
                 return await once(wire)
             except Again:
                 pass
             except DRIVER_ERRORS as error:
                 # Only errors that surely left nothing behind come here.
-                waits += code_of(error) == LOCK_WAIT
-                dead += lost(error)
-                again = undone(error) or (lost(error) and not isinstance(error, TimeoutError))
-                if not again or waits > LOCK_WAITS or dead > RECONNECTS:
-                    raise translate(error, self._where) from error
-                if lost(error):
-                    self._pool.forget_idle()
+                self._judge(error, patience)
+                if code_of(error) == LOCK_WAIT:
+                    use = "retry"
             except UnicodeEncodeError as error:
                 raise InvalidError(
                     "text with half a surrogate pair cannot be stored", hint="repair the text"
@@ -96,6 +110,19 @@ class Writer:
             self.retried += 1
             await asyncio.sleep(random.random() * min(_LONGEST_PAUSE, 0.001 * attempt))
         raise UnavailableError(f"{self._where}: a transaction lost {ATTEMPTS} races in a row", hint="retry")
+
+    def _judge(self, error: Exception, patience: _Patience) -> None:
+        """Raise what a failed attempt means to the caller, unless another may succeed."""
+        if code_of(error) == LOCK_WAIT:
+            if patience.ends_with_this_wait():
+                raise stayed_locked(error, self._where, patience.seconds) from error
+        elif lost(error):
+            patience.dead += 1
+            if patience.dead > RECONNECTS or isinstance(error, TimeoutError):
+                raise translate(error, self._where) from error
+            self._pool.forget_idle()
+        elif not undone(error):
+            raise translate(error, self._where) from error
 
     async def _prepare(self, wire: Wire, transaction: Transaction) -> None:
         """Lock, read, decide. Whatever fails here has written nothing."""

@@ -11,9 +11,10 @@ import msgspec
 class Dialect(msgspec.Struct, frozen=True):
     """The differences.
 
-    `mark` writes the n-th parameter (from 1). `within` is "the column {0} is one of the values of the parameter {1}",
-    and `pack` makes one argument of those values. `hint` names the index {0} behind a table. `body` reads the column
-    {0} of a body. `compares_rows` says whether `(a, b) > (x, y)` walks an index; where it does not, it is written out.
+    `mark` writes the n-th parameter (from 1). `within` is "the column {0} is one of the values of the parameter
+    {1}", and `pack` makes one argument of those values. `hint` names the index {0} behind a table. `body` reads the
+    column {0} of a body. `primary` is the name of every primary index, where a hint can name it. `compares_rows`
+    says whether `(a, b) > (x, y)` walks an index; where it does not, it is written out.
     """
 
     mark: Callable[[int], str]
@@ -21,6 +22,7 @@ class Dialect(msgspec.Struct, frozen=True):
     pack: Callable[[list[Any]], Any]
     quotes: str = '"'
     hint: str = ""
+    primary: str = ""
     body: str = "{0}"
     compares_rows: bool = True
 

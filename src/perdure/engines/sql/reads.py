@@ -21,7 +21,7 @@ from perdure.engines.sql.terms import (
     where_terms,
 )
 from perdure.kernel.ops import Read, Ref, Row, Scan, Segment
-from perdure.kernel.schema import Log, Table
+from perdure.kernel.schema import Index, Log, Table
 
 Statement = tuple[str, list[Any]]
 Resolve = Callable[[Ref], str]
@@ -102,9 +102,7 @@ class TableReads:
         """The text of a scan; `resolve` writes the value of a `Ref`, and `tail` ends the statement."""
         quote = self._dialect.quote
         index = self.table.index_by_name[scan.index] if scan.index is not None else None
-        source = f"{self.source} t"
-        if index is not None:
-            source = self._dialect.hinted(source, index_name(self.table.name, index.name))
+        source = self._hinted(index, scan, len(eq))
         by = index.by if index else self.table.key_names
         terms = [f"t.{quote('scope')} = {marks.scope()}"]
         for column, value in zip(map(quote, by), eq, strict=False):
@@ -128,6 +126,20 @@ class TableReads:
         order = f" ORDER BY {', '.join(c + way for c in keyset)}" if keyset else ""
         limit = "" if scan.limit is None else f" LIMIT {marks.take()}"
         return f"SELECT {self.chosen} FROM {source} WHERE {' AND '.join(terms)}{order}{limit}{tail}"
+
+    def _hinted(self, index: Index | None, scan: Scan, fixed: int) -> str:
+        """The table with the index that a scan must walk."""
+        source = f"{self.source} t"
+        if index is not None:
+            return self._dialect.hinted(source, index_name(self.table.name, index.name))
+        if not self._dialect.primary:
+            return source
+        # A filter that names the one row of a unique group is answered by that group's index.
+        given = [name for name, value in scan.where.items() if value is not None and type(value) is not tuple]
+        named = {*self.table.key_names[:fixed], *given}
+        group = next((group for group in self.table.unique if named.issuperset(group)), None)
+        name = self._dialect.primary if group is None else index_name(self.table.name, "unique_" + "_".join(group))
+        return self._dialect.hinted(source, name)
 
 
 class LogReads:
