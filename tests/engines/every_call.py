@@ -10,7 +10,7 @@ from typing import Any
 from perdure import Message, Store
 from perdure.errors import AlreadyExists
 from perdure.kernel.ops import NOW, Scan
-from perdure.stores.erasure import sweep
+from perdure.stores.cleanup import sweep
 
 HOT = "thread-0"
 """The thread that the calls are about; it has something of everything."""

@@ -11,6 +11,7 @@ from tests.engines.mysql_place import connect, emptied, run
 from tests.engines.mysql_plans import examine, faults, touched
 from tests.engines.test_sqlite_plans import HOT_READS
 
+from perdure.clock import system_clock
 from perdure.engines.mysql import open_engine
 from perdure.engines.mysql.queries import Queries
 from perdure.engines.mysql.transaction import Transaction
@@ -32,7 +33,7 @@ _OPS: list[Op] = [
 
 
 def _statements() -> list[str]:
-    queries = Queries(SCHEMA)
+    queries = Queries(SCHEMA, system_clock)
     reads = [next(queries.answering("s", read, Earlier(SCHEMA, [], []))) for read in HOT_READS]
     locking = Transaction(SCHEMA, "s", 1, _OPS).locking().split(";")
     return [*[one for asked in reads for one in asked], *[one for one in locking if one.startswith("SELECT")]]
