@@ -14,6 +14,8 @@ class Dialect(msgspec.Struct, frozen=True):
     `mark` writes the n-th parameter (from 1). `within` is "the column {0} is one of the values of the parameter {1}",
     and `pack` makes one argument of those values. `hint` names the index {0} behind a table. `body` reads the column
     {0} of a body. `compares_rows` says whether `(a, b) > (x, y)` walks an index; where it does not, it is written out.
+    `limit` writes how many rows are wanted at most, {0}. `walk`, if not empty, ends a subquery so that it stays one:
+    there the rows of an index are walked first and filtered by other columns afterwards.
     """
 
     mark: Callable[[int], str]
@@ -23,6 +25,8 @@ class Dialect(msgspec.Struct, frozen=True):
     hint: str = ""
     body: str = "{0}"
     compares_rows: bool = True
+    limit: str = "{0}"
+    walk: str = ""
 
     def quote(self, name: str) -> str:
         """A name as an identifier."""
