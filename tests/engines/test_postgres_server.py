@@ -36,9 +36,9 @@ def test_a_view_is_one_statement() -> None:
         pool: Any = engine._pool  # the test counts what is sent
         fetch = pool.fetch
 
-        async def counted(connection: Any, sql: str, arguments: Any = ()) -> Any:
+        async def counted(connection: Any, sql: str, arguments: Any = (), **how: Any) -> Any:
             sent.append(sql)
-            return await fetch(connection, sql, arguments)
+            return await fetch(connection, sql, arguments, **how)
 
         pool.fetch = counted
         item, again, entries, segments, owned, heads, none = await engine.view(

@@ -49,12 +49,12 @@ class Statements:
         self._fetch = engine._pool.fetch
         engine._pool.fetch = self.fetch
 
-    async def fetch(self, connection: Any, sql: str, arguments: Any = ()) -> Any:
+    async def fetch(self, connection: Any, sql: str, arguments: Any = (), **how: Any) -> Any:
         self.sent.append(sql)
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         try:
-            return await self._fetch(connection, sql, arguments)
+            return await self._fetch(connection, sql, arguments, **how)
         finally:
             self.under_way -= 1
 

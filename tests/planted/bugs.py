@@ -2,9 +2,10 @@
 guard, a sync or a scope that is missing.
 
 `watch` names what must turn red, and how narrow: conformance cases (`case:<pattern>@<engine>`), the model machine
-(`machine:<engine>:<calls>`), the serial-order test (`serial:<rounds>`, `serial:<rounds>@<engine>`), or a crash or fault
-program with its arguments (`crash:kill_loop --cycles 8`, `fault:cuts --engine redis --cuts 12`). Everything named here
-is green on the product as it is; `run.py` checks that first.
+(`machine:<engine>:<calls>`), the serial-order test (`serial:<rounds>`, `serial:<rounds>@<engine>`), a crash or fault
+program with its arguments (`crash:kill_loop --cycles 8`, `fault:cuts --engine redis --cuts 12`), or a test by its path
+(`test:tests/engines/test_x.py::test_y`). Everything named here is green on the product as it is; `run.py` checks that
+first.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ BUGS = (
     ),
     Bug(
         "postgres: acknowledged before the log is on disk",
-        "engines/postgres/writer.py",
+        "engines/postgres/sessions.py",
         '    "jit": "off",\n',
         '    "jit": "off",\n    "synchronous_commit": "off",\n',
         ("fault:server_kills --engine postgres --kills 3 --seed 7",),
@@ -203,6 +204,22 @@ BUGS = (
         "DO UPDATE SET {_set(changes)}{where} RETURNING {places.tells}",
         "DO UPDATE SET {_set(changes)} RETURNING {places.tells}",
         ("case:pending/concurrent-*@postgres", "case:pending/freeze-races-append@postgres"),
+    ),
+    Bug(
+        "postgres: a session's isolation level is taken as it is found",
+        "engines/postgres/sessions.py",
+        'BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; "',
+        'BEGIN = "BEGIN; "',
+        ("test:tests/engines/test_postgres_sessions.py::test_no_isolation_level_of_a_database_reaches_a_caller",),
+    ),
+    Bug(
+        "postgres: every number of documents is a statement of its own",
+        "engines/postgres/statements_transaction.py",
+        "_ROWS_ALONE = 2\n",
+        "_ROWS_ALONE = 99\n",
+        (
+            "test:tests/engines/test_postgres_sessions.py::test_commits_of_many_shapes_leave_few_statements_at_the_server",
+        ),
     ),
     Bug(
         "mysql: a lost commit is sent again",

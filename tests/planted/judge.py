@@ -83,6 +83,11 @@ def run_fault(arguments: str) -> int:
     return _program(program.replace("_", " "), ["-m", f"tests.faults.{program}", *rest])
 
 
+def run_test(path: str) -> int:
+    """A test of the suite."""
+    return _program(path.rpartition("::")[2], ["-m", "pytest", "-q", "-p", "no:cacheprovider", path])
+
+
 def _program(name: str, arguments: list[str]) -> int:
     flags = ["-O"] if sys.flags.optimize else []
     ended = subprocess.run(
@@ -115,6 +120,8 @@ def watch(what: str) -> int:
         return run_crash(rest)
     if kind == "fault":
         return run_fault(rest)
+    if kind == "test":
+        return run_test(rest)
     raise LookupError(f"cannot watch {what!r}")
 
 

@@ -13,8 +13,18 @@ from typing import Any
 import msgspec
 
 from perdure import limits
+from perdure.engines.postgres.index_walks import (
+    ALL,
+    DIALECT,
+    TYPES,
+    OrderedReads,
+    by_several,
+    one_by_one,
+    read_by,
+    unique_filter,
+)
 from perdure.engines.postgres.layout import SERVER_CLOCK, Layout, quote
-from perdure.engines.sql.dialect import Dialect, Marks
+from perdure.engines.sql.dialect import Marks
 from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
 from perdure.engines.sql.refs import referred
 from perdure.engines.sql.terms import Shape, where_arguments, where_shape, where_terms
@@ -22,18 +32,18 @@ from perdure.errors import InvalidError
 from perdure.kernel.ops import Ask, Get, Heads, Now, Read, Ref, Scan, Segment
 from perdure.kernel.schema import Schema, Table
 
-DIALECT = Dialect(mark=lambda n: f"${n}", within="{0} = ANY({1})", pack=list, body="{0}::text")
-TYPES = {"text": "text", "int": "bigint"}
 _NOTHING = "nothing"
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """A read's statement. `types` are those of its columns; `bounded` says whether it ends in a LIMIT."""
+    """A read's statement. `types` are those of its columns; `bounded` says whether it ends in a LIMIT, `tuned` whether
+    it relies on the settings of our sessions."""
 
     sql: str
     types: tuple[str, ...]
     bounded: bool = False
     entries: bool = False
+    tuned: bool = False
 
 
 class Parameters(Marks):
@@ -53,7 +63,7 @@ class Arms:
     def __init__(self, layout: Layout, clock: Callable[[], int | None] = lambda: None) -> None:
         self._clock = clock
         self.schema: Schema = layout.schema
-        self.tables = {t.name: TableReads(t, DIALECT, layout.table(t.name)) for t in self.schema.tables}
+        self.tables = {t.name: OrderedReads(t, DIALECT, layout.table(t.name)) for t in self.schema.tables}
         self.logs = {log.name: LogReads(log, DIALECT, layout.table(log.name), "") for log in self.schema.logs}
         self._heads = {log.name: layout.heads(log.name) for log in self.schema.logs}
 
@@ -121,13 +131,14 @@ class Arms:
         if isinstance(read, Scan):
             table = self.tables[read.table]
             sql = table.sql_scan(read, read.eq, marks, lambda ref: self._first(reads, ref))
-            return Arm(sql, _row_types(table.table), bounded=read.limit is not None)
+            index = None if read.index is None else table.table.index_by_name[read.index]
+            tuned = index is not None and by_several(index, read.eq)
+            return Arm(sql, _row_types(table.table), bounded=read.limit is not None, tuned=tuned)
         if isinstance(read, Heads):
             partition = quote(self.schema.log[read.log].partition)
-            where = f'h."scope" = {marks.scope()} AND h.{partition} = ANY({marks.take()})'
-            return Arm(
-                f'SELECT h.{partition}, h."last" FROM {self._heads[read.log]} h WHERE {where}', ("text", "bigint")
-            )
+            where = f'h."scope" = {marks.scope()} AND h.{partition} = k.k0'
+            head = f'SELECT h.{partition}, h."last" FROM {self._heads[read.log]} h WHERE {where}'
+            return Arm(one_by_one("l.*", f"unnest({marks.take()}::text[]) AS k(k0)", head, "l"), ("text", "bigint"))
         if isinstance(read, Now):
             now = f"coalesce({marks.take()}::bigint, {SERVER_CLOCK}) + {marks.take()}::bigint"
             # Naming the scope gives its parameter a type where nothing else is read.
@@ -135,7 +146,9 @@ class Arms:
         log = self.logs[read.log]
         types = ("bigint", "bigint", *[TYPES[kind] for kind in log.log.kinds], "text")
         if read.segments is None:
-            return Arm(log.sql_read(read, marks), types, bounded=read.limit is not None, entries=True)
+            unique = unique_filter(log, read)
+            sql = log.sql_read(read, marks) if unique is None else read_by(unique, log, read, marks)
+            return Arm(sql, types, bounded=unique is None or read.limit is not None, entries=True)
         if not read.segments:
             return None
         return Arm(_segmented(log, read, marks), types, bounded=read.limit is not None, entries=True)
@@ -150,17 +163,18 @@ class Arms:
             return Arm(table.sql_get(marks), types)
         keys = ", ".join(f"{marks.take()}::{TYPES[c.type]}[]" for c in declared.key)
         parts = [f"k{i}" for i in range(len(declared.key))]
-        source = f"unnest({keys}) AS k({', '.join(parts)}) JOIN {table.source} t ON {_same(table, parts, marks)}"
-        return Arm(f"SELECT {table.chosen} FROM {source}", types)
+        source = f"unnest({keys}) AS k({', '.join(parts)})"
+        row = f"SELECT t.* FROM {table.source} t WHERE {_same(table, parts, marks)}"
+        return Arm(one_by_one(table.chosen, source, row, "t"), types)
 
     def _get_referred(self, table: TableReads, ref: Ref, reads: Sequence[Ask], marks: Marks) -> str:
         columns = self._columns(reads, ref)
         parts = [f"k{i}" for i in range(len(columns))]
         keys = ", ".join(f"{column} AS {part}" for column, part in zip(columns, parts, strict=True))
         present = " AND ".join(f"{column} IS NOT NULL" for column in columns)
-        source = f"(SELECT {keys}, row_number() OVER () AS n FROM r{ref.read} WHERE {present}) k"
-        joined = f"{source} JOIN {table.source} t ON {_same(table, parts, marks)}"
-        return f"SELECT {table.chosen} FROM {joined} ORDER BY k.n"
+        source = f"(SELECT {keys} FROM r{ref.read} WHERE {present}) k"
+        row = f"SELECT t.* FROM {table.source} t WHERE {_same(table, parts, marks)}"
+        return one_by_one(table.chosen, source, row, "t")
 
     def _first(self, reads: Sequence[Ask], ref: Ref) -> str:
         (column,) = self._columns(reads, ref)
@@ -212,6 +226,6 @@ def _segmented(log: LogReads, read: Read, marks: Marks) -> str:
     ]
     way = " DESC" if read.desc else ""
     # The LIMIT inside keeps each segment a range of its own; the walk over them keeps their order.
-    inner = f'{log.source} m WHERE {" AND ".join(terms)} ORDER BY m."seq"{way} LIMIT {limits.INTEGER_MAX}'
+    inner = f'{log.source} m WHERE {" AND ".join(terms)} ORDER BY m."seq"{way}{ALL}'
     limit = "" if read.limit is None else f" LIMIT {marks.take()}"
     return f"SELECT e.* FROM unnest({segments}) AS s(v, lo, hi), LATERAL (SELECT {log.chosen} FROM {inner}) e{limit}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from copy import copy
 from typing import Any
 
 from perdure.engines.postgres.statements_transaction import Name, Transaction
@@ -188,8 +189,8 @@ class Queue:
             if wanted:
                 again = await self._run(wanted)
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left waiting
-            for job in wanted:
-                job.fail(error)
+            for number, job in enumerate(wanted):
+                job.fail(_another(error) if number else error)
         except BaseException:
             # The event loop is going down, or the one caller that runs in its own task was cancelled.
             for job in wanted:
@@ -216,3 +217,13 @@ class Queue:
                 first.waits -= 1
                 if not first.waits:
                     self._ready(first)
+
+
+def _another(error: Exception) -> Exception:
+    """One like it, for the next caller: raising an exception adds to its traceback, and that is each caller's own."""
+    try:
+        twin = copy(error)
+    except TypeError:  # it cannot be made from what it shows
+        return error
+    twin.__cause__ = error.__cause__
+    return twin

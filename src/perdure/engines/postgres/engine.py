@@ -36,7 +36,7 @@ class PostgresEngine:
         self._queries = Queries(layout, writer.now)
         self._claims = Claims(layout)
         self._read_only = read_only
-        self._closing = False
+        self._closing = self._closed = False
         self._durability = DurabilityReading(self._read_durability, "process", self._take_durability)
 
     async def _read_durability(self) -> Durability:
@@ -122,17 +122,21 @@ class PostgresEngine:
         return Health("postgres", not problems, health.durability(found), found, tuple(problems))
 
     async def close(self) -> None:
-        """Finish what was submitted and release everything; idempotent, and nothing at all in a forked child."""
-        if self._pool.refusal in (closed, forked):
+        """Finish what was submitted and release everything; idempotent, and nothing at all in a forked child. A call
+        that is cancelled leaves the rest to the next one."""
+        if self._closed or self._pool.refusal is forked:
             return
-        self._pool.ready()
+        if self._pool.refusal is None:
+            self._pool.ready()
         self._closing = True
         await self._writer.close()
         await self._hub.close()
         await self._pool.close()
+        self._closed = True
 
     def abandon(self) -> None:
         """Cut every connection where it stands, as the end of the process would: for tests of what is left then."""
+        self._closed = True
         self._hub.abandon()
         if isinstance(self._pool, OwnPool):
             self._pool.abandon()

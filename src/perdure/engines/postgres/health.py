@@ -7,15 +7,26 @@ from typing import Any
 
 from perdure.engines.postgres.layout import Layout, quote
 from perdure.engines.postgres.pool import Pool
+from perdure.engines.postgres.sessions import READ_OVERRIDDEN, overridden
 from perdure.engines.sql.record import META
 from perdure.kernel.engine import Durability
 from perdure.kernel.schema import Log
 
-_SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level")
+_SETTINGS = (
+    "server_version",
+    "fsync",
+    "synchronous_commit",
+    "full_page_writes",
+    "wal_level",
+    "transaction_isolation",
+    "statement_timeout",
+    "lock_timeout",
+)
 _READ_SETTINGS = (
     "SELECT pg_catalog.current_database() AS database, "
     + ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in _SETTINGS)
     + ", pg_catalog.pg_is_in_recovery() AS standby, pg_catalog.current_setting('transaction_read_only') AS read_only"
+    ", pg_catalog.current_setting('transaction_timeout', true) AS transaction_timeout"
 )
 _READ_DURABILITY = "SELECT " + ", ".join(
     f"pg_catalog.current_setting('{name}') AS {name}" for name in ("fsync", "synchronous_commit")
@@ -33,6 +44,7 @@ async def settings(pool: Pool, layout: Layout) -> dict[str, Any]:
     found = {"url": pool.where, "schema": layout.place, **dict(row)}
     version = await pool.ask(f"""SELECT "value" FROM {layout.table(META)} WHERE "name" = 'version'""")
     found["schema_version"] = int(version[0][0]) if version else None
+    found["overridden"] = overridden([setting for (setting,) in await pool.ask(READ_OVERRIDDEN)])
     found["connections"] = pool.counters()
     return found
 
@@ -61,6 +73,13 @@ def problems(found: Mapping[str, Any], *, writing: bool) -> list[str]:
         told.append("the server is a standby: it can be read, not written")
     elif writing and found["read_only"] == "on":
         told.append("transactions are read-only by default here: nothing can be written")
+    if found["transaction_isolation"] != "read committed":
+        told.append(f"transactions are {found['transaction_isolation']}: commits may fail with serialisation failures")
+    told += [
+        f"{name} is {found[name]}: statements that take longer fail"
+        for name in ("statement_timeout", "transaction_timeout")
+        if found[name] not in (None, "0")
+    ]
     if found["schema_version"] is None:
         told.append("the record of the schema is gone")
     return told

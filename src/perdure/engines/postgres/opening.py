@@ -10,11 +10,13 @@ from perdure.clock import Clock
 from perdure.engines.postgres import health, versions
 from perdure.engines.postgres.engine import PostgresEngine
 from perdure.engines.postgres.layout import Layout
-from perdure.engines.postgres.pool import BorrowedPool, OwnPool, Pool
+from perdure.engines.postgres.pool import OwnPool, Pool
+from perdure.engines.postgres.pool_borrowed import BorrowedPool
+from perdure.engines.postgres.sessions import READ_FOUND, SESSION, needs_transaction, set_up
 from perdure.engines.postgres.target import Target
 from perdure.engines.postgres.translate import DRIVER_ERRORS, translate
 from perdure.engines.postgres.watch import Hub
-from perdure.engines.postgres.writer import SESSION, Writer
+from perdure.engines.postgres.writer import Writer
 from perdure.errors import InvalidError, UnsupportedError
 from perdure.kernel.engine import Capabilities, Durability, Migration
 from perdure.kernel.schema import Schema
@@ -38,7 +40,9 @@ async def open_postgres(
 
     async def prepare(connection: Any) -> None:
         named = "" if given is None else target.database
-        await _see_to_session(connection, pool.where, named, durability)
+        pool.alone = pool.alone or needs_transaction(await connection.fetchrow(READ_FOUND))
+        async with set_up(connection):
+            await _see_to_session(connection, pool.where, named, durability)
         await _see_to_schema(connection, layout, pool.where, target, read_only=read_only)
 
     try:
@@ -49,7 +53,7 @@ async def open_postgres(
         raise
     listens = target.listen_dsn is not None or (target.prepared and given is None)
     hub = Hub(pool, target, listens=listens)
-    told = _capabilities(health.durability(found), target, listens=listens, read_only=read_only)
+    told = _capabilities(health.durability(found), target, pool, listens=listens, read_only=read_only)
     return PostgresEngine(pool, layout, hub, Writer(pool, layout, clock), told, read_only=read_only)
 
 
@@ -116,12 +120,16 @@ async def _see_to_schema(connection: Any, layout: Layout, where: str, target: Ta
         await versions.bring_up_to_date(connection, layout, where)
 
 
-def _capabilities(durability: Durability, target: Target, *, listens: bool, read_only: bool) -> Capabilities:
+def _capabilities(
+    durability: Durability, target: Target, pool: Pool, *, listens: bool, read_only: bool
+) -> Capabilities:
     notes = []
     if not listens:
         notes.append("wake-ups between processes come by polling; listen_url= makes them a push")
     if not target.prepared:
         notes.append("behind a pooler every statement is a transaction of its own making: three round trips more")
+    elif pool.alone:
+        notes.append("the sessions of the pool given are set up for every statement: two round trips more")
     if read_only:
         notes.append("opened read-only")
     return Capabilities(
@@ -129,7 +137,7 @@ def _capabilities(durability: Durability, target: Target, *, listens: bool, read
         durability=durability,
         processes="many",
         machines="many",
-        round_trips_per_commit=1 if target.prepared else 4,
+        round_trips_per_commit=4 if not target.prepared else 3 if pool.alone else 1,
         watch="push" if listens else "poll",
         blocking=False,
         notes=tuple(notes),

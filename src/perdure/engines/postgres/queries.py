@@ -17,8 +17,8 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
-from perdure import limits
 from perdure.engines.postgres.arms import Arm, Arms, Parameters
+from perdure.engines.postgres.index_walks import ALL
 from perdure.engines.postgres.layout import Layout
 from perdure.engines.postgres.pool import Pool
 from perdure.engines.sql.terms import Kept
@@ -34,10 +34,11 @@ class Plan:
     A read that cannot have an answer (no keys, no segments, a `Ref` to such a one) is not part of the statement.
     """
 
-    __slots__ = ("answerable", "cuts", "sql")
+    __slots__ = ("answerable", "cuts", "sql", "tuned")
 
     def __init__(self, sql: str, built: Sequence[Arm | None], cuts: list[Cut | None]) -> None:
         self.sql = sql
+        self.tuned = any(arm is not None and arm.tuned for arm in built)
         self.answerable = [arm is not None for arm in built]
         self.cuts = cuts
 
@@ -61,7 +62,7 @@ class Queries:
             for read, answerable in zip(reads, plan.answerable, strict=True):
                 if answerable:
                     arguments += arms.arguments(read)
-            found = await pool.ask(plan.sql, arguments)
+            found = await pool.ask(plan.sql, arguments, tuned=plan.tuned)
         if len(reads) == 1:
             return [arms.answer(reads[0], list(map(tuple, found)))]
         return self._split(reads, plan, found)
@@ -95,7 +96,7 @@ def _together(reads: Sequence[Ask], built: Sequence[Arm | None]) -> Plan:
             cuts.append(None)
             continue
         columns = ", ".join(f"c{i}" for i in range(len(arm.types)))
-        source = f"({arm.sql}{'' if arm.bounded else f' LIMIT {limits.INTEGER_MAX}'}) x({columns})"
+        source = f"({arm.sql}{'' if arm.bounded else ALL}) x({columns})"
         if n in pointed:
             ctes.append(f"r{n}({columns}) AS MATERIALIZED ({arm.sql})")
             source = f"r{n} x"

@@ -22,7 +22,9 @@ from perdure.errors import InvalidError, UnavailableError
 Connection = Any
 """An asyncpg connection, or what a caller's pool hands out in its place."""
 
-STATEMENTS_KEPT = 1_000
+STATEMENTS_KEPT = 100
+"""Per connection, those used last. Each is a plan in the server's memory, of half a megabyte for a large commit; what
+falls out is closed there and prepared again when it is needed."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _ROUNDS = 2
 """How often every host can be asked within `connect_timeout`, if all of them keep silent."""

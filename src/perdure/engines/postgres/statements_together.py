@@ -1,8 +1,10 @@
 """One statement for many transactions of one kind.
 
-The operations of one table are the rows of one CTE, made from array parameters and sorted by key: so rows are locked in
-the same order as by a statement for one. It tells only whether all of them happened; if not, whoever asked runs the
-transactions one by one.
+The operations of one shape on a table are the rows of one CTE, made from array parameters and sorted by key: so rows
+are locked in the same order as by a statement for one. (A transaction that writes one table in several ways, some
+documents guarded and some not, locks by way and key instead. It travels alone; if it ever meets another in a circle,
+the deadlock ends by running it step by step.) The statement tells only whether all of them happened; if not, whoever
+asked runs the transactions one by one.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class _Parameters:
                 arrays.append(self.take(f"{kind}[]"))
                 listed.append(name)
                 shown.append(f"u.{name}")
-        return f"(SELECT {', '.join(shown)} FROM unnest({', '.join(arrays)}) AS u({', '.join(listed)})) AS {alias}"
+        source = f"unnest({', '.join(arrays)}) AS u({', '.join(listed)})"
+        # OFFSET hides which of these columns are one value, or the planner may go through all rows with that scope.
+        return f"(SELECT {', '.join(shown)} FROM {source} OFFSET 0) AS {alias}"
 
 
 class _EntryPlaces(Together):
@@ -63,7 +67,7 @@ class _EntryPlaces(Together):
 
 
 Groups = tuple[tuple[str, Shape, tuple[str, ...]], ...]
-"""Per table or log: its name, the shape of its operations, and the logs whose seqs they use."""
+"""Per kind of operation: the name of its table or log, its shape, and the logs whose seqs it uses."""
 
 
 def groups_of(rows: Rows, transaction: Transaction) -> Groups:
@@ -137,12 +141,12 @@ class Batch:
         self.columns: list[list[Any]] = []
         self._ends: list[tuple[int, int]] = []
         self._revs: set[int] = set()
-        for name, shape, logs in groups:
+        for number, (name, shape, logs) in enumerate(groups):
             rows = [
-                (transaction.names[at][::2], who, member)
+                (transaction.names[at][::2], who, transaction.members[at])
                 for who, transaction in enumerate(transactions)
-                for at, member in enumerate(transaction.members)
-                if member.shape[1] == name
+                for at, group in enumerate(transaction.form.groups)
+                if group == number
             ]
             rows.sort(key=_by_key)
             self.columns.append([key[0] for key, _, _ in rows])

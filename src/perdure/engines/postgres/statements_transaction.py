@@ -7,6 +7,7 @@ is worked out once and kept as a `Form`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ _TOGETHER_BYTES = 64 * 1024
 _ALONE_MOST = 32
 """Beyond this many operations a statement with a CTE for each is not worth its parsing: they become rows, or steps."""
 _FORMS_KEPT = 1_000
+_ROWS_ALONE = 2
+"""With more rows of one table than this they are arrays: a statement for every number of state documents, and for every
+way of guarding some of them, would be hundreds, and each takes half a megabyte of the server's memory."""
 _FEW_APPENDS = 2
 """With more of them the numbers of their entries are not told apart: there would be too many statements."""
 
@@ -39,39 +43,52 @@ class Member(msgspec.Struct, frozen=True):
 class Form:
     """What transactions of the same shapes have in common.
 
-    `kind` is what transactions that share a statement have in common; `lasts` are the places of the first append to
-    each log; `alike` ones may share a statement, `careful` ones go step by step; `plans` are the statements so far.
+    `kind` is what transactions that share a statement have in common: the shapes of their operations, each once, and
+    `groups` says for every operation which of them it is. `lasts` are the places of the first append to each log;
+    `alike` ones may share a statement, `large` ones are sent as arrays even when they go alone, `careful` ones go step
+    by step; `plans` are the statements so far.
     """
 
-    __slots__ = ("alike", "careful", "few_appends", "kind", "large", "lasts", "plans")
+    __slots__ = ("alike", "careful", "few_appends", "groups", "kind", "large", "lasts", "plans")
 
     def __init__(self, members: Sequence[Member], unique: dict[str, frozenset[str]]) -> None:
-        groups: dict[str, Shape] = {}
         self.lasts: dict[str, int] = {}
         self.plans: dict[Any, Any] = {}
-        alike, careful = True, False
+        self.kind = _kind(members)
+        self.groups = [self.kind.index(member.shape) for member in members]
+        owners = Counter(member.shape[1] for member in members)
+        appends = [member.shape[1] for member in members if member.shape[0] is Append]
+        # Entries of two partitions of one log would not know whose seqs are whose.
+        arrays, careful = len(set(appends)) == len(appends), False
         for place, member in enumerate(members):
-            shape = member.shape
-            kind, owner = shape[0], shape[1]
-            if groups.setdefault(owner, shape) is not shape:
-                # Entries of two partitions of one log would not know whose seqs are whose.
-                alike = alike and kind is not Append and groups[owner] == shape
+            kind, owner = member.shape[0], member.shape[1]
             if kind is Append:
                 first = self.lasts.get(owner)
                 if first is None or members[first].number > member.number:
                     self.lasts[owner] = place
             elif kind is Patch:
-                alike = alike and shape[5] is None
-            elif kind is Drop or (kind is Delete and (shape[2] is ANY or shape[2] is ABSENT)):
+                arrays = arrays and member.shape[5] is None
+            elif kind is Drop or (kind is Delete and (member.shape[2] is ANY or member.shape[2] is ABSENT)):
                 careful = True
-        if len(groups) < len(members) and not careful:
-            careful = any(passes_on(members, name, unique[name]) for name in groups.keys() & unique.keys())
+        if len(owners) < len(members) and not careful:
+            careful = any(passes_on(members, name, unique[name]) for name in owners.keys() & unique.keys())
         many = len(members) > _ALONE_MOST
-        self.few_appends = [member.shape[0] for member in members].count(Append) <= _FEW_APPENDS
-        self.kind = tuple(groups.values())
-        self.alike = alike and not careful
-        self.large = self.alike and many
-        self.careful = careful or (many and not alike)
+        arrays = arrays and not careful
+        self.few_appends = len(appends) <= _FEW_APPENDS
+        self.alike = arrays and len(self.kind) == len(owners)
+        self.large = arrays and (many or max(owners.values()) > _ROWS_ALONE)
+        self.careful = careful or (many and not arrays)
+
+
+def _kind(members: Sequence[Member]) -> tuple[Shape, ...]:
+    """The shapes, each once; those of one table always in the same order, whichever rows they are for."""
+    places: dict[str, int] = {}
+    for member in members:
+        places.setdefault(member.shape[1], len(places))
+    shapes = dict.fromkeys(member.shape for member in members)
+    if len(shapes) == len(places):
+        return tuple(shapes)
+    return tuple(sorted(shapes, key=lambda shape: (places[shape[1]], repr(shape))))
 
 
 class Transaction:

@@ -11,7 +11,8 @@ from typing import Any
 
 import asyncpg
 
-from perdure.engines.postgres.arms import DIALECT, Arms
+from perdure.engines.postgres.arms import Arms
+from perdure.engines.postgres.index_walks import DIALECT, by_several
 from perdure.engines.postgres.layout import SERVER_CLOCK, Layout, quote
 from perdure.engines.postgres.pool import Pool
 from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome
@@ -51,14 +52,15 @@ class Claims:
         arguments = [scope, rev, clock, *table.scan_arguments(scan, scan.eq)]
         for value in changes.values():
             arguments += _arguments(value)
-        found = await _send(pool, sql, arguments, rev)
+        tuned = by_several(table.table.index_by_name[scan.index or ""], scan.eq)
+        found = await _send(pool, sql, arguments, rev, tuned=tuned)
         rows = table.rows(row[1:-1] for row in found if row[1] is not None)
         return Taken(rows, found[0][0])
 
 
-async def _send(pool: Pool, sql: str, arguments: list[Any], rev: int) -> list[Any]:
+async def _send(pool: Pool, sql: str, arguments: list[Any], rev: int, *, tuned: bool) -> list[Any]:
     try:
-        return await pool.run(sql, arguments)
+        return await pool.run(sql, arguments, tuned=tuned)
     except DRIVER_ERRORS as error:
         if isinstance(error, asyncpg.PostgresError) and code_of(error) == _UNIQUE_VIOLATION:
             raise Conflict(0, "unique", None, None) from None
@@ -79,9 +81,10 @@ def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str
     return (
         f"WITH moment(now) AS MATERIALIZED (SELECT coalesce($3::bigint, {SERVER_CLOCK})),"
         f" picked({columns}) AS MATERIALIZED ({picked}),"
-        f" placed AS (SELECT *, row_number() OVER () AS place FROM picked),"
+        # The scope comes from the rows that were picked, so that nobody thinks of going through all rows that have it.
+        f" placed AS (SELECT *, row_number() OVER () AS place, $1::text AS scope FROM picked),"
         f" taken AS (UPDATE {table.source} AS t SET {changed} FROM placed, moment"
-        f' WHERE t."scope" = $1 AND {" AND ".join(same)} RETURNING {table.chosen}, placed.place)'
+        f' WHERE t."scope" = placed.scope AND {" AND ".join(same)} RETURNING {table.chosen}, placed.place)'
         " SELECT moment.now, taken.* FROM moment LEFT JOIN taken ON true ORDER BY taken.place"
     )
 

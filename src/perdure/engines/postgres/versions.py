@@ -17,6 +17,7 @@ from perdure import failpoints
 from perdure.engines.postgres.functions import create_functions
 from perdure.engines.postgres.layout import Layout, heads_name, quote
 from perdure.engines.postgres.reach import Connection
+from perdure.engines.postgres.sessions import set_up
 from perdure.engines.sql.record import (
     META,
     Recorded,
@@ -70,7 +71,8 @@ async def look(connection: Connection, layout: Layout, where: str) -> Found:
 
 async def verify(connection: Connection, layout: Layout, where: str, *, writing: bool, hint: str) -> None:
     """Raise unless the database holds exactly what this build uses; changes nothing."""
-    found = await look(connection, layout, where)
+    async with set_up(connection):
+        found = await look(connection, layout, where)
     refuse_unless_current(found.recorded, layout.schema, f"schema {layout.place} of {where}", hint)
     if writing and found.functions != fingerprint(layout.place):
         raise UnsupportedError(f"{where} holds the functions of another build", hint=hint)
@@ -78,13 +80,14 @@ async def verify(connection: Connection, layout: Layout, where: str, *, writing:
 
 async def bring_up_to_date(connection: Connection, layout: Layout, where: str) -> None:
     """Make the database hold this schema, or refuse it untouched."""
-    found = await look(connection, layout, where)
+    async with set_up(connection):
+        found = await look(connection, layout, where)
     if not list(steps(found, layout, where)):
         return
-    async with connection.transaction():
+    async with set_up(connection):
         await connection.execute("SET LOCAL lock_timeout = 0")
         await connection.execute(_LOCK, f"perdure {layout.place}", timeout=_PATIENCE)
-        # Another may have been quicker: only what is recorded under the lock counts.
+        # Another may have been quicker: only what is recorded under the lock counts, and READ COMMITTED shows it.
         found = await look(connection, layout, where)
         todo = list(steps(found, layout, where))
         for statement in todo:
@@ -113,6 +116,7 @@ def steps(found: Found, layout: Layout, where: str) -> Iterator[str]:
 
 async def plan(connection: Connection, layout: Layout, where: str) -> Migration:
     """What `bring_up_to_date` would run."""
-    found = await look(connection, layout, where)
+    async with set_up(connection):
+        found = await look(connection, layout, where)
     current = None if found.recorded is None else found.recorded.version
     return Migration("postgres", current, layout.schema.version, tuple(steps(found, layout, where)))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -78,16 +79,16 @@ class Hub:
                 self._signals.pop(topic, None)
 
     async def close(self) -> None:
-        """Send what was gathered, ring everybody a last time and forget them."""
+        """Send what was gathered, ring everybody a last time and forget them. It may be cancelled and called again."""
         self._closed = True
         if self._sender is not None:
-            await self._sender
+            await asyncio.wait([self._sender])
         self._ring_all()
         self._signals.clear()
-        waker, self._waker = self._waker, None
-        if waker is not None:
-            waker.cancel()
-            await asyncio.wait([waker])
+        if self._waker is not None:
+            self._waker.cancel()
+            await asyncio.wait([self._waker])
+            self._waker = None
 
     def abandon(self) -> None:
         """End without a word."""
@@ -105,17 +106,18 @@ class Hub:
         self._ring(list(self._signals))
 
     async def _send(self) -> None:
-        await asyncio.sleep(GATHER_SECONDS)
-        while self._pending:
-            topics, self._pending = self._pending, set()
-            try:
-                for payload in _payloads(self._own, sorted(topics)):
-                    await self._pool.ask(_NOTIFY, [self._channel, payload])
-            except PerdureError:
-                pass  # hints may be lost: whoever waits for one also looks by itself now and then
-            if not self._closed:
-                await asyncio.sleep(REST_SECONDS)
-        self._sender = None
+        try:
+            await asyncio.sleep(GATHER_SECONDS)
+            while self._pending:
+                topics, self._pending = self._pending, set()
+                # Hints may be lost, for whatever reason: whoever waits for one also looks by itself now and then.
+                with suppress(Exception):
+                    for payload in _payloads(self._own, sorted(topics)):
+                        await self._pool.ask(_NOTIFY, [self._channel, payload])
+                if not self._closed:
+                    await asyncio.sleep(REST_SECONDS)
+        finally:
+            self._sender = None
 
     async def _listen(self) -> None:
         way = Way(self._target, {"application_name": self._target.application}, self._target.listen_dsn)

@@ -28,18 +28,6 @@ from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, tra
 from perdure.ids import new_rev
 from perdure.kernel.ops import Applied, Op
 
-SESSION = {
-    "plan_cache_mode": "force_generic_plan",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-    "enable_seqscan": "off",
-    "jit": "off",
-    "lock_timeout": "1s",
-}
-"""Settings of a session that keep every statement on its index and in the order of its rows, whatever the statistics,
-and that keep one locked row from holding up a whole batch. Where they cannot be set, results are the same; batches may
-then meet in a deadlock, which is retried, or wait for a neighbour's row."""
-
 _ATTEMPTS = 10
 _LOCK_WAITS = 60
 """How often a transaction on its own waits for `lock_timeout` before it is given up."""
@@ -135,7 +123,7 @@ class Writer:
         transactions = [job.transaction for job in batch]
         plan, arguments, ranks = self._plans.together(transactions, self.now())
         try:
-            (row,) = await self._pool.run(plan.sql, arguments)
+            (row,) = await self._pool.run(plan.sql, arguments, tuned=True)
         except DRIVER_ERRORS as error:
             if not lost(error):
                 return batch

@@ -15,6 +15,8 @@ class Dialect(msgspec.Struct, frozen=True):
     {1}", and `pack` makes one argument of those values. `hint` names the index {0} behind a table. `body` reads the
     column {0} of a body. `primary` is the name of every primary index, where a hint can name it. `compares_rows`
     says whether `(a, b) > (x, y)` walks an index; where it does not, it is written out.
+    `limit` writes how many rows are wanted at most, {0}. `walk`, if not empty, ends a subquery so that it stays one:
+    there the rows of an index are walked first and filtered by other columns afterwards.
     """
 
     mark: Callable[[int], str]
@@ -25,6 +27,8 @@ class Dialect(msgspec.Struct, frozen=True):
     primary: str = ""
     body: str = "{0}"
     compares_rows: bool = True
+    limit: str = "{0}"
+    walk: str = ""
 
     def quote(self, name: str) -> str:
         """A name as an identifier."""

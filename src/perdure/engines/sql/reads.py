@@ -103,9 +103,35 @@ class TableReads:
         quote = self._dialect.quote
         index = self.table.index_by_name[scan.index] if scan.index is not None else None
         source = self._hinted(index, scan, len(eq))
-        by = index.by if index else self.table.key_names
         terms = [f"t.{quote('scope')} = {marks.scope()}"]
-        for column, value in zip(map(quote, by), eq, strict=False):
+        terms += self.same(index, eq, marks, resolve)
+        if index is not None:
+            terms += [f"t.{quote(c)} IS NOT NULL" for c in index.order if c not in self.table.key_names]
+        keyset = [f"t.{quote(name)}" for _, name in self._keyset(scan, len(eq))]
+        if scan.after is not None and keyset:
+            terms.append(beyond_term(self._dialect, keyset, marks, desc=scan.desc))
+        filters = where_terms(self._dialect, scan.where, marks, "t.")
+        bounds = {column: f"t.{quote(column)} <= {marks.take()}" for column in scan.upto}
+        way = " DESC" if scan.desc else ""
+        ordered = [*self.leading(index, eq), *keyset] if keyset else []
+        order = f" ORDER BY {', '.join(c + way for c in ordered)}" if ordered else ""
+        limit = "" if scan.limit is None else f" LIMIT {self._dialect.limit.format(marks.take())}"
+        if self._dialect.walk and index is not None and not tail:
+            # Parameters are numbered in such a dialect, so terms may stand in another order than their values.
+            terms += [bounds.pop(column) for column in index.order if column in bounds]
+            filters += bounds.values()
+            if filters:
+                walked = f"SELECT t.* FROM {source} WHERE {' AND '.join(terms)}{order}{self._dialect.walk}"
+                return f"SELECT {self.chosen} FROM ({walked}) t WHERE {' AND '.join(filters)}{limit}"
+            bounds = {}
+        terms += [*filters, *bounds.values()]
+        return f"SELECT {self.chosen} FROM {source} WHERE {' AND '.join(terms)}{order}{limit}{tail}"
+
+    def same(self, index: Index | None, eq: tuple[Any, ...], marks: Marks, resolve: Resolve | None) -> list[str]:
+        """The terms that give the first columns of the index, or of the key, these values."""
+        by = index.by if index else self.table.key_names
+        terms = []
+        for column, value in zip(map(self._dialect.quote, by), eq, strict=False):
             if value is None and index is not None and index.sparse:
                 # Rows without the value are not in the index; said in a way that lets an engine use it.
                 terms.append(f"t.{column} IS NOT NULL AND 1 = 0")
@@ -115,17 +141,11 @@ class TableReads:
                 terms.append(f"t.{column} = {resolve(value)}")
             else:
                 terms.append(f"t.{column} = {marks.take()}")
-        if index is not None:
-            terms += [f"t.{quote(c)} IS NOT NULL" for c in index.order if c not in self.table.key_names]
-        keyset = [f"t.{quote(name)}" for _, name in self._keyset(scan, len(eq))]
-        if scan.after is not None and keyset:
-            terms.append(beyond_term(self._dialect, keyset, marks, desc=scan.desc))
-        terms += where_terms(self._dialect, scan.where, marks, "t.")
-        terms += [f"t.{quote(c)} <= {marks.take()}" for c in scan.upto]
-        way = " DESC" if scan.desc else ""
-        order = f" ORDER BY {', '.join(c + way for c in keyset)}" if keyset else ""
-        limit = "" if scan.limit is None else f" LIMIT {marks.take()}"
-        return f"SELECT {self.chosen} FROM {source} WHERE {' AND '.join(terms)}{order}{limit}{tail}"
+        return terms
+
+    def leading(self, index: Index | None, eq: tuple[Any, ...]) -> list[str]:
+        """Columns to name in front of the order of a scan though `eq` gives each of them one value."""
+        return []
 
     def _hinted(self, index: Index | None, scan: Scan, fixed: int) -> str:
         """The table with the index that a scan must walk."""
@@ -192,11 +212,14 @@ class LogReads:
             terms.append(f"{seq} > {marks.take()}")
         if read.upto is not None:
             terms.append(f"{seq} <= {marks.take()}")
-        terms += where_terms(self._dialect, read.where, marks, "m.")
+        filters = where_terms(self._dialect, read.where, marks, "m.")
         source = next((self._by_unique[c] for c in read.where if c in self._by_unique), self.in_order)
         order = f"{seq} DESC" if read.desc else seq
-        limit = "" if read.limit is None else f" LIMIT {marks.take()}"
-        return f"SELECT {self.chosen} FROM {source} WHERE {' AND '.join(terms)} ORDER BY {order}{limit}"
+        limit = self._dialect.walk if read.limit is None else f" LIMIT {self._dialect.limit.format(marks.take())}"
+        if self._dialect.walk and filters:
+            walked = f"SELECT m.* FROM {source} WHERE {' AND '.join(terms)} ORDER BY {order}{self._dialect.walk}"
+            return f"SELECT {self.chosen} FROM ({walked}) m WHERE {' AND '.join(filters)}{limit}"
+        return f"SELECT {self.chosen} FROM {source} WHERE {' AND '.join(terms + filters)} ORDER BY {order}{limit}"
 
     def stretch(self, read: Read, segment: Segment, limit: int | None) -> Read:
         """The read of one segment by itself."""
