@@ -131,9 +131,9 @@ async def examine(threads: int, messages: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"threads": threads, "messages": messages}
     own = LocalServer(MysqlRecipe(durable=False))
     try:
-        await (await perdure.open(own.url)).close()
+        await (await perdure.open(own.url, housekeeping=False)).close()
         await take_statistics(own.url)
-        async with perdure.open(own.url) as store:
+        async with perdure.open(own.url, housekeeping=False) as store:
             await fill(store, range(FEW), messages)
             figures[f"ms to list of {FEW}"] = await listing_time(store)
             await fill(store, range(FEW, threads), messages)
@@ -145,7 +145,7 @@ async def examine(threads: int, messages: int) -> dict[str, Any]:
         own.stop()
         own.restart()
         await sql(own.url, _NO_RECALCULATION)
-        async with perdure.open(own.url) as store:
+        async with perdure.open(own.url, housekeeping=False) as store:
             figures[f"ms to list of {threads} that look like none"] = await listing_time(store)
             await _require_looking_empty(own.url)
         wrong += await judged(own.url, statements)

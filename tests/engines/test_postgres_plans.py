@@ -21,7 +21,7 @@ import perdure
 from perdure import Message, Store
 from perdure.errors import AlreadyExists
 from perdure.kernel.ops import Get, Heads, Inc, Read, Scan, Segment
-from perdure.stores.erasure import sweep
+from perdure.stores.cleanup import sweep
 from perdure.testkit.servers import fresh_database, server
 
 THREADS, MESSAGES = 3_000, 6
@@ -179,7 +179,7 @@ async def _opened(kind: str, url: str) -> AsyncIterator[Store]:
     pool = await asyncpg.create_pool(url, min_size=1, max_size=4) if kind == "pool" else None
     if kind == "pgbouncer":
         url = f"{server('pgbouncer').url.rpartition('/')[0]}/{url.rpartition('/')[2]}?prepared=no"
-    store = await perdure.open(url, pool=pool)
+    store = await perdure.open(url, pool=pool, housekeeping=False)
     try:
         yield store
     finally:
