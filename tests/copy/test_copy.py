@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -16,7 +18,7 @@ from tests.copy.samples import SCOPES, dumps, fill
 from tests.engines.toys import drive
 
 import perdure
-from perdure import ConflictError, InvalidError, Message, NotFoundError, Store
+from perdure import ConflictError, CorruptError, InvalidError, Message, NotFoundError, Store
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import PRESENT, Delete, Patch, Put, Scan
 from perdure.moving import LAST, Copied, copy, copy_engine
@@ -374,5 +376,41 @@ def test_a_retry_after_the_move_has_no_second_effect(tmp_path: Path) -> None:
             again = await after.commit("t", messages=said, run=run_before.finish(), key="k")
             assert (again.replayed, again.message_ids, again.version) == (True, first.message_ids, 2)
             assert (await after.commit("t", messages=[Message.user("next")])).version == 3
+
+    run(scenario)
+
+
+def damaged_copy(original: str, folder: Path, statement: str) -> str:
+    """The same store, with damage done to its file."""
+    path = folder / "damaged.db"
+    opened = sqlite3.connect(original.removeprefix("sqlite:///")), sqlite3.connect(path)
+    with contextlib.closing(opened[0]) as sound, contextlib.closing(opened[1]) as damaged:
+        sound.backup(damaged)
+        damaged.executescript(statement)
+    return f"sqlite:///{path}"
+
+
+def test_damage_is_copied_as_it_is_and_an_audit_of_either_side_tells_it(original: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        source = damaged_copy(original, tmp_path, "UPDATE runs SET agent_id = NULL; DELETE FROM branches;")
+        target = f"sqlite:///{tmp_path / 'copy.db'}"
+        await copy(source, target)
+        found = []
+        for url in (source, target):
+            async with engine_at(url, read_only=True) as engine:
+                found.append(sorted(map(str, await verify_engine(engine))))
+        if found[0] != found[1] or not found[0]:
+            raise AssertionError(f"the audits differ, or find nothing: {found}")
+
+    run(scenario)
+
+
+def test_a_value_that_no_engine_would_take_is_refused_with_its_row(original: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        source = damaged_copy(
+            original, tmp_path, "UPDATE runs SET steps = 'many' WHERE run = (SELECT min(run) FROM runs)"
+        )
+        with pytest.raises(CorruptError, match=r"table runs, scope .*: runs.steps must be an integer .*doctor verify"):
+            await copy(source, f"sqlite:///{tmp_path / 'copy.db'}")
 
     run(scenario)

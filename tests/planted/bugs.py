@@ -499,4 +499,33 @@ BUGS = (
         'answers = await self.kernel.view("default", *reads)',
         ("case:scope/*@memory",),
     ),
+    # The auditor, and what an import lets in.
+    Bug(
+        "the auditor takes NULL for a value",
+        "rules/columns.py",
+        "            if rule.always:\n",
+        "            if rule.always and not table:\n",
+        ("case:lifecycle/damage-noticed@memory", "case:lifecycle/import-refuses@memory"),
+    ),
+    Bug(
+        "a range is not looked at",
+        "rules/columns.py",
+        'rule.check(value, f"{table}.{name}")',
+        "_ = rule.check",
+        ("case:lifecycle/import-refuses@memory", "case:lifecycle/damage-noticed@memory"),
+    ),
+    Bug(
+        "an import does not compare a run's status with its outcome",
+        "stores/transfer_checks.py",
+        "_refuse(body_problems(name, row))",
+        '_refuse(body_problems(name, row) if name != "runs" else ())',
+        ("case:lifecycle/import-refuses@memory",),
+    ),
+    Bug(
+        "a row without a time is served",
+        "stores/checked.py",
+        "if COLUMNS[table][column].always:",
+        'if COLUMNS[table][column].always and not column.endswith("at"):',
+        ("case:lifecycle/damage-not-served@memory",),
+    ),
 )

@@ -117,14 +117,14 @@ patch("active names a run that waits", "pointer", "thread_heads", ("t",), active
 patch("open names a run that is done", "pointer", "thread_heads", ("t",), open_run="done")
 patch("latest names a run that never was", "pointer", "thread_heads", ("t",), latest_run="nobody")
 patch("a thread with runs has no latest one", "pointer", "thread_heads", ("t",), latest_run=None)
-patch("a status that nobody knows", "run.status", "runs", ("done",), status="lost")
+patch("a status that nobody knows", "column", "runs", ("done",), status="lost")
 patch("a finished run is running again", "run.body run.times", "runs", ("done",), status="running")
 patch("a waiting run waits for nothing", "run.body", "runs", ("waits",), body=b"{}")
 patch("a run's body is torn", "run.body", "runs", ("run",), body=b'{"waiting": ')
 patch("a running run never started", "run.times", "runs", ("run",), started_at=None)
 patch("a running run has finished", "run.times", "runs", ("run",), finished_at=NOW)
-patch("a counter is negative", "run.counters", "runs", ("run",), input_tokens=-1)
-patch("a counter is missing", "run.counters", "runs", ("run",), steps=None)
+patch("a counter is negative", "column", "runs", ("run",), input_tokens=-1)
+patch("a counter is missing", "column", "runs", ("run",), steps=None)
 patch("a run is pinned to nothing", "run.branch", "runs", ("run",), branch=9)
 patch("an input lies beyond the log", "run.input", "runs", ("run",), input_last=40)
 patch("an input has one end", "run.input", "runs", ("run",), input_first=None)
@@ -138,7 +138,7 @@ patch("a key was not written with its message", "key", "keys", ("t", "k2"), at=N
 patch("a key names other ids", "key", "keys", ("t", "k1"), body=b'["m1","m2"]')
 patch("a key's ids are torn", "key", "keys", ("t", "k1"), body=b'["m1')
 patch("a document is torn", "state.body", "state", ("t", "", "plan"), body=b'{"a":')
-patch("a document has schema 0", "state.body", "state", ("t", "", "plan"), schema=0)
+patch("a document has schema 0", "column", "state", ("t", "", "plan"), schema=0)
 patch("a queue counts one more", "queue", "queues", ("t",), count=3)
 patch("a queue does not say that it waits", "queue", "queues", ("t",), waiting=None)
 patch("two pending messages share a place", "pending.place", "pending", ("t", "p2"), position=1)
@@ -387,7 +387,9 @@ def test_a_thread_being_erased_is_no_finding() -> None:
             SCOPE,
             [
                 Delete("thread_heads", ("t",)),
-                Patch("threads", ("t",), {"parent": None, "resource": None, "title": None, "deleted_at": NOW}),
+                Patch(
+                    "threads", ("t",), {**dict.fromkeys(("parent", "resource", "title")), "deleted_at": NOW}, body=b"{}"
+                ),
                 Patch("thread_heads", ("parent",), {"children": 0}),
             ],
         )

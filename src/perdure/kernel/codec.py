@@ -37,5 +37,5 @@ def decode(data: bytes | str | None, where: str) -> Any:
         return None
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptError(f"stored JSON is damaged: {error}", where=where) from None

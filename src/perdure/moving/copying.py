@@ -7,6 +7,9 @@ with a look at revs and lengths: whatever was written to either side before that
 
 There is no marker of how far a copy got: what is at the destination says it. So a copy that was killed is run again and
 goes on, and nothing at the destination is ever overwritten.
+
+What is copied is not judged: a row that contradicts another arrives as it is, and an audit of either side tells the
+same. Only a value that no engine would take, of another type than its column, is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +22,16 @@ from typing import Literal
 
 import msgspec
 
-from perdure.errors import ConflictError, NotFoundError, OutcomeUnknown, UnavailableError, UnsupportedError
+from perdure.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidError,
+    NotFoundError,
+    OutcomeUnknown,
+    UnavailableError,
+    UnsupportedError,
+)
+from perdure.kernel.door import check_ops
 from perdure.kernel.engine import Conflict, Engine
 from perdure.kernel.ops import ABSENT, Append, Op, Put
 from perdure.kernel.schema import Log, Schema
@@ -34,6 +46,7 @@ _WRITERS = (
     "somebody wrote to one of them during the copy; stop them, then empty the destination or choose another, and copy"
     " again: what was copied already is never overwritten"
 )
+_DAMAGED = "the source is damaged: run `perdure doctor verify --all-scopes` on it"
 _AGAIN = "run the same copy again: it goes on where it stopped"
 
 
@@ -190,8 +203,13 @@ class _Walk:
             await self._write(part.scope, shape, batch)
 
     async def _write(self, scope: str, shape: Shape, batch: Sequence[Item]) -> None:
+        ops = _operations(shape, batch)
         try:
-            await self._target.transact(scope, _operations(shape, batch))
+            check_ops(self._source.schema, ops)
+        except InvalidError:
+            raise _not_declared(self._source.schema, scope, shape, batch) from None
+        try:
+            await self._target.transact(scope, ops)
         except Conflict:
             where = _where(scope, shape, batch[0])
             raise ConflictError(f"{where}: somebody else wrote to the destination meanwhile", hint=_AGAIN) from None
@@ -278,6 +296,16 @@ def _operations(shape: Shape, batch: Sequence[Item]) -> list[Op]:
         Append(shape.name, partition, [(*i.values, i.body) for i in found], expect=found[0].key[1] - 1)
         for partition, found in gathered.items()
     ]
+
+
+def _not_declared(schema: Schema, scope: str, shape: Shape, batch: Sequence[Item]) -> CorruptError:
+    """The refusal of a value that the declarations have no room for, such as text in a column of numbers."""
+    for item in batch:
+        try:
+            check_ops(schema, _operations(shape, [item]))
+        except InvalidError as error:
+            return CorruptError(error.message, where=_where(scope, shape, item), hint=_DAMAGED)
+    return CorruptError("a row is there twice", where=_where(scope, shape, batch[0]), hint=_DAMAGED)
 
 
 def _insist_equal(scope: str, shape: Shape, ours: Item, theirs: Item) -> None:

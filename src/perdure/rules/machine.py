@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from perdure import limits
 from perdure.errors import InvalidError
-from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, WAITING, NewRun, RunBody, RunChange
+from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, WAITING, NewRun, Run, RunBody, RunChange, Waiting
 from perdure.model.run_snapshots import SeqRange
 from perdure.rules.names import check_count, check_id, check_word
 
@@ -44,7 +44,7 @@ def check_change(change: RunChange) -> None:
     if change.dispatch_id is not None:
         check_id(change.dispatch_id, "dispatch_id")
     if change.waiting is not None:
-        _check_waiting(change)
+        _check_waiting(change.waiting)
 
 
 def _check_counter(name: str, held: int, added: int) -> None:
@@ -53,11 +53,9 @@ def _check_counter(name: str, held: int, added: int) -> None:
         raise InvalidError(f"{name} would be {held + added}, past 2^52", hint="end this run and start another")
 
 
-def _check_waiting(change: RunChange) -> None:
-    if change.waiting is None:
-        return
-    check_word(change.waiting.reason, "waiting.reason")
-    ids = [check_id(ticket.ticket_id, "ticket_id") for ticket in change.waiting.tickets]
+def _check_waiting(waiting: Waiting) -> None:
+    check_word(waiting.reason, "waiting.reason")
+    ids = [check_id(ticket.ticket_id, "ticket_id") for ticket in waiting.tickets]
     if len(set(ids)) != len(ids):
         raise InvalidError("a ticket id appears twice")
 
@@ -74,6 +72,13 @@ def check_new(run: NewRun, thread_id: str) -> None:
     if run.body.waiting is not None or run.body.outcome is not None:
         raise InvalidError("a new run neither waits nor has an outcome")
     _check_body(run.body, thread_id)
+
+
+def check_stored(run: Run) -> None:
+    """Refuse a stored run whose body no commit would have written."""
+    _check_body(run.body, run.thread_id)
+    if run.waiting is not None:
+        _check_waiting(run.waiting)
 
 
 def _check_body(body: RunBody, thread_id: str) -> None:

@@ -20,7 +20,6 @@ from perdure.errors import (
     StaleClaim,
     VersionConflict,
 )  # fmt: skip
-from perdure.kernel import codec
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Applied, Get, Op, Read, Ref, Row
 from perdure.model.branch import MAIN
@@ -30,11 +29,12 @@ from perdure.model.run_snapshots import SeqRange
 from perdure.rules import machine, shape
 from perdure.rules.names import lineage
 from perdure.stores.births import Birth, ancestor_checks, is_expired
+from perdure.stores.checked import checked
 from perdure.stores.core import Core, gave_up, thread_topic
 from perdure.stores.paths import aim_at
 from perdure.stores.plan import LOG, Guess, changed_body, new_body, operations, produced
 from perdure.stores.prepare import Prepared
-from perdure.stores.records import run_from, run_output
+from perdure.stores.records import receipt_from, run_from, run_output
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -141,7 +141,7 @@ def _remembered(key: Row | None, head: Row | None, now: int) -> bool:
     """
     if key is None or head is None:
         return False
-    return bool(key["at"] + limits.KEY_RETENTION_MS >= now)
+    return bool(checked("keys", key)["at"] + limits.KEY_RETENTION_MS >= now)
 
 
 async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess:
@@ -160,7 +160,7 @@ async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess
         # What was guarded on the wrong branch says nothing: try the right one first.
         core.remember_current(commit.thread_id, scene.head["branch"])
         return Guess(scene.head["branch"], current=True, key_rev=guess.key_rev)
-    _refuse_fence(commit, scene.head)
+    _refuse_fence(commit, checked("thread_heads", scene.head))
     _refuse_expect(commit, scene)
     _refuse_run(commit, scene)
     _refuse_state(commit, scene)
@@ -210,12 +210,12 @@ def _replay(core: Core, commit: Prepared, scene: Scene) -> Receipt:
             actual=None if key is None else key["digest"],
             hint="a key names one commit: use a new one for new content",
         )
-    last, count = key["version"], key["count"]
+    last, ids = receipt_from(key)
     return Receipt(
         thread_id=commit.thread_id,
         version=last,
-        message_ids=codec.decode(key.body, f"key {commit.key!r}"),
-        seqs=list(range(last - count + 1, last + 1)) if count else [],
+        message_ids=ids,
+        seqs=[] if last is None else list(range(last - len(ids) + 1, last + 1)),
         run=_run_left(commit, key, scene.key_run),
         durable=core.durable,
         replayed=True,

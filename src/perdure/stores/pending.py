@@ -22,6 +22,7 @@ from perdure.model.plain import check_json
 from perdure.model.receipt import Receipt
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.rules import names, selection, shape
+from perdure.stores.checked import checked
 from perdure.stores.commit import landed, perform
 from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.plan import check_size
@@ -81,7 +82,8 @@ class Pending:
             Read("messages", thread_id, where={"id": tuple(ids)}, limit=len(ids)),
         )
         head = require(heads[0], f"thread {thread_id!r}")
-        return Queue(head, queues[0], [entry_from(row) for row in rows], [entry[2] for entry in committed])
+        row = None if queues[0] is None else checked("queues", queues[0])
+        return Queue(head, row, [entry_from(row) for row in rows], [entry[2] for entry in committed])
 
     async def append(
         self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None

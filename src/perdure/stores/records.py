@@ -25,15 +25,19 @@ from perdure.model.run import Run, RunOutput
 from perdure.model.run_snapshots import SeqRange
 from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
+from perdure.rules.sound_runs import receipt_ids
+from perdure.rules.stored import row_name
+from perdure.stores.checked import check_place, checked, damaged_entry
 
 F = TypeVar("F", bound=Faithful)
+_UNREADABLE = (msgspec.MsgspecError, InvalidError, UnicodeDecodeError, RecursionError)
 
 
 def read_body(reader: Reader[F], body: bytes | str | None, where: str) -> F:
     """Decode a stored body, or say which record is damaged."""
     try:
         return reader.read(body if body is not None else b"{}")
-    except (msgspec.MsgspecError, InvalidError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise CorruptError(f"the stored record cannot be read: {error}", where=where) from None
 
 
@@ -43,6 +47,9 @@ def thread_from(cold: Row, head: Row) -> Thread:
     custom = {} if bare else read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}").custom
     parent, resource, title, *_ = cold.values
     version, branch, _, fence, children, _, created_at, updated_at, active, open_run, latest, _, _ = head.values
+    # Lists make many threads: the look into a set that `checked` takes is spared unless one of these is odd.
+    if not (type(version) is type(branch) is type(children) is type(created_at) is type(updated_at) is int):
+        checked("thread_heads", head)
     return Thread(
         str(cold.key[0]),
         title,
@@ -64,6 +71,7 @@ def thread_from(cold: Row, head: Row) -> Thread:
 
 def run_from(row: Row) -> Run:
     """A run from its row."""
+    checked("runs", row)
     body = read_body(run_model.BODY_READER, row.body, f"run {row.key[0]!r}")
     if row["input_first"] is not None:
         span = SeqRange(row["input_first"], row["input_last"])
@@ -96,8 +104,17 @@ def run_output(first: int | None, last: int | None, count: int | None) -> RunOut
     return None if first is None or last is None or not count else RunOutput(count, first, last)
 
 
+def receipt_from(row: Row) -> tuple[int | None, list[str]]:
+    """What the commit of a key wrote: the version after it, if it wrote messages, and their ids."""
+    version, ids = checked("keys", row)["version"], receipt_ids(row.body)
+    if ids is None or len(ids) != row["count"] or (version is None) != (not ids):
+        raise CorruptError("it does not name the messages it counts", where=row_name("keys", row.key))
+    return version, ids
+
+
 def branch_from(row: Row, current: int, preview: str | None = None) -> Branch:
     """A branch from its row."""
+    checked("branches", row)
     return Branch(
         thread_id=str(row.key[0]),
         id=int(row.key[1]),
@@ -115,11 +132,13 @@ def branch_from(row: Row, current: int, preview: str | None = None) -> Branch:
 
 def label_from(row: Row) -> Label:
     """A label from its row."""
+    checked("labels", row)
     return Label(str(row.key[1]), row["seq"], row["label"], row["at"])
 
 
 def state_from(row: Row) -> StateDoc:
     """A state document from its row."""
+    checked("state", row)
     thread, run, name = (str(part) for part in row.key)
     value = codec.decode(row.body, f"state {name!r} of thread {thread!r}")
     return StateDoc(
@@ -129,6 +148,7 @@ def state_from(row: Row) -> StateDoc:
 
 def pending_from(row: Row) -> PendingMessage:
     """A pending message from its row."""
+    checked("pending", row)
     body = read_body(pending_model.BODY_READER, row.body, f"pending message {row.key[1]!r} of thread {row.key[0]!r}")
     return PendingMessage(
         thread_id=str(row.key[0]),
@@ -155,10 +175,14 @@ def path_records(thread_id: str, entries: Sequence[LogEntry], parent_id: str | N
 def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequence[str | None]) -> list[MessageRecord]:
     """Records from log entries and the ids of what each hangs under."""
     records: list[MessageRecord] = []
+    if entries:
+        check_place(thread_id, entries[-1])  # where a seq that is no number stands: it sorts behind all numbers
     read, decode = message_model.BODY_READER.read, message_model.BODY_READER.decode
     try:
         for entry, parent_id in zip(entries, parents, strict=False):
             seq, _, message_id, role, branch, visibility, run, step, at, body = entry
+            if at is None or branch is None or message_id is None or role is None or visibility is None:
+                raise damaged_entry(thread_id, entry)
             try:
                 stored = decode(body)
             except msgspec.ValidationError:
@@ -176,7 +200,7 @@ def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequen
                 stored.extra,
             )
             records.append(MessageRecord(thread_id, seq, branch, parent_id, message, at))
-    except (msgspec.MsgspecError, InvalidError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         where = f"message {entries[len(records)][0]} of thread {thread_id!r}"
         raise CorruptError(f"the stored record cannot be read: {error}", where=where) from None
     return records

@@ -25,6 +25,7 @@ from perdure.kernel.ops import Append, LogEntry, Put, Row
 from perdure.kernel.schema import Key, Log, Schema, Table
 from perdure.model.plain import check_json
 from perdure.rules import names
+from perdure.rules.columns import column_problems, presence_problem
 
 FORMAT = 1
 LINE_BYTES = limits.COMMIT_BYTES
@@ -34,18 +35,6 @@ NOT_CARRIED: dict[str, tuple[str, ...]] = {
     # A birth is a new one wherever it happens, and children are counted as they arrive.
     HOT: ("born", "children"),
     COLD: ("deleted_at", "erased_at"),
-}
-NEVER_NULL: dict[str, tuple[str, ...]] = {
-    COLD: ("created_at",),
-    HOT: ("version", "branch", "branches", "created_at", "updated_at"),
-    "branches": ("fork_seq", "head_seq", "length", "created_at"),
-    "labels": ("seq", "at", "label"),
-    "runs": ("agent_id", "status", "branch", "created_at", "updated_at", "steps", "input_tokens", "output_tokens"),
-    "state": ("schema", "at"),
-    "keys": ("count", "at", "digest"),
-    "pending": ("position", "revision", "created_at", "updated_at"),
-    "queues": ("count", "revision"),
-    "messages": ("id", "role", "branch", "visibility", "at"),
 }
 
 
@@ -181,13 +170,12 @@ def _row(schema: Schema, text: _Text) -> RowLine:
         raise InvalidError(f"there is no table {text.table!r}", hint="the file may come from a newer Perdure")
     key, columns, body = tuple(text.key), dict(text.columns), _body(text)
     check_ops(schema, [Put(table.name, key, columns, body)])
-    for name, part in zip(table.key_names, key, strict=True):
-        if isinstance(part, str) and part:
-            names.check_id(part, name)
-    for name in NOT_CARRIED.get(table.name, ()):
+    left_out = NOT_CARRIED.get(table.name, ())
+    for name in left_out:
         if name in columns:
             raise InvalidError(f"{table.name}.{name} cannot be imported")
-    _check_present(table.name, columns)
+    carried = [(name, columns.get(name)) for name in table.column_names if name not in left_out]
+    _check_columns(table.name, [*zip(table.key_names, key, strict=True), *carried], body)
     kind = owner_of(table)
     thread = key[0] if kind == "key" else columns.get("thread") if kind == "column" else None
     if thread is not None:
@@ -209,9 +197,8 @@ def _entry(schema: Schema, text: _Text) -> EntryLine:
         raise InvalidError("a log entry has a body")
     values = tuple(text.columns.get(name) for name in log.column_names)
     check_ops(schema, [Append(log.name, thread, [(*values, body)])])
-    for name in log.unique:
-        names.check_id(text.columns.get(name), name)
-    _check_present(log.name, text.columns)
+    named = [(log.partition, thread), ("seq", seq), *zip(log.column_names, values, strict=True)]
+    _check_columns(log.name, named, body)
     return EntryLine(log, thread, seq, values, body)
 
 
@@ -226,7 +213,10 @@ def _body(text: _Text) -> bytes | None:
     return data
 
 
-def _check_present(name: str, columns: dict[str, Any]) -> None:
-    for column in NEVER_NULL.get(name, ()):
-        if columns.get(column) is None:
-            raise InvalidError(f"{name}.{column} is missing")
+def _check_columns(name: str, values: list[tuple[str, Any]], body: bytes | None) -> None:
+    """The rules that `doctor verify` holds every row to."""
+    for problem in column_problems(name, values):
+        raise InvalidError(problem)
+    missing = presence_problem(name, body)
+    if missing is not None:
+        raise InvalidError(missing)

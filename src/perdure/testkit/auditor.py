@@ -7,13 +7,17 @@ while others write. What it checks is listed in `auditor_findings.CHECKS`.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable
 
-from perdure.errors import CorruptError
+from perdure.errors import CorruptError, InvalidError
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Get, Heads, Read, Row
+from perdure.kernel.schema import Table
+from perdure.rules import names
+from perdure.stores.soundness import row_problems
 from perdure.stores.store import Store
 from perdure.testkit.auditor_findings import CHECKS, CHUNK, Audit, Finding, Progress
-from perdure.testkit.auditor_tables import check_table
+from perdure.testkit.auditor_tables import check_log, check_table
 from perdure.testkit.auditor_threads import check_thread
 
 __all__ = ["CHECKS", "Finding", "digest", "verify", "verify_engine", "verify_threads"]
@@ -22,45 +26,71 @@ __all__ = ["CHECKS", "Finding", "digest", "verify", "verify_engine", "verify_thr
 async def verify(store: Store, *, scope: str | None = None, progress: Progress | None = None) -> list[Finding]:
     """Check everything of the store's scope, or of another one; an empty list means that all is well."""
     audit = _audit(store, scope)
-    lineage: dict[str, str | None] = {}
-    ids: set[str] = set()
-    async for row in audit.rows("thread_heads"):
-        lineage[str(row.key[0])] = row["parent"]
-    async for row in audit.rows("threads"):
-        ids.add(str(row.key[0]))
-    every = sorted(ids | lineage.keys())
+    lineage, every = await _threads(audit)
     for done, thread in enumerate(every):
         if progress is not None:
             progress(f"threads of {audit.scope}", done, len(every))
-        await _guarded(audit, thread)
-    tables = audit.kernel.schema.tables
-    for done, table in enumerate(tables):
+        await _guarded(audit, f"thread {thread!r}", check_thread(audit, thread))
+    alive, schema = set(lineage), audit.kernel.schema
+    for done, table in enumerate(schema.tables):
         if progress is not None:
-            progress(f"tables of {audit.scope}", done, len(tables))
-        await check_table(audit, table, set(lineage))
+            progress(f"tables of {audit.scope}", done, len(schema.tables))
+        await _guarded(audit, f"table {table.name}", check_table(audit, table, alive))
+    for log in schema.logs:
+        await _guarded(audit, f"log {log.name}", check_log(audit, log, alive))
     await _check_cycles(audit, lineage)
     if progress is not None:
-        progress(f"tables of {audit.scope}", len(tables), len(tables))
+        progress(f"tables of {audit.scope}", len(schema.tables), len(schema.tables))
     return audit.findings
+
+
+async def _threads(audit: Audit) -> tuple[dict[str, str | None], list[str]]:
+    """The parents of the living threads, and the ids of all threads, deleted ones included."""
+    lineage: dict[str, str | None] = {}
+    ids: set[str] = set()
+
+    async def list_rows(table: Table) -> None:
+        async for row in audit.rows(table.name):
+            thread = row.key[0]
+            if not isinstance(thread, str):
+                audit.collect(row_problems(table, row))
+                continue
+            ids.add(thread)
+            if table.name == "thread_heads":
+                lineage[thread] = row["parent"]
+
+    for name in ("thread_heads", "threads"):
+        await _guarded(audit, f"table {name}", list_rows(audit.kernel.schema.table[name]))
+    return lineage, sorted(ids)
 
 
 async def verify_threads(store: Store, thread_ids: list[str]) -> list[Finding]:
     """Check some threads only: what a test wrote since it last looked at everything."""
     audit = _audit(store, None)
     for thread in thread_ids:
-        await _guarded(audit, thread)
+        await _guarded(audit, f"thread {thread!r}", check_thread(audit, thread))
     return audit.findings
 
 
 async def verify_engine(engine: Engine, *, progress: Progress | None = None) -> list[Finding]:
     """The engine's own integrity check, then everything of every scope."""
-    findings = [
-        Finding("*", engine.capabilities.engine, "engine.check", CHECKS["engine.check"][0], problem)
-        for problem in await engine.check()
-    ]
-    for scope in await engine.scopes():
+    findings = [_of_engine(engine, "engine.check", problem) for problem in await engine.check()]
+    try:
+        scopes = await engine.scopes()
+    except CorruptError as error:
+        return [*findings, _of_engine(engine, "engine.check", f"its scopes cannot be read: {error.message}")]
+    for scope in scopes:
+        try:
+            names.check_scope(scope)
+        except InvalidError as error:
+            findings.append(_of_engine(engine, "column", f"{error.message}: {scope!r:.80}"))
+            continue
         findings += await verify(_onlooker(engine, scope), progress=progress)
     return findings
+
+
+def _of_engine(engine: Engine, check: str, problem: str) -> Finding:
+    return Finding("*", engine.capabilities.engine, check, CHECKS[check][0], problem)
 
 
 def _audit(store: Store, scope: str | None) -> Audit:
@@ -73,11 +103,12 @@ def _onlooker(engine: Engine, scope: str) -> Store:
     return Store(engine, scope, owner=False)
 
 
-async def _guarded(audit: Audit, thread: str) -> None:
+async def _guarded(audit: Audit, record: str, check: Awaitable[None]) -> None:
+    """Run a check; what cannot even be read (a torn page, text that is not UTF-8) is a finding, not the end."""
     try:
-        await check_thread(audit, thread)
-    except CorruptError as error:
-        audit.report("engine.check", f"thread {thread!r}", error.message)
+        await check
+    except (CorruptError, InvalidError) as error:
+        audit.report("engine.check", record, error.message)
 
 
 async def _check_cycles(audit: Audit, lineage: dict[str, str | None]) -> None:

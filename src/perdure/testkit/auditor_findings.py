@@ -6,13 +6,14 @@ names the record, the check and what is wrong. Every check has a test that damag
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from perdure.kernel.door import Kernel
 from perdure.kernel.ops import Ask, Row, Scan
+from perdure.rules.stored import Problem
 from perdure.stores.store import Store
 
 CHUNK = 200
@@ -20,8 +21,9 @@ CHUNK = 200
 
 CHECKS: dict[str, tuple[str, str]] = {
     "engine.check": ("I1", "the engine's own integrity check finds nothing"),
+    "column": ("I1", "every column is there if it always is, has its type, and is within its range"),
     "index": ("I1", "an index shows exactly the rows that belong in it, in order"),
-    "orphan": ("I2", "every row belongs to a thread that exists, or that is being erased"),
+    "orphan": ("I2", "every row and every log belongs to a thread that exists, or that is being erased"),
     "thread.rows": ("I2", "a living thread has its cold and its hot row"),
     "thread.copies": ("I2", "what listing needs is the same on both rows of a thread"),
     "thread.tombstone": ("I2", "a deleted thread keeps nothing, and nothing at all once it is erased"),
@@ -42,12 +44,10 @@ CHECKS: dict[str, tuple[str, str]] = {
     "branch.name": ("I10", "a living branch has a name of its own, a deleted one has none"),
     "label": ("I10", "a label is on a message of its thread"),
     "pointer": ("I9", "active names a running run of the thread, open one that is not done, latest any"),
-    "run.status": ("I9", "a run's status is one that the machine knows"),
     "run.body": ("I9", "a run can be read; it waits for something iff waiting, has an outcome iff done"),
     "run.times": ("I9", "a run has started once it ran or waited, and has finished iff done"),
-    "run.counters": ("I9", "a run's counters are there and not negative"),
-    "run.branch": ("I9", "a run is pinned to a branch that exists"),
-    "run.input": ("I9", "a run's input lies inside the log"),
+    "run.branch": ("I9", "a run is pinned to a branch that exists, and that lives until the run is done"),
+    "run.input": ("I9", "a run's input lies inside the log and was written with the run"),
     "run.output": ("I9", "a run's output is made of visible messages that it produced"),
     "key": ("I8", "an idempotency key names the messages and the run of exactly one commit"),
     "state.owner": ("I2", "a state document belongs to its thread or to one of its runs"),
@@ -97,6 +97,13 @@ class Audit:
         if not holds:
             self.report(check, record, problem)
         return holds
+
+    def collect(self, problems: Iterable[Problem]) -> bool:
+        """Write down every problem; says whether there was one."""
+        before = len(self.findings)
+        for problem in problems:
+            self.report(*problem)
+        return len(self.findings) > before
 
     async def rows(self, table: str) -> AsyncIterator[Row]:
         """Every row of a table by key, some at a time."""

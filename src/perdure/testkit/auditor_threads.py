@@ -12,91 +12,105 @@ import msgspec
 
 from perdure.errors import ConflictError, CorruptError, NotFoundError
 from perdure.kernel import codec
-from perdure.kernel.ops import Get, Heads, Read, Ref, Row, Scan
+from perdure.kernel.ops import Get, Heads, LogEntry, Read, Ref, Row, Scan
+from perdure.kernel.schema import Table
 from perdure.model.message import MessageRecord
-from perdure.stores.records import pending_from, thread_from
-from perdure.testkit.auditor_branches import branch_seqs, check_branches, check_labels
+from perdure.rules.sound_thread import thread_problems, wanted_seqs
+from perdure.rules.stored import ThreadRows
+from perdure.stores.erasure import is_arriving
+from perdure.stores.soundness import body_problems, row_problems
 from perdure.testkit.auditor_findings import Audit
 from perdure.testkit.auditor_log import LOG, read_log
-from perdure.testkit.auditor_runs import check_keys, check_runs, key_seqs, run_seqs
 
+COLD, HOT = "threads", "thread_heads"
 HISTORIES = 20
 """How many branches of a thread have their history looked at: the current one and the newest."""
 
 HISTORY_TAIL = 1_000
 
 
-class ThreadRows(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread as one snapshot saw it."""
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread as one view saw it: its rows, the length of its log, its children and its parent."""
 
     thread: str
-    head: Row | None
-    cold: Row | None
+    tables: dict[str, Sequence[Row]]
     length: int
-    branches: Sequence[Row]
-    runs: Sequence[Row]
-    labels: Sequence[Row]
-    state: Sequence[Row]
-    keys: Sequence[Row]
-    pending: Sequence[Row]
-    queue: Row | None
     children: Sequence[Row]
     parents: Sequence[Row]
 
+    def one(self, table: str) -> Row | None:
+        """The thread's only row of a table, if it is there."""
+        rows = self.tables[table]
+        return rows[0] if rows else None
 
-async def read_thread(audit: Audit, thread: str) -> ThreadRows:
+
+async def read_thread(audit: Audit, thread: str) -> Snapshot:
     """Every row of a thread, and its log's length, from one snapshot."""
-    head, cold, lengths, branches, runs, labels, state, keys, pending, queue, children, parents = await audit.view(
-        Get("thread_heads", [(thread,)]),
-        Get("threads", [(thread,)]),
+    tables = audit.kernel.schema.tables
+    head, lengths, children, parents, *rows = await audit.view(
+        Get(HOT, [(thread,)]),
         Heads(LOG, [thread]),
-        Scan("branches", eq=(thread,)),
-        Scan("runs", "thread", (thread,)),
-        Scan("labels", eq=(thread,)),
-        Scan("state", eq=(thread,)),
-        Scan("keys", eq=(thread,)),
-        Scan("pending", eq=(thread,)),
-        Get("queues", [(thread,)]),
-        Scan("thread_heads", "parent_created", (thread,)),
-        Get("thread_heads", Ref(0, ("parent",))),
+        Scan(HOT, "parent_created", (thread,)),
+        Get(HOT, Ref(0, ("parent",))),
+        *[_rows_of(table, thread) for table in tables],
     )
-    return ThreadRows(
-        thread=thread,
-        head=head[0],
-        cold=cold[0],
-        length=lengths[0],
-        branches=branches,
-        runs=runs,
-        labels=labels,
-        state=state,
-        keys=keys,
-        pending=pending,
-        queue=queue[0],
-        children=children,
-        parents=parents,
-    )
+    found = {table.name: some for table, some in zip(tables, rows, strict=True)}
+    found[HOT] = [row for row in head if row is not None]
+    return Snapshot(thread=thread, tables=found, length=lengths[0], children=children, parents=parents)
+
+
+def _rows_of(table: Table, thread: str) -> Scan:
+    return Scan(table.name, eq=(thread,)) if table.key_names[0] == "thread" else Scan(table.name, "thread", (thread,))
 
 
 async def check_thread(audit: Audit, thread: str) -> None:
     """Check everything of one thread."""
     before = len(audit.findings)
-    rows = await read_thread(audit, thread)
-    if rows.head is None:
-        _check_tombstone(audit, rows)
+    seen = await read_thread(audit, thread)
+    head = seen.one(HOT)
+    if head is None:
+        _check_tombstone(audit, seen)
         return
-    _check_head(audit, rows, rows.head)
-    seqs = {*branch_seqs(rows.branches, rows.labels), *run_seqs(rows.runs), *key_seqs(rows.keys)}
-    facts = await read_log(audit, thread, rows.length, seqs)
-    check_branches(audit, rows.head, rows.branches, facts)
-    check_labels(audit, thread, rows.labels, facts)
-    check_runs(audit, rows.head, rows.runs, rows.branches, facts)
-    check_keys(audit, thread, rows.keys, rows.runs, facts)
-    _check_state(audit, rows)
-    await _check_queue(audit, rows)
+    damaged = _check_rows(audit, seen, audit.kernel.schema.tables)
+    rows = _stored(seen, head)
+    done = await read_log(audit, thread, seen.length, wanted_seqs(rows, damaged))
+    if not done.sound:
+        damaged.add(LOG)
+    audit.collect(thread_problems(rows, done.facts, damaged))
+    _check_family(audit, seen, head)
+    await _check_pending(audit, seen)
     if len(audit.findings) == before:
-        await _check_histories(audit, rows, rows.head)
-    elif await _is_another(audit, rows.head):
+        await _check_histories(audit, rows, head)
+    elif await _is_another(audit, head):
         del audit.findings[before:]
+
+
+def _check_rows(audit: Audit, seen: Snapshot, tables: Sequence[Table]) -> set[str]:
+    """Check every row by itself; the tables that have a row whose columns are not sound."""
+    damaged: set[str] = set()
+    for table in tables:
+        for row in seen.tables[table.name]:
+            if audit.collect(row_problems(table, row)):
+                damaged.add(table.name)
+            else:
+                audit.collect(body_problems(table.name, row))
+    return damaged
+
+
+def _stored(seen: Snapshot, head: Row) -> ThreadRows:
+    return ThreadRows(
+        thread=seen.thread,
+        head=head,
+        cold=seen.one(COLD),
+        length=seen.length,
+        branches=seen.tables["branches"],
+        runs=seen.tables["runs"],
+        labels=seen.tables["labels"],
+        state=seen.tables["state"],
+        keys=seen.tables["keys"],
+        pending=seen.tables["pending"],
+        queue=seen.one("queues"),
+    )
 
 
 async def _is_another(audit: Audit, head: Row) -> bool:
@@ -104,82 +118,39 @@ async def _is_another(audit: Audit, head: Row) -> bool:
     return now is None or now["born"] != head["born"]
 
 
-def _check_tombstone(audit: Audit, rows: ThreadRows) -> None:
-    cold, record = rows.cold, f"thread {rows.thread!r}"
-    if cold is None:
+def _check_tombstone(audit: Audit, seen: Snapshot) -> None:
+    cold, record = seen.one(COLD), f"thread {seen.thread!r}"
+    before = len(audit.findings)
+    _check_rows(audit, seen, [audit.kernel.schema.table[COLD]])
+    if cold is None or len(audit.findings) > before:
         return
     if not audit.expect(cold["deleted_at"] is not None, "thread.rows", record, "it has no hot row but is not deleted"):
         return
     kept = [name for name in ("parent", "resource", "title") if cold[name] is not None]
+    if not is_arriving(cold) and codec.decode(cold.body, record) != {}:
+        kept.append("metadata")
     audit.expect(not kept, "thread.tombstone", record, f"it is deleted and keeps its {', '.join(kept)}")
     if cold["erased_at"] is not None:
-        audit.expect(rows.length == 0, "thread.tombstone", record, f"it is erased, {rows.length} messages are there")
+        audit.expect(seen.length == 0, "thread.tombstone", record, f"it is erased, {seen.length} messages are there")
 
 
-def _check_head(audit: Audit, rows: ThreadRows, head: Row) -> None:
-    record = f"thread {rows.thread!r}"
-    audit.expect(
-        head["version"] == rows.length, "log.version", record, f"version {head['version']}, log of {rows.length}"
-    )
-    audit.expect(
-        head["children"] == len(rows.children),
-        "thread.children",
-        record,
-        f"it counts {head['children']} children, there are {len(rows.children)}",
-    )
-    parent = head["parent"]
-    there = parent is None or (bool(rows.parents) and parent != rows.thread)
-    audit.expect(there, "thread.parent", record, f"its parent {parent!r} does not exist or is itself")
-    _check_cold(audit, rows, head)
+def _check_family(audit: Audit, seen: Snapshot, head: Row) -> None:
+    record, count, parent = f"thread {seen.thread!r}", head["children"], head["parent"]
+    there = len(seen.children)
+    audit.expect(count == there, "thread.children", record, f"it counts {count} children, there are {there}")
+    known = parent is None or bool(seen.parents)
+    audit.expect(known, "thread.parent", record, f"its parent {parent!r} does not exist")
 
 
-def _check_cold(audit: Audit, rows: ThreadRows, head: Row) -> None:
-    cold, record = rows.cold, f"thread {rows.thread!r}"
-    if cold is None or cold["deleted_at"] is not None or cold["erased_at"] is not None:
-        audit.report("thread.rows", record, f"its cold row is {'missing' if cold is None else 'a tombstone'}")
+async def _check_pending(audit: Audit, seen: Snapshot) -> None:
+    """No pending message is in the log: it would have been consumed."""
+    ids = tuple(row.key[1] for row in seen.tables["pending"])
+    if not ids:
         return
-    for name in ("parent", "resource", "created_at"):
-        audit.expect(cold[name] == head[name], "thread.copies", record, f"{name} is {cold[name]!r} and {head[name]!r}")
-    try:
-        thread_from(cold, head)
-    except CorruptError as error:
-        audit.report("thread.body", record, error.message)
-
-
-def _check_state(audit: Audit, rows: ThreadRows) -> None:
-    runs = {str(row.key[0]) for row in rows.runs}
-    for row in rows.state:
-        _, run, name = row.key
-        record = f"state {name!r} of thread {rows.thread!r}"
-        audit.expect(not run or run in runs, "state.owner", record, f"its run {run!r} is not one of the thread")
-        try:
-            codec.decode(row.body, record)
-        except CorruptError as error:
-            audit.report("state.body", record, error.message)
-            continue
-        right = row.body is not None and row["schema"] is not None and row["schema"] >= 1
-        audit.expect(right, "state.body", record, f"schema {row['schema']}, body {row.body!r:.40}")
-
-
-async def _check_queue(audit: Audit, rows: ThreadRows) -> None:
-    record, count = f"the queue of thread {rows.thread!r}", len(rows.pending)
-    written = (0, None) if rows.queue is None else (rows.queue["count"], rows.queue["waiting"])
-    due = (count, rows.thread if count else None)
-    audit.expect(written == due, "queue", record, f"it says (count, waiting) {written}, the messages say {due}")
-    places = sorted(row["position"] or 0 for row in rows.pending)
-    audit.expect(places == list(range(1, count + 1)), "pending.place", record, f"the places are {places[:20]}")
-    ids = tuple(str(row.key[1]) for row in rows.pending)
-    read = Read(LOG, rows.thread, where={"id": ids}, upto=rows.length) if ids else None
-    consumed = {entry[2] for entry in (await audit.view(read))[0]} if read is not None else set()
-    for row in rows.pending:
-        record = f"pending message {row.key[1]!r} of thread {rows.thread!r}"
-        audit.expect(row.key[1] not in consumed, "pending.body", record, "it is in the log too")
-        try:
-            item = pending_from(row)
-        except CorruptError as error:
-            audit.report("pending.body", record, error.message)
-            continue
-        audit.expect(item.message.id == row.key[1], "pending.body", record, f"its message says {item.message.id!r}")
+    entries: list[LogEntry] = (await audit.view(Read(LOG, seen.thread, where={"id": ids}, upto=seen.length)))[0]
+    for entry in entries:
+        record = f"pending message {entry[2]!r} of thread {seen.thread!r}"
+        audit.report("pending.body", record, "it is in the log too")
 
 
 async def _check_histories(audit: Audit, rows: ThreadRows, head: Row) -> None:

@@ -127,7 +127,8 @@ def scopes(connection: sqlite3.Connection, schema: Schema) -> list[str]:
             " SELECT x FROM s WHERE x IS NOT NULL"
         )
         found.update(scope for (scope,) in rows.fetchall())
-    return sorted(found)
+    # A damaged file may hold a scope that is not text: whoever asks must hear of it.
+    return sorted(found, key=str)
 
 
 def partitions(connection: sqlite3.Connection, log: Log, scope: str, after: str | None, limit: int) -> list[str]:

@@ -20,6 +20,7 @@ from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
 from perdure.engines.sql.refs import Earlier
 from perdure.engines.sql.terms import Kept, where_arguments, where_shape, where_terms
 from perdure.engines.sqlite.layout import quote, seq_index
+from perdure.errors import CorruptError
 from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan, Segment
 from perdure.kernel.schema import Log, Schema, Table
 
@@ -92,6 +93,13 @@ class LogQueries:
         self.head = f'SELECT max("seq") FROM {name} WHERE "scope" = ? AND {quote(log.partition)} = ?'
         self._reads = LogReads(log, DIALECT, name, seq_index(log))
         self._segmented: Kept[str] = Kept()
+
+    def last(self, cursor: sqlite3.Cursor, scope: str, partition: str) -> int:
+        """The last seq of a partition, 0 if it is empty."""
+        seq = cursor.execute(self.head, (scope, partition)).fetchone()[0] or 0
+        if type(seq) is not int:
+            raise CorruptError(f"its last seq is {seq!r:.80}", where=f"{self.log.name} {partition!r}")
+        return seq
 
     def read(self, cursor: sqlite3.Cursor, scope: str, read: Read) -> list[LogEntry]:
         """Entries of a partition."""
@@ -178,6 +186,5 @@ class Queries:
             return self.now(cursor) + read.plus
         log = self.logs[read.log]
         if isinstance(read, Heads):
-            heads = [cursor.execute(log.head, (scope, partition)).fetchone()[0] for partition in read.partitions]
-            return [head or 0 for head in heads]
+            return [log.last(cursor, scope, partition) for partition in read.partitions]
         return log.read(cursor, scope, read)

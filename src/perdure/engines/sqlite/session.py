@@ -14,6 +14,7 @@ from typing import Any
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.statements import Statements, TableStatements, condition_arguments, condition_shape
 from perdure.engines.sqlite.unique import claims, intended
+from perdure.errors import CorruptError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
     ABSENT,
@@ -83,6 +84,8 @@ class Session:
     def _length(self, position: int, op: Append) -> int:
         found = self.cursor.execute(self.logs[op.log].head, (self.scope, op.partition)).fetchone()
         length: int = found[0] or 0
+        if type(length) is not int:
+            raise CorruptError(f"its last seq is {length!r:.80}", where=f"{op.log} {op.partition!r}")
         if op.expect is not None and op.expect != length:
             raise Conflict(position, "length", op.expect, length)
         return length

@@ -1,0 +1,180 @@
+"""What every stored column may hold: whether it is always there, its type and its range.
+
+The schema declares names, types and orders, and its digest is stored beside the data; this list stands apart from it,
+so that a stricter rule migrates nothing. `doctor verify` and `import` both read it. Unknown roles, visibilities and
+delivery modes are carried (a newer build may know them); an unknown run status is damage, because the run machine could
+not move such a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import InvalidError
+from perdure.model.run import STATUSES
+from perdure.rules.names import check_choice, check_count, check_id, check_title, check_word
+
+Check = Callable[[Any, str], object]
+
+
+class ColumnRule(msgspec.Struct, frozen=True):
+    """How one column is checked, and whether every row has it."""
+
+    check: Check
+    always: bool
+
+
+Columns = dict[str, ColumnRule]
+
+_DIGEST_LETTERS = frozenset("0123456789abcdef")
+_DIGEST_LENGTH = 32
+
+
+def _check_status(value: Any, what: str) -> object:
+    return check_choice(value, what, *STATUSES)
+
+
+def _check_title(value: Any, what: str) -> object:
+    return check_title(value)
+
+
+def _check_owner(value: Any, what: str) -> object:
+    return value if value == "" else check_id(value, what)
+
+
+def _check_branch_name(value: Any, what: str) -> object:
+    if check_id(value, what, most=limits.NAME_BYTES).isdigit():
+        raise InvalidError(f"{what} must not be a number: {value!r:.80}")
+    return value
+
+
+def _check_digest(value: Any, what: str) -> object:
+    if type(value) is not str or len(value) != _DIGEST_LENGTH or not _DIGEST_LETTERS.issuperset(value):
+        raise InvalidError(f"{what} must be {_DIGEST_LENGTH} hexadecimal digits, not {value!r:.80}")
+    return value
+
+
+_IDENTIFIER: Check = check_id
+_NAME: Check = partial(check_id, most=limits.NAME_BYTES)
+_COUNT: Check = check_count
+_POSITIVE: Check = partial(check_count, least=1)
+_TIME: Check = check_count
+
+
+def _always(check: Check, *names: str) -> Columns:
+    return {name: ColumnRule(check, always=True) for name in names}
+
+
+def _maybe(check: Check, *names: str) -> Columns:
+    return {name: ColumnRule(check, always=False) for name in names}
+
+
+COLUMNS: dict[str, Columns] = {
+    "threads": {
+        **_always(_IDENTIFIER, "thread"),
+        **_maybe(_IDENTIFIER, "parent", "resource"),
+        **_maybe(_check_title, "title"),
+        **_always(_TIME, "created_at"),
+        **_maybe(_TIME, "deleted_at", "erased_at"),
+    },
+    "thread_heads": {
+        **_always(_IDENTIFIER, "thread"),
+        **_always(_COUNT, "version", "branch", "children", "born"),
+        **_always(_POSITIVE, "branches"),
+        **_maybe(_COUNT, "fence"),
+        **_always(_TIME, "created_at", "updated_at"),
+        **_maybe(_IDENTIFIER, "active_run", "open_run", "latest_run", "parent", "resource"),
+    },
+    "branches": {
+        **_always(_IDENTIFIER, "thread"),
+        **_always(_COUNT, "branch", "fork_seq", "head_seq", "length"),
+        **_maybe(_COUNT, "parent"),
+        **_always(_TIME, "created_at"),
+        **_maybe(_TIME, "deleted_at"),
+        **_maybe(_IDENTIFIER, "fork", "head"),
+        **_maybe(_check_branch_name, "name"),
+    },
+    "labels": {
+        **_always(_IDENTIFIER, "thread", "message"),
+        **_always(_POSITIVE, "seq"),
+        **_always(_TIME, "at"),
+        **_always(_NAME, "label"),
+    },
+    "runs": {
+        **_always(_IDENTIFIER, "run", "thread", "agent_id"),
+        **_always(_check_status, "status"),
+        **_maybe(_IDENTIFIER, "parent_run_id"),
+        **_always(_COUNT, "branch", "steps", "input_tokens", "output_tokens", "output_count"),
+        **_always(_TIME, "created_at", "updated_at"),
+        **_maybe(_TIME, "started_at", "finished_at"),
+        **_maybe(_POSITIVE, "input_first", "input_last", "output_first", "output_last"),
+    },
+    "state": {
+        **_always(_IDENTIFIER, "thread"),
+        **_always(_check_owner, "run"),
+        **_always(_NAME, "name"),
+        **_always(_POSITIVE, "schema"),
+        **_always(_TIME, "at"),
+    },
+    "keys": {
+        **_always(_IDENTIFIER, "thread", "key"),
+        **_maybe(_POSITIVE, "version"),
+        **_always(_COUNT, "count"),
+        **_always(_TIME, "at"),
+        **_always(_check_digest, "digest"),
+        **_maybe(_IDENTIFIER, "run"),
+    },
+    "pending": {
+        **_always(_IDENTIFIER, "thread", "id"),
+        **_always(_POSITIVE, "position", "revision"),
+        **_always(_TIME, "created_at", "updated_at"),
+    },
+    "queues": {
+        **_always(_IDENTIFIER, "thread"),
+        **_always(_COUNT, "count"),
+        **_always(_POSITIVE, "revision"),
+        **_maybe(_IDENTIFIER, "waiting"),
+    },
+    "messages": {
+        **_always(_IDENTIFIER, "thread", "id"),
+        **_always(_POSITIVE, "seq"),
+        **_always(check_word, "role", "visibility"),
+        **_always(_COUNT, "branch"),
+        **_maybe(_IDENTIFIER, "run"),
+        **_maybe(_COUNT, "step"),
+        **_always(_TIME, "at"),
+    },
+}
+"""By table or log, for every declared column, keys and seqs included."""
+
+HAVE_BODIES = frozenset(("threads", "runs", "state", "keys", "pending", "messages"))
+"""The tables and logs whose every row has a body; rows of the others have none."""
+
+
+def column_problems(table: str, values: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """What is wrong with the columns of one row, a sentence each. A column that is not given is not checked."""
+    rules = COLUMNS.get(table, {})
+    for name, value in values:
+        rule = rules.get(name)
+        if rule is None:
+            continue
+        if value is None:
+            if rule.always:
+                yield f"{table}.{name} is missing"
+            continue
+        try:
+            rule.check(value, f"{table}.{name}")
+        except InvalidError as error:
+            yield error.message
+
+
+def presence_problem(table: str, body: object) -> str | None:
+    """Is a body there although it should not be, or the other way round?"""
+    if table not in COLUMNS or (body is not None) == (table in HAVE_BODIES):
+        return None
+    return f"{table}.body is missing" if body is None else f"rows of {table} have no body, this one has"

@@ -1,0 +1,110 @@
+"""Is one stored row, or one entry of a log, what a store would have written? Columns first, then the body.
+
+Import asks this of every line, `doctor verify` of every row; what holds between rows is in `rules.sound_thread`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from perdure.errors import CorruptError, InvalidError
+from perdure.kernel import codec
+from perdure.kernel.ops import LogEntry, Row
+from perdure.kernel.schema import Log, Table
+from perdure.model import thread as thread_model
+from perdure.model.plain import check_json
+from perdure.rules import machine, names, shape
+from perdure.rules.columns import column_problems, presence_problem
+from perdure.rules.sound_runs import receipt_ids, run_record_problem
+from perdure.rules.stored import Problem, row_name
+from perdure.stores import records
+
+MOST_REV = 2**53
+
+
+def row_problems(table: Table, row: Row) -> Iterator[Problem]:
+    """What is wrong with the columns of a row."""
+    record = row_name(table.name, row.key)
+    named = (*zip(table.key_names, row.key, strict=True), *zip(table.column_names, row.values, strict=True))
+    texts = [*column_problems(table.name, named), *_rev_problems(table.name, row.rev)]
+    missing = presence_problem(table.name, row.body)
+    yield from (Problem("column", record, text) for text in (*texts, *([missing] if missing else [])))
+
+
+def entry_problems(log: Log, partition: str, entry: LogEntry) -> Iterator[Problem]:
+    """What is wrong with the columns of a log entry."""
+    seq, rev, *values, body = entry
+    named = ((log.partition, partition), ("seq", seq), *zip(log.column_names, values, strict=True))
+    texts = [*column_problems(log.name, named), *_rev_problems(log.name, rev)]
+    missing = presence_problem(log.name, body)
+    record = f"message {seq} of thread {partition!r}"
+    yield from (Problem("column", record, text) for text in (*texts, *([missing] if missing else [])))
+
+
+def _rev_problems(name: str, rev: Any) -> Iterator[str]:
+    if type(rev) is not int or not 0 < rev < MOST_REV:
+        yield f"{name}.rev is no rev: {rev!r:.80}"
+
+
+def body_problems(name: str, row: Row) -> Iterator[Problem]:
+    """What is wrong with the body of a row whose columns are sound."""
+    rule = _BODIES.get(name)
+    if rule is None:
+        return
+    check, read = rule
+    record = row_name(name, row.key)
+    try:
+        check_json(codec.decode(row.body, record), "body")
+        read(row)
+    except (CorruptError, InvalidError) as error:
+        yield Problem(check, record, error.message)
+
+
+def message_problems(thread: str, entry: LogEntry) -> Iterator[Problem]:
+    """What is wrong with a message whose columns are sound."""
+    record = f"message {entry[0]} of thread {thread!r}"
+    try:
+        check_json(codec.decode(entry[-1], record), "body")
+        message = records.message_record(thread, entry, None).message
+        shape.check_message(message, "message")
+        if message.compaction is not None:
+            shape.check_summary_place(message.compaction, entry[0], "message")
+    except (CorruptError, InvalidError) as error:
+        yield Problem("log.body", record, error.message)
+
+
+def _read_thread(row: Row) -> None:
+    records.read_body(thread_model.BODY_READER, row.body, row_name("threads", row.key))
+
+
+def _read_run(row: Row) -> None:
+    run = records.run_from(row)
+    machine.check_stored(run)
+    problem = run_record_problem(run)
+    if problem is not None:
+        raise InvalidError(problem)
+
+
+def _read_pending(row: Row) -> None:
+    item = records.pending_from(row)
+    if item.message.id != row.key[1]:
+        raise InvalidError(f"its message says {item.message.id!r}")
+    shape.check_message(item.message, "message")
+    if item.mode.target_run_id is not None:
+        names.check_id(item.mode.target_run_id, "target_run_id")
+
+
+def _read_receipt(row: Row) -> None:
+    if receipt_ids(row.body) is None:
+        raise InvalidError("its body is not a list of message ids")
+
+
+_BODIES: dict[str, tuple[str, Callable[[Row], object]]] = {
+    "threads": ("thread.body", _read_thread),
+    "runs": ("run.body", _read_run),
+    "state": ("state.body", records.state_from),
+    "keys": ("key", _read_receipt),
+    "pending": ("pending.body", _read_pending),
+}
+"""How the body of a table's rows is read, and the check that a failure belongs to."""
