@@ -83,6 +83,12 @@ def run_fault(arguments: str) -> int:
     return _program(program.replace("_", " "), ["-m", f"tests.faults.{program}", *rest])
 
 
+def run_program(arguments: str) -> int:
+    """Any other program of the suite, by its module."""
+    module, *rest = arguments.split()
+    return _program(module.rpartition(".")[2].replace("_", " "), ["-m", module, *rest])
+
+
 def _program(name: str, arguments: list[str]) -> int:
     flags = ["-O"] if sys.flags.optimize else []
     ended = subprocess.run(
@@ -110,6 +116,8 @@ def watch(what: str) -> int:
         return run_crash(rest)
     if kind == "fault":
         return run_fault(rest)
+    if kind == "program":
+        return run_program(rest)
     raise LookupError(f"cannot watch {what!r}")
 
 
