@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 DEADLINE = 600
 
@@ -34,6 +36,28 @@ def test_killed_writers_lose_nothing(seed: int) -> None:
         raise AssertionError(f"too few kills hit a commit in flight: {figures}")
     if not figures["acknowledged"] or not figures["in doubt"] or not figures["retried with a key"]:
         raise AssertionError(f"the loop did not do what it is for: {figures}")
+
+
+@pytest.mark.parametrize(
+    ("cells", "count", "refusals", "commits"),
+    [("exits", 4, 36, 140), ("closes", 4, 36, 140), ("keeps", 4, 36, 160), ("allowed", 4, 0, 920)],
+)
+def test_a_forked_child_is_refused_or_loses_nothing(cells: str, count: int, refusals: int, commits: int) -> None:
+    figures = figures_of("fork_matrix", "--only", cells)
+    if figures != {"cells": count, "refusals": refusals, "commits": commits}:
+        raise AssertionError(figures)
+
+
+def test_forks_at_the_edges() -> None:
+    figures = figures_of("fork_edges")
+    if figures != {"scenes": 9}:
+        raise AssertionError(figures)
+
+
+def test_links_lead_to_the_log() -> None:
+    figures = figures_of("links")
+    if figures != {"commits": 50, "refusals": 6}:
+        raise AssertionError(figures)
 
 
 def test_four_processes_share_a_file() -> None:

@@ -124,7 +124,7 @@ def test_process_durability_says_so(tmp_path: Path) -> None:
         ("file_system", "cifs", "network file system"),
         ("file_system", "tmpfs", "restarts"),
         ("disk_free_bytes", 1000, "free on the disk"),
-        ("wal_bytes", 2**30, "reader may be holding it"),
+        ("wal_bytes", 2**30, "may be holding it"),
         ("wal_present", False, "removed while it was open"),
         ("journal_mode", "delete", "not wal"),
         ("path", "/tmp/x.db", "temporary files"),

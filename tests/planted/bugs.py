@@ -6,6 +6,10 @@ guard, a sync or a scope that is missing.
 program with its arguments (`crash:kill_loop --cycles 8`, `fault:cuts --engine redis --cuts 12`), or a test by its path
 (`test:tests/engines/test_x.py::test_y`). Everything named here is green on the product as it is; `run.py` checks that
 first.
+(`machine:<engine>:<calls>`), the serial-order test (`serial:<rounds>`, `serial:<rounds>@<engine>`), or a crash or fault
+program with its arguments (`crash:kill_loop --cycles 8`, `fault:cuts --engine redis --cuts 12`), or any other program
+by its module (`program:tests.engines.long_views`). Everything named here is green on the product as it is; `run.py`
+checks that first.
 """
 
 from __future__ import annotations
@@ -95,6 +99,34 @@ BUGS = (
         '_SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}',
         '_SYNCHRONOUS = {"power": "NORMAL", "process": "NORMAL"}',
         ("case:lifecycle/honest@sqlite", "case:lifecycle/*@sqlite-power"),
+    ),
+    Bug(
+        "sqlite: a forked child opens what its parent has open",
+        "engines/sqlite/forks.py",
+        "if self.inherited and identity_of(path) in self.inherited:",
+        "if identity_of(path) is None and self.inherited:",
+        ("crash:fork_matrix --only closes",),
+    ),
+    Bug(
+        "sqlite: links are not followed",
+        "engines/sqlite/paths.py",
+        "resolved = Path(path).resolve()\n    except",
+        "resolved = Path(path).absolute()\n        return resolved\n    except",
+        ("crash:links",),
+    ),
+    Bug(
+        "sqlite: a file with two names is opened",
+        "engines/sqlite/paths.py",
+        "if status.st_nlink > 1:",
+        "if status.st_nlink < 1:",
+        ("crash:links",),
+    ),
+    Bug(
+        "sqlite: a read that runs is not counted",
+        "engines/sqlite/reader.py",
+        "        while (work := self._work.get()) is not None:\n",
+        "        while (work := self._work.get()) is not None:\n            self._busy -= 1\n",
+        ("program:tests.engines.long_views",),
     ),
     Bug(
         "sqlite: acknowledged early, before the commit",

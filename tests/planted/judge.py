@@ -88,6 +88,12 @@ def run_test(path: str) -> int:
     return _program(path.rpartition("::")[2], ["-m", "pytest", "-q", "-p", "no:cacheprovider", path])
 
 
+def run_program(arguments: str) -> int:
+    """Any other program of the suite, by its module."""
+    module, *rest = arguments.split()
+    return _program(module.rpartition(".")[2].replace("_", " "), ["-m", module, *rest])
+
+
 def _program(name: str, arguments: list[str]) -> int:
     flags = ["-O"] if sys.flags.optimize else []
     ended = subprocess.run(
@@ -122,6 +128,8 @@ def watch(what: str) -> int:
         return run_fault(rest)
     if kind == "test":
         return run_test(rest)
+    if kind == "program":
+        return run_program(rest)
     raise LookupError(f"cannot watch {what!r}")
 
 

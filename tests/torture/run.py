@@ -89,6 +89,8 @@ PROGRAMS = (
     Program("kills", "SIGKILLed writers lose nothing", 0.45, "tests.crash.kill_loop", "cycles", 1_000, 4.0),
     Program("processes", "four processes share a file", 0.05, "tests.crash.processes", "commits", 1_000, 40.0,
             ("--processes", "4"), seeded=False),
+    Program("log growth", "the log stays below 64 MB under readers", 0.05, "tests.crash.log_growth", "commits", 10_000,
+            50.0, least=1_000),
     Program("zombies", "paused workers are refused", 0.1, "tests.crash.zombies", "trials", 500, 4.0),
     Program("serial", "concurrent work equals some order", 0.2, "tests.engines.serial_order", "rounds", 30_000, 60.0),
     Program("model memory", "the product equals the model", 0.1, "perdure.testkit.volume", "operations", 100_000,

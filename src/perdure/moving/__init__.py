@@ -6,12 +6,13 @@ its last look at both sides is noticed, and the copy fails; a write during that 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from perdure.errors import InvalidError
 from perdure.kernel.engine import Engine
 from perdure.moving.copying import Copied, Part, Progress, Told, copy_engine
-from perdure.opening import open_engine, plan_migration, redacted
+from perdure.opening import is_server, open_engine, plan_migration, redacted, sqlite_path
 
 __all__ = ["Copied", "Part", "Progress", "Told", "copy", "copy_engine"]
 
@@ -37,7 +38,8 @@ async def copy(
     for url in (source_url, target_url):
         if url.startswith("memory://"):
             raise InvalidError("a memory:// store begins empty and is gone at the end", hint="name a store that stays")
-    if source_url == target_url:
+    file = _file(source_url)
+    if source_url == target_url or (file is not None and file == _file(target_url)):
         raise InvalidError(f"source and destination are the same: {redacted(source_url)}")
     source = await open_engine(source_url, read_only=True)
     try:
@@ -48,6 +50,11 @@ async def copy(
             await target.close()
     finally:
         await source.close()
+
+
+def _file(url: str) -> str | None:
+    """The file behind a URL, whatever links lead there; None for a server."""
+    return None if is_server(url) else os.path.realpath(sqlite_path(url))
 
 
 async def _dry_target(url: str) -> Engine:

@@ -68,7 +68,10 @@ class Driver:
 
     def _refuse_wrong_place(self) -> None:
         if os.getpid() != self._pid:
-            raise UnsupportedError("this store was opened before a fork", hint="open a store of its own in the child")
+            raise UnsupportedError(
+                "the store was opened before the fork, so it belongs to the parent process",
+                hint="start the process with spawn or forkserver, or open stores only after the fork",
+            )
         try:
             asyncio.get_running_loop()
         except RuntimeError:

@@ -6,7 +6,9 @@ directly.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +16,7 @@ from perdure.clock import Clock, steady_clock, system_clock
 from perdure.engines.memory.data import Scope
 from perdure.engines.memory.transaction import Transaction
 from perdure.engines.memory.views import Earlier, answer, select
-from perdure.errors import UnavailableError
+from perdure.errors import PerdureError, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.effects import evaluate
 from perdure.kernel.engine import Capabilities, Engine, Health, Watch
@@ -34,6 +36,17 @@ _CAPABILITIES = Capabilities(
 )
 
 
+def _closed() -> UnavailableError:
+    return UnavailableError("the store is closed", hint="open it again")
+
+
+def _copied_by_fork() -> UnsupportedError:
+    return UnsupportedError(
+        "the memory:// store was opened before the fork: this process has a copy of it that nobody else sees",
+        hint="open one in this process, or share a sqlite:// file with processes that are spawned",
+    )
+
+
 class MemoryEngine:
     """Everything in one process's memory."""
 
@@ -45,11 +58,17 @@ class MemoryEngine:
         self._scopes: dict[str, Scope] = {}
         self._lock = threading.Lock()
         self._watchers: dict[tuple[str, str], set[Callable[[], None]]] = {}
-        self._closed = False
+        self._refusal: Callable[[], PerdureError] | None = None
+        _live.add(self)
+
+    def refuse_in_child(self) -> None:
+        """After a fork: this is a copy, and whatever thread held its lock is not in this process."""
+        self._lock = threading.Lock()
+        self._refusal = _copied_by_fork
 
     def _scope(self, name: str) -> Scope:
-        if self._closed:
-            raise UnavailableError("the store is closed", hint="open it again")
+        if self._refusal is not None:
+            raise self._refusal()
         return self._scopes.setdefault(name, Scope(self.schema))
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
@@ -136,13 +155,13 @@ class MemoryEngine:
 
     async def health(self) -> Health:
         """Honest: this engine keeps nothing, and says so."""
-        told = "the store is closed" if self._closed else "data lives in this process only and is gone when it ends"
+        told = self._refusal().message if self._refusal else "data lives in this process only and is gone when it ends"
         return Health("memory", False, "none", {"scopes": len(self._scopes)}, (told,))
 
     async def close(self) -> None:
         """Forget everything."""
         with self._lock:
-            self._closed = True
+            self._refusal = self._refusal or _closed
             self._scopes.clear()
 
 
@@ -192,3 +211,15 @@ class _Subscription:
 async def open_memory(schema: Schema, *, clock: Clock = system_clock) -> MemoryEngine:
     """A fresh, empty engine."""
     return MemoryEngine(schema, clock)
+
+
+_live: weakref.WeakSet[MemoryEngine] = weakref.WeakSet()
+
+
+def _refuse_in_child() -> None:
+    for engine in _live:
+        engine.refuse_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_refuse_in_child)

@@ -12,17 +12,14 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from perdure import failpoints
+from perdure.engines.sqlite.checkpoints import Checkpointer
 from perdure.engines.sqlite.connect import retry_busy
 from perdure.engines.sqlite.jobs import Job, unknown_outcome
+from perdure.engines.sqlite.paths import DatabaseFile
 from perdure.engines.sqlite.session import Session
 from perdure.engines.sqlite.translate import BUSY, FULL, READONLY, is_busy, primary_code, translate
 from perdure.errors import UnavailableError
 
-# Checkpoint when about this many frames are in the log: 16 MB, some milliseconds of work. Most frames are new versions
-# of the same few hot pages, of which only the last is copied, so a longer log is less work per commit.
-CHECKPOINT_FRAMES = 4_000
-# Pages that a transaction writes besides one per changed row: inner pages of trees, index leaves, the first page.
-_FRAMES_PER_BATCH = 6
 # These fail while frames are being written, before the one that would make them a commit.
 _CERTAINLY_NOT_WRITTEN = (FULL, BUSY, READONLY)
 
@@ -30,19 +27,18 @@ _CERTAINLY_NOT_WRITTEN = (FULL, BUSY, READONLY)
 class Committer:
     """Owns the writing connection; used by one thread at a time."""
 
-    def __init__(self, open_session: Callable[[], Session], path: str) -> None:
-        self.path = path
-        self.checkpoint_problem: str | None = None
+    def __init__(self, open_session: Callable[[], Session], file: DatabaseFile) -> None:
+        self.path = file.path
+        self.checkpoints = Checkpointer()
+        self._file = file
         self._open_session = open_session
         self._session: Session | None = open_session()
-        self._growth = 0.0
-        self._frames_per_growth = 1.0
-        self._frames_kept = 0
 
     @property
     def session(self) -> Session:
         """The connection, opened again if the last one had to be given up."""
         if self._session is None:
+            self._file.refuse_if_gone()
             self._session = self._open_session()
         return self._session
 
@@ -98,6 +94,8 @@ class Committer:
 
     def _begin(self) -> Session:
         session = self.session
+        # An acknowledged commit must be found again: what goes to a file that was removed is lost with this process.
+        self._file.refuse_if_gone(session.log)
         failpoints.hit("sqlite.before_begin")
         try:
             session.cursor.execute("BEGIN IMMEDIATE")
@@ -105,6 +103,8 @@ class Committer:
             if not is_busy(error):
                 raise
             retry_busy(lambda: session.cursor.execute("BEGIN IMMEDIATE"), self.path)
+        if session.log is None:
+            session.log = self._file.log_identity()
         return session
 
     def _run(self, job: Job, session: Session) -> None:
@@ -124,7 +124,7 @@ class Committer:
             self._commit_failed(batch, error)
             return
         changes = session.connection.total_changes
-        self._growth += changes - session.changes_counted + _FRAMES_PER_BATCH
+        self.checkpoints.note_commit(changes - session.changes_counted)
         session.changes_counted = changes
 
     def _commit_failed(self, batch: Sequence[Job], error: Exception) -> None:
@@ -156,29 +156,20 @@ class Committer:
         if session is not None:
             session.connection.close()
 
-    @property
-    def checkpoint_due(self) -> bool:
-        """True when the log has probably grown enough: SQLite tells its length only when it is asked to checkpoint."""
-        return self._growth * self._frames_per_growth >= CHECKPOINT_FRAMES
+    def checkpoint(self, *, idle: bool) -> None:
+        """Keep the log short; `idle` when no commit waits."""
+        self.checkpoints.run(self.session.connection, idle=idle)
 
-    def checkpoint(self) -> None:
-        """Copy the log into the file, as far as readers allow, so that the log can begin again from its start.
-
-        The frames it reports correct the estimate for the next one. A failure loses nothing: the log keeps everything
-        and the next checkpoint copies it again; `health` reports it.
-        """
+    def problems(self) -> list[str]:
+        """In words, what keeps commits or checkpoints from succeeding."""
+        told = []
+        if self.checkpoints.problem is not None:
+            told.append(f"the last checkpoint failed: {self.checkpoints.problem}")
         try:
-            execute = self.session.cursor.execute
-            _, frames, copied = execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            self.checkpoint_problem = None
-        except sqlite3.Error as error:
-            frames = copied = 0
-            self.checkpoint_problem = str(error)
-        grown = frames - self._frames_kept if frames > self._frames_kept else frames
-        self._frames_per_growth = min(max(grown / max(self._growth, 1.0), 0.5), 100.0)
-        self._growth = 0.0
-        # Copied whole, the log begins again at its start; a reader may have held some of it back.
-        self._frames_kept = 0 if copied == frames else frames
+            self._file.refuse_if_gone(None if self._session is None else self._session.log, at_once=True)
+        except UnavailableError as error:
+            told.append(f"commits are refused: {error.message}")
+        return told
 
     def data_version(self) -> int:
         """A number that changes when another connection commits, and only then."""
@@ -194,5 +185,5 @@ class Committer:
             session.cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.Error as error:
             # Another process may be reading or writing: then the log stays, and nothing is lost.
-            self.checkpoint_problem = str(error)
+            self.checkpoints.problem = str(error)
         session.connection.close()

@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from perdure import limits
+from perdure.engines.sqlite import forks
 from perdure.engines.sqlite.translate import is_busy, locked, translate
 from perdure.errors import UnsupportedError
 
@@ -25,8 +26,10 @@ OLDEST_SQLITE = (3, 31, 0)
 # By measurement on the turn mix: 4 KB pages write the fewest bytes per commit (10.9 frames, 44 KB; with 8 KB pages
 # 9.1 frames, 73 KB) and pack 2.5 KB messages no worse than 8 or 16 KB pages do.
 PAGE_SIZE = 4096
-# The writer checkpoints by itself after it has answered (see `writer`); this is the bound if it never comes to that.
-WAL_BOUND_PAGES = 8_000
+# The writer checkpoints by itself after it has answered (see `checkpoints`); the bound if it never comes to that.
+WAL_BOUND_PAGES = 12_000
+# A log that a long read has let grow shrinks to this when it begins again.
+_WAL_BYTES_KEPT = 32 * 1024 * 1024
 _SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
 _STATEMENTS_KEPT = 512
 _CACHE_KIB = 16_384
@@ -34,7 +37,11 @@ _CACHE_KIB = 16_384
 
 def writer_connection(path: str, durability: Sync, *, create: bool = False) -> sqlite3.Connection:
     """The connection that writes. While it is being set up it waits for locks; see `stop_waiting`."""
-    settings = (f"synchronous={_SYNCHRONOUS[durability]}", f"wal_autocheckpoint={WAL_BOUND_PAGES}")
+    settings = (
+        f"synchronous={_SYNCHRONOUS[durability]}",
+        f"wal_autocheckpoint={WAL_BOUND_PAGES}",
+        f"journal_size_limit={_WAL_BYTES_KEPT}",
+    )
     return _connect(path, "rwc" if create else "rw", timeout=limits.BUSY_TIMEOUT_MS / 1000, settings=settings)
 
 
@@ -67,9 +74,9 @@ def still_connection(path: str) -> sqlite3.Connection:
 def _connect(path: str, mode: str, timeout: float, settings: tuple[str, ...] = ()) -> sqlite3.Connection:
     connection = None
     try:
-        connection = sqlite3.connect(
+        connection = forks.connect(
+            path,
             f"file:{quote(path)}?mode={mode}",
-            uri=True,
             timeout=timeout,
             isolation_level=None,
             check_same_thread=False,

@@ -15,7 +15,9 @@ from pathlib import Path
 from perdure.clock import Clock
 from perdure.engines.sqlite import health
 from perdure.engines.sqlite.committer import Committer
-from perdure.engines.sqlite.connect import Sync, check_library, file_size, file_stamp, stop_waiting, writer_connection
+from perdure.engines.sqlite.connect import Sync, check_library, file_stamp, stop_waiting, writer_connection
+from perdure.engines.sqlite.forks import store_of_parent
+from perdure.engines.sqlite.paths import DatabaseFile, usable_path
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.reader import Readers, ReaderThreads, StillReaders
 from perdure.engines.sqlite.session import Session
@@ -25,10 +27,8 @@ from perdure.engines.sqlite.watch import Hub
 from perdure.engines.sqlite.writer import Writer
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
 from perdure.kernel.engine import Capabilities, Durability, Health
-from perdure.kernel.refusals import closed, forked, opened_read_only
+from perdure.kernel.refusals import closed, opened_read_only
 from perdure.kernel.schema import Schema
-
-_SMALLEST_DATABASE = 512
 
 
 class Core:
@@ -106,18 +106,16 @@ class Core:
             found = self.readers.ask(lambda connection: health.settings(connection, self.path))
             problems = health.problems(found, writing=False)
         else:
-            found, trouble = self.writer.inspect(
-                lambda c: (health.settings(c.session.connection, self.path), c.checkpoint_problem)
+            found, more = self.writer.inspect(
+                lambda c: (health.settings(c.session.connection, self.path), c.problems())
             )
-            problems = health.problems(found, writing=True)
-            if trouble is not None:
-                problems.append(f"the last checkpoint failed: {trouble}")
+            problems = health.problems(found, writing=True) + more
         durability: Durability = "power" if found["synchronous"] in ("FULL", "EXTRA") else "process"
         return Health("sqlite", not problems, durability, found, tuple(problems))
 
     def close(self) -> None:
         """Finish what was submitted and release everything; idempotent, and nothing at all in a forked child."""
-        if self.refusal is forked:
+        if self.refusal is store_of_parent:
             return
         with self._closing:
             self.refusal = closed
@@ -147,7 +145,8 @@ def open_core(path: str, schema: Schema, clock: Clock, durability: Sync, *, read
             opened = prepared.pop() if prepared else writer_connection(path, durability)
             return Session(stop_waiting(opened), statements, queries)
 
-        return Core(path, queries, Readers(path, queries), Committer(open_session, path), durability)
+        file = DatabaseFile(path)
+        return Core(path, queries, Readers(file, queries), Committer(open_session, file), durability)
     except BaseException:
         connection.close()
         raise
@@ -156,7 +155,7 @@ def open_core(path: str, schema: Schema, clock: Clock, durability: Sync, *, read
 def _open_read_only(path: str, schema: Schema, queries: Queries, durability: Sync) -> Core:
     if not Path(path).exists():
         raise UnavailableError(f"{path} does not exist", hint="open it without read_only to create it")
-    readers = StillReaders(path, queries)
+    readers = StillReaders(DatabaseFile(path), queries)
 
     def verify(connection: sqlite3.Connection) -> None:
         recorded = read_recorded(connection, path)
@@ -171,21 +170,6 @@ def _open_read_only(path: str, schema: Schema, queries: Queries, durability: Syn
 
     readers.ask(verify)
     return Core(path, queries, readers, None, durability)
-
-
-def usable_path(path: str) -> str:
-    """The absolute path, unless it cannot be that of a database."""
-    if not path or path == ":memory:" or "\0" in path:
-        raise InvalidError(f"{path!r} is not a file name", hint="use memory:// for a store without a file")
-    absolute = Path(path).absolute()
-    if absolute.is_dir():
-        raise UnavailableError(f"{path} is a directory", hint="name a file inside it")
-    if not absolute.parent.is_dir():
-        raise UnavailableError(f"the directory {absolute.parent} does not exist", hint="create it first")
-    if 0 < file_size(str(absolute)) < _SMALLEST_DATABASE:
-        # SQLite itself takes a file of one byte for an empty one, and would write over it.
-        raise CorruptError("file is not a database", where=str(absolute), hint="choose another file name")
-    return str(absolute)
 
 
 def _capabilities(durability: Durability, *, read_only: bool) -> Capabilities:
@@ -212,9 +196,9 @@ _inherited: list[Core] = []
 
 def _refuse_in_child() -> None:
     for core in _live:
-        core.refusal = forked
-        # Never collected: closing an inherited connection would act on files that belong to the parent.
-        _inherited.append(core)
+        core.refusal = store_of_parent
+        _inherited.append(core)  # never collected: it would end what belongs to the parent
 
 
-os.register_at_fork(after_in_child=_refuse_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_refuse_in_child)

@@ -17,7 +17,7 @@ from perdure.kernel.schema import Log, Schema
 _NETWORK = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
 _VOLATILE = ("tmpfs", "ramfs")
 _LOW_DISK_BYTES = 64 * 1024 * 1024
-_LARGE_WAL_BYTES = 256 * 1024 * 1024
+_LARGE_WAL_BYTES = 64 * 1024 * 1024
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
@@ -64,7 +64,7 @@ def problems(found: Mapping[str, Any], *, writing: bool) -> list[str]:
     if found["disk_free_bytes"] < _LOW_DISK_BYTES:
         told.append(f"only {found['disk_free_bytes'] // 1024} KiB are free on the disk")
     if found["wal_bytes"] > _LARGE_WAL_BYTES:
-        told.append(f"the log has grown to {found['wal_bytes'] // 2**20} MiB: some reader may be holding it")
+        told.append(f"the log has grown to {found['wal_bytes'] // 2**20} MiB: a read that lasts may be holding it")
     return told
 
 

@@ -6,8 +6,8 @@ import sqlite3
 
 from perdure.engines.sql.additions import additions, parse_declaration
 from perdure.engines.sqlite.connect import file_size, retry_busy, still_connection
-from perdure.engines.sqlite.core import usable_path
 from perdure.engines.sqlite.layout import create_additions, create_all
+from perdure.engines.sqlite.paths import usable_path
 from perdure.engines.sqlite.translate import translate
 from perdure.engines.sqlite.versions import read_recorded, refuse_unless_usable
 from perdure.kernel.engine import Migration

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.engines.sqlite.connect import file_stamp, reader_connection, still_connection
+from perdure.engines.sqlite.paths import DatabaseFile
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.translate import locked, translate
 from perdure.errors import CorruptError, UnavailableError
@@ -33,8 +34,9 @@ _STILL_ATTEMPTS = 5
 class Readers:
     """A pool of connections that only read."""
 
-    def __init__(self, path: str, queries: Queries) -> None:
-        self._path = path
+    def __init__(self, file: DatabaseFile, queries: Queries) -> None:
+        self._file = file
+        self._path = file.path
         self._queries = queries
         self._idle: deque[sqlite3.Connection] = deque()
         self._closed = False
@@ -74,6 +76,8 @@ class Readers:
         return self._open()
 
     def _open(self) -> sqlite3.Connection:
+        # By its path, and another file may be there by now: answers must not come from two databases.
+        self._file.refuse_if_gone()
         return reader_connection(self._path)
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
@@ -104,11 +108,11 @@ class StillReaders(Readers):
     the file is compared before and after each question, and what was answered during a change is asked again.
     """
 
-    def __init__(self, path: str, queries: Queries) -> None:
-        super().__init__(path, queries)
+    def __init__(self, file: DatabaseFile, queries: Queries) -> None:
+        super().__init__(file, queries)
         self._seen: tuple[Any, ...] | None = None
         self._swap = threading.Lock()
-        self._pool: Readers = _StillPool(path, queries)
+        self._pool: Readers = _StillPool(file, queries)
 
     def ask(self, question: Question[T]) -> T:
         """Run `question` on a connection that was up to date throughout."""
@@ -117,7 +121,7 @@ class StillReaders(Readers):
             with self._swap:
                 if before != self._seen:
                     self._pool.close()
-                    self._pool, self._seen = _StillPool(self._path, self._queries), before
+                    self._pool, self._seen = _StillPool(self._file, self._queries), before
                 pool = self._pool
             try:
                 answer = pool.ask(question)
@@ -152,6 +156,7 @@ class ReaderThreads:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._busy = 0
+        """Questions that wait or run: as long as they are fewer than the threads, none waits behind another."""
         self._closed = False
         self._lock = threading.Lock()
 
@@ -166,6 +171,8 @@ class ReaderThreads:
                 outcome = (future, action(), None)
             except Exception as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
                 outcome = (future, None, error)
+            with self._lock:
+                self._busy -= 1  # before the caller hears: its next question must find this thread free
             try:
                 loop.call_soon_threadsafe(_settle, *outcome)
             except RuntimeError:
@@ -187,7 +194,6 @@ class ReaderThreads:
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
-            self._busy -= 1  # an estimate is enough: it only decides when another thread is worth starting
             work()
 
     def close(self) -> None:

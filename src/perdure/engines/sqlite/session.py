@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from perdure.engines.sqlite.forks import Identity
 from perdure.engines.sqlite.queries import Queries
 from perdure.engines.sqlite.statements import Statements, TableStatements, condition_arguments, condition_shape
 from perdure.engines.sqlite.unique import claims, intended
@@ -49,6 +50,7 @@ class Session:
         self.scope = ""
         self.rev = 0
         self.changes_counted = connection.total_changes
+        self.log: Identity | None = None
         # Tables on which a value may pass from one row to another within a transaction.
         self._exclusive = frozenset(name for name, table in statements.tables.items() if table.groups)
 

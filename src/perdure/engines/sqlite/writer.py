@@ -114,7 +114,7 @@ class Writer:
         """After releasing the lock: whatever came meanwhile is the thread's."""
         if self._stopped:
             self._refuse_rest()
-        elif self._jobs or self._committer.checkpoint_due:
+        elif self._jobs or self._committer.checkpoints.due:
             self._signal()
 
     def _drain(self, own: Job | None) -> None:
@@ -130,10 +130,10 @@ class Writer:
                 raise
             finally:
                 self._tell(batch)
-            if own is None and self._committer.checkpoint_due:
-                self._committer.checkpoint()
-        if own is None and self._committer.checkpoint_due:
-            self._committer.checkpoint()
+            if own is None and self._committer.checkpoints.due:
+                self._committer.checkpoint(idle=not jobs)
+        if own is None and self._committer.checkpoints.due:
+            self._committer.checkpoint(idle=True)
 
     def _tell(self, batch: list[Job]) -> None:
         deliver(batch)
