@@ -293,6 +293,27 @@ BUGS = (
         ("case:threads/list-limit@memory", "case:runs/list-limits@memory", "case:messages/list-limits@memory"),
     ),
     Bug(
+        "a limited view counts what it hides",
+        "rules/views.py",
+        "if len(shown) < limit:",
+        "if len(end) < limit:",
+        ("case:messages/limit-skips-*@memory",),
+    ),
+    Bug(
+        "a limited view believes a result whose call it did not read",
+        "rules/views.py",
+        "not any(result.seq >= lowest for result in _results_without_call(end))",
+        "True",
+        ("case:messages/limit-skips-retracted@memory",),
+    ),
+    Bug(
+        "a freeze that takes nothing starts a run",
+        "stores/pending.py",
+        "if not taken and isinstance(run, NewRun):",
+        "if not waiting and isinstance(run, NewRun) and expect_ids is None:",
+        ("case:pending/freeze-nothing*@memory",),
+    ),
+    Bug(
         "a result without its call reaches the history",
         "rules/views.py",
         "(not external and _answered(record) not in seen)",

@@ -201,7 +201,8 @@ class Pending:
 
         It goes to `branch`, else to the run's, else to the current one. `messages` are appended to the queue first, in
         the same transaction. `expect_ids` are the pending ids the caller saw selected; another selection raises
-        `SelectionConflict` and changes nothing. A run is written even when nothing is selected.
+        `SelectionConflict` and changes nothing. So does a new run for which nothing is selected: of two workers that
+        race for one queue, the second learns that there is nothing left. A run that exists takes its step regardless.
         """
         if boundary not in BOUNDARIES:
             raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {boundary!r:.80}")
@@ -224,6 +225,8 @@ class Pending:
             waiting = [*(entry.item for entry in queue.entries), *behind]
             taken = _what_fits(selection.select(waiting, boundary, _run_id(run)))
             _refuse_selection(expect_ids, [item.id for item in taken])
+            if not taken and isinstance(run, NewRun):
+                raise _nothing_to_take(thread_id, boundary, expect_ids)
             commit = prepare(
                 thread_id,
                 messages=[item.message for item in taken],
@@ -318,6 +321,15 @@ def _refuse_selection(expected: Sequence[str] | None, chosen: list[str]) -> None
             actual=chosen,
             hint="select again and retry",
         )
+
+
+def _nothing_to_take(thread_id: str, boundary: str, expected: Sequence[str] | None) -> SelectionConflict:
+    return SelectionConflict(
+        f"no pending message of thread {thread_id!r} is due at the boundary {boundary}, so no run was started",
+        expected=None if expected is None else list(expected),
+        actual=[],
+        hint="another worker may have taken them; runs.start makes a run that needs no pending message",
+    )
 
 
 def _with_id(message: Message) -> Message:

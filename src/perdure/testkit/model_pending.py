@@ -148,6 +148,8 @@ def freeze(
     taken = select([*thread.pending, *added], boundary, request.run_id)
     if expect_ids is not None and list(expect_ids) != [entry.id for entry in taken]:
         raise Refusal("SelectionConflict")
+    if run is not None and "new" in run and len(taken) == 0:
+        raise Refusal("SelectionConflict")
     request.messages = [entry.body for entry in taken]
     receipt = carry_out(world, request)
     if taken or added:
