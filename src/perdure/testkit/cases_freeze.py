@@ -188,8 +188,8 @@ async def case_workers_race(kit: Kit) -> None:
         thread = f"t{turn}"
         await kit.store.threads.create(thread)
         await enqueue(kit.store, thread, "a", "b")
-        fence = {"fence": 1} if turn % 2 else {}
-        runs = [c.pending.freeze(thread, run=NewRun(agent_id="agent"), **fence) for c in clients * 2]
+        fence = 1 if turn % 2 else None
+        runs = [c.pending.freeze(thread, run=NewRun(agent_id="agent"), fence=fence) for c in clients * 2]
         won, lost = await race(*runs)
         equal([receipt.seqs for receipt in won], [[1, 2]], "one worker got the input")
         equal([type(error) for error in lost], [SelectionConflict] * 3, "the others learned that it was gone")

@@ -78,6 +78,9 @@ async def case_retracted(kit: Kit) -> None:
     equal(ids(await kit.store.messages.external("t", limit=4)), ["u5", "u6", "u7", "r9"], "external")
     equal(ids(await kit.store.messages.history("t", limit=4)), ["u4", "u5", "u6", "u7"], "history")
     await expect_tails(kit, 15)
+    await write(kit, calling("c3", id="a3"), Message.retraction("c3", id="x3"), *users(8, 40))
+    await write(kit, Message.tool("c3", "late", id="r3"))
+    equal(ids(await kit.store.messages.external("t", limit=2)), ["u38", "u39"], "a marker far before the late result")
 
 
 @case("messages", "limit-skips-far", covers=BOTH)
