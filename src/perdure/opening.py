@@ -2,7 +2,7 @@
 
 `sqlite:///rel.db` and `sqlite:////abs.db` (SQLAlchemy's habit), `memory://`, a plain path that ends in `.db`,
 `.sqlite` or `.sqlite3`, or the URL of a server. What cannot be opened is refused with the list of what can; a server
-whose driver is not installed is refused with the extra to install.
+whose driver is not installed is refused with the package to install.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _server(name: str) -> Any:
             raise
         raise UnsupportedError(
             f"the {name} engine needs {missing.name}, which is not installed",
-            hint=f"pip install {_DRIVERS[name]}; it is also what the extra perdure[{name}] installs",
+            hint=f"pip install {_DRIVERS[name]}",
         ) from None
 
 
