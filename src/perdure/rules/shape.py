@@ -25,6 +25,7 @@ from perdure.model.message import (
     ToolUse,
     UrlSource,
     Video,
+    refuse_foreign_calls,
 )  # fmt: skip
 from perdure.model.plain import check_json
 from perdure.rules.names import check_count, check_id, check_word
@@ -36,8 +37,8 @@ _KNOWN_TYPES = frozenset(
 _PLAIN_ROLES = frozenset(("system", "user", "assistant", "tool"))
 
 
-def check_messages(messages: Sequence[Message]) -> None:
-    """Check each message and that no id repeats among them."""
+def check_messages(messages: Sequence[Message], *, stored: bool = False) -> None:
+    """Check each message and that no id repeats among them; what is `stored` already may hold what is now refused."""
     if not isinstance(messages, (list, tuple)):
         raise InvalidError(f"messages is a list of Message, not a {type(messages).__name__}", hint="messages=[message]")
     if len(messages) > limits.COMMIT_MESSAGES:
@@ -45,6 +46,8 @@ def check_messages(messages: Sequence[Message]) -> None:
     seen: set[str] = set()
     for i, message in enumerate(messages):
         check_message(message, f"messages[{i}]")
+        if message.extra is not NO_EXTRA and not stored:
+            refuse_foreign_calls(message.extra, f"messages[{i}]")
         if message.id is not None:
             if message.id in seen:
                 raise InvalidError(f"the message id {message.id!r} appears twice", path=f"messages[{i}]")

@@ -16,7 +16,7 @@ from perdure.errors import AlreadyExists, InvalidError, NotFoundError, Selection
 from perdure.ids import new_id
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import PRESENT, Applied, Check, Condition, Default, Get, Op, Patch, Read, Ref, Row, Scan
-from perdure.model.message import Message
+from perdure.model.message import Message, refuse_foreign_calls
 from perdure.model.pending import BOUNDARIES, DeliveryMode, PendingMessage, PendingQueue
 from perdure.model.plain import check_json
 from perdure.model.receipt import Receipt
@@ -118,6 +118,7 @@ class Pending:
         """Replace a pending message (its id stays), and its mode if one is given."""
         names.check_id(message_id, "message id")
         shape.check_message(message, "message")
+        refuse_foreign_calls(message.extra, "message")
         check_size([message])
         if message.id not in (None, message_id):
             raise InvalidError(f"pending message {message_id!r} cannot change its id to {message.id!r}")
@@ -237,6 +238,7 @@ class Pending:
                 key=key,
                 inputs=True,
                 asked=asked,
+                stored=True,
             )
             extra = _freeze_ops(thread_id, queue, behind, {item.id for item in taken})
             try:

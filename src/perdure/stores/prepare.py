@@ -68,14 +68,15 @@ def prepare(
     key: str | None = None,
     inputs: bool = False,
     asked: str | None = None,
+    stored: bool = False,
 ) -> Prepared:
     """Check the shape of a commit; `inputs` marks its messages as what the run was given, not what it produced.
 
     `asked` stands for the content in a keyed commit's fingerprint where the caller's request is not the messages
-    themselves.
+    themselves. `stored` messages come from the queue: they were checked when they were given.
     """
     names.check_id(thread_id, "thread id")
-    shape.check_messages(messages)
+    shape.check_messages(messages, stored=stored)
     run_id = _check_run(run, thread_id)
     number, branch_name = (None, branch) if isinstance(branch, str) else (branch, None)
     if branch_name is not None:
