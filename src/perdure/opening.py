@@ -17,7 +17,7 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from perdure.clock import Clock, system_clock
-from perdure.errors import InvalidError, UnsupportedError
+from perdure.errors import InvalidError, UnsupportedError, shown
 from perdure.kernel.engine import Engine, Migration
 from perdure.rules.names import check_scope
 from perdure.stores.layout import SCHEMA
@@ -118,7 +118,7 @@ async def open_engine(
         what = "an empty text" if isinstance(given, str) else f"a {type(given).__name__}"
         raise InvalidError(f"a store is opened by its URL, not by {what}", hint=f"known: {_KNOWN}")
     if durability not in ("power", "process"):
-        raise InvalidError(f"durability is 'power' or 'process', not {durability!r}")
+        raise InvalidError(f"durability is 'power' or 'process', not {shown(durability)}")
     scheme = _scheme(url)
     if pool is not None and _SERVERS.get(scheme) != "postgres":
         raise InvalidError("only postgresql:// stores take a pool")

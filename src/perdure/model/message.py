@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Union, Unpack
 
 import msgspec
 
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, shown
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, Reader, from_json, to_json, write
 
 ALL = "all"
@@ -201,7 +201,10 @@ class Message(Faithful, frozen=True, gc=False):
             refuse_foreign_calls(value, "message")
         if isinstance(value, dict) and isinstance(value.get("content"), str):
             value = {**value, "content": [{"type": "text", "text": value["content"]}]}
-        return from_json(Message, value, "message")
+        try:
+            return from_json(Message, value, "message")
+        except RecursionError:
+            raise InvalidError("nested too deeply", path="message") from None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data, unknown fields at their level."""
@@ -302,7 +305,7 @@ def _blocks(content: str | Sequence[Block]) -> list[Block]:
         return [Text(content)] if content else []
     given: object = content
     if not isinstance(given, Sequence):
-        raise InvalidError(f"content is text or a list of blocks, not {given!r:.80}")
+        raise InvalidError(f"content is text or a list of blocks, not {shown(given)}")
     return list(content)
 
 

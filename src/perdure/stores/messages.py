@@ -194,6 +194,8 @@ class Messages:
     ) -> UnfinishedCalls:
         """Tool calls on the path that no result answers: what recovery must look at (of one run, if given)."""
         names.check_id(thread_id, "thread id")
+        if run_id is not None:
+            names.check_id(run_id, "run id")
         number = await resolve_branch(self._core, thread_id, branch)
         path = await read_path(self._core, thread_id, PathQuery(branch=number))
         calls = views.unfinished(path_records(thread_id, path.entries, None))
@@ -204,6 +206,7 @@ class Messages:
 
         Ends when the thread is deleted, with `NotFoundError`.
         """
+        names.check_id(thread_id, "thread id")
         names.check_count(after_seq, "after_seq")
         watch = self._core.kernel.watch(self._core.scope, [thread_topic(thread_id)])
         try:

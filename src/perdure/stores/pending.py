@@ -6,13 +6,13 @@ again. Freezing is a commit like any other, with the consumed entries leaving th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from perdure import limits
-from perdure.errors import AlreadyExists, InvalidError, NotFoundError, SelectionConflict, VersionConflict
+from perdure.errors import AlreadyExists, InvalidError, NotFoundError, SelectionConflict, VersionConflict, shown
 from perdure.ids import new_id
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import PRESENT, Applied, Check, Condition, Default, Get, Op, Patch, Read, Ref, Row, Scan
@@ -124,6 +124,7 @@ class Pending:
             raise InvalidError(f"pending message {message_id!r} cannot change its id to {message.id!r}")
         if mode is not None:
             _check_mode(mode)
+        _check_guard(if_revision)
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, [message_id])
             entry = queue.entries[queue.position_of(message_id, thread_id)]
@@ -137,6 +138,7 @@ class Pending:
     async def retract(self, thread_id: str, message_id: str, *, if_revision: int | None = None) -> None:
         """Take a message back before anybody read it; the rest moves up."""
         names.check_id(message_id, "message id")
+        _check_guard(if_revision)
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, [message_id])
             entry = queue.entries[queue.position_of(message_id, thread_id)]
@@ -149,9 +151,10 @@ class Pending:
         self, thread_id: str, message_ids: Sequence[str], *, if_revision: int | None = None
     ) -> PendingQueue:
         """Put the whole queue into this order: `message_ids` names every pending message once."""
-        ids = [names.check_id(name, "message id") for name in message_ids]
+        ids = _check_ids(message_ids, "message_ids")
         if len(set(ids)) != len(ids):
             raise InvalidError("a message id appears twice in the new order")
+        _check_guard(if_revision)
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, ids)
             _refuse_consumed(queue, ids)
@@ -206,8 +209,10 @@ class Pending:
         race for one queue, the second learns that there is nothing left. A run that exists takes its step regardless.
         """
         if boundary not in BOUNDARIES:
-            raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {boundary!r:.80}")
+            raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {shown(boundary)}")
         shape.check_messages(messages)
+        if expect_ids is not None:
+            _check_ids(expect_ids, "expect_ids")
         delivery = DeliveryMode() if mode is None else _check_mode(mode)
         fresh = [_with_id(message) for message in messages]
         check_size(fresh)
@@ -354,16 +359,30 @@ def _check_mode(mode: DeliveryMode) -> DeliveryMode:
     if type(mode) is not DeliveryMode:
         raise InvalidError("mode is a DeliveryMode")
     if mode.boundary not in BOUNDARIES:
-        raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {mode.boundary!r:.80}", path="mode")
+        raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {shown(mode.boundary)}", path="mode")
     if mode.granularity not in ("one", "batch"):
-        raise InvalidError(f"granularity must be one or batch, not {mode.granularity!r:.80}", path="mode")
+        raise InvalidError(f"granularity must be one or batch, not {shown(mode.granularity)}", path="mode")
     flags: list[Any] = [mode.barrier, mode.fallback_to_new_run]
     if any(type(flag) is not bool for flag in flags):
         raise InvalidError("barrier and fallback_to_new_run are booleans", path="mode")
-    check_json(dict(mode.extra), "mode")
+    extra: Any = mode.extra
+    if not isinstance(extra, Mapping):
+        raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path="mode")
+    check_json(dict(extra), "mode")
     if mode.target_run_id is not None:
         names.check_id(mode.target_run_id, "target_run_id")
     return mode
+
+
+def _check_ids(ids: Any, what: str) -> list[str]:
+    if not isinstance(ids, (list, tuple)):
+        raise InvalidError(f"{what} is a list of message ids, not {shown(ids)}")
+    return [names.check_id(name, f"{what}[{i}]") for i, name in enumerate(ids)]
+
+
+def _check_guard(if_revision: Any) -> None:
+    if if_revision is not None:
+        names.check_count(if_revision, "if_revision")
 
 
 def _check_revision(item: PendingMessage, if_revision: int | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from perdure import limits
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, shown
 from perdure.ids import new_id
 from perdure.kernel import codec
 from perdure.model.faithful import Faithful, Reader, carries_unknown, to_json
@@ -138,8 +138,15 @@ def _check_record(record: Any, kind: type[Faithful], path: str) -> None:
     if record is None and kind is not RunBody:
         return
     if type(record) is not kind:
-        raise InvalidError(f"must be a {kind.__name__}, not {record!r:.80}", path=path)
-    data = codec.encode_checked(to_json(record), path, limits.RUN_BYTES)
+        raise InvalidError(f"must be a {kind.__name__}, not {shown(record)}", path=path)
+    extra: Any = getattr(record, "extra", None)
+    if not isinstance(extra, Mapping):
+        raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path=path)
+    try:
+        plain = to_json(record)
+    except RecursionError:
+        raise InvalidError(f"nested deeper than {limits.JSON_DEPTH} levels", path=path) from None
+    data = codec.encode_checked(plain, path, limits.RUN_BYTES)
     try:
         same = _READERS[kind].read(data) == record
     except (msgspec.MsgspecError, InvalidError) as error:
