@@ -307,6 +307,20 @@ BUGS = (
         ("case:messages/limit-skips-retracted@memory",),
     ),
     Bug(
+        "a commit takes the id of a pending message",
+        "stores/plan.py",
+        "for name in commit.brought_ids]",
+        "for name in commit.brought_ids[:0]]",
+        ("case:commit/pending-id-*@memory", "case:pending/overtaken-by-its-id@sqlite"),
+    ),
+    Bug(
+        "a freeze stages an id that was committed meanwhile",
+        "stores/pending.py",
+        'return queue.head["version"] if stays else None',
+        "return None",
+        ("case:pending/overtaken-by-its-id@memory",),
+    ),
+    Bug(
         "a freeze that takes nothing starts a run",
         "stores/pending.py",
         "if not taken and isinstance(run, NewRun):",

@@ -163,7 +163,21 @@ async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess
             actual=scene.taken,
             hint="committed messages never change; leave the id out to mint a new one",
         )
+    await _refuse_pending(core, commit)
     return Guess(guess.branch, guess.current, key_rev=guess.key_rev)
+
+
+async def _refuse_pending(core: Core, commit: Prepared) -> None:
+    if not commit.brought_ids:
+        return
+    rows = (await core.view(Get("pending", [(commit.thread_id, name) for name in commit.brought_ids])))[0]
+    taken = [str(row.key[1]) for row in rows if row is not None]
+    if taken:
+        raise AlreadyExists(
+            f"message {taken[0]!r} is pending in thread {commit.thread_id!r}",
+            actual=taken,
+            hint="pending.freeze commits it, pending.retract takes it back; leave the id out to mint a new one",
+        )
 
 
 async def _look(core: Core, commit: Prepared, guess: Guess) -> Scene:

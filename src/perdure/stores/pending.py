@@ -87,12 +87,10 @@ class Pending:
         self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None
     ) -> PendingMessages:
         """Add messages at the end of the queue; ids are minted when absent."""
-        shape.check_messages(messages)
-        if not messages:
+        fresh = _checked(messages)
+        if not fresh:
             raise InvalidError("there is nothing to append")
         delivery = DeliveryMode() if mode is None else _check_mode(mode)
-        fresh = [_with_id(message) for message in messages]
-        check_size(fresh)
         ids = [message.id or "" for message in fresh]
         brought = any(message.id is not None for message in messages)
         for _ in range(limits.QUEUE_ATTEMPTS):
@@ -208,14 +206,11 @@ class Pending:
         `SelectionConflict` and changes nothing. So does a new run for which nothing is selected: of two workers that
         race for one queue, the second learns that there is nothing left. A run that exists takes its step regardless.
         """
-        if boundary not in BOUNDARIES:
-            raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {shown(boundary)}")
-        shape.check_messages(messages)
+        _check_boundary(boundary)
         if expect_ids is not None:
             _check_ids(expect_ids, "expect_ids")
         delivery = DeliveryMode() if mode is None else _check_mode(mode)
-        fresh = [_with_id(message) for message in messages]
-        check_size(fresh)
+        fresh = _checked(messages)
         ids = [message.id or "" for message in fresh]
         asked = None if key is None else _asked(boundary, messages, delivery)
         bare = prepare(thread_id, run=run, branch=branch, expect=expect, fence=fence, key=key, inputs=True, asked=asked)
@@ -233,23 +228,28 @@ class Pending:
             _refuse_selection(expect_ids, [item.id for item in taken])
             if not taken and isinstance(run, NewRun):
                 raise _nothing_to_take(thread_id, boundary, expect_ids)
+            chosen = {item.id for item in taken}
+            version = _guarding_version(queue, messages, chosen) if expect is None else expect
             commit = prepare(
                 thread_id,
                 messages=[item.message for item in taken],
                 run=run,
                 branch=branch,
-                expect=expect,
+                expect=version,
                 fence=fence,
                 key=key,
                 inputs=True,
                 asked=asked,
                 stored=True,
             )
-            extra = _freeze_ops(thread_id, queue, behind, {item.id for item in taken})
+            extra = _freeze_ops(thread_id, queue, behind, chosen)
             try:
                 return await perform(self._core, commit, extra)
             except Conflict:
                 continue
+            except VersionConflict:
+                if version == expect or (await self._queue(thread_id)).head["version"] == version:
+                    raise
             except AlreadyExists:
                 # Somebody else froze the same messages meanwhile: the queue shows it, and there is less to take.
                 if (await self._queue(thread_id)).revision == queue.revision:
@@ -298,6 +298,12 @@ def _freeze_ops(thread_id: str, queue: Queue, behind: list[PendingMessage], chos
     return [*ops, *_queue_ops(thread_id, queue, len(stays) - gone)]
 
 
+def _guarding_version(queue: Queue, messages: Sequence[Message], chosen: set[str]) -> int | None:
+    """A brought id that stays in the queue must not be in the log: as in `append`, the version guards the look there."""
+    stays = any(message.id is not None and message.id not in chosen for message in messages)
+    return queue.head["version"] if stays else None
+
+
 def _asked(boundary: str, messages: Sequence[Message], mode: DeliveryMode) -> str:
     """What a keyed freeze asks for: the selection itself is its outcome, not its content."""
     return "\n".join([boundary, canonical(mode), *[canonical(message) for message in messages]])
@@ -339,6 +345,14 @@ def _nothing_to_take(thread_id: str, boundary: str, expected: Sequence[str] | No
     )
 
 
+def _checked(messages: Sequence[Message]) -> list[Message]:
+    """Messages whose shape and size are right, each with an id."""
+    shape.check_messages(messages)
+    fresh = [_with_id(message) for message in messages]
+    check_size(fresh)
+    return fresh
+
+
 def _with_id(message: Message) -> Message:
     return message if message.id is not None else msgspec.structs.replace(message, id=new_id())
 
@@ -355,11 +369,15 @@ def _refuse_known(queue: Queue, ids: Sequence[str], thread_id: str) -> None:
             raise InvalidError(f"pending message {name!r} was already consumed", hint="use a new id")
 
 
+def _check_boundary(boundary: Any, path: str | None = None) -> None:
+    if boundary not in BOUNDARIES:
+        raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {shown(boundary)}", path=path)
+
+
 def _check_mode(mode: DeliveryMode) -> DeliveryMode:
     if type(mode) is not DeliveryMode:
         raise InvalidError("mode is a DeliveryMode")
-    if mode.boundary not in BOUNDARIES:
-        raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {shown(mode.boundary)}", path="mode")
+    _check_boundary(mode.boundary, path="mode")
     if mode.granularity not in ("one", "batch"):
         raise InvalidError(f"granularity must be one or batch, not {shown(mode.granularity)}", path="mode")
     flags: list[Any] = [mode.barrier, mode.fallback_to_new_run]

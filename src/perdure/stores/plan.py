@@ -75,6 +75,8 @@ def operations(commit: Prepared, guess: Guess) -> list[Op]:
         _check_entries(entries)
         expect = 0 if guess.birth is not None else commit.expect
         ops.append(Append(LOG, commit.thread_id, entries, expect))
+        if guess.birth is None:
+            ops.extend([Delete("pending", (commit.thread_id, name), ABSENT) for name in commit.brought_ids])
     ops.extend(_run_ops(commit, guess))
     ops.extend(_state_ops(commit))
     ops.extend(_key_ops(commit, guess))

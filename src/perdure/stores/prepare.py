@@ -27,11 +27,15 @@ _READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (R
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A commit whose shape is right. `entries` lack their branch until the target is known."""
+    """A commit whose shape is right. `entries` lack their branch until the target is known.
+
+    `brought_ids` are the message ids that the caller chose: those that a pending message may have.
+    """
 
     thread_id: str
     messages: list[Message]
     message_ids: list[str]
+    brought_ids: list[str]
     run: Run | RunChange | NewRun | None
     run_id: str | None
     branch: int | None
@@ -97,6 +101,7 @@ def prepare(
         thread_id=thread_id,
         messages=settled,
         message_ids=[message.id or "" for message in settled],
+        brought_ids=[] if stored else [message.id for message in messages if message.id is not None],
         run=run,
         run_id=run_id,
         branch=number,

@@ -425,15 +425,3 @@ async def case_freeze_what_fits(kit: Kit) -> None:
         await enqueue(kit.store, "t", large)
     equal((await kit.store.pending.freeze("t")).seqs, [1, 2], "as much as a commit may carry")
     equal((await kit.store.pending.freeze("t")).seqs, [3], "the rest next time")
-
-
-@case("pending", "committed-while-pending", covers=("pending.freeze",))
-async def case_committed_while_pending(kit: Kit) -> None:
-    """An id that a commit used while it was pending is refused by the freeze; a retract clears the way."""
-    await kit.store.threads.create("t")
-    await kit.store.pending.append("t", [Message.user("queued", id="m")])
-    await kit.store.commit("t", messages=[Message.user("said", id="m")])
-    await untouched(kit.store, AlreadyExists, kit.store.pending.freeze("t"))
-    await kit.store.pending.retract("t", "m")
-    equal((await kit.store.pending.freeze("t")).seqs, [], "a retract clears the way")
-    equal(texts(await kit.store.messages.history("t")), ["said"], "the log")

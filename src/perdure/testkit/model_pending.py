@@ -136,7 +136,7 @@ def freeze(
 ) -> Json:
     """`pending.freeze`: what a boundary takes becomes the messages of a commit, and leaves the queue with it."""
     _refuse_messages(messages)
-    request = Request(thread_id=thread_id, run=run, key=key, inputs=True, **guards)
+    request = Request(thread_id=thread_id, run=run, key=key, inputs=True, from_queue=True, **guards)
     refuse_shape(request)
     thread = world.thread(thread_id)
     request.asked = [boundary, {**MODE, **(mode or {})}, list(messages)]
