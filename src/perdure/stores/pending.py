@@ -299,7 +299,7 @@ def _freeze_ops(thread_id: str, queue: Queue, behind: list[PendingMessage], chos
 
 
 def _guarding_version(queue: Queue, messages: Sequence[Message], chosen: set[str]) -> int | None:
-    """A brought id that stays in the queue must not be in the log: as in `append`, the version guards the look there."""
+    """A brought id that stays in the queue must not be in the log: as in `append`, the version guards that look."""
     stays = any(message.id is not None and message.id not in chosen for message in messages)
     return queue.head["version"] if stays else None
 
