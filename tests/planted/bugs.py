@@ -309,8 +309,8 @@ BUGS = (
     Bug(
         "a commit takes the id of a pending message",
         "stores/plan.py",
-        "for name in commit.brought_ids]",
-        "for name in commit.brought_ids[:0]]",
+        "if commit.brought_ids and guess.birth is None:",
+        "if commit.brought_ids and guess.queue is not None:",
         ("case:commit/pending-id-*@memory", "case:pending/overtaken-by-its-id@sqlite"),
     ),
     Bug(

@@ -59,6 +59,7 @@ class Core:
         self.unsettled: bool = sweep is not None
         self.current: dict[str, int] = {}
         self.lines: dict[tuple[str, int], Line] = {}
+        self.queues: set[str] = set()
 
     async def settle(self) -> None:
         """Before the first use: finish what a crash interrupted in this scope."""
@@ -98,6 +99,12 @@ class Core:
         if len(self.lines) >= _CACHE_MOST:
             self.lines.clear()
         self.lines[thread_id, line.branch] = line
+
+    def remember_queue(self, thread_id: str) -> None:
+        """Note that the thread has a queue row; it stays as long as the thread."""
+        if len(self.queues) >= _CACHE_MOST:
+            self.queues.clear()
+        self.queues.add(thread_id)
 
     def forget(self, thread_id: str) -> None:
         """Drop every guess about a thread."""
