@@ -8,6 +8,7 @@ can never be mistaken for an empty one.
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 
@@ -134,3 +135,32 @@ class UnsupportedError(PerdureError):
     """This engine, schema or build cannot do what was asked, and says so."""
 
     code = "unsupported"
+
+
+class _Shown(reprlib.Repr):
+    """Short representations that neither recurse deeply nor fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxstring = self.maxother = self.maxlong = 80
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Decimal, unless it is so long that Python refuses to spell it."""
+        return repr(x) if x.bit_length() <= 256 else f"an integer of {x.bit_length():,} bits"
+
+
+_shown = _Shown()
+
+
+def shown(value: Any) -> str:
+    """A value as an error message shows it: at most 80 characters, whatever it is and however deep.
+
+    A caller may pass anything where an id belongs. `repr` of a list nested 10,000 deep raises `RecursionError`, that of
+    a huge integer `ValueError`; neither may take the place of the refusal.
+    """
+    try:
+        text = _shown.repr(value)
+    except Exception:  # noqa: BLE001 - a caller's own __repr__ may raise anything
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -2,7 +2,7 @@
 
 `sqlite:///rel.db` and `sqlite:////abs.db` (SQLAlchemy's habit), `memory://`, a plain path that ends in `.db`,
 `.sqlite` or `.sqlite3`, or the URL of a server. What cannot be opened is refused with the list of what can; a server
-whose driver is not installed is refused with the extra to install.
+whose driver is not installed is refused with the package to install.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from perdure.clock import Clock, system_clock
-from perdure.errors import InvalidError, UnsupportedError
+from perdure.errors import InvalidError, UnsupportedError, shown
 from perdure.kernel.engine import Engine, Migration
 from perdure.rules.names import check_scope
 from perdure.stores.housekeeping import Housekeeper
@@ -124,7 +124,7 @@ async def open_engine(
         what = "an empty text" if isinstance(given, str) else f"a {type(given).__name__}"
         raise InvalidError(f"a store is opened by its URL, not by {what}", hint=f"known: {_KNOWN}")
     if durability not in ("power", "process"):
-        raise InvalidError(f"durability is 'power' or 'process', not {durability!r}")
+        raise InvalidError(f"durability is 'power' or 'process', not {shown(durability)}")
     scheme = _scheme(url)
     if pool is not None and _SERVERS.get(scheme) != "postgres":
         raise InvalidError("only postgresql:// stores take a pool")
@@ -152,7 +152,7 @@ def _server(name: str) -> Any:
             raise
         raise UnsupportedError(
             f"the {name} engine needs {missing.name}, which is not installed",
-            hint=f"pip install {_DRIVERS[name]}; it is also what the extra perdure[{name}] installs",
+            hint=f"pip install {_DRIVERS[name]}",
         ) from None
 
 

@@ -168,8 +168,8 @@ BUGS = (
     Bug(
         "sqlite: a removal reaches into every scope",
         "engines/sqlite/statements.py",
-        "self.drop = f'DELETE FROM {name} WHERE \"scope\" = ? AND {partition} = ?'",
-        "self.drop = f'DELETE FROM {name} WHERE ? <> \"\" AND {partition} = ?'",
+        "self.drop = f'DELETE FROM {name} WHERE \"scope\" = ? AND {partition} = ?",
+        "self.drop = f'DELETE FROM {name} WHERE ? <> \"\" AND {partition} = ?",
         ("case:scope/untouched*@sqlite", "case:scope/same-ids@sqlite"),
     ),
     Bug(
@@ -363,6 +363,41 @@ BUGS = (
         ("case:threads/list-limit@memory", "case:runs/list-limits@memory", "case:messages/list-limits@memory"),
     ),
     Bug(
+        "a limited view counts what it hides",
+        "rules/views.py",
+        "if len(shown) < limit:",
+        "if len(end) < limit:",
+        ("case:messages/limit-skips-*@memory",),
+    ),
+    Bug(
+        "a limited view believes a result whose call it did not read",
+        "rules/views.py",
+        "not any(result.seq >= lowest for result in _results_without_call(end))",
+        "True",
+        ("case:messages/limit-skips-retracted@memory",),
+    ),
+    Bug(
+        "a commit takes the id of a pending message",
+        "stores/plan.py",
+        "if commit.brought_ids and guess.birth is None:",
+        "if commit.brought_ids and guess.queue is not None:",
+        ("case:commit/pending-id-*@memory", "case:pending/overtaken-by-its-id@sqlite"),
+    ),
+    Bug(
+        "a freeze stages an id that was committed meanwhile",
+        "stores/pending.py",
+        'return queue.head["version"] if stays else None',
+        "return None",
+        ("case:pending/overtaken-by-its-id@memory",),
+    ),
+    Bug(
+        "a freeze that takes nothing starts a run",
+        "stores/pending.py",
+        "if not taken and isinstance(run, NewRun):",
+        "if not waiting and isinstance(run, NewRun) and expect_ids is None:",
+        ("case:pending/freeze-nothing*@memory",),
+    ),
+    Bug(
         "a result without its call reaches the history",
         "rules/views.py",
         "(not external and _answered(record) not in seen)",
@@ -387,8 +422,8 @@ BUGS = (
     Bug(
         "a key is forgotten at once",
         "stores/commit.py",
-        'key["at"] + limits.KEY_RETENTION_MS >= core.clock()',
-        'key["at"] > core.clock()',
+        '["at"] + limits.KEY_RETENTION_MS >= now)',
+        '["at"] > now)',
         ("case:commit/key-replay@memory",),
     ),
     Bug(
@@ -401,7 +436,7 @@ BUGS = (
     Bug(
         "expect is judged before the fence",
         "stores/commit.py",
-        "    _refuse_fence(commit, scene.head)\n    _refuse_expect(commit, scene)\n",
+        '    _refuse_fence(commit, checked("thread_heads", scene.head))\n    _refuse_expect(commit, scene)\n',
         "    _refuse_expect(commit, scene)\n    _refuse_fence(commit, scene.head)\n",
         ("case:commit/order-*@memory",),
     ),

@@ -32,6 +32,8 @@ IMPURE_BUILTINS = frozenset({"open", "print", "input"})
 # Character classes keep these patterns from finding themselves.
 UNFINISHED = re.compile(r"\b(?:TO[D]O|FIX[M]E|X[X]X)\b")
 MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:(?:home|Users)/\w|(?:root|work)/)")
+# No package index has Perdure: an extra is installed from a clone ('.[cli]'), a hint names the packages themselves.
+FROM_AN_INDEX = re.compile(r"install ['\"]?per[d]ure\b|\bper[d]ure\[[a-z]+")
 SQL = re.compile(
     r"\s*(?:select\s[\s\S]+\sfrom\s|insert\s+(?:or\s+\w+\s+)?into\s|update\s+\S+\s+set\s|delete\s+from\s|replace\s+into\s"
     r"|create\s+(?:unique\s+|virtual\s+|temp\s+)*(?:table|index|view|trigger)\s|drop\s+(?:table|index|view)\s"
@@ -119,6 +121,11 @@ def no_machine_is_named(file: File) -> Iterator[Finding]:
     yield from _matching_lines(file, MACHINE_PATH, "a path of one particular machine")
 
 
+def no_index_is_promised(file: File) -> Iterator[Finding]:
+    if file.path.name != "pyproject.toml":
+        yield from _matching_lines(file, FROM_AN_INDEX, "no index has it; name the packages, or install from a clone")
+
+
 def rules_are_pure(file: File) -> Iterator[Finding]:
     if not file.inside("rules"):
         return
@@ -164,6 +171,7 @@ RULES: tuple[Callable[[File], Iterator[Finding]], ...] = (
     checks_survive_optimisation,
     nothing_is_left_for_later,
     no_machine_is_named,
+    no_index_is_promised,
     rules_are_pure,
     sql_stays_in_engines,
     server_urls_are_read_by_one_parser,

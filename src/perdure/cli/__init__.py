@@ -25,6 +25,6 @@ def _run() -> None:
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in _EXTRA:
             raise
-        sys.stderr.write("error: the command line needs typer and rich (pip install 'perdure[cli]')\n")
+        sys.stderr.write("error: the command line needs typer and rich (pip install typer rich)\n")
         raise SystemExit(2) from None
     run()

@@ -9,10 +9,13 @@ import typer
 
 import perdure
 from perdure.cli import branching, doctor, keeping, looking, moving, talking
+from perdure.cli.encodings import tolerate_any_encoding
+from perdure.cli.helptext import Group
 from perdure.cli.session import USER_ERROR, JsonOption, ScopeOption, StoreOption, report
 
 app = typer.Typer(
     name="perdure",
+    cls=Group,
     help="Look at the durable state of agents: threads, their messages, trees and runs.",
     no_args_is_help=True,
     add_completion=False,
@@ -46,6 +49,7 @@ for room in (looking, talking, branching, moving, keeping, doctor):
 
 def run() -> None:
     """Run the command line; a mistake in it is told in one line, like any other error."""
+    tolerate_any_encoding()
     try:
         code = app(standalone_mode=False)
     except typer.Abort:

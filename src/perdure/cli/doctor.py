@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from perdure.cli.helptext import Group
 from perdure.cli.session import FINDINGS, Desk, Session, command, without_passwords
 from perdure.cli.terminal import error_console, plain, to_json_text
 from perdure.kernel.engine import Capabilities, Health
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 SURVIVES = {"none": "nothing", "process": "the end of the process", "power": "a power loss"}
 
-doctor = typer.Typer(help="Check a store and tidy it up.", no_args_is_help=True)
+doctor = typer.Typer(cls=Group, help="Check a store and tidy it up.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:

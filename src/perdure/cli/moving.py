@@ -20,6 +20,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import perdure
+from perdure.cli.encodings import fitted_json
 from perdure.cli.session import Options, Session, command
 from perdure.cli.terminal import error_console, harmless_json, one_line
 from perdure.errors import InvalidError, NotFoundError
@@ -55,13 +56,17 @@ async def export_(
             move(now)
 
         async for line in export_lines(session.store, chosen, progress=progress):
-            file.write((harmless_json(line.decode()).encode() if on_screen else line) + b"\n")
+            file.write((_for_screen(line) if on_screen else line) + b"\n")
     if out == STANDARD:
         return
     if session.as_json:
         session.emit({"file": out, "threads": told.threads, "lines": told.lines, "bytes": told.bytes})
     else:
         session.say(f"exported {_count(told.threads, 'thread')} in {_count(told.lines, 'line')} to {one_line(out)}")
+
+
+def _for_screen(line: bytes) -> bytes:
+    return fitted_json(sys.stdout, harmless_json(line.decode())).encode(sys.stdout.encoding)
 
 
 @contextmanager

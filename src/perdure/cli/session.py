@@ -24,8 +24,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 import perdure
+from perdure.cli.encodings import write_json
+from perdure.cli.helptext import Command
 from perdure.cli.tables import Cell, Column, fitted
-from perdure.cli.terminal import Screen, console, error_console, to_json_text, visible
+from perdure.cli.terminal import Screen, console, error_console, visible
 from perdure.errors import CorruptError, InvalidError, NotFoundError, PerdureError
 from perdure.kernel.ops import Scan
 from perdure.kernel.url import raw_account
@@ -79,8 +81,7 @@ class Desk:
 
     def emit(self, document: Any) -> None:
         """Write one JSON document on one line."""
-        sys.stdout.write(to_json_text(document) + "\n")
-        sys.stdout.flush()
+        write_json(sys.stdout, document)
 
 
 class Session(Desk):
@@ -177,7 +178,7 @@ def command(
             raise typer.Exit(guarded(work, as_json=as_json))
 
         _sign(call, body)
-        app.command(name)(call)
+        app.command(name, cls=Command)(call)
         return body
 
     return register
@@ -250,7 +251,8 @@ def guarded(work: Callable[[], Coroutine[Any, Any, int | None]], *, as_json: boo
         if os.environ.get("PERDURE_DEBUG"):
             raise
         hint = "this is a defect of Perdure; PERDURE_DEBUG=1 shows where"
-        report(f"{type(error).__name__}: {error}", hint, "defect", as_json=as_json)
+        said = " ".join(str(error).split())  # Some libraries explain themselves over several lines.
+        report(f"{type(error).__name__}: {said}", hint, "defect", as_json=as_json)
         return DEFECT
 
 
@@ -258,7 +260,7 @@ def report(message: str, hint: str | None, code: str, *, as_json: bool = False) 
     """Write an error to stderr: one line, or one JSON document. Passwords are left out, whoever put them in."""
     message, hint = without_passwords(message), without_passwords(hint) if hint else hint
     if as_json:
-        sys.stderr.write(to_json_text({"error": {"code": code, "message": message, "hint": hint}}) + "\n")
+        write_json(sys.stderr, {"error": {"code": code, "message": message, "hint": hint}})
         return
     text = Text().append("error: ", "bold red").append(visible(message), "red")
     if hint:

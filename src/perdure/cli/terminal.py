@@ -79,7 +79,12 @@ def one_line(text: str, most: int = 200) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    code = ord(match.group())
+    return escaped(match.group())
+
+
+def escaped(character: str) -> str:
+    """A character as Python spells it in ASCII: `\\x1b`, `\\u202e`, `\\U0001f980`."""
+    code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 

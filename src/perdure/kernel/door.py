@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure import limits
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, shown
 from perdure.kernel.engine import Engine, Watch
 from perdure.kernel.ops import (
     ABSENT,
@@ -219,7 +219,7 @@ def _check_value(name: str, kind: ColumnType, value: Any) -> None:
 
 def _misfit(name: str, kind: ColumnType, value: Any) -> InvalidError:
     wanted = "text" if kind == "text" else "an integer within ±2^52"
-    return InvalidError(f"{name} must be {wanted}, not {value!r:.80}")
+    return InvalidError(f"{name} must be {wanted}, not {shown(value)}")
 
 
 def check_read(schema: Schema, read: Ask, position: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, shown
 
 
 class Extra(Mapping[str, Any]):
@@ -95,7 +95,7 @@ def _never(kind: type, value: Any) -> Any:
 def from_json(cls: type[F], value: Any, path: str) -> F:
     """Build a record from decoded JSON, keeping unknown fields; a wrong shape names its path."""
     if not isinstance(value, dict):
-        raise InvalidError(f"expected an object, not {value!r:.80}", path=path)
+        raise InvalidError(f"expected an object, not {shown(value)}", path=path)
     known, extra = {}, {}
     tag_field = cls.__struct_config__.tag_field
     fields = _fields(cls)

@@ -7,12 +7,12 @@ Blocks and fields that this build does not know are carried (see `faithful`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Union, Unpack
 
 import msgspec
 
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, shown
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, Reader, from_json, to_json, write
 
 ALL = "all"
@@ -192,10 +192,19 @@ class Message(Faithful, frozen=True, gc=False):
 
     @staticmethod
     def from_json(value: Any) -> Message:
-        """A message from decoded JSON, whatever unknown fields and blocks it holds; plain text is one text block."""
+        """A message from decoded JSON, whatever unknown fields and blocks it holds; plain text is one text block.
+
+        Tool calls are `tool_use` blocks: a field such as `tool_calls` that holds some is refused, for nobody would
+        find them there.
+        """
+        if isinstance(value, dict):
+            refuse_foreign_calls(value, "message")
         if isinstance(value, dict) and isinstance(value.get("content"), str):
             value = {**value, "content": [{"type": "text", "text": value["content"]}]}
-        return from_json(Message, value, "message")
+        try:
+            return from_json(Message, value, "message")
+        except RecursionError:
+            raise InvalidError("nested too deeply", path="message") from None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data, unknown fields at their level."""
@@ -278,12 +287,25 @@ class UnfinishedCall(msgspec.Struct, frozen=True):
     run_id: str | None
 
 
+def refuse_foreign_calls(fields: Mapping[str, Any], path: str) -> None:
+    """Refuse tool calls in fields of another vendor's messages; empty ones are harmless, and carried."""
+    for name, kind in (("tool_calls", list), ("function_call", dict)):
+        held = fields.get(name)
+        if held and isinstance(held, kind):
+            raise InvalidError(
+                f"the tool calls in the field {name!r} would be stored, but nobody would see them as calls",
+                path=path,
+                hint="write each call as a block of content: "
+                '{"type": "tool_use", "id": call_id, "name": tool_name, "input": json.loads(arguments)}',
+            )
+
+
 def _blocks(content: str | Sequence[Block]) -> list[Block]:
     if isinstance(content, str):
         return [Text(content)] if content else []
     given: object = content
     if not isinstance(given, Sequence):
-        raise InvalidError(f"content is text or a list of blocks, not {given!r:.80}")
+        raise InvalidError(f"content is text or a list of blocks, not {shown(given)}")
     return list(content)
 
 

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from perdure import limits
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, shown
 
 _HINTS: dict[Any, str] = {
     bytes: "encode it yourself, for example as base64 text",
@@ -48,7 +48,9 @@ def _push(stack: list[tuple[Any, str, int]], item: Any, where: str, depth: int) 
         return
     for key, child in item.items():
         if type(key) is not str:
-            raise InvalidError(f"the key {key!r} is not a string", path=where, hint="JSON objects have string keys")
+            raise InvalidError(
+                f"the key {shown(key)} is not a string", path=where, hint="JSON objects have string keys"
+            )
         _check_text(key, where)
         stack.append((child, f"{where}.{key}", depth))
 

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from perdure import limits
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, shown
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _WORD = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -19,13 +19,13 @@ _WORD = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 def check_id(value: Any, what: str, *, most: int = limits.ID_BYTES) -> str:
     """The id itself, or a refusal that says which rule it breaks."""
     if type(value) is not str:
-        raise InvalidError(f"{what} must be text, not {value!r:.80}")
+        raise InvalidError(f"{what} must be text, not {shown(value)}")
     if value.isascii() and value.isprintable() and len(value) <= most and not value.isspace() and value:
         return value
     if not value.strip():
         raise InvalidError(f"{what} must not be empty")
     if _CONTROL.search(value):
-        raise InvalidError(f"{what} must not contain control characters: {value!r:.80}")
+        raise InvalidError(f"{what} must not contain control characters: {shown(value)}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
@@ -45,7 +45,7 @@ def lineage(value: Any, what: str) -> str | None:
     if value is None:
         return None
     if type(value) is not str:
-        raise InvalidError(f"{what} must be text, not {value!r:.80}")
+        raise InvalidError(f"{what} must be text, not {shown(value)}")
     trimmed = value.strip()
     return check_id(trimmed, what) if trimmed else None
 
@@ -68,33 +68,40 @@ def check_title(value: Any) -> str | None:
 def check_word(value: Any, what: str) -> str:
     """A role, status or mode: a lower-case word. Unknown words are carried."""
     if type(value) is not str or not _WORD.fullmatch(value):
-        raise InvalidError(f"{what} must be a lower-case word, not {value!r:.80}")
+        raise InvalidError(f"{what} must be a lower-case word, not {shown(value)}")
     return value
 
 
 def check_count(value: Any, what: str, *, least: int = 0) -> int:
     """A whole number within the limits that every engine keeps exactly."""
     if type(value) is not int or not least <= value <= limits.INTEGER_MAX:
-        raise InvalidError(f"{what} must be an integer of at least {least}, not {value!r:.80}")
+        raise InvalidError(f"{what} must be an integer of at least {least}, not {shown(value)}")
     return value
 
 
 def check_rev(value: Any, what: str) -> int:
     """A rev as a record carried it; 0 where it stands for absence."""
     if type(value) is not int or not 0 <= value < 2**53:
-        raise InvalidError(f"{what} is the rev of a record, not {value!r:.80}")
+        raise InvalidError(f"{what} is the rev of a record, not {shown(value)}")
     return value
 
 
 def check_limit(value: Any) -> int:
     """A page size: 1 to 200."""
     if type(value) is not int or not 1 <= value <= limits.PAGE_MAX:
-        raise InvalidError(f"limit must be between 1 and {limits.PAGE_MAX}, not {value!r:.80}")
+        raise InvalidError(f"limit must be between 1 and {limits.PAGE_MAX}, not {shown(value)}")
+    return value
+
+
+def check_flag(value: Any, what: str) -> bool:
+    """True or False, and nothing that merely counts as one of them."""
+    if type(value) is not bool:
+        raise InvalidError(f"{what} must be True or False, not {shown(value)}")
     return value
 
 
 def check_choice(value: Any, what: str, *known: str) -> str:
     """One of the known words."""
-    if value not in known:
-        raise InvalidError(f"must be one of {', '.join(known)}, not {value!r:.80}", path=what)
-    return str(value)
+    if type(value) is not str or value not in known:
+        raise InvalidError(f"must be one of {', '.join(known)}, not {shown(value)}", path=what)
+    return value

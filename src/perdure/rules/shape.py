@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure import limits
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, shown
 from perdure.model.faithful import NO_EXTRA, Opaque
 from perdure.model.message import (
     Audio,
@@ -25,6 +25,7 @@ from perdure.model.message import (
     ToolUse,
     UrlSource,
     Video,
+    refuse_foreign_calls,
 )  # fmt: skip
 from perdure.model.plain import check_json
 from perdure.rules.names import check_count, check_id, check_word
@@ -36,8 +37,8 @@ _KNOWN_TYPES = frozenset(
 _PLAIN_ROLES = frozenset(("system", "user", "assistant", "tool"))
 
 
-def check_messages(messages: Sequence[Message]) -> None:
-    """Check each message and that no id repeats among them."""
+def check_messages(messages: Sequence[Message], *, stored: bool = False) -> None:
+    """Check each message and that no id repeats among them; what is `stored` already may hold what is now refused."""
     if not isinstance(messages, (list, tuple)):
         raise InvalidError(f"messages is a list of Message, not a {type(messages).__name__}", hint="messages=[message]")
     if len(messages) > limits.COMMIT_MESSAGES:
@@ -45,6 +46,8 @@ def check_messages(messages: Sequence[Message]) -> None:
     seen: set[str] = set()
     for i, message in enumerate(messages):
         check_message(message, f"messages[{i}]")
+        if message.extra is not NO_EXTRA and not stored:
+            refuse_foreign_calls(message.extra, f"messages[{i}]")
         if message.id is not None:
             if message.id in seen:
                 raise InvalidError(f"the message id {message.id!r} appears twice", path=f"messages[{i}]")
@@ -56,7 +59,7 @@ def check_message(message: Any, path: str) -> None:
     if type(message) is not Message:
         hint = "use Message.user(…), Message.assistant(…), Message.tool(…) or Message.from_json(…)"
         raise InvalidError(f"not a Message but {type(message).__name__}", path=path, hint=hint)
-    if message.role not in _PLAIN_ROLES:
+    if type(message.role) is not str or message.role not in _PLAIN_ROLES:
         check_word(message.role, f"{path}.role")
     if message.visibility not in ("all", "internal"):
         check_word(message.visibility, f"{path}.visibility")
@@ -110,7 +113,8 @@ def _check_compaction(mark: Compaction, path: str) -> None:
         raise InvalidError("compaction is a Compaction(from_seq, to_seq)", path=path)
     if not 1 <= mark.from_seq <= mark.to_seq <= limits.INTEGER_MAX:
         raise InvalidError(
-            f"the compaction range {mark.from_seq}..{mark.to_seq} must be 1-based and not empty", path=path
+            f"the compaction range {shown(mark.from_seq)}..{shown(mark.to_seq)} must be 1-based and not empty",
+            path=path,
         )
     if mark.extra is not NO_EXTRA:
         _check_extra(mark, f"{path}.compaction")
@@ -182,17 +186,17 @@ def _check_opaque(block: Opaque, path: str) -> None:
         raise InvalidError("an opaque block is an object with a text field `type`", path=path)
     if data["type"] in _KNOWN_TYPES:
         # It would be read back as what its type says, by rules that nobody held it to.
-        raise InvalidError(f"{data['type']!r} is a known type and cannot be opaque", path=path)
+        raise InvalidError(f"{shown(data['type'])} is a known type and cannot be opaque", path=path)
     check_json(dict(block.data), path)
 
 
 def _check_extra(record: Any, path: str) -> None:
     if not isinstance(record.extra, Mapping):
-        raise InvalidError(f"extra is a mapping of unknown fields, not {record.extra!r:.80}", path=path)
+        raise InvalidError(f"extra is a mapping of unknown fields, not {shown(record.extra)}", path=path)
     known = set(record.__struct_fields__) - {"extra"}
     for name, value in record.extra.items():
         if name in known or (name == "type" and record.__struct_config__.tag_field):
-            raise InvalidError(f"extra holds {name!r}, which is a field of its own", path=path)
+            raise InvalidError(f"extra holds {shown(name)}, which is a field of its own", path=path)
         check_json({name: value}, path)
 
 
@@ -204,7 +208,7 @@ def _check_object(value: Any, path: str) -> None:
 
 def _check_str(value: Any, path: str) -> None:
     if type(value) is not str:
-        raise InvalidError(f"must be text, not {value!r:.80}", path=path)
+        raise InvalidError(f"must be text, not {shown(value)}", path=path)
     if not value.isascii():
         check_json(value, path)
 

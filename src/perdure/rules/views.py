@@ -14,31 +14,58 @@ import msgspec
 from perdure.model.message import ALL, INTERNAL, Message, MessageRecord, ToolUse, UnfinishedCall, call_answered
 
 
-def history(path: Sequence[MessageRecord], limit: int | None = None) -> list[MessageRecord]:
+def history(path: Sequence[MessageRecord]) -> list[MessageRecord]:
     """What the model should see: compaction folded, tool pairs intact, markers gone, internal messages included.
 
-    `limit` keeps the newest so many records of the folded path. A retraction holds even where a summary covers its
-    marker.
+    A retraction holds even where a summary covers its marker.
     """
-    folded = fold(path)
-    kept = folded if limit is None else folded[-limit:]
-    return _strip(kept, _withdrawn(path), external=False)
+    return _strip(fold(path), _withdrawn(path), external=False)
 
 
-def external(path: Sequence[MessageRecord], limit: int | None = None) -> list[MessageRecord]:
+def external(path: Sequence[MessageRecord]) -> list[MessageRecord]:
     """What an outsider should see: no internal messages, no retracted or unanswered calls, nothing folded."""
-    kept = path if limit is None else path[-limit:]
-    return _strip(kept, _withdrawn(path), external=True)
+    return _strip(path, _withdrawn(path), external=True)
 
 
-def begins_in_a_call(tail: Sequence[MessageRecord]) -> bool:
-    """Does the tail hold a result whose call came before it? Then a marker before the tail may concern it."""
+def newest_of_history(shown: list[MessageRecord], limit: int) -> list[MessageRecord]:
+    """The end of a history, without results whose calls were cut off: providers refuse a result without its call."""
     asked: set[str] = set()
-    for record in tail:
-        if record.message.role == "tool" and _answered(record) not in asked:
-            return True
+    kept: list[MessageRecord] = []
+    for record in shown[-limit:]:
+        if record.message.role != "tool" or _answered(record) in asked:
+            asked.update(call.id for call in _calls(record.message))
+            kept.append(record)
+    return kept
+
+
+def is_settled(end: Sequence[MessageRecord], shown: Sequence[MessageRecord], limit: int, *, folded: bool) -> bool:
+    """Given the end of a path and its view: are the newest `limit` shown also those of the whole path?
+
+    Whether a call is shown is decided by what follows it, so the end knows. What lies before the end matters in two
+    cases: a marker there may have retracted a call whose result is in the end, and a summary may cover records there,
+    which moves it to their place.
+    """
+    if len(shown) < limit:
+        return False
+    lowest = min(_place(record) if folded else record.seq for record in shown[-limit:])
+    return lowest >= end[0].seq and not any(result.seq >= lowest for result in _results_without_call(end))
+
+
+def _place(record: MessageRecord) -> int:
+    """The lowest seq at which folding may put a record."""
+    interval = record.message.compaction
+    return record.seq if interval is None else min(record.seq, interval.from_seq)
+
+
+def _results_without_call(end: Sequence[MessageRecord]) -> list[MessageRecord]:
+    """The results in the end of a path whose calls it does not show; a marker is no result."""
+    asked: set[str] = set()
+    found: list[MessageRecord] = []
+    for record in end:
+        if record.message.role == "tool" and not _is_marker(record.message) and _answered(record) not in asked:
+            found.append(record)
         asked.update(call.id for call in _calls(record.message))
-    return False
+    return found
 
 
 def unfinished(path: Sequence[MessageRecord]) -> list[UnfinishedCall]:

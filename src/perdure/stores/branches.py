@@ -138,8 +138,12 @@ class Branches:
         names.check_id(thread_id, "thread id")
         if (before is None) == isinstance(at, Unset):
             raise InvalidError("fork takes at=<message id>, at=None for a new root, or before=<message id>")
+        origin_id = before if isinstance(at, Unset) else at
+        if origin_id is not None:
+            names.check_id(origin_id, "message id")
         if name is not None:
             _check_name(name)
+        names.check_flag(switch, "switch")
         given = name
         for _ in range(limits.QUEUE_ATTEMPTS):
             head, origin = await self._origin(thread_id, None if isinstance(at, Unset) else at, before)
@@ -274,11 +278,13 @@ class Branches:
     async def label(self, thread_id: str, message_id: str, label: str | None) -> None:
         """Mark a message; the last label wins, None removes it. Labels never reach the model."""
         names.check_id(thread_id, "thread id")
-        head, entry = await self._entry(thread_id, names.check_id(message_id, "message id"))
+        names.check_id(message_id, "message id")
+        if label is not None:
+            names.check_id(label, "label", most=limits.NAME_BYTES)
+        head, entry = await self._entry(thread_id, message_id)
         key = (thread_id, message_id)
         change: Op = Delete("labels", key)
         if label is not None:
-            names.check_id(label, "label", most=limits.NAME_BYTES)
             change = Put("labels", key, {"seq": entry[0], "at": NOW, "label": label})
         try:
             same_thread = Check("thread_heads", (thread_id,), {"born": head["born"]})

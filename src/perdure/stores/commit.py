@@ -32,7 +32,7 @@ from perdure.stores.births import Birth, ancestor_checks, is_expired
 from perdure.stores.checked import checked
 from perdure.stores.core import Core, gave_up, thread_topic
 from perdure.stores.paths import aim_at
-from perdure.stores.plan import LOG, Guess, changed_body, new_body, operations, produced
+from perdure.stores.plan import EMPTY_QUEUE, LOG, Guess, changed_body, new_body, operations, produced
 from perdure.stores.prepare import Prepared
 from perdure.stores.records import receipt_from, run_from, run_output
 
@@ -59,6 +59,8 @@ async def perform(core: Core, commit: Prepared, extra: Sequence[Op] = ()) -> Rec
         number = await aim_at(core, commit.thread_id, commit.branch_name)
         commit = msgspec.structs.replace(commit, branch=number)
     guess = _first_guess(core, commit)
+    if commit.brought_ids and commit.thread_id in core.queues:
+        guess = msgspec.structs.replace(guess, queue=EMPTY_QUEUE)
     if any(message.compaction is not None for message in commit.messages):
         await _check_summaries(core, commit)
     for _ in range(limits.COMMIT_ATTEMPTS):
@@ -75,10 +77,12 @@ async def perform(core: Core, commit: Prepared, extra: Sequence[Op] = ()) -> Rec
             else:
                 if guess.current:
                     core.remember_current(commit.thread_id, guess.branch)
+                if commit.brought_ids and guess.birth is None:
+                    core.remember_queue(commit.thread_id)
                 return _receipt(core, commit, guess, applied)
         if isinstance(answer, Receipt):
             return answer
-        guess = answer
+        guess = await _guard_queue(core, commit, answer)
     raise gave_up(f"thread {commit.thread_id!r}")
 
 
@@ -171,6 +175,26 @@ async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess
             hint="committed messages never change; leave the id out to mint a new one",
         )
     return Guess(guess.branch, guess.current, key_rev=guess.key_rev)
+
+
+async def _guard_queue(core: Core, commit: Prepared, guess: Guess) -> Guess:
+    """The guess with a condition on the queue under which the brought ids are free; raises if one is pending."""
+    if not commit.brought_ids or guess.birth is not None:
+        return guess
+    queues, rows = await core.view(
+        Get("queues", [(commit.thread_id,)]), Get("pending", [(commit.thread_id, name) for name in commit.brought_ids])
+    )
+    taken = [str(row.key[1]) for row in rows if row is not None]
+    if taken:
+        raise AlreadyExists(
+            f"message {taken[0]!r} is pending in thread {commit.thread_id!r}",
+            actual=taken,
+            hint="pending.freeze commits it, pending.retract takes it back; leave the id out to mint a new one",
+        )
+    row = queues[0]
+    if row is None:
+        return msgspec.structs.replace(guess, queue=None)
+    return msgspec.structs.replace(guess, queue={"revision": row["revision"]} if row["count"] else EMPTY_QUEUE)
 
 
 async def _look(core: Core, commit: Prepared, guess: Guess) -> Scene:

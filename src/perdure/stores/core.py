@@ -65,6 +65,7 @@ class Core:
         self.scope: str = check_scope(scope)
         self.current: dict[str, int] = {}
         self.lines: dict[tuple[str, int], Line] = {}
+        self.queues: set[str] = set()
 
     @property
     def durable(self) -> Durability:
@@ -107,6 +108,12 @@ class Core:
         if len(self.lines) >= _CACHE_MOST:
             self.lines.clear()
         self.lines[thread_id, line.branch] = line
+
+    def remember_queue(self, thread_id: str) -> None:
+        """Note that the thread has a queue row; it stays as long as the thread."""
+        if len(self.queues) >= _CACHE_MOST:
+            self.queues.clear()
+        self.queues.add(thread_id)
 
     def forget(self, thread_id: str) -> None:
         """Drop every guess about a thread."""

@@ -23,6 +23,7 @@ from perdure.stores.core import Core, require, thread_topic
 from perdure.stores.paging import every
 from perdure.stores.paths import PathQuery, read_path, resolve_branch
 from perdure.stores.records import message_records, path_records
+from perdure.stores.tails import Tail, newest_shown
 
 Direction = Literal["asc", "desc"]
 Visibility = Literal["any", "external", "internal"]
@@ -135,14 +136,15 @@ class Messages:
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
-        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not); `limit` keeps
-        the newest so many records, and never begins with a tool result.
+        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
+        the newest so many of the records that are shown: what the view hides does not count. Where the cut separates
+        a call from its results, the results are left out as well.
         """
-        records = await self._path(thread_id, branch, upto, limit)
-        if limit is not None and any(record.message.compaction is not None for record in records):
-            # With summaries in the tail, the newest records are those of the folded path, so all of it is looked at.
-            records = await self._path(thread_id, branch, upto, None)
-        return views.history(records, limit)
+        query = await self._query(thread_id, branch, upto, limit)
+        if limit is None:
+            return views.history(await self._path(thread_id, query))
+        shown = await newest_shown(self._core, thread_id, query, Tail(views.history, limit, folded=True))
+        return views.newest_of_history(shown, limit)
 
     async def external(
         self,
@@ -152,24 +154,28 @@ class Messages:
         upto: int | str | None = None,
         limit: int | None = None,
     ) -> Records:
-        """What an outsider may see of one branch's path: nothing internal, retracted or unanswered."""
-        records = await self._path(thread_id, branch, upto, limit)
-        if limit is not None and views.begins_in_a_call(records):
-            # The late result of a call that was taken back: only the whole path tells.
-            records = await self._path(thread_id, branch, upto, None)
-        return views.external(records, limit)
+        """What an outsider may see of one branch's path: nothing internal, retracted or unanswered.
 
-    async def _path(
+        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
+        the newest so many of the records that are shown: what the view hides does not count.
+        """
+        query = await self._query(thread_id, branch, upto, limit)
+        if limit is None:
+            return views.external(await self._path(thread_id, query))
+        return await newest_shown(self._core, thread_id, query, Tail(views.external, limit, folded=False))
+
+    async def _query(
         self, thread_id: str, branch: int | str | None, upto: int | str | None, limit: int | None
-    ) -> Records:
+    ) -> PathQuery:
         names.check_id(thread_id, "thread id")
         if limit is not None:
             names.check_count(limit, "limit", least=1)
         number, end = await self._target(thread_id, branch, upto)
         by_message = isinstance(upto, str)  # A message outlives the branch that it was written on.
-        path = await read_path(
-            self._core, thread_id, PathQuery(branch=number, upto=end, limit=limit, even_deleted=by_message)
-        )
+        return PathQuery(branch=number, upto=end, even_deleted=by_message)
+
+    async def _path(self, thread_id: str, query: PathQuery) -> Records:
+        path = await read_path(self._core, thread_id, query)
         return path_records(thread_id, path.entries, path.parent_id)
 
     async def _target(
@@ -189,6 +195,8 @@ class Messages:
     ) -> UnfinishedCalls:
         """Tool calls on the path that no result answers: what recovery must look at (of one run, if given)."""
         names.check_id(thread_id, "thread id")
+        if run_id is not None:
+            names.check_id(run_id, "run id")
         number = await resolve_branch(self._core, thread_id, branch)
         path = await read_path(self._core, thread_id, PathQuery(branch=number))
         calls = views.unfinished(path_records(thread_id, path.entries, None))
@@ -199,6 +207,7 @@ class Messages:
 
         Ends when the thread is deleted, with `NotFoundError`.
         """
+        names.check_id(thread_id, "thread id")
         names.check_count(after_seq, "after_seq")
         watch = self._core.kernel.watch(self._core.scope, [thread_topic(thread_id)])
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from perdure import limits
-from perdure.errors import CorruptError, InvalidError, NotFoundError
+from perdure.errors import CorruptError, InvalidError, NotFoundError, shown
 from perdure.kernel.ops import Ask, Get, LogEntry, Read, Row, Scan
 from perdure.model.branch import MAIN
 from perdure.rules import names
@@ -124,10 +124,10 @@ def _finish(thread_id: str, head: Row, branch: Row | None, query: PathQuery, res
 
 async def resolve_branch(core: Core, thread_id: str, branch: int | str | None) -> int | None:
     """A branch's number from its number or name; None stays None (the current one)."""
-    if branch is None or type(branch) is int:
+    if branch is None or (type(branch) is int and abs(branch) <= limits.INTEGER_MAX):
         return branch
     if type(branch) is not str:
-        raise InvalidError(f"a branch is named by its number or name, not {branch!r:.80}")
+        raise InvalidError(f"a branch is named by its number or name, not {shown(branch)}")
     names.check_id(branch, "branch name", most=limits.NAME_BYTES)
     heads, rows = await core.view(Get("thread_heads", [(thread_id,)]), _called(thread_id, branch))
     require(heads[0], f"thread {thread_id!r}")

@@ -6,17 +6,17 @@ again. Freezing is a commit like any other, with the consumed entries leaving th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from perdure import limits
-from perdure.errors import AlreadyExists, InvalidError, NotFoundError, SelectionConflict, VersionConflict
+from perdure.errors import AlreadyExists, InvalidError, NotFoundError, SelectionConflict, VersionConflict, shown
 from perdure.ids import new_id
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import PRESENT, Applied, Check, Condition, Default, Get, Op, Patch, Read, Ref, Row, Scan
-from perdure.model.message import Message
+from perdure.model.message import Message, refuse_foreign_calls
 from perdure.model.pending import BOUNDARIES, DeliveryMode, PendingMessage, PendingQueue
 from perdure.model.plain import check_json
 from perdure.model.receipt import Receipt
@@ -89,12 +89,10 @@ class Pending:
         self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None
     ) -> PendingMessages:
         """Add messages at the end of the queue; ids are minted when absent."""
-        shape.check_messages(messages)
-        if not messages:
+        fresh = _checked(messages)
+        if not fresh:
             raise InvalidError("there is nothing to append")
         delivery = DeliveryMode() if mode is None else _check_mode(mode)
-        fresh = [_with_id(message) for message in messages]
-        check_size(fresh)
         ids = [message.id or "" for message in fresh]
         brought = any(message.id is not None for message in messages)
         for _ in range(limits.QUEUE_ATTEMPTS):
@@ -120,11 +118,13 @@ class Pending:
         """Replace a pending message (its id stays), and its mode if one is given."""
         names.check_id(message_id, "message id")
         shape.check_message(message, "message")
+        refuse_foreign_calls(message.extra, "message")
         check_size([message])
         if message.id not in (None, message_id):
             raise InvalidError(f"pending message {message_id!r} cannot change its id to {message.id!r}")
         if mode is not None:
             _check_mode(mode)
+        _check_guard(if_revision)
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, [message_id])
             entry = queue.entries[queue.position_of(message_id, thread_id)]
@@ -138,6 +138,7 @@ class Pending:
     async def retract(self, thread_id: str, message_id: str, *, if_revision: int | None = None) -> None:
         """Take a message back before anybody read it; the rest moves up."""
         names.check_id(message_id, "message id")
+        _check_guard(if_revision)
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, [message_id])
             entry = queue.entries[queue.position_of(message_id, thread_id)]
@@ -150,9 +151,10 @@ class Pending:
         self, thread_id: str, message_ids: Sequence[str], *, if_revision: int | None = None
     ) -> PendingQueue:
         """Put the whole queue into this order: `message_ids` names every pending message once."""
-        ids = [names.check_id(name, "message id") for name in message_ids]
+        ids = _check_ids(message_ids, "message_ids")
         if len(set(ids)) != len(ids):
             raise InvalidError("a message id appears twice in the new order")
+        _check_guard(if_revision)
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, ids)
             _refuse_consumed(queue, ids)
@@ -203,14 +205,14 @@ class Pending:
 
         It goes to `branch`, else to the run's, else to the current one. `messages` are appended to the queue first, in
         the same transaction. `expect_ids` are the pending ids the caller saw selected; another selection raises
-        `SelectionConflict` and changes nothing. A run is written even when nothing is selected.
+        `SelectionConflict` and changes nothing. So does a new run for which nothing is selected: of two workers that
+        race for one queue, the second learns that there is nothing left. A run that exists takes its step regardless.
         """
-        if boundary not in BOUNDARIES:
-            raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {boundary!r:.80}")
-        shape.check_messages(messages)
+        _check_boundary(boundary)
+        if expect_ids is not None:
+            _check_ids(expect_ids, "expect_ids")
         delivery = DeliveryMode() if mode is None else _check_mode(mode)
-        fresh = [_with_id(message) for message in messages]
-        check_size(fresh)
+        fresh = _checked(messages)
         ids = [message.id or "" for message in fresh]
         asked = None if key is None else _asked(boundary, messages, delivery)
         bare = prepare(thread_id, run=run, branch=branch, expect=expect, fence=fence, key=key, inputs=True, asked=asked)
@@ -226,22 +228,30 @@ class Pending:
             waiting = [*(entry.item for entry in queue.entries), *behind]
             taken = _what_fits(selection.select(waiting, boundary, _run_id(run)))
             _refuse_selection(expect_ids, [item.id for item in taken])
+            if not taken and isinstance(run, NewRun):
+                raise _nothing_to_take(thread_id, boundary, expect_ids)
+            chosen = {item.id for item in taken}
+            version = _guarding_version(queue, messages, chosen) if expect is None else expect
             commit = prepare(
                 thread_id,
                 messages=[item.message for item in taken],
                 run=run,
                 branch=branch,
-                expect=expect,
+                expect=version,
                 fence=fence,
                 key=key,
                 inputs=True,
                 asked=asked,
+                stored=True,
             )
-            extra = _freeze_ops(thread_id, queue, behind, {item.id for item in taken})
+            extra = _freeze_ops(thread_id, queue, behind, chosen)
             try:
                 return await perform(self._core, commit, extra)
             except Conflict:
                 continue
+            except VersionConflict:
+                if version == expect or (await self._queue(thread_id)).head["version"] == version:
+                    raise
             except AlreadyExists:
                 # Somebody else froze the same messages meanwhile: the queue shows it, and there is less to take.
                 if (await self._queue(thread_id)).revision == queue.revision:
@@ -290,6 +300,12 @@ def _freeze_ops(thread_id: str, queue: Queue, behind: list[PendingMessage], chos
     return [*ops, *_queue_ops(thread_id, queue, len(stays) - gone)]
 
 
+def _guarding_version(queue: Queue, messages: Sequence[Message], chosen: set[str]) -> int | None:
+    """A brought id that stays in the queue must not be in the log: as in `append`, the version guards that look."""
+    stays = any(message.id is not None and message.id not in chosen for message in messages)
+    return queue.head["version"] if stays else None
+
+
 def _asked(boundary: str, messages: Sequence[Message], mode: DeliveryMode) -> str:
     """What a keyed freeze asks for: the selection itself is its outcome, not its content."""
     return "\n".join([boundary, canonical(mode), *[canonical(message) for message in messages]])
@@ -322,6 +338,23 @@ def _refuse_selection(expected: Sequence[str] | None, chosen: list[str]) -> None
         )
 
 
+def _nothing_to_take(thread_id: str, boundary: str, expected: Sequence[str] | None) -> SelectionConflict:
+    return SelectionConflict(
+        f"no pending message of thread {thread_id!r} is due at the boundary {boundary}, so no run was started",
+        expected=None if expected is None else list(expected),
+        actual=[],
+        hint="another worker may have taken them; runs.start makes a run that needs no pending message",
+    )
+
+
+def _checked(messages: Sequence[Message]) -> list[Message]:
+    """Messages whose shape and size are right, each with an id."""
+    shape.check_messages(messages)
+    fresh = [_with_id(message) for message in messages]
+    check_size(fresh)
+    return fresh
+
+
 def _with_id(message: Message) -> Message:
     return message if message.id is not None else msgspec.structs.replace(message, id=new_id())
 
@@ -338,20 +371,38 @@ def _refuse_known(queue: Queue, ids: Sequence[str], thread_id: str) -> None:
             raise InvalidError(f"pending message {name!r} was already consumed", hint="use a new id")
 
 
+def _check_boundary(boundary: Any, path: str | None = None) -> None:
+    if boundary not in BOUNDARIES:
+        raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {shown(boundary)}", path=path)
+
+
 def _check_mode(mode: DeliveryMode) -> DeliveryMode:
     if type(mode) is not DeliveryMode:
         raise InvalidError("mode is a DeliveryMode")
-    if mode.boundary not in BOUNDARIES:
-        raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {mode.boundary!r:.80}", path="mode")
+    _check_boundary(mode.boundary, path="mode")
     if mode.granularity not in ("one", "batch"):
-        raise InvalidError(f"granularity must be one or batch, not {mode.granularity!r:.80}", path="mode")
+        raise InvalidError(f"granularity must be one or batch, not {shown(mode.granularity)}", path="mode")
     flags: list[Any] = [mode.barrier, mode.fallback_to_new_run]
     if any(type(flag) is not bool for flag in flags):
         raise InvalidError("barrier and fallback_to_new_run are booleans", path="mode")
-    check_json(dict(mode.extra), "mode")
+    extra: Any = mode.extra
+    if not isinstance(extra, Mapping):
+        raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path="mode")
+    check_json(dict(extra), "mode")
     if mode.target_run_id is not None:
         names.check_id(mode.target_run_id, "target_run_id")
     return mode
+
+
+def _check_ids(ids: Any, what: str) -> list[str]:
+    if not isinstance(ids, (list, tuple)):
+        raise InvalidError(f"{what} is a list of message ids, not {shown(ids)}")
+    return [names.check_id(name, f"{what}[{i}]") for i, name in enumerate(ids)]
+
+
+def _check_guard(if_revision: Any) -> None:
+    if if_revision is not None:
+        names.check_count(if_revision, "if_revision")
 
 
 def _check_revision(item: PendingMessage, if_revision: int | None) -> None:

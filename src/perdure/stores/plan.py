@@ -22,6 +22,7 @@ from perdure.kernel.ops import (
     AtMost,
     Check,
     Condition,
+    Default,
     Delete,
     Inc,
     Max,
@@ -46,7 +47,8 @@ LOG = "messages"
 class Guess(msgspec.Struct, frozen=True, gc=False):
     """What a try assumes: the target branch, whether it is the current one, and a birth when the thread is missing.
 
-    `key_rev` is the rev of an expired key row that this try replaces.
+    `key_rev` is the rev of an expired key row that this try replaces. `queue` is a condition under which no id that the
+    caller brought is pending; None while the thread may have no queue row yet.
     """
 
     branch: int
@@ -54,6 +56,10 @@ class Guess(msgspec.Struct, frozen=True, gc=False):
     birth: Birth | None = None
     parent_checks: tuple[Op, ...] = ()
     key_rev: int | None = None
+    queue: Condition | None = None
+
+
+EMPTY_QUEUE: Condition = {"count": 0}
 
 
 def operations(commit: Prepared, guess: Guess) -> list[Op]:
@@ -75,6 +81,8 @@ def operations(commit: Prepared, guess: Guess) -> list[Op]:
         _check_entries(entries)
         expect = 0 if guess.birth is not None else commit.expect
         ops.append(Append(LOG, commit.thread_id, entries, expect))
+    if commit.brought_ids and guess.birth is None:
+        ops.append(_queue_op(commit, guess))
     ops.extend(_run_ops(commit, guess))
     ops.extend(_state_ops(commit))
     ops.extend(_key_ops(commit, guess))
@@ -101,6 +109,15 @@ def _branch_ops(commit: Prepared, guess: Guess) -> list[Op]:
         moved = {"head": commit.message_ids[-1], "head_seq": Seq(LOG), "length": Inc(len(commit.messages))}
         return [Patch("branches", key, moved, condition)]
     return [Check("branches", key, condition)] if commit.expect_head is not None or commit.branch is not None else []
+
+
+def _queue_op(commit: Prepared, guess: Guess) -> Op:
+    """Guard the brought ids by the thread's queue row: every change of the queue moves it, an absent one is made."""
+    key = (commit.thread_id,)
+    if guess.queue is not None:
+        return Check("queues", key, guess.queue)
+    made = Default({"count": 0, "revision": 0, "waiting": None})
+    return Patch("queues", key, {"waiting": None}, EMPTY_QUEUE, default=made)
 
 
 def _birth(commit: Prepared, birth: Birth, hot: Mapping[str, Any]) -> list[Op]:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from perdure import limits
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, shown
 from perdure.ids import new_id
 from perdure.kernel import codec
 from perdure.model.faithful import Faithful, Reader, carries_unknown, to_json
@@ -27,11 +27,15 @@ _READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (R
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A commit whose shape is right. `entries` lack their branch until the target is known."""
+    """A commit whose shape is right. `entries` lack their branch until the target is known.
+
+    `brought_ids` are the message ids that the caller chose: those that a pending message may have.
+    """
 
     thread_id: str
     messages: list[Message]
     message_ids: list[str]
+    brought_ids: list[str]
     run: Run | RunChange | NewRun | None
     run_id: str | None
     branch: int | None
@@ -68,14 +72,15 @@ def prepare(
     key: str | None = None,
     inputs: bool = False,
     asked: str | None = None,
+    stored: bool = False,
 ) -> Prepared:
     """Check the shape of a commit; `inputs` marks its messages as what the run was given, not what it produced.
 
     `asked` stands for the content in a keyed commit's fingerprint where the caller's request is not the messages
-    themselves.
+    themselves. `stored` messages come from the queue: they were checked when they were given.
     """
     names.check_id(thread_id, "thread id")
-    shape.check_messages(messages)
+    shape.check_messages(messages, stored=stored)
     run_id = _check_run(run, thread_id)
     number, branch_name = (None, branch) if isinstance(branch, str) else (branch, None)
     if branch_name is not None:
@@ -96,6 +101,7 @@ def prepare(
         thread_id=thread_id,
         messages=settled,
         message_ids=[message.id or "" for message in settled],
+        brought_ids=[] if stored else [message.id for message in messages if message.id is not None],
         run=run,
         run_id=run_id,
         branch=number,
@@ -137,8 +143,15 @@ def _check_record(record: Any, kind: type[Faithful], path: str) -> None:
     if record is None and kind is not RunBody:
         return
     if type(record) is not kind:
-        raise InvalidError(f"must be a {kind.__name__}, not {record!r:.80}", path=path)
-    data = codec.encode_checked(to_json(record), path, limits.RUN_BYTES)
+        raise InvalidError(f"must be a {kind.__name__}, not {shown(record)}", path=path)
+    extra: Any = getattr(record, "extra", None)
+    if not isinstance(extra, Mapping):
+        raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path=path)
+    try:
+        plain = to_json(record)
+    except RecursionError:
+        raise InvalidError(f"nested deeper than {limits.JSON_DEPTH} levels", path=path) from None
+    data = codec.encode_checked(plain, path, limits.RUN_BYTES)
     try:
         same = _READERS[kind].read(data) == record
     except (msgspec.MsgspecError, InvalidError) as error:

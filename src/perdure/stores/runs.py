@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, TypedDict, Unpack
 
 from perdure import limits
-from perdure.errors import InvalidError, NotFoundError
+from perdure.errors import InvalidError, NotFoundError, shown
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, Ref, Scan
 from perdure.model.message import Message
@@ -118,17 +118,19 @@ class Runs:
     ) -> Page[Run]:
         """Runs in order of creation: all, of a thread, in a status, or both."""
         names.check_limit(limit)
+        if thread_id is not None:
+            names.check_id(thread_id, "thread id")
         if status is not None and status not in STATUSES:
-            raise InvalidError(f"status must be one of {', '.join(STATUSES)}, not {status!r:.80}")
+            raise InvalidError(f"status must be one of {', '.join(STATUSES)}, not {shown(status)}")
         query = ("runs", thread_id, status)
         after = None if cursor is None else decode_cursor(cursor, query, (int, str))
         rows, heads = await self._core.view(
             _listing(thread_id, status, limit + 1, after), Get("thread_heads", Ref(0, ("thread",)))
         )
         alive = {row.key[0] for row in heads}
-        shown = rows[:limit]
-        keyset = (shown[-1]["created_at"], shown[-1].key[0]) if len(rows) > limit else None
-        items = [run_from(row) for row in shown if row["thread"] in alive]
+        page = rows[:limit]
+        keyset = (page[-1]["created_at"], page[-1].key[0]) if len(rows) > limit else None
+        items = [run_from(row) for row in page if row["thread"] in alive]
         return Page(items, None if keyset is None else encode_cursor(query, keyset))
 
     async def iter(self, *, thread_id: str | None = None, status: str | None = None) -> AsyncIterator[Run]:
@@ -158,8 +160,6 @@ def _body(options: RunOptions) -> RunBody:
 
 
 def _listing(thread_id: str | None, status: str | None, limit: int, after: tuple[Any, ...] | None) -> Scan:
-    if thread_id is not None:
-        names.check_id(thread_id, "thread id")
     if thread_id is not None and status is not None:
         return Scan("runs", "thread_status", (thread_id, status), after, limit)
     if thread_id is not None:

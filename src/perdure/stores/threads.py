@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure import limits
-from perdure.errors import AlreadyExists, CorruptError, InvalidError, NotFoundError, VersionConflict
+from perdure.errors import AlreadyExists, CorruptError, InvalidError, NotFoundError, VersionConflict, shown
 from perdure.ids import new_id
 from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
@@ -122,6 +122,10 @@ class Threads:
             cold["resource"] = names.lineage(resource_id, "resource_id")
         if not isinstance(parent_thread_id, Unset):
             cold["parent"] = names.lineage(parent_thread_id, "parent_thread_id")
+        if not isinstance(custom, Unset):
+            _check_custom(custom)
+        if if_rev is not None:
+            names.check_rev(if_rev, "if_rev")
         for _ in range(limits.QUEUE_ATTEMPTS):
             row, head = await self._rows(thread_id)
             _check_rev(row, if_rev)
@@ -178,6 +182,7 @@ class Threads:
         parent = names.lineage(parent_thread_id, "parent_thread_id")
         names.check_choice(order, "order", "active", "created")
         names.check_limit(limit)
+        names.check_flag(root, "root")
         if root and parent is not None:
             raise InvalidError("root=True cannot be combined with parent_thread_id")
         return await self._page(resource, parent, root=root, order=order, limit=limit, cursor=cursor)
@@ -185,7 +190,7 @@ class Threads:
     async def _page(
         self, resource: str | None, parent: str | None, *, root: bool, order: Order, limit: int, cursor: str | None
     ) -> Page[Thread]:
-        query = ("threads", resource, parent, root, order)
+        query = _query(resource, parent, root=root, order=order)
         after = None if cursor is None else decode_cursor(cursor, query, (int, str))
         scan = _listing(resource, parent, root=root, order=order, limit=limit + 1, after=after)
         hot, cold = await self._core.view(scan, Get("threads", Ref(0, ("thread",))))
@@ -222,8 +227,11 @@ class Threads:
         self, thread_id: str, *, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
     ) -> Page[Thread]:
         """The direct children of a thread, newest activity first; raises `NotFoundError` if it does not exist."""
-        await self.get(thread_id)
+        names.check_id(thread_id, "thread id")
         names.check_limit(limit)
+        if cursor is not None:
+            decode_cursor(cursor, _query(None, thread_id, root=False, order="active"), (int, str))
+        await self.get(thread_id)
         # Not by `list`, which trims: here the id names a thread that exists.
         return await self._page(None, thread_id, root=False, order="active", limit=limit, cursor=cursor)
 
@@ -234,6 +242,11 @@ class Threads:
 
 
 _ORDER_COLUMN = {"active": "updated_at", "created": "created_at"}
+
+
+def _query(resource: str | None, parent: str | None, *, root: bool, order: Order) -> tuple[Any, ...]:
+    """What a cursor of a list belongs to."""
+    return ("threads", resource, parent, root, order)
 
 
 def _listing(
@@ -264,12 +277,16 @@ def _cold_of(hot: Row, cold: Row | None) -> Row:
 
 
 def _body(body: ThreadBody, custom: Any) -> ThreadBody:
+    _check_custom(custom)
+    return msgspec.structs.replace(body, custom={} if custom is None else custom)
+
+
+def _check_custom(custom: Any) -> None:
     if custom is None:
-        return msgspec.structs.replace(body, custom={})
+        return
     if type(custom) is not dict:
-        raise InvalidError(f"custom must be an object, not {custom!r:.80}")
+        raise InvalidError(f"custom must be an object, not {shown(custom)}")
     codec.encode_checked(custom, "custom", limits.CUSTOM_BYTES)
-    return msgspec.structs.replace(body, custom=custom)
 
 
 def _check_rev(row: Row, if_rev: int | None) -> None:

@@ -140,13 +140,61 @@ async def case_freeze_stale_run(kit: Kit) -> None:
 
 @case("pending", "freeze-nothing", covers=("pending.freeze",))
 async def case_freeze_nothing(kit: Kit) -> None:
-    """With nothing to take the run is still written."""
+    """With nothing to take a freeze writes nothing but the step of a run that goes on."""
     await kit.store.threads.create("t")
-    receipt = await kit.store.pending.freeze("t", run=NewRun(agent_id="agent", id="r"))
-    equal((receipt.version, receipt.seqs), (None, []), "no messages")
-    equal((await kit.store.runs.get("r")).input, None, "the run has no input")
     receipt = await kit.store.pending.freeze("t")
-    equal((receipt.version, receipt.run), (None, None), "nothing at all is fine too")
+    equal((receipt.version, receipt.seqs, receipt.run), (None, [], None), "nothing at all is fine")
+    run = await kit.store.runs.start("t", "agent", run_id="r")
+    receipt = await kit.store.pending.freeze("t", boundary="next_step", run=run.step())
+    equal((receipt.version, receipt.seqs), (None, []), "a step without new input")
+    equal((await kit.store.runs.get("r")).steps, 1, "the step is written")
+
+
+@case("pending", "freeze-nothing-new-run", covers=("pending.freeze",))
+async def case_freeze_nothing_new_run(kit: Kit) -> None:
+    """A freeze that takes nothing starts no run: the caller learns that there was nothing, and nothing changes."""
+    await kit.store.threads.create("t")
+    freeze = kit.store.pending.freeze
+    error = await untouched(kit.store, SelectionConflict, freeze("t", run=NewRun(agent_id="agent", id="r")), "empty")
+    conflict(error, None, [])
+    expected = freeze("t", run=NewRun(agent_id="agent"), expect_ids=[])
+    conflict(await untouched(kit.store, SelectionConflict, expected, "expected to be empty"), [], [])
+    await enqueue(kit.store, "t", "later", mode=DeliveryMode(boundary="new_run"))
+    early = freeze("t", boundary="next_step", run=NewRun(agent_id="agent"))
+    await untouched(kit.store, SelectionConflict, early, "a boundary that takes nothing of the queue")
+    staged = freeze("t", boundary="next_step", messages=[Message.user("now")], run=NewRun(agent_id="agent"))
+    await untouched(kit.store, SelectionConflict, staged, "what was to be queued first is not queued either")
+    receipt = await freeze("t", run=NewRun(agent_id="agent", id="r"))
+    equal((receipt.seqs, receipt.run is not None), ([1], True), "the boundary that takes it starts the run")
+
+
+@case("pending", "freeze-nothing-replayed", covers=("pending.freeze",))
+async def case_freeze_nothing_replayed(kit: Kit) -> None:
+    """A keyed freeze is repeated with the receipt of its first run, though the queue is empty by then."""
+    await kit.store.threads.create("t")
+    await enqueue(kit.store, "t", "once")
+    for client in (kit.store, kit.store, await kit.second()):
+        receipt = await client.pending.freeze("t", run=NewRun(agent_id="agent", id="r"), key="k")
+        equal((receipt.seqs, receipt.run and receipt.run.id), ([1], "r"), "the first receipt")
+    other = kit.store.pending.freeze("t", run=NewRun(agent_id="agent"), key="another")
+    await untouched(kit.store, SelectionConflict, other, "another key")
+
+
+@case("pending", "workers-race-for-a-queue", covers=("pending.freeze",))
+async def case_workers_race(kit: Kit) -> None:
+    """Workers that race for one queue: one run with all the input, and a conflict for every other worker."""
+    clients = [kit.store, await kit.second()]
+    for turn in range(6):
+        thread = f"t{turn}"
+        await kit.store.threads.create(thread)
+        await enqueue(kit.store, thread, "a", "b")
+        fence = 1 if turn % 2 else None
+        runs = [c.pending.freeze(thread, run=NewRun(agent_id="agent"), fence=fence) for c in clients * 2]
+        won, lost = await race(*runs)
+        equal([receipt.seqs for receipt in won], [[1, 2]], "one worker got the input")
+        equal([type(error) for error in lost], [SelectionConflict] * 3, "the others learned that it was gone")
+        made = (await kit.store.runs.list(thread_id=thread)).items
+        equal([run.id for run in made], [won[0].run and won[0].run.id], "one run")
 
 
 @case("pending", "freeze-selection-conflict", covers=("pending.freeze",))
@@ -377,15 +425,3 @@ async def case_freeze_what_fits(kit: Kit) -> None:
         await enqueue(kit.store, "t", large)
     equal((await kit.store.pending.freeze("t")).seqs, [1, 2], "as much as a commit may carry")
     equal((await kit.store.pending.freeze("t")).seqs, [3], "the rest next time")
-
-
-@case("pending", "committed-while-pending", covers=("pending.freeze",))
-async def case_committed_while_pending(kit: Kit) -> None:
-    """An id that a commit used while it was pending is refused by the freeze; a retract clears the way."""
-    await kit.store.threads.create("t")
-    await kit.store.pending.append("t", [Message.user("queued", id="m")])
-    await kit.store.commit("t", messages=[Message.user("said", id="m")])
-    await untouched(kit.store, AlreadyExists, kit.store.pending.freeze("t"))
-    await kit.store.pending.retract("t", "m")
-    equal((await kit.store.pending.freeze("t")).seqs, [], "a retract clears the way")
-    equal(texts(await kit.store.messages.history("t")), ["said"], "the log")

@@ -33,6 +33,7 @@ class Request:
     expect_state: dict[str, int | None] | None = None
     key: str | None = None
     inputs: bool = False
+    from_queue: bool = False
     asked: Any = None
 
     @property
@@ -84,6 +85,8 @@ def carry_out(world: World, request: Request) -> Json:
         refuse_run(world, request)
         _refuse_documents(thread, request)
         if any(thread.message(m["id"]) is not None for m in request.messages):
+            raise Refusal("AlreadyExists")
+        if not request.from_queue and {m["id"] for m in request.messages} & {entry.id for entry in thread.pending}:
             raise Refusal("AlreadyExists")
         world.next_tick()
     return _write(world, thread, request)

@@ -136,7 +136,7 @@ def freeze(
 ) -> Json:
     """`pending.freeze`: what a boundary takes becomes the messages of a commit, and leaves the queue with it."""
     _refuse_messages(messages)
-    request = Request(thread_id=thread_id, run=run, key=key, inputs=True, **guards)
+    request = Request(thread_id=thread_id, run=run, key=key, inputs=True, from_queue=True, **guards)
     refuse_shape(request)
     thread = world.thread(thread_id)
     request.asked = [boundary, {**MODE, **(mode or {})}, list(messages)]
@@ -147,6 +147,8 @@ def freeze(
     added = _entries(world, messages, mode)
     taken = select([*thread.pending, *added], boundary, request.run_id)
     if expect_ids is not None and list(expect_ids) != [entry.id for entry in taken]:
+        raise Refusal("SelectionConflict")
+    if run is not None and "new" in run and len(taken) == 0:
         raise Refusal("SelectionConflict")
     request.messages = [entry.body for entry in taken]
     receipt = carry_out(world, request)

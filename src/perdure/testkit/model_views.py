@@ -30,10 +30,21 @@ def walk(last: Message | None) -> list[Message]:
 
 
 def history(line: list[Message], limit: int | None = None) -> list[Json]:
-    """What the model should see of a path: folded, cut to the newest `limit`, then stripped."""
-    folded = fold(line)
-    kept = folded if limit is None else folded[-limit:]
-    shown: list[Json] = []
+    """What the model should see of a path: folded and stripped; a limit then cuts, and cut calls take their results."""
+    shown = _shown_to_model(line)
+    if limit is None or limit >= len(shown):
+        return [record(message, body) for message, body in shown]
+    tail = shown[len(shown) - limit :]
+    return [
+        record(message, body)
+        for i, (message, body) in enumerate(tail)
+        if answers(message) is None or any(answers(message) in calls(earlier) for _, earlier in tail[:i])
+    ]
+
+
+def _shown_to_model(line: list[Message]) -> list[tuple[Message, Json]]:
+    kept = fold(line)
+    shown: list[tuple[Message, Json]] = []
     standing: dict[str, bool] = {}
     for i, message in enumerate(kept):
         call = answers(message)
@@ -43,22 +54,21 @@ def history(line: list[Message], limit: int | None = None) -> list[Json]:
         standing.update(dict.fromkeys(calls(message.body), False))
         if body is not None:
             standing.update(dict.fromkeys(calls(body), True))
-            shown.append(record(message, body))
+            shown.append((message, body))
     return shown
 
 
 def external(line: list[Message], limit: int | None = None) -> list[Json]:
     """What an outsider may see of a path: nothing that is not for all, no retracted or unanswered calls."""
-    kept = line if limit is None else line[-limit:]
     shown: list[Json] = []
-    for i, message in enumerate(kept):
+    for i, message in enumerate(line):
         call = answers(message)
         if message.visibility != "all" or (call is not None and _result_is_withdrawn(line, message, call)):
             continue
-        body = _without_open_calls(line, message, kept[i + 1 :], external=True)
+        body = _without_open_calls(line, message, line[i + 1 :], external=True)
         if body is not None:
             shown.append(record(message, body))
-    return shown
+    return shown if limit is None else shown[max(0, len(shown) - limit) :]
 
 
 def _is_withdrawn(line: list[Message], asked: Message | None, call: str) -> bool:

@@ -1,0 +1,76 @@
+"""Streams that cannot hold every character: a redirected Windows console, an ASCII terminal, the C locale.
+
+What the encoding lacks is spelled out instead of failing: our own marks in ASCII (`->`, `*`), all else as an escape
+(`\\u4eac`). In JSON the escape is JSON's own, so the document means the same in every encoding.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import sys
+from typing import IO, Any
+
+from perdure.cli.terminal import escaped, to_json_text
+
+_PLAIN, _JSON = "perdure-plain", "perdure-json"
+_MARKS = {
+    "→": "->",
+    "←": "<-",
+    "◂": "<",
+    "‹": "<",
+    "•": "*",
+    "◦": "o",
+    "│": "|",
+    "├": "|",
+    "└": "`",
+    "─": "-",
+    "–": "-",
+    "…": "...",
+    "⋯": "...",
+}
+
+
+def tolerate_any_encoding() -> None:
+    """Let stdout and stderr spell out what their encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_PLAIN)
+
+
+def write_json(stream: IO[str], document: Any) -> None:
+    """Write one JSON document on one line."""
+    stream.write(fitted_json(stream, to_json_text(document)) + "\n")
+    stream.flush()
+
+
+def fitted_json(stream: IO[str], text: str) -> str:
+    """The same JSON, with escapes for the characters that the stream cannot hold."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, _JSON).decode(encoding)
+
+
+def _spell_plainly(error: UnicodeError) -> tuple[str, int]:
+    return "".join([_MARKS.get(each) or escaped(each) for each in _refused(error)]), _end(error)
+
+
+def _spell_in_json(error: UnicodeError) -> tuple[str, int]:
+    # JSON escapes are UTF-16: a character beyond the first plane is two of them.
+    units = _refused(error).encode("utf-16-be", "surrogatepass")
+    return "".join([f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)]), _end(error)
+
+
+def _refused(error: UnicodeError) -> str:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return error.object[error.start : error.end]
+
+
+def _end(error: UnicodeError) -> int:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return error.end
+
+
+codecs.register_error(_PLAIN, _spell_plainly)
+codecs.register_error(_JSON, _spell_in_json)

@@ -1,0 +1,249 @@
+"""Every parameter of every public method refuses what it cannot take: `InvalidError`, before the engine is asked.
+
+The values are the ones that break naive checks. A list nested 10,000 deep has no `repr`, a huge integer no decimal
+spelling, a lone surrogate no UTF-8, and NaN is not even equal to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import DeliveryMode, Doc, Image, Message, NewRun, Store, Text, Thinking, ToolResult, ToolUse, UrlSource
+from perdure.engines.memory import MemoryEngine
+from perdure.errors import CursorExpired, InvalidError, shown
+from perdure.model.message import Compaction
+from perdure.model.run import RunBody
+from perdure.stores.layout import SCHEMA
+from perdure.stores.runs import RunOptions
+
+DEPTH = 10_000
+
+
+def deep_list() -> list[Any]:
+    value: list[Any] = []
+    for _ in range(DEPTH):
+        value = [value]
+    return value
+
+
+def deep_dict() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(DEPTH):
+        value = {"a": value}
+    return value
+
+
+class Hostile:
+    """Fails whenever it is looked at."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    __str__ = __repr__
+
+
+ABSURD = {
+    "deep list": deep_list(),
+    "deep dict": deep_dict(),
+    "huge integer": 10**5_000,
+    "bytes": b"\xff",
+    "lone surrogate": "\ud800",
+    "NaN": float("nan"),
+    "hostile object": Hostile(),
+    "long text": "x" * 100_000,
+}
+GIVEN: dict[str, Any] = {
+    "thread_id": "t",
+    "message_id": "m",
+    "message_ids": ["m"],
+    "messages": [Message.user("hello")],
+    "message": Message.user("hello"),
+    "run_id": "r",
+    "agent_id": "a",
+    "name": "n",
+    "branch": 0,
+    "from_seq": 1,
+    "to_seq": 2,
+    "parent_thread_id": "p",
+    "label": "l",
+    "value": 1,
+    "scope": "s",
+}
+ALSO: dict[str, dict[str, Any]] = {"branches.fork": {"at": "m"}}
+"""What a method needs besides its required parameters."""
+TAKES = {("state.put", "value"): {"long text"}}
+"""What is absurd as an id may be fine as a document."""
+
+
+class ClosedEngine:
+    """An engine that nobody may ask anything."""
+
+    def __init__(self) -> None:
+        self._engine = MemoryEngine(SCHEMA)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("view", "transact", "take", "watch", "scopes", "partitions"):
+            raise AssertionError(f"the engine was asked to {name}")
+        return getattr(self._engine, name)
+
+
+def methods() -> Iterator[tuple[str, Any]]:
+    """`threads.create` and its bound method, for everything public that takes an argument."""
+    store = Store(ClosedEngine())  # type: ignore[arg-type]
+    for noun, thing in {"store": store, **vars(store)}.items():
+        if noun.startswith("_"):
+            continue
+        for verb in dir(type(thing)):
+            method = getattr(type(thing), verb)
+            if not verb.startswith("_") and inspect.isfunction(method):
+                yield f"{noun}.{verb}", getattr(thing, verb)
+
+
+def parameters(method: Any) -> list[str]:
+    names = []
+    for name, parameter in inspect.signature(method).parameters.items():
+        names += RunOptions.__annotations__ if parameter.kind is parameter.VAR_KEYWORD else [name]
+    return names
+
+
+CASES = [(name, parameter) for name, method in methods() for parameter in parameters(method)]
+
+
+async def call(method: Any, given: dict[str, Any]) -> Any:
+    result = method(**given)
+    if inspect.isasyncgen(result):
+        return [item async for item in result]
+    return await result if inspect.isawaitable(result) else result
+
+
+def refusals(name: str, parameter: str) -> list[str]:
+    """What went wrong when a parameter was given each absurd value."""
+    method = dict(methods())[name]
+    required = {
+        each: GIVEN[each]
+        for each, described in inspect.signature(method).parameters.items()
+        if described.default is described.empty and described.kind is not described.VAR_KEYWORD
+    }
+    required |= ALSO.get(name, {})
+    if parameter == "before":
+        del required["at"]
+    wrong = []
+    for what, value in ABSURD.items():
+        if what in TAKES.get((name, parameter), ()):
+            continue
+        try:
+            result = asyncio.run(call(method, {**required, parameter: value}))
+        except (InvalidError, CursorExpired) as error:
+            if len(str(error)) > 1_000:
+                wrong.append(f"{what}: a message of {len(str(error)):,} characters")
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is wrong
+            wrong.append(f"{what}: {type(error).__name__}: {str(error)[:80]}")
+        else:
+            wrong.append(f"{what}: accepted: {type(result).__name__}")
+    return wrong
+
+
+RECORDS: dict[type, dict[str, Any]] = {
+    Message: {"role": "assistant", "content": []},
+    Text: {"text": "hello"},
+    ToolUse: {"id": "c", "name": "f", "input": {}},
+    ToolResult: {"tool_use_id": "c"},
+    Thinking: {"thinking": "hm"},
+    Image: {"source": UrlSource("https://example.org")},
+    Compaction: {"from_seq": 1, "to_seq": 1},
+    NewRun: {"agent_id": "a"},
+    RunBody: {},
+    DeliveryMode: {},
+    Doc: {"value": 1},
+}
+TEXTS = {"text", "thinking", "signature", "data", "url"}
+"""Fields that hold text of any length."""
+
+
+def holding(record: Any) -> dict[str, Any]:
+    """How a commit or an append is given a record."""
+    if isinstance(record, DeliveryMode):
+        return {"mode": record}
+    if isinstance(record, RunBody):
+        return {"run": NewRun(agent_id="a", body=record)}
+    if isinstance(record, Doc):
+        return {"state": {"n": record}}
+    if isinstance(record, NewRun):
+        return {"run": record}
+    if isinstance(record, Compaction):
+        return {"messages": [Message.user("s", compaction=record)]}
+    if isinstance(record, ToolResult):
+        return {"messages": [Message(role="tool", content=[record])]}
+    return {"messages": [record if isinstance(record, Message) else Message.assistant([record])]}
+
+
+@pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
+def test_absurd_fields_are_refused_before_any_io(kind: type) -> None:
+    store = Store(ClosedEngine())  # type: ignore[arg-type]
+    wrong = []
+    for field in kind.__struct_fields__:
+        for what, value in ABSURD.items():
+            if what == "long text" and (field in TEXTS or (kind, field) in ((ToolUse, "input"), (Doc, "value"))):
+                continue
+            given = holding(kind(**{**RECORDS[kind], field: value}))
+            verb = store.pending.append if "mode" in given else store.commit
+            given = {"messages": [Message.user("hello")], **given} if "mode" in given else given
+            try:
+                asyncio.run(call(verb, {"thread_id": "t", **given}))
+            except InvalidError as error:
+                if len(str(error)) > 1_000:
+                    wrong.append(f"{field}, {what}: a message of {len(str(error)):,} characters")
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is wrong
+                wrong.append(f"{field}, {what}: {type(error).__name__}: {str(error)[:80]}")
+    assert wrong == []
+
+
+def test_open_refuses_absurd_arguments() -> None:
+    wrong = []
+    for parameter in ("url", "durability", "scope", "read_only"):
+        for what, value in ABSURD.items():
+            given = {"url": "memory://", parameter: value}
+
+            async def attempt(given: dict[str, Any]) -> None:
+                await perdure.open(**given)
+
+            try:
+                asyncio.run(attempt(given))
+            except InvalidError:
+                pass
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is wrong
+                wrong.append(f"{parameter}, {what}: {type(error).__name__}: {str(error)[:80]}")
+            else:
+                wrong.append(f"{parameter}, {what}: accepted")
+    assert wrong == []
+
+
+def test_from_json_refuses_what_is_nested_without_end() -> None:
+    block: Any = {"type": "text", "text": "deep"}
+    for _ in range(DEPTH):
+        block = {"type": "tool_result", "tool_use_id": "c", "content": [block]}
+    for value in (deep_list(), {"role": "user", "content": [block]}, {"role": deep_list(), "content": "x"}):
+        with pytest.raises(InvalidError):
+            Message.from_json(value)
+
+
+@pytest.mark.parametrize("value", ABSURD.values(), ids=ABSURD)
+def test_everything_can_be_shown(value: Any) -> None:
+    text = shown(value)
+    assert 0 < len(text) <= 80
+    text.encode()
+
+
+def test_what_is_short_is_shown_whole() -> None:
+    assert [shown(value) for value in ("a", 7, None, [1, {"a": 2}])] == ["'a'", "7", "None", "[1, {'a': 2}]"]
+
+
+@pytest.mark.parametrize(("name", "parameter"), CASES, ids=[" ".join(case) for case in CASES])
+def test_absurd_values_are_refused_before_any_io(name: str, parameter: str) -> None:
+    assert refusals(name, parameter) == []
