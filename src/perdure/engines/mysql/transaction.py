@@ -135,8 +135,9 @@ class Transaction:
         if len(group) == 1:
             return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where} FOR UPDATE"
         key = names(table.key_names)
-        # The order of locks is that of the keys, as it would be one by one.
-        return f"SELECT {chosen}, {key} FROM {self._rows_of(table, group)} ORDER BY {key} FOR UPDATE"
+        # Points of the primary key are visited in its order, so the locks are taken in the order everybody takes them.
+        # ORDER BY would not promise more: the planner locks the rows first, and then sorts them.
+        return f"SELECT {chosen}, {key} FROM {self._rows_of(table, group)} FOR UPDATE"
 
     def _rows_of(self, table: Table, group: Group) -> str:
         """The rows of many steps, behind FROM."""
