@@ -16,7 +16,24 @@ from perdure.engines.mysql import MysqlEngine, open_engine, watch
 from perdure.engines.mysql.transaction import Transaction
 from perdure.engines.mysql.wire import Rows, Wire
 from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
-from perdure.kernel.ops import ABSENT, NOW, Append, Default, Delete, Drop, Get, Heads, Inc, Patch, Put, Read, Ref, Scan
+from perdure.kernel.ops import (
+    ABSENT,
+    ANY,
+    NOW,
+    Append,
+    AtMost,
+    Default,
+    Delete,
+    Drop,
+    Get,
+    Heads,
+    Inc,
+    Patch,
+    Put,
+    Read,
+    Ref,
+    Scan,
+)
 
 
 async def fresh(options: str = "", **how: Any) -> tuple[str, MysqlEngine]:
@@ -57,6 +74,47 @@ def test_a_commit_is_two_packets_and_a_view_one(monkeypatch: pytest.MonkeyPatch)
         packets.sent.clear()
         await engine.view(SCOPE, [Get("items", [("a",)]), Get("items", Ref(0, ("owner",)))])
         assert len(packets.sent) == 2
+        await engine.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("condition", [{"n": AtMost(50)}, ANY, ABSENT, "rev"])
+@pytest.mark.parametrize("table", ["items", "pairs"])
+def test_many_deletions_are_few_statements(monkeypatch: pytest.MonkeyPatch, table: str, condition: Any) -> None:
+    async def scenario() -> None:
+        _, engine = await fresh()
+        keys: list[tuple[Any, ...]] = [(f"k{n:03}",) if table == "items" else (f"k{n % 7}", n) for n in range(150)]
+        kept = keys[::10]
+        if condition is ABSENT:
+            await do(engine, *[Put(table, key, {"n": 1}) for key in kept])
+            doomed = [Delete(table, key, ABSENT) for key in keys if key not in kept]
+        else:
+            rev = (await do(engine, *[Put(table, key, {"n": 1}) for key in keys])).rev
+            wanted = rev if condition == "rev" else condition
+            doomed = [Delete(table, key, wanted) for key in keys if key not in kept]
+        packets = Packets(monkeypatch)
+        await do(engine, *doomed)
+        assert len(packets.sent) == 2
+        assert sum(packet.count(";") + 1 for packet in packets.sent) <= 6
+        (left,) = await engine.view(SCOPE, [Scan(table)])
+        assert [found.key for found in left] == sorted(kept)
+        await engine.close()
+
+    run(scenario())
+
+
+def test_one_refused_deletion_refuses_all_and_is_named() -> None:
+    async def scenario() -> None:
+        _, engine = await fresh()
+        await do(engine, *[Put("items", (f"k{n}",), {"n": n}) for n in range(9)])
+        doomed = [Delete("items", (f"k{n}",), {"n": AtMost(6)}) for n in (3, 8, 1)]
+        conflict = await refused(do(engine, *doomed))
+        assert (conflict.op, conflict.kind, conflict.actual) == (1, "condition", {"n": 8})
+        missing = await refused(do(engine, doomed[0], Delete("items", ("gone",), {"n": AtMost(6)})))
+        assert (missing.op, missing.actual) == (1, None)
+        (left,) = await engine.view(SCOPE, [Scan("items")])
+        assert len(left) == 9
         await engine.close()
 
     run(scenario())

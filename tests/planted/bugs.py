@@ -168,8 +168,8 @@ BUGS = (
     Bug(
         "sqlite: a removal reaches into every scope",
         "engines/sqlite/statements.py",
-        "self.drop = f'DELETE FROM {name} WHERE \"scope\" = ? AND {partition} = ?",
-        "self.drop = f'DELETE FROM {name} WHERE ? <> \"\" AND {partition} = ?",
+        'self.drop = f\'DELETE FROM {name} WHERE "scope" = ? AND {partition} = ?',
+        'self.drop = f\'DELETE FROM {name} WHERE ? <> "" AND {partition} = ?',
         ("case:scope/untouched*@sqlite", "case:scope/same-ids@sqlite"),
     ),
     Bug(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from perdure.clock import Clock, system_clock
 from perdure.engines.mysql.layout import heads_name, names, quote
-from perdure.engines.mysql.text import equal, literal, literals
+from perdure.engines.mysql.text import equal, literal, literals, one_of
 from perdure.engines.mysql.wire import Rows
 from perdure.engines.sql.dialect import Dialect, Marks
 from perdure.engines.sql.reads import LogReads, Statement, TableReads, in_order_asked
@@ -53,13 +53,8 @@ class TableQueries:
         """Rows by their keys, in no order."""
         source = DIALECT.hinted(f"{self._reads.source} t", "PRIMARY")
         for some in chunks(list(dict.fromkeys(keys)), KEYS_AT_ONCE):
-            where = f"{equal(('scope',), (scope,))} AND ({self._one_of(some)})"
+            where = f"{equal(('scope',), (scope,))} AND ({one_of(self.table.key_names, some)})"
             yield f"SELECT {self._reads.chosen} FROM {source} WHERE {where}"
-
-    def _one_of(self, keys: Sequence[tuple[Any, ...]]) -> str:
-        if len(self.table.key) == 1:
-            return f"{names(self.table.key_names)} IN ({literals(key[0] for key in keys)})"
-        return " OR ".join([f"({equal(self.table.key_names, key)})" for key in keys])
 
     def scan(self, scope: str, scan: Scan, eq: tuple[Any, ...]) -> str:
         """Rows in the order of an index."""

@@ -6,7 +6,7 @@ Sessions run with a fixed `sql_mode` without NO_BACKSLASH_ESCAPES and in utf8mb4
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from asyncmy.converters import escape_string
@@ -38,3 +38,10 @@ def literals(values: Iterable[Any]) -> str:
 def equal(columns: Iterable[str], values: Iterable[Any]) -> str:
     """A condition: each column has its value, none of which is NULL."""
     return " AND ".join([f"{quote(c)} = {literal(v)}" for c, v in zip(columns, values, strict=True)])
+
+
+def one_of(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> str:
+    """A condition: the columns have the values of one of the keys."""
+    if len(columns) == 1:
+        return f"{quote(columns[0])} IN ({literals(key[0] for key in keys)})"
+    return " OR ".join([f"({equal(columns, key)})" for key in keys])

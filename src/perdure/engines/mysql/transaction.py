@@ -19,7 +19,7 @@ import msgspec
 
 from perdure.engines.mysql.claims import Claim, check_claims, group_columns
 from perdure.engines.mysql.layout import heads_name, names, quote
-from perdure.engines.mysql.text import equal, literal, literals
+from perdure.engines.mysql.text import equal, literal, literals, one_of
 from perdure.kernel.effects import evaluate, meets, observed
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
@@ -46,6 +46,8 @@ RowOp = Check | Put | Patch | Delete
 LogOp = Append | Drop
 STATEMENT_CHARACTERS = 1024 * 1024
 """Where an append is split over statements, so that they can be split over packets."""
+DELETED_AT_ONCE = 500
+"""How many rows one statement deletes."""
 _READS_OLD = frozenset((Inc, Max, Min, Swap))
 
 
@@ -76,6 +78,9 @@ class LogStep(msgspec.Struct, gc=False):
 
 
 Step = RowStep | LogStep
+Group = list[Step]
+"""Steps that are carried out together: one, or deletions of rows of one table."""
+Rows = Sequence[tuple[Any, ...]]
 
 
 class Transaction:
@@ -89,6 +94,7 @@ class Transaction:
         self.claims: list[Claim] = []
         self._last: dict[str, int] = {}
         self._steps = self._plan(schema, ops)
+        self._groups = _grouped(self._steps)
 
     def _plan(self, schema: Schema, ops: Sequence[Op]) -> list[Step]:
         """The operations as steps, in the order in which everybody locks."""
@@ -109,14 +115,14 @@ class Transaction:
         return [step for _, _, step in planned]
 
     def locking(self) -> str:
-        """The first packet: one SELECT per step, in order."""
+        """The first packet: one SELECT per group of steps, in order."""
         statements = ["START TRANSACTION"]
-        for step in self._steps:
+        for group in self._groups:
+            step = group[0]
             if isinstance(step, RowStep):
-                if isinstance(step.op, Delete) and (step.op.if_ is ANY or step.op.if_ is ABSENT):
-                    statements.append(self._occupy_row(step))
-                chosen = names(("rev", *step.columns))
-                statements.append(f"SELECT {chosen} FROM {quote(step.table.name)} WHERE {step.where} FOR UPDATE")
+                if _occupies(step):
+                    statements.append(self._occupy_rows(group))
+                statements.append(self._lock_rows(step, group))
             else:
                 heads = quote(heads_name(step.log.name))
                 if isinstance(step.op, Drop):
@@ -124,12 +130,28 @@ class Transaction:
                 statements.append(f"SELECT `last` FROM {heads} WHERE {step.where} FOR UPDATE")
         return ";".join(statements)
 
-    def _occupy_row(self, step: RowStep) -> str:
+    def _lock_rows(self, step: RowStep, group: Group) -> str:
+        chosen, table = names(("rev", *step.columns)), step.table
+        if len(group) == 1:
+            return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where} FOR UPDATE"
+        key = names(table.key_names)
+        # Points of the primary key are visited in its order, so the locks are taken in the order everybody takes them.
+        # ORDER BY would not promise more: the planner locks the rows first, and then sorts them.
+        return f"SELECT {chosen}, {key} FROM {self._rows_of(table, group)} FOR UPDATE"
+
+    def _rows_of(self, table: Table, group: Group) -> str:
+        """The rows of many steps, behind FROM."""
+        scoped = equal(("scope",), (self.scope,))
+        listed = one_of(table.key_names, [step.op.key for step in group if isinstance(step, RowStep)])
+        return f"{quote(table.name)} t FORCE INDEX (PRIMARY) WHERE {scoped} AND ({listed})"
+
+    def _occupy_rows(self, group: Group) -> str:
         # ON DUPLICATE KEY takes the exclusive lock at once; IGNORE would take a shared one and deadlock on upgrade.
-        columns = ("scope", *step.table.key_names, "rev")
-        values = literals((self.scope, *step.op.key, 0))
-        name = quote(step.table.name)
-        return f"INSERT INTO {name} ({names(columns)}) VALUES ({values}) ON DUPLICATE KEY UPDATE `rev` = `rev`"
+        steps = [step for step in group if isinstance(step, RowStep)]
+        table = steps[0].table
+        columns = names(("scope", *table.key_names, "rev"))
+        values = ", ".join([f"({literals((self.scope, *step.op.key, 0))})" for step in steps])
+        return f"INSERT INTO {quote(table.name)} ({columns}) VALUES {values} ON DUPLICATE KEY UPDATE `rev` = `rev`"
 
     def _occupy_head(self, step: LogStep) -> str:
         columns = names(("scope", step.log.partition, "last"))
@@ -140,7 +162,7 @@ class Transaction:
     def decide(self, answers: Sequence[Sequence[tuple[Any, ...]]], now: int) -> None:
         """Judge what was read and work out what to write; raises `Conflict`."""
         self.now, self.seqs, self._last, self.claims = now, {}, {}, []
-        for step, rows in zip(self._steps, answers, strict=True):
+        for step, rows in self._answered(answers):
             if isinstance(step, LogStep):
                 step.head = rows[0][0] if rows else None
                 if isinstance(step.op, Append):
@@ -152,6 +174,17 @@ class Transaction:
             if isinstance(step, RowStep):
                 self._settle(step)
         check_claims(self.claims)
+
+    def _answered(self, answers: Sequence[Rows]) -> Iterator[tuple[Step, Rows]]:
+        """Each step with the rows that were found for it: one or none."""
+        for group, rows in zip(self._groups, answers, strict=True):
+            if len(group) == 1:
+                yield group[0], rows
+                continue
+            by_key = {row[1 + len(_columns(group)) :]: row for row in rows}
+            for step in group:
+                row = by_key.get(step.op.key) if isinstance(step, RowStep) else None
+                yield step, [] if row is None else [row]
 
     def _measure(self, step: LogStep, op: Append) -> None:
         head = step.head or 0
@@ -192,9 +225,12 @@ class Transaction:
 
     def writing(self) -> Iterator[str]:
         """The statements between the locks and the commit."""
-        for step in self._steps:
+        for group in self._groups:
+            step = group[0]
             if isinstance(step, LogStep):
                 yield from self._drop(step, step.op) if isinstance(step.op, Drop) else self._append(step, step.op)
+            elif isinstance(step.op, Delete) and len(group) > 1:
+                yield f"DELETE t FROM {self._rows_of(step.table, group)}"
             elif isinstance(step.op, Delete):
                 yield f"DELETE FROM {quote(step.table.name)} WHERE {step.where}"
             elif step.new is not None:
@@ -262,6 +298,33 @@ class Transaction:
                     yield conflict, f"{sql} AND `rev` <> {self.rev}"
 
 
+def _grouped(steps: Sequence[Step]) -> list[Group]:
+    groups: list[Group] = []
+    for step in steps:
+        if groups and len(groups[-1]) < DELETED_AT_ONCE and _go_together(groups[-1][-1], step):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return groups
+
+
+def _go_together(one: Step, other: Step) -> bool:
+    if not isinstance(one, RowStep) or not isinstance(other, RowStep) or not isinstance(one.op, Delete):
+        return False
+    same = one.table is other.table and one.columns == other.columns and _occupies(one) == _occupies(other)
+    return same and isinstance(other.op, Delete)
+
+
+def _columns(group: Group) -> tuple[str, ...]:
+    """What is read of each row of a group, beside its rev and key."""
+    return group[0].columns if isinstance(group[0], RowStep) else ()
+
+
+def _occupies(step: RowStep) -> bool:
+    """True for a deletion that may find nothing: what it finds absent must stay so until the commit."""
+    return isinstance(step.op, Delete) and (step.op.if_ is ANY or step.op.if_ is ABSENT)
+
+
 def _crowded(schema: Schema, ops: Sequence[Op]) -> set[str]:
     """Tables with unique groups of which several rows are written: there a value could pass from one to another."""
     written = [op.table for op in ops if isinstance(op, (Put, Patch, Delete)) and schema.table[op.table].unique]
@@ -280,7 +343,7 @@ def _needed(table: Table, op: RowOp, *, crowded: bool) -> tuple[str, ...]:
 
 def _as_row(step: RowStep, found: tuple[Any, ...]) -> Row:
     place = {name: at for at, name in enumerate(step.columns)}
-    return Row(step.op.key, found[1:], found[0], None, place)
+    return Row(step.op.key, found[1 : 1 + len(place)], found[0], None, place)
 
 
 def _old(row: Row, name: str) -> Any:
