@@ -348,6 +348,7 @@ def test_a_history_with_an_unpaired_result_is_found(monkeypatch: pytest.MonkeyPa
         if found := await verify(store):
             raise AssertionError(f"the history strips it, and still: {found}")
         monkeypatch.setattr(views, "history", lambda path, *_: list(path))
+        monkeypatch.setattr(views, "newest_of_history", lambda shown, _limit: list(shown))
         if checks(found := await verify(store)) != {"history"}:
             raise AssertionError([str(f) for f in found])
 
