@@ -213,8 +213,9 @@ class Messages:
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
-        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not); `limit` keeps
-        the newest so many records, and never begins with a tool result.
+        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
+        the newest so many of the records that are shown: what the view hides does not count. Where the cut separates
+        a call from its results, the results are left out as well.
         """
         return self._driver.read(self._inner.history(thread_id, branch=branch, upto=upto, limit=limit))
 
@@ -226,7 +227,11 @@ class Messages:
         upto: int | str | None = None,
         limit: int | None = None,
     ) -> Records:
-        """What an outsider may see of one branch's path: nothing internal, retracted or unanswered."""
+        """What an outsider may see of one branch's path: nothing internal, retracted or unanswered.
+
+        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
+        the newest so many of the records that are shown: what the view hides does not count.
+        """
         return self._driver.read(self._inner.external(thread_id, branch=branch, upto=upto, limit=limit))
 
     def unfinished_calls(
@@ -370,7 +375,8 @@ class Pending:
 
         It goes to `branch`, else to the run's, else to the current one. `messages` are appended to the queue first, in
         the same transaction. `expect_ids` are the pending ids the caller saw selected; another selection raises
-        `SelectionConflict` and changes nothing. A run is written even when nothing is selected.
+        `SelectionConflict` and changes nothing. So does a new run for which nothing is selected: of two workers that
+        race for one queue, the second learns that there is nothing left. A run that exists takes its step regardless.
         """
         return self._driver.run(
             self._inner.freeze(
