@@ -347,8 +347,8 @@ def test_a_history_with_an_unpaired_result_is_found(monkeypatch: pytest.MonkeyPa
         await store.commit("t", messages=[Message.tool("never-asked", "?")])
         if found := await verify(store):
             raise AssertionError(f"the history strips it, and still: {found}")
-        monkeypatch.setattr(views, "history", lambda path, *_: list(path))
-        monkeypatch.setattr(views, "newest_of_history", lambda shown, _limit: list(shown))
+        monkeypatch.setattr(views, "history", list)
+        monkeypatch.setattr(views, "newest_of_history", lambda shown, limit: shown[-limit:])
         if checks(found := await verify(store)) != {"history"}:
             raise AssertionError([str(f) for f in found])
 
