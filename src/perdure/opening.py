@@ -196,7 +196,12 @@ def sqlite_path(url: str) -> str:
         raise InvalidError(f"sqlite URLs take no options, found {redacted(query)!r}", hint="pass them to perdure.open")
     if not path.startswith("/") or path == "/":
         raise InvalidError(f"{_named(url)} names no file", hint="sqlite:///relative.db or sqlite:////absolute.db")
-    return unquote(path[1:])
+    try:
+        return unquote(path[1:], errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidError(
+            "the path of a sqlite URL holds escapes that are not UTF-8", hint="give a plain path instead of a URL"
+        ) from None
 
 
 def _unknown(scheme: str) -> InvalidError:

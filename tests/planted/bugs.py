@@ -263,8 +263,8 @@ BUGS = (
     Bug(
         "mysql: rows are read without a lock",
         "engines/mysql/transaction.py",
-        'FROM {quote(step.table.name)} WHERE {step.where} FOR UPDATE")',
-        'FROM {quote(step.table.name)} WHERE {step.where}")',
+        'return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where} FOR UPDATE"',
+        'return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where}"',
         ("fault:batches --engine mysql --rounds 40 --seed 7",),
     ),
     Bug(

@@ -13,11 +13,12 @@ import pytest
 
 import perdure
 import perdure.sync
-from perdure import Message, UnavailableError, limits
+from perdure import Message, UnavailableError, failpoints, limits
 from perdure.clock import ManualClock
 from perdure.engines.memory import open_memory
-from perdure.kernel.ops import NOW, Scan
+from perdure.kernel.ops import NOW, Heads, Scan
 from perdure.stores import housekeeping
+from perdure.stores.cleanup import Progress, sweep
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.layout import SCHEMA
 from perdure.stores.store import Store
@@ -177,3 +178,41 @@ def test_a_wall_clock_that_jumps_expires_nothing_in_memory() -> None:
         store.commit("t", messages=[Message.user("once")], key="k")
         with wall_clock_off_by(8 * 24 * 3600 * 1000):
             assert store.commit("t", messages=[Message.user("once")], key="k").replayed
+
+
+def test_a_commit_succeeds_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(housekeeping, "ThreadWorker", no_thread)
+    with perdure.sync.open("memory://") as store:
+        assert store.commit("t", messages=[Message.user("once")]).version == 1
+        assert any("can't start new thread" in problem for problem in store.health().problems)
+
+
+def test_a_clock_that_went_back_hides_no_interrupted_deletion() -> None:
+    async def story() -> None:
+        clock, progress = ManualClock(), Progress()
+        async with perdure.open("memory://", clock=clock, housekeeping=False) as store:
+            for thread in ("before", "after"):
+                await store.commit(thread, messages=[Message.user("secret")])
+                failpoints.arm("delete.after_tombstone", "error")
+                with pytest.raises(OSError, match="failpoint"):
+                    await store.threads.delete(thread)
+                await sweep(store._core, progress)
+                clock.advance(-2 * 3600 * 1000)
+            assert await store.engine.view("default", [Heads("messages", ["before", "after"])]) == [[0, 0]]
+
+    asyncio.run(story())
+
+
+def test_scopes_that_wait_are_bounded_and_not_searched() -> None:
+    class Stuck(Housekeeper):
+        def _try_to_start(self) -> None:
+            return None
+
+    engine: Any = None
+    keeper = Stuck(engine)
+    for number in range(60_000):
+        keeper.visit(f"tenant-{number}")
+    assert len(keeper._waiting) <= housekeeping._SCOPES_MOST

@@ -136,8 +136,7 @@ COLUMNS: dict[str, Columns] = {
     },
     "queues": {
         **_always(_IDENTIFIER, "thread"),
-        **_always(_COUNT, "count"),
-        **_always(_POSITIVE, "revision"),
+        **_always(_COUNT, "count", "revision"),
         **_maybe(_IDENTIFIER, "waiting"),
     },
     "messages": {

@@ -41,11 +41,15 @@ async def _finish_deletions(core: Core, progress: Progress, pause: Pause) -> Non
     settled = True
     while True:
         now, rows = await core.view(NOW, Scan("threads", "deleted", after=after, limit=limits.CLEANUP_ROWS))
+        if progress.upto is not None and progress.upto > now:
+            # The engine's clock went back: what was deleted since lies before the mark.
+            progress.upto = after = None
+            continue
         for row in rows:
             # An import in progress may be abandoned later: the next walk begins before it.
             settled = await _finish(core, row, now, pause) and settled
             if settled:
-                progress.upto = row["deleted_at"]
+                progress.upto = min(row["deleted_at"], now)
         if len(rows) < limits.CLEANUP_ROWS:
             return
         after = (rows[-1]["deleted_at"], str(rows[-1].key[0]))

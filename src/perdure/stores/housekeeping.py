@@ -39,7 +39,7 @@ class Housekeeper:
         self._engine = engine
         self._clean_until: dict[str, float] = {}
         self._progress: dict[str, Progress] = {}
-        self._waiting: list[str] = []
+        self._waiting: dict[str, None] = {}
         self._lock = threading.Lock()
         self._worker: ThreadWorker | TaskWorker | None = None
         self._closed = False
@@ -51,7 +51,8 @@ class Housekeeper:
             self._enlist(scope)
 
     def revisit(self, scope: str) -> None:
-        """Have the scope cleaned now, however recently it was."""
+        """Have the scope cleaned now and as a whole, however recently it was."""
+        self._progress.pop(scope, None)
         self._enlist(scope)
 
     def _enlist(self, scope: str) -> None:
@@ -59,13 +60,20 @@ class Housekeeper:
             if self._closed:
                 return
             if len(self._clean_until) >= _SCOPES_MOST:
-                self._clean_until.clear()
-                self._progress.clear()
+                for known in (self._clean_until, self._progress, self._waiting):
+                    known.clear()
             self._clean_until[scope] = time.monotonic() + limits.CLEANUP_INTERVAL_MS / 1000
-            if scope not in self._waiting:
-                self._waiting.append(scope)
+            self._waiting[scope] = None
             if self._worker is None or not self._worker.alive:
-                self._worker = self._start()
+                self._worker = self._try_to_start()
+
+    def _try_to_start(self) -> ThreadWorker | TaskWorker | None:
+        """A worker, if one can be had: the call that brought us here has done its work and must not fail for this."""
+        try:
+            return self._start()
+        except (RuntimeError, MemoryError) as error:
+            self.problem = f"housekeeping cannot start: {error}"
+            return None
 
     def _start(self) -> ThreadWorker | TaskWorker | None:
         blocking = self._engine.blocking()
@@ -89,7 +97,9 @@ class Housekeeper:
             if not self._waiting:
                 self._worker = None
                 return None
-            return self._waiting.pop(0)
+            scope = next(iter(self._waiting))
+            del self._waiting[scope]
+            return scope
 
     async def clean(self, engine: Engine, scope: str, rest: Rest) -> None:
         """Clean one scope. A failure is shown by `health`, and tried again when the scope is used a little later."""
@@ -105,6 +115,7 @@ class Housekeeper:
         try:
             await sweep(core, self._progress.setdefault(scope, Progress()), pause)
             self.problem = None
+            await pause()
         except Stopped:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, `health` shows it and the other scopes get their turn

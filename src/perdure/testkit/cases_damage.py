@@ -48,6 +48,25 @@ async def case_damage_noticed(kit: Kit) -> None:
     equal(await verify(kit.store), [], "the audit after everything was mended")
 
 
+@case("lifecycle", "sound-after-everything", covers=("store.commit", "pending.freeze"))
+async def case_sound_after_everything(kit: Kit) -> None:
+    """What the stores write is sound, and an export of it can be imported: ids brought or minted, queues used or not."""
+    await everything(kit.store)
+    for thread in ("brought", "t"):
+        for name in ("m1", "m2"):
+            await kit.store.commit(thread, messages=[Message.user(name, id=f"{thread}-{name}")])
+    await kit.store.pending.append("brought", [Message.user("later", id="p1")])
+    await kit.store.pending.freeze("brought")
+    await kit.store.threads.delete("t")
+    await everything(kit.store)
+    equal(await verify(kit.store), [], "the audit")
+    lines = [line async for line in export_lines(kit.store)]
+    copy = kit.store.scoped("copy")
+    await import_lines(copy, lambda: lines)
+    equal(await verify(copy), [], "the audit of what was imported")
+    equal([line async for line in export_lines(copy)][1:], lines[1:], "the export of what was imported")
+
+
 @case("lifecycle", "damage-not-served", covers=("store.commit", "threads.get", "runs.get", "pending.edit"))
 async def case_damage_not_served(kit: Kit) -> None:
     """A row that lacks a column is refused with its name, by reads and by writes, and never ends in a stray error."""

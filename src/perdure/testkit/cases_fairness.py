@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 
 from perdure.model.message import Message
 from perdure.testkit.casework import talk
-from perdure.testkit.kit import Kit, case, equal, expect
+from perdure.testkit.kit import CaseFailed, Kit, case, equal
 
 _TASKS = 24
+_WINDOWS = 4
 _EACH = 20
 
 
@@ -21,10 +22,9 @@ async def case_fair_turns(kit: Kit) -> None:
     async def commit(number: int) -> None:
         await kit.store.commit(f"t{number}", messages=[Message.user("a")])
 
-    counts = await _shares(kit, commit)
-    expect(2 * min(counts) * _TASKS >= sum(counts), f"commits per task: {counts}")
+    windows = await _fair_window(kit, commit)
     versions = [(await kit.store.load(f"t{number}")).version for number in range(_TASKS)]
-    equal(versions, counts, "what was counted is what was committed")
+    equal(versions, [sum(counts) for counts in zip(*windows, strict=True)], "what was counted is what was committed")
 
 
 @case("load", "fair-turns", covers=("store.load",))
@@ -36,8 +36,19 @@ async def case_fair_reads(kit: Kit) -> None:
     async def read(number: int) -> None:
         await kit.store.load(f"t{number}")
 
-    counts = await _shares(kit, read)
-    expect(2 * min(counts) * _TASKS >= sum(counts), f"loads per task: {counts}")
+    await _fair_window(kit, read)
+
+
+async def _fair_window(kit: Kit, call: Callable[[int], Awaitable[None]]) -> list[list[int]]:
+    """Count until the tasks share fairly. A connection that is being opened, or a busy machine, may favour somebody for
+    a moment; whoever starves, starves in every window."""
+    windows: list[list[int]] = []
+    for _ in range(_WINDOWS):
+        counts = await _shares(kit, call)
+        windows.append(counts)
+        if 2 * min(counts) * _TASKS >= sum(counts):
+            return windows
+    raise CaseFailed(f"calls per task: {windows}")
 
 
 async def _shares(kit: Kit, call: Callable[[int], Awaitable[None]]) -> list[int]:

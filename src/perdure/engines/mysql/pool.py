@@ -127,11 +127,15 @@ class Pool:
 
     async def close(self) -> None:
         """Say goodbye on every idle connection; one still in use is cut off when it comes back."""
-        if self.refusal is not None:
-            return
-        self.refusal = closed
+        if self.refusal is None:
+            self.refusal = closed
         idle, self._idle = self._idle, []
-        await asyncio.gather(*[wire.goodbye() for wire in idle])
+        try:
+            await asyncio.gather(*[wire.goodbye() for wire in idle])
+        except BaseException:
+            for wire in idle:
+                wire.abort()  # a goodbye that had not begun when this was cancelled never will
+            raise
 
     def abandon(self) -> None:
         """Cut every connection off where it stands, as the end of the process would."""

@@ -200,6 +200,8 @@ async def _open_once(target: Target, patience: float) -> Wire:
         own = None
         if target.unix_socket is None and not target.tls():
             own = await open_socket(target.host, target.port)
+        task = asyncio.current_task()
+        cancelled = task.cancelling() if task is not None else 0
         connection = await _connect(
             sock=own,
             host=target.host,
@@ -215,6 +217,10 @@ async def _open_once(target: Target, patience: float) -> Wire:
             connect_timeout=patience,
             ssl=target.tls() or None,
         )
+        if task is not None and task.cancelling() > cancelled:
+            # The driver's `wait_for` loses a cancellation that comes as its work ends (Python 3.11).
+            connection.close()
+            raise asyncio.CancelledError
         try:
             wire = Wire(connection, target, "", 0)
             name, _ = flavour(connection.get_server_info())

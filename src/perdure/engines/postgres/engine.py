@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ class PostgresEngine:
         self._claims = Claims(layout)
         self._read_only = read_only
         self._closing = self._closed = False
+        self._closers = asyncio.Lock()
         self._durability = DurabilityReading(self._read_durability, "process", self._take_durability)
 
     async def _read_durability(self) -> Durability:
@@ -129,10 +131,12 @@ class PostgresEngine:
         if self._pool.refusal is None:
             self._pool.ready()
         self._closing = True
-        await self._writer.close()
-        await self._hub.close()
-        await self._pool.close()
-        self._closed = True
+        async with self._closers:
+            if not self._closed:
+                await self._writer.close()
+                await self._hub.close()
+                await self._pool.close()
+                self._closed = True
 
     def abandon(self) -> None:
         """Cut every connection where it stands, as the end of the process would: for tests of what is left then."""
