@@ -10,13 +10,14 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Protocol
 
 from perdure.testkit.servers.account import temporary_folder
 from perdure.testkit.servers.find import Programs
-from perdure.testkit.servers.process import StartFailed, end, free_port, kill, launch, wait_for_answer
+from perdure.testkit.servers.process import START_DEADLINE, StartFailed, end, free_port, kill, launch, wait_for_answer
 
 _ATTEMPTS = 3
 
@@ -114,7 +115,16 @@ class LocalServer(Server):
     def restart(self) -> None:
         """Bring it (back) up on the same port and data; returns when it answers."""
         self.stop()
-        self._start(self.port)
+        deadline = time.monotonic() + START_DEADLINE
+        while True:
+            try:
+                self._start(self.port)
+                return
+            except StartFailed as failed:
+                # A busy system may not have let go of the port yet.
+                if "in use" not in str(failed) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def dispose(self) -> None:
         """End it and remove its data; in a forked child nothing happens, for the server is its parent's."""
