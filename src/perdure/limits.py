@@ -44,10 +44,10 @@ WATCH_POLL_MS: Final = 20
 FOLLOW_POLL_MS: Final = 1_000
 BATCH_ROWS: Final = 500
 """How many rows an import writes, a copy reads, or a long list of branches asks for at once."""
-ERASE_ROWS: Final = 50
-ERASE_ENTRIES: Final = 200
+ERASE_ROWS: Final = 20
+ERASE_ENTRIES: Final = 100
 """How much of a deleted thread one transaction erases: SQLite's other writers wait for some milliseconds of it."""
-CLEANUP_ROWS: Final = 50
+CLEANUP_ROWS: Final = 20
 """How many expired keys or tombstones one transaction of housekeeping deletes, and how many it looks at."""
 CLEANUP_INTERVAL_MS: Final = 600_000
 CLEANUP_RETRY_MS: Final = 10_000
