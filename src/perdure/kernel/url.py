@@ -25,6 +25,7 @@ import msgspec
 
 from perdure.errors import InvalidError
 
+BAD_ESCAPE = "contains a % that is not followed by two hexadecimal digits; write a literal % as %25"
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?", re.DOTALL)
@@ -119,6 +120,11 @@ def parse_port(text: str, dialect: Dialect = ANY, name: str = "the URL") -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65_535):
         raise InvalidError(f"{name}: the port must be a number from 1 to 65535", hint=dialect.example)
     return int(text)
+
+
+def has_bad_escape(text: str) -> bool:
+    """Whether there is a `%` in it that begins no escape."""
+    return _BAD_ESCAPE.search(text) is not None
 
 
 def raw_account(text: str) -> tuple[str, str]:
@@ -234,8 +240,8 @@ class _Reader:
             raise self._wrong("has more than one @: percent-encode @ in the password (%40)")
 
     def _decoded(self, text: str) -> str:
-        if _BAD_ESCAPE.search(text):
-            raise self._wrong("has a % that two hexadecimal digits must follow: write %25 for the character %")
+        if has_bad_escape(text):
+            raise self._wrong(BAD_ESCAPE)
         try:
             decoded = unquote_to_bytes(text).decode()
         except UnicodeError:
