@@ -80,7 +80,7 @@ def migrating(url: str, failpoint: str = "") -> subprocess.Popen[bytes]:
     ("query", "said"),
     [
         ("colour=red", "no such option"),
-        ("schema=", "names a schema"),
+        ("schema=", "must be 1 to 63 bytes"),
         ("schema=pg_x", "cannot begin with pg_"),
         ("connections=0", "1 to 1000"),
         ("connections=many", "1 to 1000"),

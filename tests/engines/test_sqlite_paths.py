@@ -55,7 +55,7 @@ def test_a_path_object_opens_its_file(tmp_path: Path) -> None:
 
 def test_a_percent_sign_that_begins_no_escape_is_refused(tmp_path: Path) -> None:
     for name in ("a%zz.db", "a%2.db", "100%.db"):
-        with pytest.raises(InvalidError, match="contains a % .* write a literal % as %25"):
+        with pytest.raises(InvalidError, match=r"contains a % .* write a literal % as %25"):
             perdure.sync.open(f"sqlite:///{tmp_path}/{name}")
     assert list(tmp_path.iterdir()) == []
     with perdure.sync.open(f"sqlite:///{tmp_path}/100%25.db"):

@@ -50,7 +50,7 @@ async def case_damage_noticed(kit: Kit) -> None:
 
 @case("lifecycle", "sound-after-everything", covers=("store.commit", "pending.freeze"))
 async def case_sound_after_everything(kit: Kit) -> None:
-    """What the stores write is sound, and an export of it can be imported: ids brought or minted, queues used or not."""
+    """What the stores write is sound, and its export can be imported: ids brought or minted, queues used or not."""
     await everything(kit.store)
     for thread in ("brought", "t"):
         for name in ("m1", "m2"):

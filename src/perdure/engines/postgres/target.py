@@ -175,7 +175,7 @@ def _schema(name: str, value: str) -> str:
     if value.startswith("pg_"):
         raise InvalidError(f"{name} cannot begin with pg_, which PostgreSQL keeps for itself: {value!r:.80}")
     if not value or len(value.encode()) > _SCHEMA_BYTES or not value.isprintable():
-        raise InvalidError(f"{name} names a schema of at most {_SCHEMA_BYTES} bytes, not {value!r:.80}")
+        raise InvalidError(f"{name} must be 1 to {_SCHEMA_BYTES} bytes long and printable, not {value!r:.80}")
     return value
 
 

@@ -119,7 +119,7 @@ def _place(kind: str, path: str, options: dict[str, str]) -> tuple[str, int]:
 
 def _prefix(text: str) -> str:
     if _PREFIX.fullmatch(text) is None:
-        raise InvalidError("prefix is not 1 to 64 characters without spaces, braces and %")
+        raise InvalidError("prefix must be 1 to 64 characters, without spaces, braces and %")
     return text
 
 
