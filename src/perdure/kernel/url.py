@@ -142,7 +142,7 @@ class _Reader:
 
     def read(self, text: str) -> ServerUrl:
         if _CONTROL.search(text):
-            raise self._wrong("has a control character in it, such as a line break")
+            raise self._wrong("contains a control character, such as a line break")
         scheme, _, rest = text.partition("://")
         schemes = self._dialect.schemes
         if rest == text or not scheme or (schemes and scheme not in schemes):
@@ -169,7 +169,7 @@ class _Reader:
     def hosts(self, items: Iterable[str], *, encoded: bool) -> tuple[Host, ...]:
         items = list(items)
         if not all(items):
-            raise self._wrong("has an empty place in its list of hosts")
+            raise self._wrong("has an empty entry in its list of hosts")
         return tuple(self._host(item, encoded=encoded) for item in items)
 
     def _host(self, text: str, *, encoded: bool) -> Host:
@@ -194,7 +194,7 @@ class _Reader:
             # What the resolver would refuse in words of its own, as it does an empty label or one of 64 letters.
             name.encode("idna")
         except UnicodeError:
-            raise self._wrong("has a host whose name no host can have") from None
+            raise self._wrong("has an invalid host name") from None
 
     def _port(self, text: str) -> int | None:
         return parse_port(text, self._dialect, self._name) if text else None
@@ -205,7 +205,7 @@ class _Reader:
         try:
             IPv6Address(address)
         except ValueError:
-            raise self._wrong("has brackets around something that is no IPv6 address") from None
+            raise self._wrong("has brackets around something that is not an IPv6 address") from None
         if percent and not re.fullmatch(r"[^\s%/\[\]]+", zone):
             raise self._wrong("has an IPv6 address with an empty or unreadable zone: write [fe80::1%25eth0]")
         return f"{address}{percent}{zone}"
@@ -247,12 +247,12 @@ class _Reader:
         except UnicodeError:
             raise self._wrong("has percent-encoded bytes that are not UTF-8") from None
         if "\x00" in decoded:
-            raise self._wrong("has a zero byte in it (%00)")
+            raise self._wrong("contains a zero byte (%00)")
         return decoded
 
     def _encode_password(self) -> InvalidError:
         return self._wrong(
-            "cannot be read: / ? # and @ in a password or an option have to be percent-encoded (%2F %3F %23 %40)"
+            "cannot be read: / ? # and @ in a password or an option must be percent-encoded (%2F %3F %23 %40)"
         )
 
     def _wrong(self, what: str) -> InvalidError:

@@ -95,7 +95,7 @@ def _addresses(kind: str, hosts: tuple[Host, ...]) -> tuple[Address, ...]:
     if not hosts:
         raise InvalidError("the URL names no server: write host:port", hint=_EXAMPLE)
     if any(host.is_socket for host in hosts):
-        raise InvalidError("a socket cannot stand in the place of the host", hint=_EXAMPLE)
+        raise InvalidError("a socket cannot take the place of the host", hint=_EXAMPLE)
     if kind == "single" and len(hosts) > 1:
         raise InvalidError("redis:// names one server", hint="redis+cluster:// and redis+sentinel:// take several")
     usual = 26379 if kind == "sentinel" else 6379
