@@ -91,7 +91,7 @@ class SelectionConflict(ConflictError):
 
 
 class HasChildren(ConflictError):
-    """A thread with child threads was to be deleted with the `reject` strategy."""
+    """A thread with child threads could not be deleted with the `reject` strategy."""
 
     code = "has_children"
 

@@ -8,6 +8,7 @@ whose driver is not installed is refused with the package to install.
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Awaitable, Generator, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ from urllib.parse import unquote
 from perdure.clock import Clock, system_clock
 from perdure.errors import InvalidError, UnsupportedError, shown
 from perdure.kernel.engine import Engine, Migration
-from perdure.rules.names import check_scope
+from perdure.kernel.url import BAD_ESCAPE, has_bad_escape
+from perdure.rules.names import check_flag, check_scope
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.layout import SCHEMA
 from perdure.stores.store import Store
@@ -84,7 +86,7 @@ class Opening(Awaitable[Store]):
 
 
 def open(
-    url: str,
+    url: str | os.PathLike[str],
     *,
     scope: str = "default",
     durability: DurabilityChoice = "power",
@@ -95,12 +97,27 @@ def open(
 ) -> Opening:
     """Open a store: `store = await perdure.open(url)`, or `async with perdure.open(url) as store:`.
 
+    `url` is a URL, or the path of a SQLite file: text or a `pathlib.Path`.
     `clock` replaces the engine's clock, for tests; leave it out, and times are those of the server or the machine.
     `pool` is a connection pool of your own (an asyncpg pool, for PostgreSQL); it is used and never closed.
     `housekeeping=False` leaves expired keys and interrupted deletions to other processes, or to `perdure doctor sweep`.
     """
+    check_options(read_only=read_only, clock=clock, housekeeping=housekeeping)
     options = {"durability": durability, "read_only": read_only, "clock": clock, "pool": pool}
-    return Opening(url, scope, housekeeping=housekeeping, **options)
+    return Opening(as_text(url), scope, housekeeping=housekeeping, **options)
+
+
+def check_options(*, read_only: Any, clock: Any, housekeeping: Any) -> None:
+    """Refuse what is no flag and no clock."""
+    check_flag(read_only, "read_only")
+    check_flag(housekeeping, "housekeeping")
+    if not callable(clock):
+        raise InvalidError(f"clock must be a function that returns milliseconds, not {shown(clock)}")
+
+
+def as_text(url: str | os.PathLike[str]) -> str:
+    """The URL, or the path, as text."""
+    return os.fspath(url) if isinstance(url, os.PathLike) else url
 
 
 def make_store(engine: Engine, scope: str, *, housekeeping: bool) -> Store:
@@ -196,6 +213,8 @@ def sqlite_path(url: str) -> str:
         raise InvalidError(f"sqlite URLs take no options, found {redacted(query)!r}", hint="pass them to perdure.open")
     if not path.startswith("/") or path == "/":
         raise InvalidError(f"{_named(url)} names no file", hint="sqlite:///relative.db or sqlite:////absolute.db")
+    if has_bad_escape(path):
+        raise InvalidError(f"the sqlite URL {BAD_ESCAPE}", hint="a plain path needs no escapes")
     try:
         return unquote(path[1:], errors="strict")
     except UnicodeDecodeError:

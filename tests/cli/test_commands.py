@@ -97,7 +97,7 @@ def test_a_thread_is_named_by_a_unique_beginning(program: Program) -> None:
     opened(program, lambda store: store.threads.create("kyoto-2"))
     assert program.json("show", "kyoto")["thread"]["id"] == "kyoto"
     assert "'kyo' is the beginning of several threads: kyoto, kyoto-2" in program.error("show", "kyo")
-    assert "no thread is called 'zzz' or begins so" in program.error("show", "zzz")
+    assert "no thread id is or starts with 'zzz'" in program.error("show", "zzz")
 
 
 def test_log_shows_the_current_branch(program: Program) -> None:
@@ -287,10 +287,10 @@ def test_import_of_a_child_alone(program: Program, tmp_path: Path) -> None:
     assert copy.json("show", "child")["thread"]["parent_thread_id"] is None
 
 
-@pytest.mark.parametrize("given", ["missing.jsonl", "."])
-def test_import_of_no_file_makes_no_store(tmp_path: Path, given: str) -> None:
+@pytest.mark.parametrize(("given", "words"), [("missing.jsonl", "there is no file"), (".", "is a directory")])
+def test_import_of_no_file_makes_no_store(tmp_path: Path, given: str, words: str) -> None:
     copy = Program(tmp_path / "copy.db")
-    assert "there is no file" in copy.error("import", given)
+    assert words in copy.error("import", given)
     assert not copy.path.exists()
 
 
@@ -363,5 +363,5 @@ def test_other_tenants_are_out_of_sight(program: Program) -> None:
 
     opened(program, another)
     assert "secret" not in program("threads")
-    assert "no thread is called 'secret'" in program.error("log", "secret")
+    assert "no thread id is or starts with 'secret'" in program.error("log", "secret")
     assert program("log", "secret", "--scope", "acme").splitlines()[1] == "  hush"

@@ -129,6 +129,14 @@ def test_ascii_gets_plain_marks_and_escapes(foreign: Program) -> None:
     assert "\\u" not in tree
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_columns_stay_in_line(foreign: Program, encoding: str) -> None:
+    head, *rows = run_in(encoding, foreign, "threads")[0].out.splitlines()
+    active = head.index("active")
+    assert any("\\u4e16" in row for row in rows)
+    assert [row[active - 2 : active + 2] for row in rows] == ["  20"] * len(rows)
+
+
 def test_what_an_encoding_has_is_left_alone(foreign: Program) -> None:
     log = run_in("cp1252", foreign, "log", "世")[0].out
     assert r"\u4eac\u90fd -> Zürich – “soon” \U0001f980" in log

@@ -55,6 +55,12 @@ def test_the_usage_names_arguments_plainly(program: Program, arguments: list[str
     assert "......" not in usage
 
 
+def test_a_thread_has_one_name(program: Program) -> None:
+    for arguments in (["show"], ["runs"], ["log"], ["export"]):
+        assert re.search(r"^[│|] .*\[?THREAD\]?", helped(program, arguments), re.MULTILINE)
+        assert not re.search(r"^[│|][* ]+\[?thread\]? ", helped(program, arguments), re.MULTILINE)
+
+
 def test_every_command_and_every_flag_is_looked_at(program: Program) -> None:
     listed = set(re.findall(r"^[│|] (\w+) {2,}\S", helped(program, []), re.MULTILINE))
     assert listed == {parts[0] for parts in COMMANDS if parts}

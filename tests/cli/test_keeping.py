@@ -112,7 +112,18 @@ def test_copy(program: Program, tmp_path: Path) -> None:
 def test_copy_of_one_scope(program: Program, tmp_path: Path) -> None:
     target = str(tmp_path / "copy.db")
     assert "no scope 'acme'" in program.error("copy", program.url, target, "--scope", "acme")
+    assert not (tmp_path / "copy.db").exists()
     assert program.json("copy", program.url, target, "--scope", "default")["copied"] > 0
+
+
+def test_copy_takes_no_store(program: Program, tmp_path: Path) -> None:
+    urls = [program.url, str(tmp_path / "copy.db")]
+    for arguments in (["copy", *urls, "--store", "other.db"], ["--store", "other.db", "copy", *urls]):
+        assert "perdure copy takes no --store" in program.error(*arguments)
+    assert not (tmp_path / "copy.db").exists()
+    told = program("copy", "--help")
+    assert "--store" not in told
+    assert "every tenant" in told
 
 
 @pytest.mark.usefixtures("ctrl_c")

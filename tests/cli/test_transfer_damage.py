@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Callable
 from typing import Any
@@ -21,12 +22,23 @@ def columns(**values: Any) -> Callable[[Lines], Lines]:
     return lambda lines: edited(lines, 2, lambda line: line["columns"].update(values))
 
 
+def in_encoding(lines: Lines, encoding: str, mark: bytes = b"") -> bytes:
+    """The first line as an editor or a shell saves it that was not told to use UTF-8."""
+    return mark + lines[0].decode().encode(encoding)
+
+
 DAMAGE: list[tuple[str, Callable[[Lines], Lines]]] = [
     ("line 1: not a line of an export", lambda lines: [b"hello", *lines]),
     ("line 1: an export begins with a header", lambda lines: lines[1:]),
     ("line 1: it has format 2", lambda lines: edited(lines, 1, lambda line: line.update(perdure=2))),
     ("schema 99", lambda lines: edited(lines, 1, lambda line: line.update(schema=99))),
-    ("line 1: the file is not complete", lambda lines: []),
+    ("the file is empty", lambda lines: []),
+    ("the file begins with a byte order mark", lambda lines: [codecs.BOM_UTF8 + lines[0], *lines[1:]]),
+    ("the file is encoded in UTF-16", lambda lines: [in_encoding(lines, "utf-16-le", codecs.BOM_UTF16_LE)]),
+    ("the file is encoded in UTF-16", lambda lines: [in_encoding(lines, "utf-16-be", codecs.BOM_UTF16_BE)]),
+    ("the file is encoded in UTF-16", lambda lines: [in_encoding(lines, "utf-16-le")]),
+    ("the file is encoded in UTF-16", lambda lines: [in_encoding(lines, "utf-16-be")]),
+    ("the file is encoded in UTF-32", lambda lines: [in_encoding(lines, "utf-32-le", codecs.BOM_UTF32_LE)]),
     ("its last line is missing", lambda lines: lines[:-1]),
     ("lines are missing", lambda lines: [*lines[:1], lines[-1]]),
     ("more after the end", lambda lines: [*lines, lines[1]]),

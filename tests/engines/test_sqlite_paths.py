@@ -16,6 +16,7 @@ from tests.engines.test_sqlite_errors import opened
 from tests.engines.toys import SCHEMA, SCOPE, do, drive, note, notes
 
 import perdure
+import perdure.sync
 from perdure import Message
 from perdure.engines.sqlite import open_sqlite, plan_migration
 from perdure.engines.sqlite.engine import SqliteEngine
@@ -37,6 +38,28 @@ def written(tmp_path: Path) -> Path:
     drive(do(engine, notes("t", "first")))
     drive(engine.close())
     return path
+
+
+def test_a_path_object_opens_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "a%zz.db"
+    with perdure.sync.open(path) as store:
+        store.commit("t", messages=[Message.user("hello")])
+
+    async def read() -> int:
+        async with perdure.open(path, read_only=True) as again:
+            return (await again.threads.get("t")).version
+
+    assert path.is_file()
+    assert asyncio.run(read()) == 1
+
+
+def test_a_percent_sign_that_begins_no_escape_is_refused(tmp_path: Path) -> None:
+    for name in ("a%zz.db", "a%2.db", "100%.db"):
+        with pytest.raises(InvalidError, match=r"contains a % .* write a literal % as %25"):
+            perdure.sync.open(f"sqlite:///{tmp_path}/{name}")
+    assert list(tmp_path.iterdir()) == []
+    with perdure.sync.open(f"sqlite:///{tmp_path}/100%25.db"):
+        assert (tmp_path / "100%.db").is_file()
 
 
 def test_a_read_only_store_behind_a_link_sees_the_log(tmp_path: Path, written: Path) -> None:

@@ -3,13 +3,9 @@ guard, a sync or a scope that is missing.
 
 `watch` names what must turn red, and how narrow: conformance cases (`case:<pattern>@<engine>`), the model machine
 (`machine:<engine>:<calls>`), the serial-order test (`serial:<rounds>`, `serial:<rounds>@<engine>`), a crash or fault
-program with its arguments (`crash:kill_loop --cycles 8`, `fault:cuts --engine redis --cuts 12`), or a test by its path
-(`test:tests/engines/test_x.py::test_y`). Everything named here is green on the product as it is; `run.py` checks that
-first.
-(`machine:<engine>:<calls>`), the serial-order test (`serial:<rounds>`, `serial:<rounds>@<engine>`), or a crash or fault
-program with its arguments (`crash:kill_loop --cycles 8`, `fault:cuts --engine redis --cuts 12`), or any other program
-by its module (`program:tests.engines.long_views`). Everything named here is green on the product as it is; `run.py`
-checks that first.
+program with its arguments (`crash:kill_loop --cycles 8`, `fault:cuts --engine redis --cuts 12`), any other program by
+its module (`program:tests.engines.long_views`), or a test by its path (`test:tests/engines/test_x.py::test_y`).
+Everything named here is green on the product as it is; `run.py` checks that first.
 """
 
 from __future__ import annotations

@@ -9,16 +9,32 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import perdure
-from perdure import DeliveryMode, Doc, Image, Message, NewRun, Store, Text, Thinking, ToolResult, ToolUse, UrlSource
+import perdure.sync
+from perdure import (
+    DeliveryMode,
+    Doc,
+    Image,
+    Message,
+    NewRun,
+    Store,
+    Text,
+    Thinking,
+    ToolResult,
+    ToolUse,
+    UrlSource,
+    limits,
+)
 from perdure.engines.memory import MemoryEngine
 from perdure.errors import CursorExpired, InvalidError, shown
 from perdure.model.message import Compaction
 from perdure.model.run import RunBody
+from perdure.rules.names import check_count, check_id
 from perdure.stores.layout import SCHEMA
 from perdure.stores.runs import RunOptions
 
@@ -206,7 +222,7 @@ def test_absurd_fields_are_refused_before_any_io(kind: type) -> None:
 
 def test_open_refuses_absurd_arguments() -> None:
     wrong = []
-    for parameter in ("url", "durability", "scope", "read_only"):
+    for parameter in ("url", "durability", "scope", "read_only", "housekeeping", "clock"):
         for what, value in ABSURD.items():
             given = {"url": "memory://", parameter: value}
 
@@ -222,6 +238,25 @@ def test_open_refuses_absurd_arguments() -> None:
             else:
                 wrong.append(f"{parameter}, {what}: accepted")
     assert wrong == []
+
+
+@pytest.mark.parametrize("option", [{"read_only": 1}, {"housekeeping": "no"}, {"housekeeping": None}, {"clock": 12}])
+def test_both_faces_check_options_before_any_io(tmp_path: Path, option: dict[str, Any]) -> None:
+    path = tmp_path / "a.db"
+    (name,) = option
+    for face in (perdure.open, perdure.sync.open):
+        with pytest.raises(InvalidError, match=f"{name} must be"):
+            face(path, **option)
+    assert not path.exists()
+
+
+def test_a_count_beyond_the_upper_bound_names_both_bounds() -> None:
+    with pytest.raises(InvalidError, match=rf"n must be an integer from 1 to {limits.INTEGER_MAX}, not 1"):
+        check_count(10**30, "n", least=1)
+    with pytest.raises(InvalidError, match="n must be an integer of at least 1, not 0"):
+        check_count(0, "n", least=1)
+    with pytest.raises(InvalidError, match="n must not be blank"):
+        check_id(" ", "n")
 
 
 def test_from_json_refuses_what_is_nested_without_end() -> None:

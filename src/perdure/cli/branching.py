@@ -33,7 +33,9 @@ async def tree(
     session: Session,
     thread: ThreadArgument,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Also what only deleted branches led to.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also show messages reachable only from deleted branches.")
+    ] = False,
     width: Annotated[int | None, typer.Option(min=20, help="Columns to draw in; else the terminal's.")] = None,
 ) -> None:
     """Draw a thread's tree: branches, roles, labels, and the current line."""

@@ -50,6 +50,12 @@ def fitted_json(stream: IO[str], text: str) -> str:
     return text.encode(encoding, _JSON).decode(encoding)
 
 
+def fitted_text(stream: IO[str], text: str) -> str:
+    """The same text, with what the stream cannot hold spelled out."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, _PLAIN).decode(encoding)
+
+
 def _spell_plainly(error: UnicodeError) -> tuple[str, int]:
     return "".join([_MARKS.get(each) or escaped(each) for each in _refused(error)]), _end(error)
 

@@ -30,12 +30,16 @@ _EVERY = 64
 
 UrlArgument = Annotated[str | None, typer.Argument(metavar="[URL]", help="The store; else that of --store.")]
 
+CopiedScopeOption = Annotated[
+    str | None, typer.Option("--scope", metavar="NAME", help="The tenant to copy; else every tenant.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app, access="none", name="health")(health)
     command(app, access="none", name="migrate")(migrate)
-    command(app, access="none", name="copy")(copy_)
+    command(app, access="none", name="copy", takes_store=False, scope_option=CopiedScopeOption)(copy_)
 
 
 async def health(desk: Desk, url: UrlArgument = None) -> int:

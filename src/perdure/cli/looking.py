@@ -129,7 +129,7 @@ def _more(session: Session, cursor: str | None) -> None:
 
 async def runs(
     session: Session,
-    thread: Annotated[str | None, typer.Argument(help="Only the runs of a thread.")] = None,
+    thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="Only the runs of a thread.")] = None,
     *,
     status: Annotated[str | None, typer.Option(help="created, running, waiting or done.")] = None,
     limit: LimitOption = limits.PAGE_DEFAULT,

@@ -153,6 +153,8 @@ def _origin(file: str) -> Iterator[Path]:
     """The file itself; what comes from stdin is put aside first, because it is read twice."""
     if file != STANDARD:
         path = Path(file)
+        if path.is_dir():
+            raise InvalidError(f"{file!r} is a directory", hint="name a file in it")
         if not path.is_file():
             raise NotFoundError(f"there is no file {file!r}")
         yield path

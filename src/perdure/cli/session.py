@@ -24,7 +24,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 import perdure
-from perdure.cli.encodings import write_json
+from perdure.cli.encodings import fitted_text, write_json
 from perdure.cli.helptext import Command
 from perdure.cli.tables import Cell, Column, fitted
 from perdure.cli.terminal import Screen, console, error_console, visible
@@ -47,6 +47,7 @@ StoreOption = Annotated[
 ]
 ScopeOption = Annotated[str | None, typer.Option("--scope", metavar="NAME", help="The tenant; else 'default'.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, and nothing else, to stdout.")]
+HiddenStoreOption = Annotated[str | None, typer.Option("--store", hidden=True)]
 ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id, or a unique beginning of it.")]
 
 
@@ -71,7 +72,8 @@ class Desk:
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         """Write a table that fits the terminal."""
-        table, width = fitted(columns, rows, self.out.width)
+        spelled = [[_spelled(self.out, cell) for cell in row] for row in rows]
+        table, width = fitted(columns, spelled, self.out.width)
         self.show(table, width=width)
 
     def say(self, text: str, style: str = "") -> None:
@@ -82,6 +84,12 @@ class Desk:
     def emit(self, document: Any) -> None:
         """Write one JSON document on one line."""
         write_json(sys.stdout, document)
+
+
+def _spelled(out: Screen, cell: Cell) -> Cell:
+    """The cell in the characters that the screen has: an escape is wider than what it stands for."""
+    text = fitted_text(out.file, str(cell))
+    return Text(text, style=cell.style) if isinstance(cell, Text) else text
 
 
 class Session(Desk):
@@ -99,7 +107,7 @@ class Session(Desk):
         rows = (await core.view(Scan("thread_heads", after=(text,), limit=4)))[0]
         found = [str(row.key[0]) for row in rows if str(row.key[0]).startswith(text)]
         if not found:
-            raise NotFoundError(f"no thread is called {text!r} or begins so", hint="perdure threads lists them")
+            raise NotFoundError(f"no thread id is or starts with {text!r}", hint="perdure threads lists them")
         if len(found) > 1:
             shown = ", ".join(found[:3]) + (" …" if len(found) > 3 else "")
             raise InvalidError(f"{text!r} is the beginning of several threads: {shown}", hint="give more of the id")
@@ -147,12 +155,15 @@ def command(
     access: Access | Callable[[Options], Access] = "read",
     prepare: Preparation = _nothing,
     name: str | None = None,
+    takes_store: bool = True,
+    scope_option: Any = ScopeOption,
 ) -> Callable[[Body], Body]:
     """Register an `async def` as a command; what it returns is the exit code, None meaning 0.
 
     `access` says how the store is opened; it may depend on the command's options. `prepare` comes before that: it is
     told whether the store would be new, may refuse, and may change the options. With access "none" the command gets a
-    `Desk` and opens what it needs itself.
+    `Desk` and opens what it needs itself. With `takes_store=False` it refuses `--store`, and its help does not show it.
+    `scope_option` describes `--scope` where it means something else than elsewhere.
     """
 
     def register(body: Body) -> Body:
@@ -166,6 +177,8 @@ def command(
             how = access(options) if callable(access) else access
 
             async def work() -> int | None:
+                if not takes_store and (store or shared.get("store")):
+                    raise InvalidError(f"{ctx.command_path} takes no --store", hint="give the URLs as arguments")
                 if how == "none":
                     return await body(Desk(url, tenant, as_json=as_json, width=width), **options)
                 target = named(url)
@@ -177,14 +190,14 @@ def command(
 
             raise typer.Exit(guarded(work, as_json=as_json))
 
-        _sign(call, body)
+        _sign(call, body, StoreOption if takes_store else HiddenStoreOption, scope_option)
         app.command(name, cls=Command)(call)
         return body
 
     return register
 
 
-def _sign(call: Callable[..., None], body: Body) -> None:
+def _sign(call: Callable[..., None], body: Body, store_option: Any, scope_option: Any) -> None:
     """Give `call` the parameters of `body` and the shared options, for typer to read."""
     hints = get_type_hints(body, include_extras=True)
     own = [p.replace(annotation=hints[p.name]) for p in list(inspect.signature(body).parameters.values())[1:]]
@@ -192,8 +205,8 @@ def _sign(call: Callable[..., None], body: Body) -> None:
     shared = [
         inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
         *[parameter.replace(kind=keyword) for parameter in own],
-        inspect.Parameter("store", keyword, annotation=StoreOption, default=None),
-        inspect.Parameter("scope", keyword, annotation=ScopeOption, default=None),
+        inspect.Parameter("store", keyword, annotation=store_option, default=None),
+        inspect.Parameter("scope", keyword, annotation=scope_option, default=None),
         inspect.Parameter("as_json", keyword, annotation=JsonOption, default=False),
     ]
     call.__signature__ = inspect.Signature(shared)  # type: ignore[attr-defined]
@@ -221,7 +234,9 @@ async def insist_there(url: str) -> None:
     if is_server(url):
         raise NotFoundError(f"there is no store at {redacted(url)}", hint="perdure migrate URL makes the tables")
     path = sqlite_path(url)
-    raise NotFoundError(f"there is no file {path!r}", hint="check the URL; a store is made by its first user")
+    raise NotFoundError(
+        f"there is no file {path!r}", hint="check the URL; a store is created when it is first opened for writing"
+    )
 
 
 async def is_new(url: str) -> bool:

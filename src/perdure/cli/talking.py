@@ -31,7 +31,7 @@ async def log(
     thread: ThreadArgument,
     *,
     branch: Annotated[str | None, typer.Option("--branch", "-b", help="A branch's name or number.")] = None,
-    view: Annotated[str, typer.Option(help="raw (all), external (for outsiders), history (for the model).")] = "raw",
+    view: Annotated[str, typer.Option(help="raw (all), external (for people), history (for the model).")] = "raw",
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the newest so many.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages until Ctrl-C.")] = False,
 ) -> None:

@@ -25,6 +25,7 @@ import msgspec
 
 from perdure.errors import InvalidError
 
+BAD_ESCAPE = "contains a % that is not followed by two hexadecimal digits; write a literal % as %25"
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?", re.DOTALL)
@@ -121,6 +122,11 @@ def parse_port(text: str, dialect: Dialect = ANY, name: str = "the URL") -> int:
     return int(text)
 
 
+def has_bad_escape(text: str) -> bool:
+    """Whether there is a `%` in it that begins no escape."""
+    return _BAD_ESCAPE.search(text) is not None
+
+
 def raw_account(text: str) -> tuple[str, str]:
     """User and password of a URL as they stand in it, whatever else is wrong with it; empty if there is none."""
     user, _, password = _authority(text.partition("://")[2]).rpartition("@")[0].partition(":")
@@ -136,7 +142,7 @@ class _Reader:
 
     def read(self, text: str) -> ServerUrl:
         if _CONTROL.search(text):
-            raise self._wrong("has a control character in it, such as a line break")
+            raise self._wrong("contains a control character, such as a line break")
         scheme, _, rest = text.partition("://")
         schemes = self._dialect.schemes
         if rest == text or not scheme or (schemes and scheme not in schemes):
@@ -163,7 +169,7 @@ class _Reader:
     def hosts(self, items: Iterable[str], *, encoded: bool) -> tuple[Host, ...]:
         items = list(items)
         if not all(items):
-            raise self._wrong("has an empty place in its list of hosts")
+            raise self._wrong("has an empty entry in its list of hosts")
         return tuple(self._host(item, encoded=encoded) for item in items)
 
     def _host(self, text: str, *, encoded: bool) -> Host:
@@ -188,7 +194,7 @@ class _Reader:
             # What the resolver would refuse in words of its own, as it does an empty label or one of 64 letters.
             name.encode("idna")
         except UnicodeError:
-            raise self._wrong("has a host whose name no host can have") from None
+            raise self._wrong("has an invalid host name") from None
 
     def _port(self, text: str) -> int | None:
         return parse_port(text, self._dialect, self._name) if text else None
@@ -199,7 +205,7 @@ class _Reader:
         try:
             IPv6Address(address)
         except ValueError:
-            raise self._wrong("has brackets around something that is no IPv6 address") from None
+            raise self._wrong("has brackets around something that is not an IPv6 address") from None
         if percent and not re.fullmatch(r"[^\s%/\[\]]+", zone):
             raise self._wrong("has an IPv6 address with an empty or unreadable zone: write [fe80::1%25eth0]")
         return f"{address}{percent}{zone}"
@@ -234,19 +240,19 @@ class _Reader:
             raise self._wrong("has more than one @: percent-encode @ in the password (%40)")
 
     def _decoded(self, text: str) -> str:
-        if _BAD_ESCAPE.search(text):
-            raise self._wrong("has a % that two hexadecimal digits must follow: write %25 for the character %")
+        if has_bad_escape(text):
+            raise self._wrong(BAD_ESCAPE)
         try:
             decoded = unquote_to_bytes(text).decode()
         except UnicodeError:
             raise self._wrong("has percent-encoded bytes that are not UTF-8") from None
         if "\x00" in decoded:
-            raise self._wrong("has a zero byte in it (%00)")
+            raise self._wrong("contains a zero byte (%00)")
         return decoded
 
     def _encode_password(self) -> InvalidError:
         return self._wrong(
-            "cannot be read: / ? # and @ in a password or an option have to be percent-encoded (%2F %3F %23 %40)"
+            "cannot be read: / ? # and @ in a password or an option must be percent-encoded (%2F %3F %23 %40)"
         )
 
     def _wrong(self, what: str) -> InvalidError:

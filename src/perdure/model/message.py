@@ -194,8 +194,8 @@ class Message(Faithful, frozen=True, gc=False):
     def from_json(value: Any) -> Message:
         """A message from decoded JSON, whatever unknown fields and blocks it holds; plain text is one text block.
 
-        Tool calls are `tool_use` blocks: a field such as `tool_calls` that holds some is refused, for nobody would
-        find them there.
+        Tool calls are `tool_use` blocks and results are `tool_result` blocks. Another vendor's fields for them
+        (`tool_calls`, `function_call`, `tool_call_id`) are refused unless empty: as unknown fields they would be lost.
         """
         if isinstance(value, dict):
             refuse_foreign_calls(value, "message")
@@ -288,16 +288,23 @@ class UnfinishedCall(msgspec.Struct, frozen=True):
 
 
 def refuse_foreign_calls(fields: Mapping[str, Any], path: str) -> None:
-    """Refuse tool calls in fields of another vendor's messages; empty ones are harmless, and carried."""
+    """Refuse tool calls and results in another vendor's fields; empty ones are harmless, and carried."""
     for name, kind in (("tool_calls", list), ("function_call", dict)):
         held = fields.get(name)
         if held and isinstance(held, kind):
             raise InvalidError(
-                f"the tool calls in the field {name!r} would be stored, but nobody would see them as calls",
+                f"the tool calls in the field {name!r} would be stored, but not recognised as tool calls",
                 path=path,
                 hint="write each call as a block of content: "
                 '{"type": "tool_use", "id": call_id, "name": tool_name, "input": json.loads(arguments)}',
             )
+    if fields.get("tool_call_id") and isinstance(fields["tool_call_id"], str):
+        raise InvalidError(
+            "the field 'tool_call_id' would be stored, but not recognised as the call that a tool answered",
+            path=path,
+            hint='write the result as the only block of content: {"role": "tool", "content": [{"type": "tool_result", '
+            '"tool_use_id": call_id, "content": [{"type": "text", "text": result}]}]}',
+        )
 
 
 def _blocks(content: str | Sequence[Block]) -> list[Block]:

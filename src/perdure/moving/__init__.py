@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from perdure.errors import InvalidError
 from perdure.kernel.engine import Engine
-from perdure.moving.copying import Copied, Part, Progress, Told, copy_engine
+from perdure.moving.copying import Copied, Part, Progress, Told, chosen_scopes, copy_engine
 from perdure.opening import is_server, open_engine, plan_migration, redacted, sqlite_path
 
 __all__ = ["Copied", "Part", "Progress", "Told", "copy", "copy_engine"]
@@ -43,6 +43,8 @@ async def copy(
         raise InvalidError(f"source and destination are the same: {redacted(source_url)}")
     source = await open_engine(source_url, read_only=True)
     try:
+        if scopes is not None:
+            await chosen_scopes(source, scopes)  # before a destination is made for nothing
         target = await _dry_target(target_url) if dry_run else await open_engine(target_url)
         try:
             return await copy_engine(source, target, scopes=scopes, last=LAST, dry_run=dry_run, progress=progress)

@@ -133,6 +133,15 @@ async def copy_engine(
     return Copied(tuple(verified), dry_run=False)
 
 
+async def chosen_scopes(source: Engine, wanted: Sequence[str]) -> list[str]:
+    """The scopes asked for, each once; `NotFoundError` if the source lacks one."""
+    here = await source.scopes()
+    for scope in wanted:
+        if scope not in here:
+            raise NotFoundError(f"the source has no scope {scope!r}", hint=f"it has: {', '.join(here) or '-'}")
+    return list(dict.fromkeys(wanted))
+
+
 def _in_order(schema: Schema, last: Sequence[str]) -> list[Shape]:
     """Logs first: they are the bulk, and nothing finds an entry whose rows are not there yet."""
     early: list[Shape] = [table for table in schema.tables if table.name not in last]
@@ -166,15 +175,14 @@ class _Walk:
 
     async def scopes(self, wanted: Sequence[str] | None) -> list[str]:
         """The scopes to copy: those asked for, or all, and then the destination may have no other."""
-        here = await self._source.scopes()
         if wanted is not None:
-            for scope in wanted:
-                if scope not in here:
-                    raise NotFoundError(f"the source has no scope {scope!r}", hint=f"it has: {', '.join(here) or '-'}")
-            return list(dict.fromkeys(wanted))
+            return await chosen_scopes(self._source, wanted)
+        here = await self._source.scopes()
         foreign = sorted(set(await self._target.scopes()) - set(here))
         if foreign:
-            raise ConflictError(f"the destination holds scope {foreign[0]!r}, which the source has not", hint=_EMPTY)
+            raise ConflictError(
+                f"the destination holds scope {foreign[0]!r}, which the source does not have", hint=_EMPTY
+            )
         return here
 
     async def compare(self, scope: str, shape: Shape) -> Part:

@@ -23,7 +23,7 @@ def check_id(value: Any, what: str, *, most: int = limits.ID_BYTES) -> str:
     if value.isascii() and value.isprintable() and len(value) <= most and not value.isspace() and value:
         return value
     if not value.strip():
-        raise InvalidError(f"{what} must not be empty")
+        raise InvalidError(f"{what} must not be {'blank' if value else 'empty'}")
     if _CONTROL.search(value):
         raise InvalidError(f"{what} must not contain control characters: {shown(value)}")
     try:
@@ -75,7 +75,9 @@ def check_word(value: Any, what: str) -> str:
 def check_count(value: Any, what: str, *, least: int = 0) -> int:
     """A whole number within the limits that every engine keeps exactly."""
     if type(value) is not int or not least <= value <= limits.INTEGER_MAX:
-        raise InvalidError(f"{what} must be an integer of at least {least}, not {shown(value)}")
+        too_large = type(value) is int and value > limits.INTEGER_MAX
+        bounds = f"from {least} to {limits.INTEGER_MAX}" if too_large else f"of at least {least}"
+        raise InvalidError(f"{what} must be an integer {bounds}, not {shown(value)}")
     return value
 
 

@@ -125,8 +125,8 @@ def _check_run(run: Any, thread_id: str) -> str | None:
         machine.check_new(run, thread_id)
         return run.id or new_id()
     if not isinstance(run, (Run, RunChange)):
-        hint = "pass a run, or run.step(…), run.wait(…), run.finish(…), run.fail(…)"
-        raise InvalidError(f"run is a {type(run).__name__}", hint=hint)
+        hint = "pass a run, run.step(…), run.wait(…), run.finish(…), run.fail(…) or NewRun(agent_id)"
+        raise InvalidError(f"run must be a Run, RunChange or NewRun, not a {type(run).__name__}", hint=hint)
     record = run.run if isinstance(run, RunChange) else run
     names.check_rev(record.rev, "run.rev")
     if record.thread_id != thread_id:

@@ -13,6 +13,7 @@ stranger had written it, and a refusal names the line.
 
 from __future__ import annotations
 
+import codecs
 from typing import Any
 
 import msgspec
@@ -142,6 +143,8 @@ def parse_line(schema: Schema, data: bytes, number: int) -> Line:
     where = f"line {number}"
     if len(data) > LINE_BYTES:
         raise InvalidError(f"longer than {LINE_BYTES:,} bytes", path=where)
+    if number == 1:
+        _check_encoding(data)
     try:
         text = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -150,6 +153,23 @@ def parse_line(schema: Schema, data: bytes, number: int) -> Line:
         return _understand(schema, text)
     except InvalidError as error:
         raise InvalidError(error.message, path=where, hint=error.hint) from None
+
+
+_FOREIGN_BEGINNINGS = (
+    (codecs.BOM_UTF8, "begins with a byte order mark", "save it as UTF-8 without one (without BOM)"),
+    (codecs.BOM_UTF32_LE, "is encoded in UTF-32", "save it as UTF-8"),
+    (codecs.BOM_UTF16_LE, "is encoded in UTF-16", "save it as UTF-8"),
+    (codecs.BOM_UTF16_BE, "is encoded in UTF-16", "save it as UTF-8"),
+    (b"{\x00", "is encoded in UTF-16", "save it as UTF-8"),
+    (b"\x00{", "is encoded in UTF-16", "save it as UTF-8"),
+)
+"""How a file begins that an editor or a shell saved in another encoding, what is wrong with it, and what to do."""
+
+
+def _check_encoding(data: bytes) -> None:
+    for beginning, what, hint in _FOREIGN_BEGINNINGS:
+        if data.startswith(beginning):
+            raise InvalidError(f"the file {what}", hint=hint)
 
 
 def _understand(schema: Schema, text: _Text) -> Line:

@@ -124,5 +124,7 @@ class _Reader:
 
     def finish(self) -> None:
         """The file is over: was that its end?"""
+        if not self._lines:
+            raise InvalidError("the file is empty", hint="was this file written by perdure export?")
         if not self._ended:
             raise InvalidError("the file is not complete: its last line is missing", path=f"line {self._lines + 1}")

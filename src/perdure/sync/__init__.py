@@ -8,6 +8,7 @@ its connections live. Inside a running event loop it refuses, with a hint: there
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +18,7 @@ from perdure.kernel.engine import Capabilities, Engine, Health
 from perdure.model.message import Message
 from perdure.model.receipt import Receipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
-from perdure.opening import DurabilityChoice, is_server, make_store, open_engine
+from perdure.opening import DurabilityChoice, as_text, check_options, is_server, make_store, open_engine
 from perdure.rules.names import check_scope
 from perdure.stores.store import Store as AsyncStore
 from perdure.sync.driver import Driver, LoopDriver
@@ -116,7 +117,7 @@ class Store:
 
 
 def open(
-    url: str,
+    url: str | PathLike[str],
     *,
     scope: str = "default",
     durability: DurabilityChoice = "power",
@@ -136,6 +137,8 @@ def open(
             hint="leave pool out, or use perdure.open with async code",
         )
     check_scope(scope)
+    check_options(read_only=read_only, clock=clock, housekeeping=housekeeping)
+    url = as_text(url)
     driver = LoopDriver() if is_server(url) else Driver()
     try:
         engine = driver.run(open_engine(url, durability=durability, read_only=read_only, clock=clock))

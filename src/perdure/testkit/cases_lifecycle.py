@@ -27,11 +27,12 @@ URLS_REFUSED: tuple[Any, ...] = (
     "sqlite:///",
     "sqlite://relative.db",
     "sqlite:///x.db?mode=ro",
+    "sqlite:///a%zz.db",
     "SQLITE:///x.db",
     "://",
     None,
     7,
-    Path("x.db"),
+    Path("notes.txt"),
 )
 
 

@@ -20,12 +20,18 @@ CALLS = [{"id": "c1", "type": "function", "function": {"name": "book", "argument
 FOREIGN: tuple[dict[str, Any], ...] = (
     {"tool_calls": CALLS},
     {"function_call": {"name": "book", "arguments": "{}"}},
+    {"tool_call_id": "c1"},
 )
 
 
 def holding(fields: dict[str, Any], **more: Any) -> Message:
     """An assistant message that carries some fields as unknown ones, as an older build took them in."""
     return Message.assistant("One moment.", extra=Extra(fields), **more)
+
+
+def block_for(fields: dict[str, Any]) -> str:
+    """The type of the block that belongs in the place of such fields, as a hint spells it."""
+    return '"tool_result"' if "tool_call_id" in fields else '"tool_use"'
 
 
 async def store_as_before(store: Store, *messages: Message) -> None:
@@ -40,7 +46,7 @@ async def store_as_before(store: Store, *messages: Message) -> None:
     covers=("store.commit", "pending.append", "pending.edit", "pending.freeze", "runs.start", "runs.create"),
 )
 async def case_refused(kit: Kit) -> None:
-    """`tool_calls` and `function_call` are refused wherever a message is given: recovery would not see the calls."""
+    """Calls and results in a vendor's fields are refused wherever a message is given: recovery would not see them."""
     store = kit.store
     await talk(store, "t", "hello")
     (waiting,) = await store.pending.append("t", [Message.user("later")])
@@ -55,7 +61,7 @@ async def case_refused(kit: Kit) -> None:
     for fields in FOREIGN:
         for what, attempt in attempts.items():
             error = await untouched(store, InvalidError, attempt(holding(fields)), what)
-            expect("tool_use" in (error.hint or ""), f"the hint of {what} shows a tool_use block: {error.hint}")
+            expect(block_for(fields) in (error.hint or ""), f"the hint of {what} shows the right block: {error.hint}")
 
 
 @case("messages", "foreign-calls-stored", covers=("messages.history", "messages.list", "messages.get", "store.load"))
@@ -63,14 +69,15 @@ async def case_stored(kit: Kit) -> None:
     """A message that an older build stored with such a field is read as it is, and written after."""
     store = kit.store
     await talk(store, "t", "hello")
-    await store_as_before(store, holding({"tool_calls": CALLS}, id="m"))
+    await store_as_before(store, holding({"tool_calls": CALLS}, id="m"), holding({"tool_call_id": "c1"}, id="n"))
     await talk(store, "t", "and on")
     record = await store.messages.get("t", "m")
     equal(record.message, holding({"tool_calls": CALLS}, id="m"), "the record")
+    equal((await store.messages.get("t", "n")).message, holding({"tool_call_id": "c1"}, id="n"), "the other record")
     views: list[list[MessageRecord]] = [
         list((await store.messages.list("t")).items),
         await store.messages.history("t"),
-        await store.messages.external("t", limit=2),
+        await store.messages.external("t", limit=3),
         (await store.load("t")).messages,
     ]
     for records in views:
@@ -96,15 +103,15 @@ async def case_pending(kit: Kit) -> None:
 
 @case("messages", "foreign-calls-from-json", covers=("store.commit",))
 async def case_from_json(kit: Kit) -> None:
-    """`Message.from_json` refuses calls it would lose, and takes the empty fields that vendors always send."""
+    """`Message.from_json` refuses what would be lost, and takes the empty fields that vendors always send."""
     plain = {"role": "assistant", "content": "One moment."}
     for fields in FOREIGN:
         try:
             message = Message.from_json({**plain, **fields})
         except InvalidError as error:
-            expect("tool_use" in (error.hint or ""), f"the hint shows a tool_use block: {error.hint}")
+            expect(block_for(fields) in (error.hint or ""), f"the hint shows the right block: {error.hint}")
         else:
             raise CaseFailed(f"{fields} was accepted: {message}")
-    empty = Message.from_json({**plain, "tool_calls": [], "function_call": None})
+    empty = Message.from_json({**plain, "tool_calls": [], "function_call": None, "tool_call_id": None})
     (name,) = (await kit.store.commit("t", messages=[empty])).message_ids
     equal(dict((await kit.store.messages.get("t", name)).message.extra), dict(empty.extra), "what is empty is carried")

@@ -31,7 +31,7 @@ async def open_socket(host: str, port: int) -> socket.socket:
                 refusal = error
         raise refusal
     except UnicodeError as error:
-        raise errors.OperationalError(NO_SUCH_HOST, f"{host!r} is no host name ({error})") from error
+        raise errors.OperationalError(NO_SUCH_HOST, f"{host!r} is not a host name ({error})") from error
     except (OSError, RuntimeError) as error:
         # A loop that goes down with its interpreter refuses to look a name up.
         raise errors.OperationalError(NOBODY_THERE, f"Can't connect to MySQL server on {host!r} ({error})") from error

@@ -78,7 +78,7 @@ def _host(parts: ServerUrl) -> Host:
         raise InvalidError("a MySQL URL names one server, not several", hint=_EXAMPLE)
     host = parts.hosts[0] if parts.hosts else Host("localhost")
     if host.is_socket:
-        raise InvalidError("a socket cannot stand in the place of the host", hint="write ?unix_socket=/path/of/socket")
+        raise InvalidError("a socket cannot take the place of the host", hint="write ?unix_socket=/path/of/socket")
     return host
 
 

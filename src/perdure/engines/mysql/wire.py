@@ -130,7 +130,7 @@ class Wire:
             self.broken = lost(error)
             raise
         except UnicodeDecodeError as error:
-            raise CorruptError(f"a text column holds bytes that are no text: {error}", where=self._where) from error
+            raise CorruptError(f"a text column holds bytes that are not text: {error}", where=self._where) from error
         except UnicodeEncodeError:
             raise  # nothing was sent
         except UNREADABLE as error:

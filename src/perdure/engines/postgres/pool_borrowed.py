@@ -46,7 +46,7 @@ class BorrowedPool(BasePool):
                 return await self._lend()
             except TimeoutError as error:
                 if self._served == served:
-                    hint = "give the pool more of them, or hold them for less long"
+                    hint = "give the pool more of them, or hold them for a shorter time"
                     raise all_in_use(self.where, self.size, hint) from error
 
     async def _lend(self) -> Connection:

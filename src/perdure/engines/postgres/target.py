@@ -121,7 +121,7 @@ def _hosts(parts: ServerUrl) -> tuple[Host, ...]:
     given = parts.options.get("port")
     ports = [parse_port(port, _DIALECT, "the option port") for port in given.split(",")] if given else []
     if len(ports) > 1 and hosts and len(ports) != len(hosts):
-        raise InvalidError(f"the option port lists {len(ports)} ports, and the hosts are {len(hosts)}", hint=_EXAMPLE)
+        raise InvalidError(f"the option port lists {len(ports)} ports for {len(hosts)} hosts", hint=_EXAMPLE)
     ports = ports * len(hosts) if len(ports) == 1 else ports
     return tuple(Host(host.name, host.port or port) for host, port in zip_longest(hosts, ports)) if hosts else ()
 
@@ -144,7 +144,7 @@ def _listen_dsn(url: str) -> str:
     own = sorted(set(parts.options) & set(_OWN))
     if own:
         raise InvalidError(
-            f"listen_url leads to the server and nothing else: {', '.join(own)} cannot stand in it",
+            f"listen_url takes only options of the connection, not {', '.join(own)}",
             hint="put it into the URL of the store",
         )
     return _driver_dsn(parts)
@@ -175,7 +175,7 @@ def _schema(name: str, value: str) -> str:
     if value.startswith("pg_"):
         raise InvalidError(f"{name} cannot begin with pg_, which PostgreSQL keeps for itself: {value!r:.80}")
     if not value or len(value.encode()) > _SCHEMA_BYTES or not value.isprintable():
-        raise InvalidError(f"{name} names a schema of at most {_SCHEMA_BYTES} bytes, not {value!r:.80}")
+        raise InvalidError(f"{name} must be 1 to {_SCHEMA_BYTES} bytes long and printable, not {value!r:.80}")
     return value
 
 

@@ -95,7 +95,7 @@ def _addresses(kind: str, hosts: tuple[Host, ...]) -> tuple[Address, ...]:
     if not hosts:
         raise InvalidError("the URL names no server: write host:port", hint=_EXAMPLE)
     if any(host.is_socket for host in hosts):
-        raise InvalidError("a socket cannot stand in the place of the host", hint=_EXAMPLE)
+        raise InvalidError("a socket cannot take the place of the host", hint=_EXAMPLE)
     if kind == "single" and len(hosts) > 1:
         raise InvalidError("redis:// names one server", hint="redis+cluster:// and redis+sentinel:// take several")
     usual = 26379 if kind == "sentinel" else 6379
@@ -119,7 +119,7 @@ def _place(kind: str, path: str, options: dict[str, str]) -> tuple[str, int]:
 
 def _prefix(text: str) -> str:
     if _PREFIX.fullmatch(text) is None:
-        raise InvalidError("prefix is not 1 to 64 characters without spaces, braces and %")
+        raise InvalidError("prefix must be 1 to 64 characters, without spaces, braces and %")
     return text
 
 

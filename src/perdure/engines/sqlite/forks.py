@@ -2,7 +2,7 @@
 
 SQLite keeps the locks it holds in a table per inode, in the memory of the process. A forked child inherits the table
 but not the locks. Its own connections would take no lock at all, because the table says that one is held; the next
-process to close the file would believe to be the last, and delete the log that the child writes to. So every connection
+process to close the file would believe it is the last, and delete the log that the child writes to. So every connection
 is on record here from before it is made until after it is closed, and what is on record at a fork is refused in the
 child for good: by device and inode, whatever name leads there.
 
@@ -66,7 +66,7 @@ class Registry:
         """Raise if the parent had this file open at the fork."""
         if self.inherited and identity_of(path) in self.inherited:
             raise UnsupportedError(
-                f"{path} was open in the parent of this process before the fork; opened here too, it would lose data",
+                f"{path} was open in the parent process at the fork; opening it here as well would lose data",
                 hint=_HINT,
             )
 

@@ -32,7 +32,7 @@ def usable_path(path: str) -> str:
     elif Path(path).is_symlink():
         raise UnavailableError(
             f"{path} is a symbolic link to {resolved}, which does not exist",
-            hint=f"mend the link, or open {resolved} itself to create it",
+            hint=f"fix the link, or open {resolved} itself to create it",
         )
     return str(resolved)
 
@@ -43,7 +43,7 @@ def _resolve(path: str) -> Path:
     except RuntimeError:  # a loop, on Python before 3.13
         resolved = Path(path)
     if resolved.is_symlink():
-        raise UnavailableError(f"{path} is a symbolic link that leads back to itself", hint="mend the link")
+        raise UnavailableError(f"{path} is a symbolic link that leads back to itself", hint="fix the link")
     return resolved
 
 
@@ -57,7 +57,7 @@ def _refuse_unusable(file: Path) -> None:
         raise CorruptError("file is not a database", where=str(file), hint="choose another file name")
     if status.st_nlink > 1:
         raise UnavailableError(
-            f"{file} has {status.st_nlink} names (hard links); the log beside another name would be missed",
+            f"{file} has {status.st_nlink} names (hard links); commits in the log of the other name would be lost",
             hint="remove the other names, or copy the file (cp) and open the copy",
         )
 
