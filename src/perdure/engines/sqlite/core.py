@@ -61,6 +61,11 @@ class Core:
     def clock(self, clock: Clock) -> None:
         self._queries.clock = clock
 
+    @property
+    def belongs_to_parent(self) -> bool:
+        """Whether this process was forked from the one that opened the file."""
+        return self.refusal is store_of_parent
+
     def ready(self) -> None:
         """Raise if the store is closed, or was opened by the parent of this process."""
         if self.refusal is not None:
@@ -115,7 +120,7 @@ class Core:
 
     def close(self) -> None:
         """Finish what was submitted and release everything; idempotent, and nothing at all in a forked child."""
-        if self.refusal is store_of_parent:
+        if self.belongs_to_parent:
             return
         with self._closing:
             self.refusal = closed
