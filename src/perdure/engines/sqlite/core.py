@@ -111,10 +111,10 @@ class Core:
             found = self.readers.ask(lambda connection: health.settings(connection, self.path))
             problems = health.problems(found, writing=False)
         else:
-            found, more = self.writer.inspect(
-                lambda c: (health.settings(c.session.connection, self.path), c.problems())
+            found, gone, more = self.writer.inspect(
+                lambda c: (health.settings(c.session.connection, self.path), c.gone(), c.problems())
             )
-            problems = health.problems(found, writing=True) + more
+            problems = health.problems(found, writing=True, gone=gone) + more
         durability: Durability = "power" if found["synchronous"] in ("FULL", "EXTRA") else "process"
         return Health("sqlite", not problems, durability, found, tuple(problems))
 
