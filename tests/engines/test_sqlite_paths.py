@@ -248,3 +248,12 @@ def test_health_says_once_that_the_log_is_gone(written: Path) -> None:
     gone = f"the log {log} was removed or replaced while it was open: commits are refused until it is back"
     assert refusals(engine) == [gone]
     drive(engine.close())
+
+
+def test_a_log_that_was_removed_before_the_first_commit_takes_none(written: Path) -> None:
+    engine = opened(written)
+    Path(f"{written}-wal").unlink()
+    assert any("commits are refused" in problem for problem in refusals(engine))
+    with pytest.raises(UnavailableError, match="removed or replaced"):
+        drive(do(engine, notes("t", "second")))
+    drive(engine.close())

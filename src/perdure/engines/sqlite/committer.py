@@ -33,6 +33,8 @@ class Committer:
         self._file = file
         self._open_session = open_session
         self._session: Session | None = open_session()
+        # It has read its file, so it has the log open, and nobody but an intruder removes that.
+        self._session.log = file.log_identity()
 
     @property
     def session(self) -> Session:
