@@ -219,7 +219,7 @@ def test_a_file_that_was_deleted_while_open(tmp_path: Path) -> None:
     drive(do(engine, notes("t", "x")))
     assert drive(engine.health()).settings["file_bytes"] > 0
     (tmp_path / "gone.db").unlink()
-    assert any("moved or deleted" in problem for problem in drive(engine.health()).problems)
+    assert any("moved, deleted or replaced" in problem for problem in drive(engine.health()).problems)
     drive(engine.close())
 
 

@@ -230,3 +230,53 @@ def test_health_tells_of_a_file_that_was_replaced(written: Path) -> None:
     replace_by_a_copy(written)
     assert any("replaced" in problem for problem in drive(engine.health()).problems)
     drive(engine.close())
+
+
+def refusals(engine: SqliteEngine) -> list[str]:
+    """What health says of the files, without what it says of the directory of a test."""
+    told = drive(engine.health()).problems
+    return [problem for problem in told if "temporary files" not in problem and "restarts" not in problem]
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "moved with its log", "moved with its folder", "replaced"])
+def test_health_says_once_that_commits_are_refused(written: Path, how: str) -> None:
+    home = written.parent / "home"
+    home.mkdir()
+    path = written.rename(home / "store.db")
+    engine = opened(path)
+    drive(do(engine, notes("t", "second")))
+    assert refusals(engine) == []
+    if how == "deleted":
+        path.unlink()
+    elif how == "moved with its folder":
+        home.rename(written.parent / "away")
+    elif how == "replaced":
+        replace_by_a_copy(path)
+    else:
+        path.rename(home / "away.db")
+    if how == "moved with its log":
+        Path(f"{path}-wal").rename(home / "away.db-wal")
+    gone = f"{path} was moved, deleted or replaced while it was open: commits are refused until it is back"
+    assert refusals(engine) == [gone]
+    with pytest.raises(UnavailableError, match="nothing was written"):
+        drive(do(engine, notes("t", "third")))
+    drive(engine.close())
+
+
+def test_health_says_once_that_the_log_is_gone(written: Path) -> None:
+    engine = opened(written)
+    drive(do(engine, notes("t", "second")))
+    log = Path(f"{written}-wal")
+    log.unlink()
+    gone = f"the log {log} was removed or replaced while it was open: commits are refused until it is back"
+    assert refusals(engine) == [gone]
+    drive(engine.close())
+
+
+def test_a_log_that_was_removed_before_the_first_commit_takes_none(written: Path) -> None:
+    engine = opened(written)
+    Path(f"{written}-wal").unlink()
+    assert any("commits are refused" in problem for problem in refusals(engine))
+    with pytest.raises(UnavailableError, match="removed or replaced"):
+        drive(do(engine, notes("t", "second")))
+    drive(engine.close())

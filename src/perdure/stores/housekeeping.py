@@ -12,6 +12,7 @@ connections belong to an event loop, so there it is a task of that loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,7 @@ from contextlib import suppress
 
 from perdure import limits
 from perdure.kernel.engine import Engine
+from perdure.kernel.errands import run_in_thread
 from perdure.stores.cleanup import Progress, sweep
 from perdure.stores.core import Core
 
@@ -41,6 +43,7 @@ class Housekeeper:
         self._progress: dict[str, Progress] = {}
         self._waiting: dict[str, None] = {}
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._worker: ThreadWorker | TaskWorker | None = None
         self._closed = False
         self.problem: str | None = None
@@ -55,7 +58,13 @@ class Housekeeper:
         self._progress.pop(scope, None)
         self._enlist(scope)
 
+    def _forked(self) -> bool:
+        """In a forked child there is no worker, and whoever held the lock will never release it."""
+        return os.getpid() != self._pid
+
     def _enlist(self, scope: str) -> None:
+        if self._forked():
+            return
         with self._lock:
             if self._closed:
                 return
@@ -123,7 +132,9 @@ class Housekeeper:
             self._clean_until[scope] = time.monotonic() + limits.CLEANUP_RETRY_MS / 1000
 
     async def close(self) -> None:
-        """Stop between two pieces; what is left waits for the next store."""
+        """Stop between two pieces; what is left waits for the next store. Nothing at all in a forked child."""
+        if self._forked():
+            return
         with self._lock:
             self._closed = True
             worker = self._worker
@@ -157,14 +168,15 @@ class ThreadWorker:
             raise Stopped
 
     async def stop(self) -> None:
-        """End after the piece in progress. Over a loop the wait is somebody else's thread."""
+        """End after the piece in progress. Over a loop another thread waits for that."""
         self._stopping.set()
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             self._thread.join()
         else:
-            await asyncio.to_thread(self._thread.join)
+            if self._thread.is_alive():
+                await run_in_thread(self._thread.join)
 
 
 class TaskWorker:

@@ -141,7 +141,7 @@ class Store:
         return Store(self._core.engine, scope, owner=False, housekeeper=self._housekeeper)
 
     async def close(self) -> None:
-        """Finish what was submitted and let everything go; idempotent."""
+        """Finish what was submitted and let everything go; idempotent, and nothing at all in a forked child."""
         if self._owner:
             if self._housekeeper is not None:
                 await self._housekeeper.close()

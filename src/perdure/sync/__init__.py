@@ -100,7 +100,7 @@ class Store:
         return Store(self._inner.scoped(scope), self._driver, owner=False)
 
     def close(self) -> None:
-        """Finish what was submitted and let everything go; idempotent."""
+        """Finish what was submitted and let everything go; idempotent, and nothing at all in a forked child."""
         if self._owner and self._driver.alive:
             try:
                 self._driver.run(self._inner.close())

@@ -60,8 +60,8 @@ class Driver:
 
     @property
     def alive(self) -> bool:
-        """Whether calls can still be run."""
-        return True
+        """Whether calls can still be run; not in a forked child."""
+        return os.getpid() == self._pid
 
     def close(self) -> None:
         """Let go of what running calls needed; idempotent."""
@@ -108,7 +108,7 @@ class LoopDriver(Driver):
     @property
     def alive(self) -> bool:
         """Whether the loop still takes calls."""
-        return not self._closed and os.getpid() == self._pid
+        return super().alive and not self._closed
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """The result of a call; an interrupted wait (Ctrl-C) cancels the call and sees it end first."""

@@ -159,9 +159,11 @@ class MemoryEngine:
         return Health("memory", False, "none", {"scopes": len(self._scopes)}, (told,))
 
     async def close(self) -> None:
-        """Forget everything."""
+        """Forget everything; nothing at all in a forked child."""
+        if self._refusal is _copied_by_fork:
+            return
         with self._lock:
-            self._refusal = self._refusal or _closed
+            self._refusal = _closed
             self._scopes.clear()
 
 

@@ -6,10 +6,11 @@ import asyncio
 
 from perdure.clock import Clock, system_clock
 from perdure.engines.sqlite.connect import Sync
-from perdure.engines.sqlite.core import open_core
+from perdure.engines.sqlite.core import Core, open_core
 from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.engines.sqlite.planning import plan
 from perdure.kernel.engine import Migration
+from perdure.kernel.errands import run_in_thread
 from perdure.kernel.schema import Schema
 
 __all__ = ["open_sqlite", "plan_migration"]
@@ -27,16 +28,20 @@ async def open_sqlite(
 
     In a running event loop the work is done in a thread; without one the coroutine does it on the spot and never
     suspends, so that blocking callers can drive it. `read_only` changes nothing on disk. `durability="process"`
-    leaves the sync to the system: commits survive a crash of the process, not of the machine.
+    leaves the sync to the system: commits survive a crash of the process, not of the machine. If the call is cancelled,
+    the thread closes what it has opened.
     """
+
+    def open_file() -> Core:
+        return open_core(path, schema, clock, durability, read_only=read_only)
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return SqliteEngine(open_core(path, schema, clock, durability, read_only=read_only))
-    opened = await asyncio.to_thread(open_core, path, schema, clock, durability, read_only=read_only)
-    return SqliteEngine(opened)
+        return SqliteEngine(open_file())
+    return SqliteEngine(await run_in_thread(open_file, discard=Core.close))
 
 
 async def plan_migration(path: str, schema: Schema) -> Migration:
     """What `open_sqlite` would do to bring the file to this schema; changes nothing."""
-    return await asyncio.to_thread(plan, path, schema)
+    return await run_in_thread(lambda: plan(path, schema))

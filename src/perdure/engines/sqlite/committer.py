@@ -33,6 +33,8 @@ class Committer:
         self._file = file
         self._open_session = open_session
         self._session: Session | None = open_session()
+        # It has read its file, so it has the log open, and nobody but an intruder removes that.
+        self._session.log = file.log_identity()
 
     @property
     def session(self) -> Session:
@@ -161,15 +163,13 @@ class Committer:
         self.checkpoints.run(self.session.connection, idle=idle)
 
     def problems(self) -> list[str]:
-        """In words, what keeps commits or checkpoints from succeeding."""
-        told = []
-        if self.checkpoints.problem is not None:
-            told.append(f"the last checkpoint failed: {self.checkpoints.problem}")
-        try:
-            self._file.refuse_if_gone(None if self._session is None else self._session.log, at_once=True)
-        except UnavailableError as error:
-            told.append(f"commits are refused: {error.message}")
-        return told
+        """In words, what keeps checkpoints from succeeding."""
+        problem = self.checkpoints.problem
+        return [] if problem is None else [f"the last checkpoint failed: {problem}"]
+
+    def gone(self) -> str | None:
+        """In words, that the file or its log is not where it was opened, so that commits are refused."""
+        return self._file.gone(None if self._session is None else self._session.log, at_once=True)
 
     def data_version(self) -> int:
         """A number that changes when another connection commits, and only then."""

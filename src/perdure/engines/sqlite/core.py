@@ -61,6 +61,11 @@ class Core:
     def clock(self, clock: Clock) -> None:
         self._queries.clock = clock
 
+    @property
+    def belongs_to_parent(self) -> bool:
+        """Whether this process was forked from the one that opened the file."""
+        return self.refusal is store_of_parent
+
     def ready(self) -> None:
         """Raise if the store is closed, or was opened by the parent of this process."""
         if self.refusal is not None:
@@ -106,16 +111,16 @@ class Core:
             found = self.readers.ask(lambda connection: health.settings(connection, self.path))
             problems = health.problems(found, writing=False)
         else:
-            found, more = self.writer.inspect(
-                lambda c: (health.settings(c.session.connection, self.path), c.problems())
+            found, gone, more = self.writer.inspect(
+                lambda c: (health.settings(c.session.connection, self.path), c.gone(), c.problems())
             )
-            problems = health.problems(found, writing=True) + more
+            problems = health.problems(found, writing=True, gone=gone) + more
         durability: Durability = "power" if found["synchronous"] in ("FULL", "EXTRA") else "process"
         return Health("sqlite", not problems, durability, found, tuple(problems))
 
     def close(self) -> None:
         """Finish what was submitted and release everything; idempotent, and nothing at all in a forked child."""
-        if self.refusal is store_of_parent:
+        if self.belongs_to_parent:
             return
         with self._closing:
             self.refusal = closed

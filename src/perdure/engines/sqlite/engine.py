@@ -16,6 +16,7 @@ from perdure.engines.sqlite.jobs import Job, TakeJob, TransactJob, refuse
 from perdure.engines.sqlite.watch import Subscription
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine, Health, Watch
+from perdure.kernel.errands import run_in_thread
 from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
 from perdure.kernel.signals import LoopSignal
 
@@ -139,8 +140,13 @@ class SqliteEngine:
         return await self._core.threads.submit(self._core.health)
 
     async def close(self) -> None:
-        """Finish what was submitted and release everything."""
+        """Finish what was submitted and release everything; nothing at all in a forked child.
+
+        A call that is cancelled does not stop the work that has begun, and may be repeated.
+        """
+        if self._core.belongs_to_parent:
+            return
         turn = self._turns.get(asyncio.get_running_loop())
         if turn is not None:
             self._hand_over(turn)
-        await asyncio.to_thread(self._core.close)
+        await run_in_thread(self._core.close)

@@ -38,17 +38,26 @@ def settings(connection: sqlite3.Connection, path: str) -> dict[str, Any]:
         "file_bytes": file_size(path),
         "wal_bytes": file_size(f"{path}-wal"),
         "wal_present": Path(f"{path}-wal").exists(),
-        "disk_free_bytes": disk_usage(Path(path).parent).free,
+        "disk_free_bytes": _free_bytes(path),
         "file_system": file_system(path),
     }
 
 
-def problems(found: Mapping[str, Any], *, writing: bool) -> list[str]:
-    """In words, what in these settings weakens the store."""
+def _free_bytes(path: str) -> int | None:
+    try:
+        return disk_usage(Path(path).parent).free
+    except OSError:
+        return None  # the folder was moved or deleted
+
+
+def problems(found: Mapping[str, Any], *, writing: bool, gone: str | None = None) -> list[str]:
+    """In words, what in these settings weakens the store; `gone` names a file for which commits are refused."""
     told = []
-    if not found["file_bytes"]:
-        told.append("the file was moved or deleted while it was open: what is written now is lost with this process")
-    if writing and found["journal_mode"] == "wal" and not found["wal_present"]:
+    if gone is not None:
+        told.append(f"{gone}: commits are refused until it is back")
+    elif not found["file_bytes"]:
+        told.append("the file was moved, deleted or emptied while it was open: reads may fail until it is back")
+    elif writing and found["journal_mode"] == "wal" and not found["wal_present"]:
         told.append("the log beside the file was removed while it was open: what is written now is lost at the end")
     if writing and found["synchronous"] not in ("FULL", "EXTRA"):
         told.append(f"synchronous is {found['synchronous']}: the last commits may be lost when power fails")
@@ -61,8 +70,9 @@ def problems(found: Mapping[str, Any], *, writing: bool) -> list[str]:
         told.append(f"the file is on {system}: it is gone when the machine restarts")
     elif Path(tempfile.gettempdir()).resolve() in Path(found["path"]).resolve().parents:
         told.append("the file is in the directory for temporary files, which the system may empty")
-    if found["disk_free_bytes"] < _LOW_DISK_BYTES:
-        told.append(f"only {found['disk_free_bytes'] // 1024} KiB are free on the disk")
+    free = found["disk_free_bytes"]
+    if free is not None and free < _LOW_DISK_BYTES:
+        told.append(f"only {free // 1024} KiB are free on the disk")
     if found["wal_bytes"] > _LARGE_WAL_BYTES:
         told.append(f"the log has grown to {found['wal_bytes'] // 2**20} MiB: a read that lasts may be holding it")
     return told

@@ -75,20 +75,30 @@ class DatabaseFile:
         """Which file the log is, for a connection that has just begun to use it."""
         return identity_of(str(self._log))
 
-    def refuse_if_gone(self, log: Identity | None = None, *, at_once: bool = False) -> None:
-        """Raise if the file, or the log when it is known, was moved, deleted or replaced.
+    def refuse_if_gone(self, log: Identity | None = None) -> None:
+        """Raise if the file, or the log when it is known, was moved, deleted or replaced."""
+        gone = self.gone(log)
+        if gone is not None:
+            raise UnavailableError(
+                f"{gone}; nothing was written",
+                hint="put it back, or export what this store still reads, then close it and open it again",
+            )
+
+    def gone(self, log: Identity | None = None, *, at_once: bool = False) -> str | None:
+        """In words, what was moved, deleted or replaced: the file, or the log when it is known.
 
         The file is looked at every time. The log is looked at every 20 ms, or `at_once`: a commit in between is in the
         log that is open, and a clean close still saves it.
         """
         if not _is_still(self._file, self._identity):
-            raise _gone(f"{self.path} was moved, deleted or replaced while it was open")
+            return f"{self.path} was moved, deleted or replaced while it was open"
         if log is None or not (at_once or time.monotonic() - self._log_seen_at > _LOG_SECONDS):
-            return
+            return None
         self._log_seen_at = time.monotonic()
-        if not _is_still(self._log, log):
-            self._log_seen_at = 0.0
-            raise _gone(f"the log {self._log} was removed or replaced while it was open")
+        if _is_still(self._log, log):
+            return None
+        self._log_seen_at = 0.0
+        return f"the log {self._log} was removed or replaced while it was open"
 
 
 def _is_still(path: Path, identity: Identity | None) -> bool:
@@ -99,10 +109,3 @@ def _is_still(path: Path, identity: Identity | None) -> bool:
     except OSError:
         return True  # it cannot be looked at; SQLite, which has it open, will say what is wrong
     return identity is None or identity == (status.st_dev, status.st_ino)
-
-
-def _gone(what: str) -> UnavailableError:
-    return UnavailableError(
-        f"{what}; nothing was written",
-        hint="put it back, or export what this store still reads, then close it and open it again",
-    )
