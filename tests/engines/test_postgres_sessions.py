@@ -353,17 +353,19 @@ def test_times_follow_the_order_of_commits_that_waited_for_each_other() -> None:
         url = await fresh_database(server("postgres"), "waiting")
         stores = [await perdure.open(url) for _ in range(3)]
         await stores[0].commit("t", messages=[Message.user("first")])
-        link = await asyncpg.connect(url)
+        # Within its transaction the first would see the sessions as they were when it first looked.
+        link, looking = await asyncpg.connect(url), await asyncpg.connect(url)
         async with link.transaction():
             await link.execute("SELECT FROM perdure.messages__heads WHERE thread = 't' FOR UPDATE")
             commits = []
             for count, store in enumerate(stores, 1):
                 commits.append(asyncio.create_task(store.commit("t", messages=[Message.user("x")])))
-                await eventually(lambda n=count: _waiting(link, n))
+                await eventually(lambda n=count: _waiting(looking, n))
         receipts = await asyncio.gather(*commits)
         by_seq = sorted(receipts, key=lambda receipt: receipt.seqs)
         assert [r.at for r in by_seq] == sorted(r.at for r in receipts)
-        await link.close()
+        for connection in (link, looking):
+            await connection.close()
         for store in stores:
             await store.close()
 
