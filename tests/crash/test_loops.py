@@ -7,8 +7,11 @@ That the programs can fail is shown in `tests/planted`, by bugs that they must f
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,17 @@ DEADLINE = 600
 
 def figures_of(program: str, *arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", f"tests.crash.{program}", *arguments]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False)
-    lines = [json.loads(line) for line in ended.stdout.splitlines()]
-    if ended.returncode != 0 or "figures" not in lines[-1]:
-        raise AssertionError(f"{' '.join(command)}\n{ended.stdout[-500:]}\n{ended.stderr[-4000:]}")
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    try:
+        said, complained = process.communicate(timeout=DEADLINE)
+    finally:
+        # With all that it forked: a child that hangs would hold the pipes open for ever.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    lines = [json.loads(line) for line in said.splitlines()]
+    if process.returncode != 0 or "figures" not in lines[-1]:
+        raise AssertionError(f"{' '.join(command)}\n{said[-500:]}\n{complained[-4000:]}")
     print(f"replay: python -m tests.crash.{program} {' '.join(arguments)}")
     print(json.dumps(lines[-1]["figures"]))
     figures: dict[str, Any] = lines[-1]["figures"]

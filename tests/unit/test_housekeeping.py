@@ -19,7 +19,7 @@ from perdure.engines.memory import open_memory
 from perdure.kernel.ops import NOW, Heads, Scan
 from perdure.stores import housekeeping
 from perdure.stores.cleanup import Progress, sweep
-from perdure.stores.housekeeping import Housekeeper
+from perdure.stores.housekeeping import ForkGate, Housekeeper
 from perdure.stores.layout import SCHEMA
 from perdure.stores.store import Store
 from perdure.testkit.cases_clock import wall_clock_off_by
@@ -216,3 +216,18 @@ def test_scopes_that_wait_are_bounded_and_not_searched() -> None:
     for number in range(60_000):
         keeper.visit(f"tenant-{number}")
     assert len(keeper._waiting) <= housekeeping._SCOPES_MOST
+
+
+def test_a_fork_waits_until_no_thread_cleans() -> None:
+    gate = ForkGate()
+    gate.enter()
+    forking = threading.Thread(target=gate.before_fork)
+    forking.start()
+    gate.leave()
+    forking.join(DEADLINE)
+    assert gate._held_for_fork
+    gate.after_fork_in_parent()
+    gate.enter()
+    gate.after_fork_in_child()
+    gate.enter()
+    gate.leave()

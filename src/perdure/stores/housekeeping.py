@@ -30,6 +30,51 @@ _SHORTEST_REST, _LONGEST_REST = 0.001, 0.25
 Rest = Callable[[float], Awaitable[None]]
 
 
+class ForkGate:
+    """Keeps a fork from falling into the middle of a piece of work.
+
+    SQLite guards its memory with a mutex of the process. A child that is forked while a thread holds it can never take
+    it, and hangs when it opens a file of its own. So worker threads hold this gate while they work, and a fork waits
+    until they rest; not for ever, though.
+    """
+
+    PATIENCE = 5.0
+
+    def __init__(self) -> None:
+        self._working = threading.Lock()
+        self._held_for_fork = False
+
+    def enter(self) -> None:
+        """Begin to work; one thread at a time."""
+        self._working.acquire()
+
+    def leave(self) -> None:
+        """Rest, or end."""
+        self._working.release()
+
+    def before_fork(self) -> None:
+        """Wait for the piece in progress."""
+        self._held_for_fork = self._working.acquire(timeout=self.PATIENCE)
+
+    def after_fork_in_parent(self) -> None:
+        """Let the workers go on."""
+        if self._held_for_fork:
+            self._working.release()
+
+    def after_fork_in_child(self) -> None:
+        """Whoever held it before does not exist here."""
+        self._working = threading.Lock()
+
+
+_gate = ForkGate()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_gate.before_fork,
+        after_in_parent=_gate.after_fork_in_parent,
+        after_in_child=_gate.after_fork_in_child,
+    )
+
+
 class Stopped(Exception):
     """The store is being closed: stop between two pieces."""
 
@@ -160,11 +205,20 @@ class ThreadWorker:
 
     def _serve(self) -> None:
         while (scope := self._keeper.next_scope()) is not None:
-            with suppress(StopIteration):
-                self._keeper.clean(self._engine, scope, self._rest).send(None)
+            _gate.enter()
+            try:
+                with suppress(StopIteration):
+                    self._keeper.clean(self._engine, scope, self._rest).send(None)
+            finally:
+                _gate.leave()
 
     async def _rest(self, seconds: float) -> None:
-        if self._stopping.wait(seconds):
+        _gate.leave()
+        try:
+            stopping = self._stopping.wait(seconds)
+        finally:
+            _gate.enter()
+        if stopping:
             raise Stopped
 
     async def stop(self) -> None:

@@ -48,7 +48,9 @@ class PostgresRecipe:
     def make(self, folder: Path) -> None:
         """A cluster whose superuser may come in from this machine without a password."""
         options = ["--username", USER, "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync"]
-        prepare([self.programs["initdb"], "--pgdata", str(folder / "data"), *options], folder, {})
+        prepare(
+            [self.programs["initdb"], "--pgdata", str(folder / "data"), *options], folder, self.programs.environment
+        )
 
     def command(self, folder: Path, port: int) -> list[str]:
         """What starts it."""

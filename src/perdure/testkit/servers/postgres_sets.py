@@ -8,6 +8,7 @@ from pathlib import Path
 
 from perdure.testkit.servers.asking import postgres_serves
 from perdure.testkit.servers.certificates import HOST, self_signed
+from perdure.testkit.servers.find import Programs
 from perdure.testkit.servers.local import LocalServer
 from perdure.testkit.servers.postgres import USER, WANTED, PostgresRecipe
 from perdure.testkit.servers.process import prepare
@@ -56,16 +57,17 @@ class StandbyPair(ServerSet):
     a primary that was replaced must not come back as one.
     """
 
-    def __init__(self, primary: LocalServer, standby: LocalServer, pg_ctl: str) -> None:
+    def __init__(self, primary: LocalServer, standby: LocalServer, programs: Programs) -> None:
         hosts = ",".join(f"127.0.0.1:{member.port}" for member in (primary, standby))
         url = f"postgresql://{USER}@{hosts}/postgres?target_session_attrs=read-write"
         super().__init__("postgres-pair", url, [primary, standby], lambda: True)
-        self._pg_ctl = pg_ctl
+        self._programs = programs
 
     def promote(self) -> None:
         """Make the standby a primary; returns when it is one."""
         standby = self.members[1]
-        prepare([self._pg_ctl, "promote", "-w", "-D", str(standby.folder / "data")], standby.folder, {})
+        command = [self._programs["pg_ctl"], "promote", "-w", "-D", str(standby.folder / "data")]
+        prepare(command, standby.folder, self._programs.environment)
 
 
 def standby_pair(way: Callable[[int], int] = int) -> StandbyPair:
@@ -77,7 +79,7 @@ def standby_pair(way: Callable[[int], int] = int) -> StandbyPair:
     except BaseException:
         primary.dispose()
         raise
-    return StandbyPair(primary, standby, recipe.programs["pg_ctl"])
+    return StandbyPair(primary, standby, recipe.programs)
 
 
 class StandbyRecipe(PostgresRecipe):
@@ -93,4 +95,5 @@ class StandbyRecipe(PostgresRecipe):
         """The primary's data as they are now, and where to get what comes after."""
         source = ["--host", "127.0.0.1", "--port", str(self._primary_port), "--username", USER]
         how = ["--write-recovery-conf", "--checkpoint", "fast", "--no-sync"]
-        prepare([self.programs["pg_basebackup"], "--pgdata", str(folder / "data"), *source, *how], folder, {})
+        command = [self.programs["pg_basebackup"], "--pgdata", str(folder / "data"), *source, *how]
+        prepare(command, folder, self.programs.environment)
