@@ -217,7 +217,7 @@ def refused(folder: Path, parent_does: str, child_tries: str, *, third: bool) ->
 def demand_refusals(tries: Tries) -> int:
     """All doors were shut, with words that say why and what to do."""
     for door, outcome in tries.items():
-        if not outcome.startswith("unsupported: ") or "at the fork" not in outcome or "spawn" not in outcome:
+        if not outcome.startswith("unsupported: ") or "the fork" not in outcome or "spawn" not in outcome:
             raise ForkFailed(f"the child tried {door!r}: {outcome}")
     return len(tries)
 
