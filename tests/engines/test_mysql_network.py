@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,6 +17,7 @@ from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, columns, do
 from perdure.engines.mysql import MysqlEngine, open_engine, pool, sockets
 from perdure.engines.mysql.target import parse_target
 from perdure.engines.mysql.watch import Hub
+from perdure.engines.mysql.wire import Wire, open_wire
 from perdure.errors import UnavailableError
 from perdure.kernel.ops import Inc, Patch, Put, Scan
 from perdure.testkit.proxy import Proxy
@@ -174,6 +177,49 @@ def test_closing_may_be_cancelled_at_any_moment() -> None:
             assert all(wire.closed for wire in wires), step
 
     run(scenario())
+
+
+def test_no_cancellation_is_lost_while_a_connection_is_made() -> None:
+    async def scenario() -> None:
+        target = parse_target(await emptied("network"))
+        cancelled = 0
+        for turns in range(120):
+            opening = asyncio.create_task(open_wire(target))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            asked = opening.cancel()
+            (outcome,) = await asyncio.gather(opening, return_exceptions=True)
+            if isinstance(outcome, Wire):
+                await outcome.goodbye()
+            assert not asked or isinstance(outcome, asyncio.CancelledError), turns
+            cancelled += asked
+        assert cancelled
+
+    run(scenario())
+
+
+AT_EXIT = """
+import atexit, sys
+import perdure, perdure.sync
+
+store = perdure.sync.open(sys.argv[1])
+
+@atexit.register
+def last_words():
+    try:
+        store.engine._pool.forget_idle()  # so that the next call needs a new connection
+        store.commit("t", messages=[perdure.Message.user("last words")])
+        print("committed")
+    except perdure.PerdureError as error:
+        print(error.code)
+"""
+
+
+def test_a_call_at_the_end_of_the_interpreter_raises_an_error_of_ours() -> None:
+    url = asyncio.run(emptied("network"))
+    command = [sys.executable, "-c", AT_EXIT, url]
+    ended = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=DEADLINE, check=False)
+    assert (ended.stdout.strip() in ("committed", "unavailable"), ended.stderr) == (True, ""), ended.stdout
 
 
 @pytest.mark.parametrize("work", ["_flush", "_look"])

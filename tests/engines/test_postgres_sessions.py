@@ -247,6 +247,22 @@ def test_a_cancelled_close_is_finished_by_the_next() -> None:
     asyncio.run(main())
 
 
+def test_two_closes_at_once_both_end_when_the_work_does() -> None:
+    """The second must not wait for connections that the first has taken out of use already."""
+
+    async def main() -> None:
+        url = await fresh_database(server("postgres"), "closers")
+        engine = await open_engine(f"{url}?connections=2&command_timeout=86400", SCHEMA)
+        held = await engine._pool.acquire()
+        closers = [asyncio.create_task(engine.close()) for _ in range(2)]
+        await eventually(lambda: _refused(engine))
+        engine._pool.release(held)
+        async with asyncio.timeout(DEADLINE):
+            await asyncio.gather(*closers)
+
+    asyncio.run(main())
+
+
 async def _refused(engine: PostgresEngine) -> None:
     """Raise until the pool is being closed."""
     if engine._pool.refusal is None:
