@@ -221,13 +221,32 @@ def test_scopes_that_wait_are_bounded_and_not_searched() -> None:
 def test_a_fork_waits_until_no_thread_cleans() -> None:
     gate = ForkGate()
     gate.enter()
-    forking = threading.Thread(target=gate.before_fork)
+    gate.PATIENCE = DEADLINE
+    order: list[str] = []
+
+    def fork() -> None:
+        gate.before_fork()
+        order.append("forked")
+        gate.after_fork_in_parent()
+
+    forking = threading.Thread(target=fork)
     forking.start()
+    order.append("a piece ended")
     gate.leave()
     forking.join(DEADLINE)
-    assert gate._held_for_fork
-    gate.after_fork_in_parent()
+    assert order == ["a piece ended", "forked"]
     gate.enter()
     gate.after_fork_in_child()
     gate.enter()
     gate.leave()
+
+
+def test_a_fork_that_waited_in_vain_lets_go_of_nothing() -> None:
+    gate = ForkGate()
+    gate.PATIENCE = 0.0
+    gate.enter()
+    gate.before_fork()
+    gate.after_fork_in_parent()
+    gate.leave()
+    with pytest.raises(RuntimeError):
+        gate.leave()

@@ -38,11 +38,12 @@ class ForkGate:
     until they rest; not for ever, though.
     """
 
-    PATIENCE = 5.0
+    PATIENCE = 1.0
 
     def __init__(self) -> None:
         self._working = threading.Lock()
-        self._held_for_fork = False
+        # Two threads may fork at once: each lets go of what it took itself.
+        self._fork = threading.local()
 
     def enter(self) -> None:
         """Begin to work; one thread at a time."""
@@ -54,11 +55,11 @@ class ForkGate:
 
     def before_fork(self) -> None:
         """Wait for the piece in progress."""
-        self._held_for_fork = self._working.acquire(timeout=self.PATIENCE)
+        self._fork.holds = self._working.acquire(timeout=self.PATIENCE)
 
     def after_fork_in_parent(self) -> None:
         """Let the workers go on."""
-        if self._held_for_fork:
+        if self._fork.holds:
             self._working.release()
 
     def after_fork_in_child(self) -> None:
@@ -120,6 +121,8 @@ class Housekeeper:
             self._waiting[scope] = None
             if self._worker is None or not self._worker.alive:
                 self._worker = self._try_to_start()
+            if self._worker is None:
+                self._clean_until[scope] = time.monotonic() + limits.CLEANUP_RETRY_MS / 1000
 
     def _try_to_start(self) -> ThreadWorker | TaskWorker | None:
         """A worker, if one can be had: the call that brought us here has done its work and must not fail for this."""
