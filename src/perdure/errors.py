@@ -19,9 +19,10 @@ class PerdureError(Exception):
     retryable = False
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
+        message = _cut(message)
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = hint if hint is None else _cut(hint)
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
@@ -148,6 +149,16 @@ class _Shown(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
         """Decimal, unless it is so long that Python refuses to spell it."""
         return repr(x) if x.bit_length() <= 256 else f"an integer of {x.bit_length():,} bits"
+
+
+_MESSAGE_MOST = 2_000
+"""Characters of a message: some echo what a store or a server sent, and that may be a megabyte."""
+
+
+def _cut(text: str) -> str:
+    return (
+        text if len(text) <= _MESSAGE_MOST else f"{text[:_MESSAGE_MOST]}… ({len(text) - _MESSAGE_MOST} more characters)"
+    )
 
 
 _shown = _Shown()

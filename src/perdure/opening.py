@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 from collections.abc import Awaitable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from urllib.parse import unquote
 from perdure.clock import Clock, system_clock
 from perdure.errors import InvalidError, UnsupportedError, shown
 from perdure.kernel.engine import Engine, Migration
+from perdure.kernel.redaction import STARS, redacted
 from perdure.kernel.url import BAD_ESCAPE, has_bad_escape
 from perdure.rules.names import check_flag, check_scope
 from perdure.stores.housekeeping import Housekeeper
@@ -210,7 +210,7 @@ def sqlite_path(url: str) -> str:
         raise _unknown(scheme)
     path, mark, query = rest.partition("?")
     if mark and query:
-        raise InvalidError(f"sqlite URLs take no options, found {redacted(query)!r}", hint="pass them to perdure.open")
+        raise InvalidError("sqlite URLs take no options", hint="pass them to perdure.open")
     if not path.startswith("/") or path == "/":
         raise InvalidError(f"{_named(url)} names no file", hint="sqlite:///relative.db or sqlite:////absolute.db")
     if has_bad_escape(path):
@@ -224,45 +224,19 @@ def sqlite_path(url: str) -> str:
 
 
 def _unknown(scheme: str) -> InvalidError:
+    if redacted(f"{scheme}://") == STARS:
+        return InvalidError("that is not a URL of a store", hint=f"known: {_KNOWN}")
     dialect, plus, driver = scheme.partition("+")
     if plus and dialect in _SERVERS:
         told = f"the driver cannot be chosen in the URL: drop +{driver} and write {dialect}://"
         return InvalidError(f"no engine is known for {scheme}://", hint=told)
-    if _holds_secret(scheme):
-        return InvalidError("that is not a URL of a store", hint=f"known: {_KNOWN}")
     return InvalidError(f"no engine is known for {scheme}://", hint=f"known: {_KNOWN}")
 
 
 def _named(url: str) -> str:
-    """What was given, for a message; without a scheme nobody can say where a password in it would begin."""
-    if "://" not in url and _holds_secret(url):
-        return "what was given (not shown: it may hold a password)"
-    return repr(redacted(url))
-
-
-_PASSWORD = re.compile(r"^([\w+.-]+:/+[^:]*:|/*[^:]*:(?!/)).*@", re.DOTALL)
-_SECRET_OPTION = re.compile(
-    r"((?:^|[?&;\s])[\w.-]*(?:pass|pwd|secret|token)[\w.-]*\s*=\s*)('[^']*'|\"[^\"]*\"|[^&;\s]*)", re.IGNORECASE
-)
-_OPTIONS = re.compile(r"\?[\w.-]+=[^?]*$")
-_PLAIN_SERVER = re.compile(r"[\w+.-]+://(\[[^\]]*\]|[^:/@]*)(:\d+)?(/|$)")
-_SERVER_AFTER_AT = re.compile(r"@[^&]*[/:]")
-
-
-def redacted(url: str) -> str:
-    """The URL as it may be shown: with stars for its password, and for options that hold one."""
-    found = _OPTIONS.search(url)
-    options = found.group() if found else ""
-    head = url.removesuffix(options)
-    # A password may hold what ought to be escaped, so these "options" may be the rest of it, and a server come after.
-    plain = "@" in head or _PLAIN_SERVER.match(head)
-    if "@" in options and (not plain or _SERVER_AFTER_AT.search(options)):
-        head, options = url, ""
-    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1***@", head) + options)
-
-
-def _holds_secret(text: str) -> bool:
-    return re.search(r":.*@", text, re.DOTALL) is not None or _SECRET_OPTION.search(text) is not None
+    """What was given, for a message."""
+    shown = redacted(url)
+    return "what was given (not shown: it may hold a password)" if shown == STARS else repr(shown)
 
 
 async def _open_sqlite(path: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:
@@ -277,4 +251,5 @@ def _path_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeEncodeError) as error:
-        raise InvalidError(f"{redacted(path)!r:.120} cannot be the path of a file: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error.__class__.__name__
+        raise InvalidError(f"{redacted(path)!r:.120} cannot be the path of a file: {reason}") from None

@@ -22,8 +22,9 @@ from perdure.cli.tables import Cell, Column
 from perdure.cli.terminal import error_console, one_line
 from perdure.errors import InvalidError
 from perdure.kernel.engine import Health, Migration
+from perdure.kernel.redaction import redacted
 from perdure.moving import Copied, Told, copy
-from perdure.opening import is_server, open_engine, plan_migration, redacted
+from perdure.opening import is_server, open_engine, plan_migration
 
 _EVERY = 64
 """Rows between two looks at the bar."""

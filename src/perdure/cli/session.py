@@ -11,13 +11,11 @@ import asyncio
 import functools
 import inspect
 import os
-import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
-from urllib.parse import unquote
 
 import typer
 from rich.console import RenderableType
@@ -30,10 +28,10 @@ from perdure.cli.tables import Cell, Column, fitted
 from perdure.cli.terminal import Screen, console, error_console, visible
 from perdure.errors import CorruptError, InvalidError, NotFoundError, PerdureError
 from perdure.kernel.ops import Scan
-from perdure.kernel.url import raw_account
+from perdure.kernel.redaction import masked_secrets, masked_urls, redacted
 from perdure.model.branch import Branch
 from perdure.model.message import MessageRecord
-from perdure.opening import Opening, is_server, plan_migration, redacted, sqlite_path
+from perdure.opening import Opening, is_server, plan_migration, sqlite_path
 from perdure.stores.store import Store
 
 FINDINGS, USER_ERROR, DEFECT = 1, 2, 70
@@ -235,7 +233,8 @@ async def insist_there(url: str) -> None:
         raise NotFoundError(f"there is no store at {redacted(url)}", hint="perdure migrate URL makes the tables")
     path = sqlite_path(url)
     raise NotFoundError(
-        f"there is no file {path!r}", hint="check the URL; a store is created when it is first opened for writing"
+        f"there is no file {redacted(path)!r}",
+        hint="check the URL; a store is created when it is first opened for writing",
     )
 
 
@@ -284,17 +283,9 @@ def report(message: str, hint: str | None, code: str, *, as_json: bool = False) 
 
 
 def without_passwords(text: str) -> str:
-    """The text with stars for every password that this program was given, wherever it stands."""
+    """The text with stars for every secret of the stores that this program was given, and of every URL in it."""
     words = [*sys.argv[1:], os.environ.get(STORE_VARIABLE, "")]
     given = {word.partition("=")[2] if word.startswith("--") else word for word in words}
-    for word in sorted((word for word in given if redacted(word) != word), key=len, reverse=True):
-        text = text.replace(word, redacted(word))
-        _, secret = raw_account(word)
-        for spelled in {secret, unquote(secret)} if secret else ():
-            text = text.replace(f":{spelled}@", ":***@")
-    return _URL.sub(lambda found: found.group() if _EXAMPLE in found.group() else redacted(found.group()), text)
-
-
-_URL = re.compile(r"\w[\w+.-]*://[^\s'\"]+")
-_EXAMPLE = "://user:password@host"
-"""How hints spell a URL; there is nothing in it to hide."""
+    for word in sorted((word for word in given if "://" in word), key=len, reverse=True):
+        text = masked_secrets(text, word)
+    return masked_urls(text)

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from perdure.errors import InvalidError
 from perdure.kernel.engine import Engine
+from perdure.kernel.redaction import redacted
 from perdure.moving.copying import Copied, Part, Progress, Told, chosen_scopes, copy_engine
-from perdure.opening import is_server, open_engine, plan_migration, redacted, sqlite_path
+from perdure.opening import is_server, open_engine, plan_migration, sqlite_path
 
 __all__ = ["Copied", "Part", "Progress", "Told", "copy", "copy_engine"]
 

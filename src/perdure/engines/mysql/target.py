@@ -40,6 +40,9 @@ class Target(msgspec.Struct, frozen=True):
     ssl_cert: str | None = None
     ssl_key: str | None = None
 
+    def __repr__(self) -> str:
+        return f"<Target {self.shown}>"
+
     @property
     def shown(self) -> str:
         """The server and database in messages."""

@@ -69,6 +69,9 @@ class Target(msgspec.Struct, frozen=True):
     read_write: bool = False
     """The URL asks for a server that takes writes."""
 
+    def __repr__(self) -> str:
+        return f"<Target {self.shown}>"
+
 
 def parse_target(url: str) -> Target:
     """The target that a URL names; `InvalidError` says what is wrong with it."""

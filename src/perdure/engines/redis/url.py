@@ -47,6 +47,9 @@ class Target(msgspec.Struct, frozen=True):
     migrate: bool
     allow_eviction: bool
 
+    def __repr__(self) -> str:
+        return f"<Target {self.shown}>"
+
     @property
     def shown(self) -> str:
         """The target without its secrets."""
