@@ -28,6 +28,11 @@ class Bug:
         """True when a server is needed to see it."""
         return any(engine in what for engine in ("postgres", "mysql", "redis") for what in self.watch)
 
+    @property
+    def plain_only(self) -> bool:
+        """True when it is not judged under `python -O`, where a pytest test asserts nothing."""
+        return self.on_servers or any(what.startswith("test:") for what in self.watch)
+
 
 BUGS = (
     # The kernel.
