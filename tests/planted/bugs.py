@@ -10,29 +10,8 @@ Everything named here is green on the product as it is; `run.py` checks that fir
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Bug:
-    """A bug: its name, the file under `src/perdure`, the text to find (once) and what to put there."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    watch: tuple[str, ...]
-
-    @property
-    def on_servers(self) -> bool:
-        """True when a server is needed to see it."""
-        return any(engine in what for engine in ("postgres", "mysql", "redis") for what in self.watch)
-
-    @property
-    def plain_only(self) -> bool:
-        """True when it is not judged under `python -O`, where a pytest test asserts nothing."""
-        return self.on_servers or any(what.startswith("test:") for what in self.watch)
-
+from tests.planted.bug import Bug
+from tests.planted.bugs_hardening import HARDENING
 
 BUGS = (
     # The kernel.
@@ -567,28 +546,6 @@ BUGS = (
         'answers = await self.kernel.view("default", *reads)',
         ("case:scope/*@memory",),
     ),
-    # Secrets.
-    Bug(
-        "every option of a URL is shown",
-        "kernel/redaction.py",
-        "return value if name in HARMLESS and",
-        "return value if",
-        ("test:tests/unit/test_redaction.py",),
-    ),
-    Bug(
-        "a URL that does not parse is shown",
-        "kernel/redaction.py",
-        'return f"{scheme}://{STARS}" if rest else text',
-        "return text",
-        ("test:tests/unit/test_redaction.py",),
-    ),
-    Bug(
-        "a parsed URL prints its password",
-        "engines/mysql/target.py",
-        "def __repr__(self)",
-        "def written(self)",
-        ("test:tests/unit/test_redaction.py",),
-    ),
     # The auditor, and what an import lets in.
     Bug(
         "the auditor takes NULL for a value",
@@ -618,4 +575,5 @@ BUGS = (
         'if COLUMNS[table][column].always and not column.endswith("at"):',
         ("case:lifecycle/damage-not-served@memory",),
     ),
+    *HARDENING,
 )

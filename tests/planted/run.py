@@ -26,7 +26,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.planted.bugs import BUGS, Bug  # noqa: E402
+from tests.planted.bug import Bug  # noqa: E402
+from tests.planted.bugs import BUGS  # noqa: E402
 
 AT_ONCE = 2
 LIMIT = 1200

@@ -1,0 +1,26 @@
+"""One planted bug: a small change of the product's text, and what must turn red because of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug: its name, the file under `src/perdure`, the text to find (once) and what to put there."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    watch: tuple[str, ...]
+
+    @property
+    def on_servers(self) -> bool:
+        """True when a server is needed to see it."""
+        return any(engine in what for engine in ("postgres", "mysql", "redis") for what in self.watch)
+
+    @property
+    def plain_only(self) -> bool:
+        """True when it is not judged under `python -O`, where a pytest test asserts nothing."""
+        return self.on_servers or any(what.startswith("test:") for what in self.watch)
