@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -139,13 +140,14 @@ except UnavailableError as error:
 
 
 @pytest.fixture
-def public(tmp_path: Path) -> Path:
-    """A directory that anybody can reach, with a store in it."""
-    for directory in (tmp_path, *tmp_path.parents):
-        if directory.stat().st_uid == os.geteuid() and directory != Path("/"):
-            directory.chmod(directory.stat().st_mode | 0o055)
-    drive(opened(tmp_path / "there.db").close())
-    return tmp_path
+def public() -> Iterator[Path]:
+    """A directory that anybody can reach, with a store in it; every pytest that starts closes those of pytest."""
+    with tempfile.TemporaryDirectory(prefix="perdure-public-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        drive(opened(folder / "there.db").close())
+        yield folder
+        folder.chmod(0o755)
 
 
 def test_a_read_only_file(public: Path) -> None:
