@@ -86,8 +86,12 @@ bench-servers: $(BENCH_READY) ## the same on PostgreSQL, Redis and MySQL, or on 
 	@$(BENCH_VENV)/bin/python bench/run_servers.py $(if $(ENGINE),--engine $(ENGINE))
 
 .PHONY: torture
-torture: $(READY) ## kill, cut, stall and race for MINUTES=10; FULL=1 for every stated volume, ONLY=redis for some of it
+torture: $(READY) ## kill, cut, stall, race and fuzz for MINUTES=10; FULL=1 for every stated volume, ONLY=redis for some of it
 	@$(PYTHON) tests/torture/run.py $(if $(FULL),--full,--minutes $(MINUTES)) $(if $(ONLY),--only '$(ONLY)')
+
+.PHONY: fuzz
+fuzz: $(READY) ## every fuzzer for MINUTES=10, or TARGET=urls alone
+	@$(PYTHON) -m tests.fuzz --minutes $(MINUTES) $(if $(TARGET),--target $(TARGET))
 
 .PHONY: fmt
 fmt: $(READY) ## format, and mend what can be mended

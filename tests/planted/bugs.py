@@ -11,6 +11,7 @@ Everything named here is green on the product as it is; `run.py` checks that fir
 from __future__ import annotations
 
 from tests.planted.bug import Bug
+from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_hardening import HARDENING
 
 BUGS = (
@@ -576,4 +577,5 @@ BUGS = (
         ("case:lifecycle/damage-not-served@memory",),
     ),
     *HARDENING,
+    *FUZZ_BUGS,
 )

@@ -85,6 +85,13 @@ def server_programs() -> Iterator[Program]:
             yield Program(called, proves, share, module, unit, volume, rate, arguments, least=least)
 
 
+def fuzzers() -> Iterator[Program]:
+    """Every fuzzer, for some time each."""
+    for target in ("messages", "cursors", "imports", "urls", "resp", "rows"):
+        arguments = ("--target", target)
+        yield Program(f"fuzz {target}", "no input breaks it", 0.03, "tests.fuzz", "seconds", 600, 1.0, arguments)
+
+
 PROGRAMS = (
     Program("kills", "SIGKILLed writers lose nothing", 0.45, "tests.crash.kill_loop", "cycles", 1_000, 4.0),
     Program("processes", "four processes share a file", 0.05, "tests.crash.processes", "commits", 1_000, 40.0,
@@ -97,6 +104,7 @@ PROGRAMS = (
             400.0, ("--engine", "memory")),
     Program("model sqlite", "the product equals the model", 0.1, "perdure.testkit.volume", "operations", 100_000,
             100.0, ("--engine", "sqlite")),
+    *fuzzers(),
     *server_programs(),
 )  # fmt: skip
 

@@ -60,7 +60,10 @@ class Messages:
         query = ("messages", thread_id, after_seq, before_seq, order, visibility, run_id)
         if cursor is not None:
             (last,) = decode_cursor(cursor, query, (int,))
-            low, high = (low, last - 1) if desc else (last, high)
+            if desc:
+                high = last - 1 if high is None else min(last - 1, high)
+            else:
+                low = max(last, low)
         # One entry more than shown says whether there is a next page; one on the far side of the first is its parent.
         lead = 1 if low and not desc and not where else 0
         read = Read(LOG, thread_id, after=low - lead, upto=high, limit=limit + 1 + lead, desc=desc, where=where)

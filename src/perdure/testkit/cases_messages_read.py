@@ -238,6 +238,22 @@ async def case_cursor_damaged(kit: Kit) -> None:
         await raises(CursorExpired, kit.store.messages.list("t", cursor=forged), f"keyset {keyset!r}")
 
 
+@case("messages", "cursor-window", covers=LIST)
+async def case_cursor_window(kit: Kit) -> None:
+    """A forged cursor begins no page outside the window that its query asks for."""
+    await mixed(kit.store)
+    rising, falling = ("messages", "t", 2, 6, "asc", "any", None), ("messages", "t", 2, 6, "desc", "any", None)
+    for last in (-(2**52), -1, 0, 1):
+        seen = await listed(kit.store, after_seq=2, before_seq=6, cursor=encode_cursor(rising, (last,)))
+        equal(seen, [3, 4, 5], f"continued after {last}")
+    for last in (6, 7, 9, 2**52):
+        cursor = encode_cursor(falling, (last,))
+        seen = await listed(kit.store, after_seq=2, before_seq=6, order="desc", cursor=cursor)
+        equal(seen, [5, 4, 3], f"continued before {last}")
+    cursor = encode_cursor(("messages", "t", None, None, "asc", "any", None), (-5,))
+    equal(await listed(kit.store, cursor=cursor), list(range(1, 11)), "continued before the first")
+
+
 @case("messages", "cursor-foreign", covers=LIST)
 async def case_cursor_foreign(kit: Kit) -> None:
     """A cursor belongs to its thread, window, order, visibility and run; not to its limit or its client."""

@@ -1,0 +1,48 @@
+"""Bugs that the fuzzers must find in the seconds that `make test` gives them."""
+
+from __future__ import annotations
+
+from tests.planted.bug import Bug
+
+
+def _by(target: str) -> tuple[str, ...]:
+    return (f"test:tests/fuzz/test_fuzz.py::test_no_case_breaks_anything[{target}]",)
+
+
+FUZZ_BUGS = (
+    Bug(
+        "a cursor may be spelled in several ways",
+        "kernel/cursor.py",
+        " or _spell(framed) != text:",
+        ":",
+        _by("cursors"),
+    ),
+    Bug(
+        "a cursor begins before the window of its query",
+        "stores/messages.py",
+        "low = max(last, low)",
+        "low = last",
+        (*_by("cursors"), "case:messages/cursor-window@memory"),
+    ),
+    Bug(
+        "a commit loses who sent a message",
+        "stores/prepare.py",
+        "message.sender_agent_id,",
+        "None,",
+        _by("messages"),
+    ),
+    Bug(
+        "a deleted thread leaves rows of one table",
+        "stores/erasure.py",
+        'if table.name in ("threads", "thread_heads"):',
+        'if table.name in ("threads", "thread_heads", "queues"):',
+        _by("imports"),
+    ),
+    Bug(
+        "a text is taken before its end has come",
+        "engines/redis/resp.py",
+        "if len(came) < begin + size + 2:",
+        "if len(came) < begin + size:",
+        _by("resp"),
+    ),
+)
