@@ -280,3 +280,12 @@ def test_a_log_that_was_removed_before_the_first_commit_takes_none(written: Path
     with pytest.raises(UnavailableError, match="removed or replaced"):
         drive(do(engine, notes("t", "second")))
     drive(engine.close())
+
+
+@pytest.mark.parametrize("name", ["\ud800.db", "a\0b.db", "x" * 5000 + ".db", "/".join(["d" * 200] * 40), "f.db/x.db"])
+def test_names_that_the_system_refuses_raise_our_own_errors(tmp_path: Path, name: str) -> None:
+    (tmp_path / "f.db").write_bytes(b"")
+    for read_only in (False, True):
+        with pytest.raises((InvalidError, UnavailableError)) as caught:
+            drive(open_sqlite(f"{tmp_path}/{name}", SCHEMA, read_only=read_only))
+        assert len(str(caught.value)) < 20_000

@@ -13,6 +13,7 @@ from __future__ import annotations
 from tests.planted.bug import Bug
 from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_hardening import HARDENING
+from tests.planted.bugs_sqlite import SQLITE_BUGS
 
 BUGS = (
     # The kernel.
@@ -578,4 +579,5 @@ BUGS = (
     ),
     *HARDENING,
     *FUZZ_BUGS,
+    *SQLITE_BUGS,
 )

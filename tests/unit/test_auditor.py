@@ -243,16 +243,28 @@ sql(
     "log.branch branch.length branch.head branch.fork",
     "UPDATE messages SET branch = 9 WHERE id = 'm4'",
 )
+
+
+def no_longer_unique(name: str, rest: str) -> str:
+    """Statements that make a unique index a plain one, which still says that it is unique: the file opens."""
+    forged = f'CREATE UNIQUE INDEX "{name}" ON {rest}'
+    return (
+        f'DROP INDEX {name}; CREATE INDEX "{name}" ON {rest}; PRAGMA writable_schema=ON;'
+        f"UPDATE sqlite_master SET sql = '{forged}' WHERE name = '{name}';"
+    )
+
+
 sql(
     "an id is there twice",
     "log.id key branch.head",
-    "DROP INDEX messages__id; CREATE INDEX messages__id ON messages (scope, id, thread);"
-    "UPDATE messages SET id = 'm2' WHERE id = 'm3'",
+    no_longer_unique("messages__id", '"messages" ("scope", "id", "thread")')
+    + "UPDATE messages SET id = 'm2' WHERE id = 'm3'",
 )
 sql(
     "two branches have one name",
     "branch.name",
-    "DROP INDEX branches__unique_thread_name; UPDATE branches SET name = 'side' WHERE thread = 't' AND branch = 0",
+    no_longer_unique("branches__unique_thread_name", '"branches" ("scope", "thread", "name") WHERE "name" IS NOT NULL')
+    + "UPDATE branches SET name = 'side' WHERE thread = 't' AND branch = 0",
 )
 
 

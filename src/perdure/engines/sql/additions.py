@@ -28,7 +28,7 @@ def parse_declaration(text: str, where: str) -> Schema:
     """The schema that a database recorded about itself."""
     try:
         return msgspec.json.decode(text, type=Schema)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CorruptError(f"the recorded schema cannot be read: {error}", where=where) from None
 
 

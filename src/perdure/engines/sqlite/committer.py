@@ -17,7 +17,7 @@ from perdure.engines.sqlite.connect import retry_busy
 from perdure.engines.sqlite.jobs import Job, unknown_outcome
 from perdure.engines.sqlite.paths import DatabaseFile
 from perdure.engines.sqlite.session import Session
-from perdure.engines.sqlite.translate import BUSY, FULL, READONLY, is_busy, primary_code, translate
+from perdure.engines.sqlite.translate import BUSY, DRIVER_ERRORS, FULL, READONLY, is_busy, primary_code, translate
 from perdure.errors import UnavailableError
 
 # These fail while frames are being written, before the one that would make them a commit.
@@ -115,7 +115,7 @@ class Committer:
         failpoints.hit("sqlite.after_member")
 
     def _refuse(self, job: Job, error: Exception) -> None:
-        job.error = translate(error, self.path) if isinstance(error, (sqlite3.Error, OSError)) else error
+        job.error = translate(error, self.path) if isinstance(error, DRIVER_ERRORS) else error
 
     def _finish(self, batch: Sequence[Job], session: Session) -> None:
         try:

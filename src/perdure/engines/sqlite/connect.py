@@ -1,13 +1,19 @@
 """Opening connections: one kind that writes, one that reads, one that may not even leave side files behind.
 
 Never open the database, `-wal` or `-shm` file with plain `open()`: POSIX drops every lock a process holds on a file
-when *any* descriptor of it is closed, and SQLite's locks would be gone. `os.stat` is safe.
+when *any* descriptor of it is closed, and SQLite's locks would be gone. `os.stat` is safe. A new file is made, for its
+owner alone, before SQLite opens it: see `forks`.
+
+A file may come from anybody, so what it declares is not trusted: functions that reach beyond the database do not run
+from it (`trusted_schema`), pages are checked as they are read (`cell_size_check`), and a trigger stops the statement
+that would run it. `objects` refuses such a file when it is opened; this is for one that is changed later.
 """
 
 from __future__ import annotations
 
 import random
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +22,7 @@ from urllib.parse import quote
 
 from perdure import limits
 from perdure.engines.sqlite import forks
-from perdure.engines.sqlite.translate import is_busy, locked, translate
+from perdure.engines.sqlite.translate import DRIVER_ERRORS, is_busy, locked, translate
 from perdure.errors import UnsupportedError
 
 T = TypeVar("T")
@@ -33,6 +39,7 @@ _WAL_BYTES_KEPT = 32 * 1024 * 1024
 _SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
 _STATEMENTS_KEPT = 512
 _CACHE_KIB = 16_384
+_WARY = ("trusted_schema=OFF", "cell_size_check=ON")
 
 
 def writer_connection(path: str, durability: Sync, *, create: bool = False) -> sqlite3.Connection:
@@ -42,7 +49,7 @@ def writer_connection(path: str, durability: Sync, *, create: bool = False) -> s
         f"wal_autocheckpoint={WAL_BOUND_PAGES}",
         f"journal_size_limit={_WAL_BYTES_KEPT}",
     )
-    return _connect(path, "rwc" if create else "rw", timeout=limits.BUSY_TIMEOUT_MS / 1000, settings=settings)
+    return _connect(path, "rw", timeout=limits.BUSY_TIMEOUT_MS / 1000, settings=settings, create=create)
 
 
 def stop_waiting(connection: sqlite3.Connection) -> sqlite3.Connection:
@@ -71,24 +78,34 @@ def still_connection(path: str) -> sqlite3.Connection:
     return _connect(path, "ro&immutable=1", timeout=0)
 
 
-def _connect(path: str, mode: str, timeout: float, settings: tuple[str, ...] = ()) -> sqlite3.Connection:
+def _connect(
+    path: str, mode: str, timeout: float, settings: tuple[str, ...] = (), *, create: bool = False
+) -> sqlite3.Connection:
     connection = None
     try:
         connection = forks.connect(
             path,
             f"file:{quote(path)}?mode={mode}",
+            create=create,
             timeout=timeout,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=_STATEMENTS_KEPT,
         )
-        for setting in (*settings, f"cache_size=-{_CACHE_KIB}"):
+        _distrust(connection)
+        for setting in (*_WARY, *settings, f"cache_size=-{_CACHE_KIB}"):
             connection.execute(f"PRAGMA {setting}")
-    except sqlite3.Error as error:
+    except DRIVER_ERRORS as error:
         if connection is not None:
             connection.close()
         raise translate(error, path) from error
     return connection
+
+
+def _distrust(connection: sqlite3.Connection) -> None:
+    connection.setlimit(sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 0)
+    if sys.version_info >= (3, 12):
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
 
 
 def use_wal(connection: sqlite3.Connection, path: str) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,15 +16,16 @@ from perdure.engines.sqlite import health
 from perdure.engines.sqlite.committer import Committer
 from perdure.engines.sqlite.connect import Sync, check_library, file_stamp, stop_waiting, writer_connection
 from perdure.engines.sqlite.forks import store_of_parent
+from perdure.engines.sqlite.interrupts import Stop
 from perdure.engines.sqlite.paths import DatabaseFile, usable_path
 from perdure.engines.sqlite.queries import Queries
-from perdure.engines.sqlite.reader import Readers, ReaderThreads, StillReaders
+from perdure.engines.sqlite.reader import Readers, ReaderThreads, StillReaders, inspected
 from perdure.engines.sqlite.session import Session
 from perdure.engines.sqlite.statements import Statements
-from perdure.engines.sqlite.versions import prepare, read_recorded, refuse_unless_usable
+from perdure.engines.sqlite.versions import Inspector, prepare
 from perdure.engines.sqlite.watch import Hub
 from perdure.engines.sqlite.writer import Writer
-from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
+from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError
 from perdure.kernel.engine import Capabilities, Durability, Health
 from perdure.kernel.refusals import closed, opened_read_only
 from perdure.kernel.schema import Schema
@@ -85,30 +85,30 @@ class Core:
         # Without a connection of our own that stays open, the files themselves tell that somebody wrote.
         return hash((file_stamp(self.path), file_stamp(f"{self.path}-wal")))
 
-    def scopes(self) -> list[str]:
+    def scopes(self, stop: Stop | None = None) -> list[str]:
         """Every scope that holds a row, sorted."""
         self.ready()
-        return self.readers.ask(lambda connection: health.scopes(connection, self.schema))
+        return self.readers.ask(lambda connection: health.scopes(connection, self.schema), stop)
 
-    def partitions(self, scope: str, log: str, after: str | None, limit: int) -> list[str]:
+    def partitions(self, scope: str, log: str, after: str | None, limit: int, stop: Stop | None = None) -> list[str]:
         """Partitions of a log with entries, in byte order."""
         self.ready()
         declared = self.schema.log[log]
-        return self.readers.ask(lambda connection: health.partitions(connection, declared, scope, after, limit))
+        return self.readers.ask(lambda connection: health.partitions(connection, declared, scope, after, limit), stop)
 
-    def check(self) -> list[str]:
+    def check(self, stop: Stop | None = None) -> list[str]:
         """What is damaged, in words."""
         self.ready()
         try:
-            return self.readers.ask(lambda connection: health.findings(connection, self.schema))
+            return self.readers.ask(lambda connection: health.findings(connection, self.schema), stop)
         except CorruptError as error:
             return [str(error)]
 
-    def health(self) -> Health:
+    def health(self, stop: Stop | None = None) -> Health:
         """The real settings of the connection that writes (or reads, when nothing may be written)."""
         self.ready()
         if self.writer is None:
-            found = self.readers.ask(lambda connection: health.settings(connection, self.path))
+            found = self.readers.ask(lambda connection: health.settings(connection, self.path), stop)
             problems = health.problems(found, writing=False)
         else:
             found, gone, more = self.writer.inspect(
@@ -144,14 +144,16 @@ def open_core(path: str, schema: Schema, clock: Clock, durability: Sync, *, read
     connection = writer_connection(path, durability, create=True)
     try:
         prepare(connection, path, schema)
+        inspector = Inspector(path, schema)
+        inspector.inspect(connection)
         prepared = [connection]
 
         def open_session() -> Session:
-            opened = prepared.pop() if prepared else writer_connection(path, durability)
+            opened = prepared.pop() if prepared else inspected(writer_connection(path, durability), inspector)
             return Session(stop_waiting(opened), statements, queries)
 
         file = DatabaseFile(path)
-        return Core(path, queries, Readers(file, queries), Committer(open_session, file), durability)
+        return Core(path, queries, Readers(file, queries, inspector), Committer(open_session, file), durability)
     except BaseException:
         connection.close()
         raise
@@ -160,20 +162,8 @@ def open_core(path: str, schema: Schema, clock: Clock, durability: Sync, *, read
 def _open_read_only(path: str, schema: Schema, queries: Queries, durability: Sync) -> Core:
     if not Path(path).exists():
         raise UnavailableError(f"{path} does not exist", hint="open it without read_only to create it")
-    readers = StillReaders(DatabaseFile(path), queries)
-
-    def verify(connection: sqlite3.Connection) -> None:
-        recorded = read_recorded(connection, path)
-        if recorded is None:
-            raise UnsupportedError(f"{path} is empty", hint="open it without read_only to create the tables")
-        refuse_unless_usable(recorded, schema, path)
-        if recorded.version < schema.version:
-            raise UnsupportedError(
-                f"{path} holds schema version {recorded.version}, this build reads {schema.version}",
-                hint="open it once without read_only: that brings it up to date",
-            )
-
-    readers.ask(verify)
+    readers = StillReaders(DatabaseFile(path), queries, Inspector(path, schema))
+    readers.ask(lambda _: None)  # to be refused now if it cannot be read at all
     return Core(path, queries, readers, None, durability)
 
 

@@ -105,10 +105,10 @@ class SqliteEngine:
             refuse(jobs, refusal)
 
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
-        """Answer all reads from one snapshot of durable data."""
+        """Answer all reads from one snapshot of durable data; a call that is cancelled stops reading."""
         core = self._core
         core.ready()
-        return await core.threads.submit(lambda: core.readers.view(scope, reads))
+        return await core.threads.run(lambda stop: core.readers.view(scope, reads, stop))
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints, from a running event loop."""
@@ -122,22 +122,22 @@ class SqliteEngine:
     async def scopes(self) -> list[str]:
         """Every scope that holds a row."""
         self._core.ready()
-        return await self._core.threads.submit(self._core.scopes)
+        return await self._core.threads.run(self._core.scopes)
 
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
         self._core.ready()
-        return await self._core.threads.submit(lambda: self._core.partitions(scope, log, after, limit))
+        return await self._core.threads.run(lambda stop: self._core.partitions(scope, log, after, limit, stop))
 
     async def check(self) -> list[str]:
         """SQLite's integrity check, missing tables, gaps in logs."""
         self._core.ready()
-        return await self._core.threads.submit(self._core.check)
+        return await self._core.threads.run(self._core.check)
 
     async def health(self) -> Health:
         """Read the real settings."""
         self._core.ready()
-        return await self._core.threads.submit(self._core.health)
+        return await self._core.threads.run(self._core.health)
 
     async def close(self) -> None:
         """Finish what was submitted and release everything; nothing at all in a forked child.

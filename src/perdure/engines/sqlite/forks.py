@@ -15,7 +15,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sqlite3
+import threading
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -60,6 +62,8 @@ class Registry:
     def __init__(self) -> None:
         self.held: set[Held] = set()
         self.inherited: set[Identity] = set()
+        self.opening = threading.Lock()
+        """Held while a file is made or opened: whoever closes a descriptor drops the locks of the whole process."""
         self._kept: list[TrackedConnection] = []
 
     def refuse_inherited(self, path: str) -> None:
@@ -80,6 +84,7 @@ class Registry:
                 # A reference too many: the interpreter closes what it frees, and at its end it frees this list too.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
         self.held = set()
+        self.opening = threading.Lock()  # another thread of the parent may have held it
 
 
 registry = Registry()
@@ -106,13 +111,16 @@ class TrackedConnection(sqlite3.Connection):
         self.close()
 
 
-def connect(path: str, uri: str, **options: Any) -> sqlite3.Connection:
-    """`sqlite3.connect`, on record; refuses a file that was inherited."""
+def connect(path: str, uri: str, *, create: bool = False, **options: Any) -> sqlite3.Connection:
+    """`sqlite3.connect`, on record; refuses a file that was inherited. `create` makes a file that is not there yet."""
     registry.refuse_inherited(path)
     held = Held(path)
     registry.held.add(held)
     try:
-        connection: TrackedConnection = sqlite3.connect(uri, uri=True, factory=TrackedConnection, **options)
+        with registry.opening:
+            if create:
+                _create_private(path)
+            connection: TrackedConnection = sqlite3.connect(uri, uri=True, factory=TrackedConnection, **options)
     except BaseException:
         registry.held.discard(held)
         raise
@@ -120,6 +128,21 @@ def connect(path: str, uri: str, **options: Any) -> sqlite3.Connection:
     held.connection = weakref.ref(connection)
     connection.held = held
     return connection
+
+
+def _create_private(path: str) -> None:
+    """Make an empty file that only its owner may read, whatever the umask; SQLite gives its log the same mode.
+
+    `O_EXCL` never opens what is there already, so nobody's locks are dropped, and follows no link. Where the file
+    cannot be made, SQLite is the one to say why.
+    """
+    with suppress(OSError):
+        made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            if hasattr(os, "fchmod"):
+                os.fchmod(made, 0o600)  # a umask may have taken the owner's own rights
+        finally:
+            os.close(made)
 
 
 if hasattr(os, "register_at_fork"):

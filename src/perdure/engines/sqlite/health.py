@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ from shutil import disk_usage
 from typing import Any
 
 from perdure.engines.sqlite.connect import file_size
-from perdure.engines.sqlite.layout import create_all, quote
+from perdure.engines.sqlite.layout import quote
+from perdure.engines.sqlite.objects import differences, read_objects
 from perdure.engines.sqlite.versions import read_recorded
 from perdure.kernel.schema import Log, Schema
 
@@ -36,6 +38,7 @@ def settings(connection: sqlite3.Connection, path: str) -> dict[str, Any]:
         "page_size": pragma("page_size"),
         "schema_version": recorded.version if recorded else None,
         "file_bytes": file_size(path),
+        "file_mode": _mode(path),
         "wal_bytes": file_size(f"{path}-wal"),
         "wal_present": Path(f"{path}-wal").exists(),
         "disk_free_bytes": _free_bytes(path),
@@ -48,6 +51,14 @@ def _free_bytes(path: str) -> int | None:
         return disk_usage(Path(path).parent).free
     except OSError:
         return None  # the folder was moved or deleted
+
+
+def _mode(path: str) -> str | None:
+    """Who may read and write the file, as `chmod` takes it."""
+    try:
+        return f"{stat.S_IMODE(Path(path).stat().st_mode):04o}"
+    except OSError:
+        return None
 
 
 def problems(found: Mapping[str, Any], *, writing: bool, gone: str | None = None) -> list[str]:
@@ -94,26 +105,15 @@ def file_system(path: str) -> str:
 
 
 def findings(connection: sqlite3.Connection, schema: Schema) -> list[str]:
-    """Damage: SQLite's own check, declared tables or indexes that are missing, and logs with gaps."""
+    """Damage: SQLite's own check, tables and indexes that are not as declared, and logs with gaps."""
     told = [line for (line,) in connection.execute("PRAGMA integrity_check").fetchall() if line != "ok"]
-    expected = _expected_names(schema)
-    present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
-    missing = [name for name in expected if name not in present]
-    told += [f"{name} is missing" for name in missing]
+    objects = read_objects(connection)
+    told += [difference.problem for difference in differences(objects, schema)]
+    tables = {item.name for item in objects if item.kind == "table"}
     for log in schema.logs:
-        if log.name not in missing:
+        if log.name in tables:
             told += _gaps(connection, log.name, log.partition)
     return told
-
-
-def _expected_names(schema: Schema) -> list[str]:
-    scratch = sqlite3.connect(":memory:")
-    try:
-        for statement in create_all(schema):
-            scratch.execute(statement)
-        return [name for (name,) in scratch.execute("SELECT name FROM sqlite_master WHERE sql IS NOT NULL").fetchall()]
-    finally:
-        scratch.close()
 
 
 def _gaps(connection: sqlite3.Connection, log: str, partition: str) -> list[str]:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from perdure.engines.sqlite.forks import Identity, identity_of, registry
-from perdure.errors import CorruptError, InvalidError, UnavailableError
+from perdure.errors import CorruptError, InvalidError, UnavailableError, shown
 
 _SMALLEST_DATABASE = 512
 _LOG_SECONDS = 0.02
@@ -21,7 +21,19 @@ _LOG_SECONDS = 0.02
 def usable_path(path: str) -> str:
     """The absolute path with every link followed, unless it cannot be that of a database."""
     if not path or path == ":memory:" or "\0" in path:
-        raise InvalidError(f"{path!r} is not a file name", hint="use memory:// for a store without a file")
+        raise InvalidError(f"{shown(path)} is not a file name", hint="use memory:// for a store without a file")
+    try:
+        return _usable_path(path)
+    except UnicodeError:
+        raise InvalidError(f"{shown(path)} is not a file name: the system cannot spell it") from None
+    except OSError as error:
+        raise UnavailableError(
+            f"{shown(path)} cannot be opened: {error.strerror or error}",
+            hint="check the name, and the permissions of the directories that lead to it",
+        ) from None
+
+
+def _usable_path(path: str) -> str:
     resolved = _resolve(path)
     if resolved.is_dir():
         raise UnavailableError(f"{path} is a directory", hint="name a file inside it")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from perdure.engines.sql.additions import additions, parse_declaration
 from perdure.engines.sqlite.connect import file_size, retry_busy, still_connection
 from perdure.engines.sqlite.layout import create_additions, create_all
 from perdure.engines.sqlite.paths import usable_path
-from perdure.engines.sqlite.translate import translate
-from perdure.engines.sqlite.versions import read_recorded, refuse_unless_usable
+from perdure.engines.sqlite.translate import DRIVER_ERRORS, translate
+from perdure.engines.sqlite.versions import inspect
 from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
 
@@ -22,12 +20,11 @@ def plan(path: str, schema: Schema) -> Migration:
         return new
     connection = still_connection(path)
     try:
-        recorded = retry_busy(lambda: read_recorded(connection, path), path)
+        recorded = retry_busy(lambda: inspect(connection, path, schema), path)
         if recorded is None:
             return new
-        refuse_unless_usable(recorded, schema, path)
         added = additions(parse_declaration(recorded.declaration, path), schema)
-    except (sqlite3.Error, OSError) as error:
+    except DRIVER_ERRORS as error:
         raise translate(error, path) from error
     finally:
         connection.close()

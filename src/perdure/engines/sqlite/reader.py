@@ -2,7 +2,7 @@
 
 A view of several reads is one read transaction, so all its answers come from one snapshot; a single statement needs
 none. Every result is fetched whole before its connection goes back, because an unfinished statement would pin the
-log.
+log. A question that is asked for a task comes with a `Stop`, and ends when the task is cancelled.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.engines.sqlite.connect import file_stamp, reader_connection, still_connection
+from perdure.engines.sqlite.interrupts import ReadConnection, Stop
 from perdure.engines.sqlite.paths import DatabaseFile
 from perdure.engines.sqlite.queries import Queries
-from perdure.engines.sqlite.translate import locked, translate
+from perdure.engines.sqlite.translate import DRIVER_ERRORS, locked, translate
+from perdure.engines.sqlite.versions import Inspector
 from perdure.errors import CorruptError, UnavailableError
 from perdure.kernel.ops import Ask, Get, Heads, Now, Scan
 from perdure.kernel.refusals import closed
@@ -31,31 +33,44 @@ THREADS_MOST = 3
 _STILL_ATTEMPTS = 5
 
 
+def inspected(connection: sqlite3.Connection, inspector: Inspector) -> sqlite3.Connection:
+    """The connection, unless its file is not as declared."""
+    try:
+        inspector.inspect(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 class Readers:
     """A pool of connections that only read."""
 
-    def __init__(self, file: DatabaseFile, queries: Queries) -> None:
+    def __init__(self, file: DatabaseFile, queries: Queries, inspector: Inspector) -> None:
         self._file = file
         self._path = file.path
         self._queries = queries
-        self._idle: deque[sqlite3.Connection] = deque()
+        self._inspector = inspector
+        self._idle: deque[ReadConnection] = deque()
         self._closed = False
 
-    def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    def view(self, scope: str, reads: Sequence[Ask], stop: Stop | None = None) -> list[Any]:
         """All answers from one snapshot."""
-        return self.ask(lambda connection: self._view(connection, scope, reads))
+        return self.ask(lambda connection: self._view(connection, scope, reads), stop)
 
-    def ask(self, question: Question[T]) -> T:
-        """Run `question` on a connection of the pool, in this thread."""
+    def ask(self, question: Question[T], stop: Stop | None = None) -> T:
+        """Run `question` on a connection of the pool, in this thread, until it is done or `stop` is requested."""
+        if stop is not None:
+            stop.raise_if_requested()
         try:
             connection = self._idle.pop()
         except IndexError:
             connection = self._connect()
         try:
-            answer = question(connection)
+            answer = connection.ask(question, stop)
         except BaseException as error:
             connection.close()
-            if isinstance(error, (sqlite3.Error, OSError)):
+            if isinstance(error, DRIVER_ERRORS):
                 raise translate(error, self._path) from error
             raise
         self._give_back(connection)
@@ -70,17 +85,20 @@ class Readers:
         cursor.execute("COMMIT")
         return answers
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> ReadConnection:
         if self._closed:
             raise closed()
-        return self._open()
+        try:
+            return ReadConnection(inspected(self._open(), self._inspector))
+        except DRIVER_ERRORS as error:
+            raise translate(error, self._path) from error
 
     def _open(self) -> sqlite3.Connection:
         # By its path, and another file may be there by now: answers must not come from two databases.
         self._file.refuse_if_gone()
         return reader_connection(self._path)
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _give_back(self, connection: ReadConnection) -> None:
         if len(self._idle) >= POOL_MOST:
             connection.close()
             return
@@ -108,23 +126,23 @@ class StillReaders(Readers):
     the file is compared before and after each question, and what was answered during a change is asked again.
     """
 
-    def __init__(self, file: DatabaseFile, queries: Queries) -> None:
-        super().__init__(file, queries)
+    def __init__(self, file: DatabaseFile, queries: Queries, inspector: Inspector) -> None:
+        super().__init__(file, queries, inspector)
         self._seen: tuple[Any, ...] | None = None
         self._swap = threading.Lock()
-        self._pool: Readers = _StillPool(file, queries)
+        self._pool: Readers = _StillPool(file, queries, inspector)
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, question: Question[T], stop: Stop | None = None) -> T:
         """Run `question` on a connection that was up to date throughout."""
         for _ in range(_STILL_ATTEMPTS):
             before = self._stamp()
             with self._swap:
                 if before != self._seen:
                     self._pool.close()
-                    self._pool, self._seen = _StillPool(self._file, self._queries), before
+                    self._pool, self._seen = _StillPool(self._file, self._queries, self._inspector), before
                 pool = self._pool
             try:
-                answer = pool.ask(question)
+                answer = pool.ask(question, stop)
             except (CorruptError, UnavailableError):
                 if before == self._stamp():
                     raise
@@ -159,6 +177,15 @@ class ReaderThreads:
         """Questions that wait or run: as long as they are fewer than the threads, none waits behind another."""
         self._closed = False
         self._lock = threading.Lock()
+
+    async def run(self, action: Callable[[Stop], T]) -> T:
+        """The outcome of `action`, which stops if the call is cancelled: nobody waits for its answer any more."""
+        stop = Stop()
+        try:
+            return await self.submit(lambda: action(stop))
+        except BaseException:
+            stop.request()
+            raise
 
     def submit(self, action: Callable[[], T]) -> asyncio.Future[T]:
         """Run `action` on a thread; its outcome reaches the running loop."""

@@ -14,9 +14,12 @@ from shutil import disk_usage
 from perdure.errors import CorruptError, PerdureError, UnavailableError
 
 FULL, BUSY, LOCKED, READONLY = sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY
+# The driver cannot even decode SQLite's message when it quotes a name that is not text.
+DRIVER_ERRORS = (sqlite3.Error, OSError, UnicodeDecodeError)
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _WRITE_LOCK_BYTE = "120"
 _SHARED_MEMORY_BYTES = 64 * 1024
+_MESSAGE_MOST = 300  # SQLite quotes names, and a prepared file may hold any
 
 
 def primary_code(error: BaseException) -> int:
@@ -32,6 +35,7 @@ def is_busy(error: BaseException) -> bool:
 def translate(error: Exception, path: str) -> PerdureError:
     """The public error for a failure that left nothing written."""
     code = primary_code(error)
+    message = str(error)[:_MESSAGE_MOST]
     if code == FULL or (code == sqlite3.SQLITE_IOERR and _no_space(path)):
         return UnavailableError(f"disk full: {path} cannot grow; nothing was written", hint="free some space and retry")
     if code in (BUSY, LOCKED):
@@ -40,18 +44,21 @@ def translate(error: Exception, path: str) -> PerdureError:
         return UnavailableError(
             f"{path} is read-only for this process", hint="check the permissions of the file and of its directory"
         )
-    if code in DAMAGED or "could not decode to utf-8" in str(error).lower():
-        return CorruptError(
-            str(error), where=path, hint="restore a backup, or save what is readable with `sqlite3 .recover`"
-        )
+    if isinstance(error, UnicodeDecodeError) or code in DAMAGED or "could not decode to utf-8" in message.lower():
+        hint = "restore a backup, or save what is readable with `sqlite3 .recover`"
+        return CorruptError(message, where=path, hint=hint)
     if code == sqlite3.SQLITE_CANTOPEN:
         return UnavailableError(
             f"{path} cannot be opened: {error}", hint="check that its directory exists and is writable"
         )
     if code == sqlite3.SQLITE_IOERR or isinstance(error, OSError):
         return UnavailableError(f"an I/O error on {path}: {error}", hint="check the disk; nothing was written")
+    if code == sqlite3.SQLITE_ERROR and "trigger" in message:
+        return CorruptError(
+            "a trigger was added to the file while it was open", where=path, hint="remove it; nothing was written"
+        )
     if code == sqlite3.SQLITE_ERROR:
-        return CorruptError(f"the file does not have the expected tables: {error}", where=path)
+        return CorruptError(f"the file does not have the expected tables: {message}", where=path)
     return UnavailableError(f"SQLite failed on {path}: {error}")
 
 

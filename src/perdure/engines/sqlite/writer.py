@@ -11,7 +11,6 @@ a job is queued before the lock is tried, and a leader looks at the queue again 
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 from perdure.engines.sqlite.committer import Committer
 from perdure.engines.sqlite.jobs import Job, deliver, mark_interrupted
+from perdure.engines.sqlite.translate import DRIVER_ERRORS
 from perdure.errors import PerdureError
 from perdure.kernel.refusals import closed
 
@@ -67,7 +67,7 @@ class Writer:
             return None
         try:
             return None if self._stopped else self._committer.data_version()
-        except (sqlite3.Error, PerdureError):
+        except (*DRIVER_ERRORS, PerdureError):
             return None  # the next commit or read will say what is wrong
         finally:
             self._step_down()
