@@ -13,6 +13,7 @@ import ssl
 
 import asyncpg
 
+from perdure import limits
 from perdure.errors import (
     CorruptError,
     InvalidError,
@@ -131,6 +132,16 @@ def _refused(code: str, said: str, where: str) -> PerdureError:
     if code[:2] == "53":
         return UnavailableError(f"{where} is out of resources: {said}", hint="free some and retry")
     return UnavailableError(f"PostgreSQL failed at {where}: {said}")
+
+
+def unreadable(error: Exception) -> asyncpg.InternalClientError:
+    """For an answer that the driver, or we, cannot make sense of: as good as a lost connection."""
+    return asyncpg.InternalClientError(f"the server's answer cannot be read: {error!r:.200}")
+
+
+def too_long() -> asyncpg.InternalClientError:
+    """For a server that was cut off in the middle of an answer without an end."""
+    return asyncpg.InternalClientError(f"the server's answer is longer than {limits.ANSWER_BYTES:,} bytes")
 
 
 def unknown_outcome(error: BaseException, rev: int) -> OutcomeUnknown:
