@@ -15,7 +15,6 @@ from typing import Any
 
 import asyncpg
 
-from perdure import limits
 from perdure.engines.postgres.login import GuardedConnection, LoginLoop
 from perdure.engines.postgres.target import Target, each_host
 from perdure.engines.postgres.translate import DRIVER_ERRORS, restarting, translate, unreadable
@@ -33,19 +32,14 @@ _ROUNDS = 2
 
 
 class Way:
-    """How connections to one target are opened; `dsn` if not by the target's own. `answer_bytes` is None for one that
-    listens: what it hears is no answer, and adds up."""
+    """How connections to one target are opened; `dsn` if not by the target's own. Answers are
+    `metered`, but not what a connection that listens hears: that has no end."""
 
     def __init__(
-        self,
-        target: Target,
-        settings: dict[str, str],
-        dsn: str | None = None,
-        *,
-        answer_bytes: int | None = limits.ANSWER_BYTES,
+        self, target: Target, settings: dict[str, str], dsn: str | None = None, *, metered: bool = True
     ) -> None:
         self._target = target
-        self._answer_bytes = answer_bytes
+        self._metered = metered
         self._hosts = list(each_host(dsn or target.dsn))
         self._options: dict[str, Any] = {
             "command_timeout": target.command_timeout,
@@ -102,11 +96,10 @@ class Way:
                 return connection
         raise max(said, key=lambda error: (not isinstance(error, socket.gaierror), said.index(error)))
 
-
     async def _log_in(self, dsn: str, options: dict[str, Any]) -> Connection:
         """Connect under guard. Whatever a server that speaks another protocol makes the driver trip over is one of the
         driver's own errors."""
-        loop = LoginLoop(allow_cleartext=self._target.allow_cleartext, answer_bytes=self._answer_bytes)
+        loop = LoginLoop(allow_cleartext=self._target.allow_cleartext, metered=self._metered)
         given: Any = loop
         try:
             return await asyncpg.connect(dsn, loop=given, connection_class=GuardedConnection, **options)

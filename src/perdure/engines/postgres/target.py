@@ -82,6 +82,12 @@ class Target(msgspec.Struct, frozen=True):
     """The password may be sent in clear text to a server that was not verified."""
     password: str = ""
     """The password that the URL holds, to keep it out of messages; the driver may have another from elsewhere."""
+    user: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a server may repeat, even if the password is the same word."""
+        return (self.shown, self.user, self.database, self.schema, self.application)
 
 
 def parse_target(url: str) -> Target:
@@ -98,6 +104,7 @@ def parse_target(url: str) -> Target:
         application=given.get("application_name", "perdure"),
         read_write=given.get("target_session_attrs") == "read-write",
         password=parts.password or given.get("password", ""),
+        user=parts.user or given.get("user", ""),
         **own,
     )
 

@@ -121,7 +121,7 @@ class Hub:
 
     async def _listen(self) -> None:
         settings = {"application_name": self._target.application}
-        way = Way(self._target, settings, self._target.listen_dsn, answer_bytes=None)
+        way = Way(self._target, settings, self._target.listen_dsn, metered=False)
         while True:
             try:
                 connection = await way.open()
