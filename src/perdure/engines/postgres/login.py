@@ -2,9 +2,9 @@
 
 The server chooses how a client proves who it is, and asyncpg does whatever is asked: a man in the middle who refuses
 TLS and asks for the password in clear text would get it. asyncpg takes the event loop to connect with, so it is given
-one that puts a guard between the driver and the socket. The guard looks at what is about to leave: a password in clear
-goes out over verified TLS and Unix sockets only, or where the URL allows it. It sees the connection that is used, so a
-server cannot show one face to a probe and another to the login.
+one that puts a guard between the driver and the socket. The guard looks at what arrives before the driver does: a
+request for the password in clear passes over verified TLS and Unix sockets only, or where the URL allows it. It sees
+the connection that is used, so a server cannot show one face to a probe and another to the login.
 
 The guard also bounds what a server may send: a login is short, and an answer has an end.
 """
@@ -12,20 +12,20 @@ The guard also bounds what a server may send: a login is short, and an answer ha
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import asyncpg
 
 from perdure import limits
-from perdure.engines.postgres.translate import DRIVER_ERRORS, too_long, unreadable
+from perdure.engines.postgres.inspection import CleartextAsked, Inspection, Offence
+from perdure.engines.postgres.translate import DRIVER_ERRORS, unreadable
 from perdure.errors import InvalidError, PerdureError, UnavailableError
 
-_MD5 = re.compile(rb"md5[0-9a-f]{32}")
-_HEADER = 5
-_PASSWORD_MESSAGE = b"p"
+_TLS_REQUEST = struct.pack("!II", 8, 80_877_103)
+"""What the client asks first; the answer is a single letter and no message."""
 
 
 class LoginLoop:
@@ -64,7 +64,7 @@ class LoginLoop:
 
 
 class GuardedTransport:
-    """A transport that holds back a password in clear text and cuts a server off that sends without end."""
+    """A transport with a guard on it. `offence` says what it was cut off for."""
 
     def __init__(self, loop: LoginLoop, inner: Any, host: str | None) -> None:
         tls = inner.get_extra_info("ssl_object")
@@ -72,52 +72,52 @@ class GuardedTransport:
         self.host = host
         self.encrypted = tls is not None
         self.verified = tls is not None and tls.context.verify_mode == ssl.CERT_REQUIRED
+        self.offence: str | None = None
         self._loop = loop
-        self._logging_in = True
+        self._inspection: Inspection | None = None
         self._received = 0
         self._most: int | None = limits.LOGIN_BYTES
-        self.flooded = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
     def logged_in(self) -> None:
         """From now on the server answers questions, each of them within bounds."""
-        self._logging_in = False
+        if self._inspection is not None:
+            self._inspection.logging_in = False
         self._received = 0
         self._most = limits.ANSWER_BYTES if self._loop.metered else None
 
     def set_protocol(self, protocol: Any) -> None:
-        """Hand what arrives to another protocol, through the meter."""
-        self.inner.set_protocol(_Meter(self, protocol))
+        """Hand what arrives to another protocol, under the same guard."""
+        self.inner.set_protocol(_Guard(self, protocol))
 
     def write(self, data: Any) -> None:
-        """Send, unless it is the password and anybody might be listening."""
-        if not self._logging_in:
+        """Send. The first message begins the conversation, after the letter about TLS."""
+        if self._inspection is None:
+            if data != _TLS_REQUEST:
+                self._inspection = Inspection(cleartext=self.verified or self._loop.allow_cleartext)
+        elif not self._inspection.logging_in:
             self._received = 0
-        elif not (self.verified or self._loop.allow_cleartext) and _shows_password(bytes(data)):
-            self._refuse(_asks_for_cleartext)
-            return
         self.inner.write(data)
 
     def writelines(self, buffers: Any) -> None:
-        """Send several at once; the driver does so after the login only."""
+        """Send several at once."""
         for buffer in buffers:
             self.write(buffer)
 
-    def count(self, received: int) -> bool:
-        """Count bytes from the server; False when they are too many."""
-        self._received += received
-        if self._most is None or self._received <= self._most:
-            return True
-        self.flooded = True
-        self._refuse(_floods_login)
-        return False
-
-    def _refuse(self, refusal: Callable[[str], PerdureError]) -> None:
-        if self._loop.refusal is None:
-            self._loop.refusal = refusal
-        self.inner.abort()
+    def admit(self, data: bytes) -> bytes:
+        """What of this the driver may see; nothing, and the connection is cut, when the server is up to something."""
+        self._received += len(data)
+        try:
+            if self._most is not None and self._received > self._most:
+                raise Offence(f"it sent more than {self._most:,} bytes")
+            return data if self._inspection is None else self._inspection.admit(data)
+        except Offence as offence:
+            self.offence = f"the server was cut off: {offence}"
+            self._loop.refusal = _asks_for_cleartext if isinstance(offence, CleartextAsked) else _offends(str(offence))
+            self.inner.abort()
+            return b""
 
 
 class _Meeting(asyncio.Protocol):
@@ -136,8 +136,8 @@ class _Meeting(asyncio.Protocol):
         self.protocol.connection_made(self.transport)
 
 
-class _Meter(asyncio.Protocol):
-    """Passes everything on to the driver's protocol and counts what arrives."""
+class _Guard(asyncio.Protocol):
+    """Passes on to the driver's protocol what the transport admits."""
 
     def __init__(self, transport: GuardedTransport, protocol: Any) -> None:
         self._transport = transport
@@ -157,20 +157,9 @@ class _Meter(asyncio.Protocol):
         self._protocol.resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        if self._transport.count(len(data)):
-            self._protocol.data_received(data)
-
-
-def _shows_password(message: bytes) -> bool:
-    """Whether a message is a password in clear text: `p`, a length, then the text and the one zero byte that ends it.
-
-    The other answers of a client differ: an MD5 digest says so, a first SCRAM message has more zero bytes, and a later
-    one has none.
-    """
-    body = message[_HEADER:]
-    if message[:1] != _PASSWORD_MESSAGE or len(body) < 2 or body.find(b"\0") != len(body) - 1:
-        return False
-    return _MD5.fullmatch(body[:-1]) is None
+        admitted = self._transport.admit(data)
+        if admitted:
+            self._protocol.data_received(admitted)
 
 
 def _asks_for_cleartext(where: str) -> PerdureError:
@@ -181,10 +170,9 @@ def _asks_for_cleartext(where: str) -> PerdureError:
     )
 
 
-def _floods_login(where: str) -> PerdureError:
-    return UnavailableError(
-        f"what answers at {where} does not speak PostgreSQL's protocol: it sends without end before the login",
-        hint="check host and port in the URL",
+def _offends(offence: str) -> Callable[[str], PerdureError]:
+    return lambda where: UnavailableError(
+        f"the login to {where} was broken off: {offence}", hint="check host and port in the URL"
     )
 
 
@@ -195,8 +183,8 @@ def _readable(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return await method(self, *args, **options)
         except DRIVER_ERRORS as error:
-            if self.transport is not None and self.transport.flooded:
-                raise too_long() from error
+            if self.transport is not None and self.transport.offence is not None:
+                raise asyncpg.InternalClientError(self.transport.offence) from error
             raise
         except Exception as error:
             raise unreadable(error) from error

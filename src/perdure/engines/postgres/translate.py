@@ -13,7 +13,6 @@ import ssl
 
 import asyncpg
 
-from perdure import limits
 from perdure.engines.sql.answers import repeated
 from perdure.errors import (
     CorruptError,
@@ -138,11 +137,6 @@ def _refused(code: str, said: str, where: str) -> PerdureError:
 def unreadable(error: Exception) -> asyncpg.InternalClientError:
     """For an answer that the driver, or we, cannot make sense of: as good as a lost connection."""
     return asyncpg.InternalClientError(f"the server's answer cannot be read: {repeated(repr(error))}")
-
-
-def too_long() -> asyncpg.InternalClientError:
-    """For a server that was cut off in the middle of an answer without an end."""
-    return asyncpg.InternalClientError(f"the server's answer is longer than {limits.ANSWER_BYTES:,} bytes")
 
 
 def unknown_outcome(error: BaseException, rev: int) -> OutcomeUnknown:

@@ -1,0 +1,153 @@
+"""Servers that are not what they seem: they answer a PostgreSQL or MySQL client as a test's script says, and keep every
+byte that they are sent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import tracemalloc
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+import perdure
+from perdure.errors import PerdureError
+
+PASSWORD = "canary-5Zk8wq"
+DEADLINE = 120.0
+QUICK = "connect_timeout=0.3&command_timeout=0.3&connections=2"
+MEGABYTE = 1024 * 1024
+
+
+class Peer:
+    """One client of a rogue server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rogue: Rogue) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._rogue = rogue
+
+    async def hear(self) -> bytes:
+        """The next that the client says, whatever it is; ends the script when the client is gone."""
+        heard = await self._reader.read(65_536)
+        if not heard:
+            raise EOFError
+        self._rogue.heard.append(heard)
+        return heard
+
+    async def say(self, *said: bytes) -> None:
+        """Send as it is."""
+        self._writer.write(b"".join(said))
+        await self._writer.drain()
+
+    async def say_slowly(self, said: bytes) -> None:
+        """Send byte by byte, each in a packet of its own if the network plays along."""
+        for byte in said:
+            await self.say(bytes([byte]))
+            await asyncio.sleep(0)
+
+    async def repeat(self, said: bytes) -> None:
+        """Send the same without end."""
+        while True:
+            await self.say(said)
+
+    async def encrypt(self) -> None:
+        """Go on under TLS, with a certificate that nobody vouches for."""
+        await self._writer.start_tls(self._rogue.tls_context())
+
+    async def keep_silent(self) -> None:
+        """Say nothing, and listen until the client is gone."""
+        while True:
+            await self.hear()
+
+
+Script = Callable[[Peer], Awaitable[None]]
+
+
+class Rogue:
+    """A server on a free port of this machine; `async with`."""
+
+    def __init__(self, script: Script, certificate: tuple[Path, Path] | None = None) -> None:
+        self.heard: list[bytes] = []
+        self.clients = 0
+        self.port = 0
+        self._script = script
+        self._certificate = certificate
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def received(self) -> bytes:
+        """Everything that any client has sent."""
+        return b"".join(self.heard)
+
+    def tls_context(self) -> ssl.SSLContext:
+        """The server's side of TLS."""
+        assert self._certificate is not None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self._certificate)
+        return context
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.clients += 1
+        try:
+            with contextlib.suppress(EOFError, OSError):
+                await self._script(Peer(reader, writer, self))
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+
+async def refusal_of(work: Coroutine[Any, Any, Any]) -> PerdureError:
+    """The error of ours that this ends in, in good time."""
+    async with asyncio.timeout(DEADLINE):
+        with pytest.raises(PerdureError) as caught:
+            await work
+    return caught.value
+
+
+async def opened(url: str) -> None:
+    """Open a store and close it again."""
+    async with perdure.open(url, housekeeping=False):
+        pass
+
+
+def check_error(error: PerdureError) -> None:
+    """What holds for every error that a rogue server causes."""
+    text = str(error)
+    assert PASSWORD not in text
+    assert PASSWORD not in repr(error.__cause__)
+    assert len(text) < 1_500
+    assert text.isprintable()
+
+
+@contextlib.contextmanager
+def little_memory(most: int = 48 * MEGABYTE) -> Iterator[None]:
+    """Fail if what runs inside holds more than this at any time."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
