@@ -31,9 +31,9 @@ class Peer:
         self._writer = writer
         self._rogue = rogue
 
-    async def hear(self) -> bytes:
+    async def hear(self, most: int = 65_536) -> bytes:
         """The next that the client says, whatever it is; ends the script when the client is gone."""
-        heard = await self._reader.read(65_536)
+        heard = await self._reader.read(most)
         if not heard:
             raise EOFError
         self._rogue.heard.append(heard)

@@ -57,11 +57,12 @@ def password_for(target: Target) -> bytes:
 
 
 class Meter:
-    """Counts what a server sends: all of it until the login, then each answer."""
+    """Counts what a server sends: all of it until the login, then each answer. `offence` says that it was too much."""
 
     def __init__(self) -> None:
         self._received = 0
         self._most: int | None = None
+        self.offence: str | None = None
 
     def logged_in(self) -> None:
         """From now on there are answers, which may be long."""
@@ -78,7 +79,8 @@ class Meter:
         self._received += received
         most = limits.LOGIN_BYTES if self._most is None else self._most
         if self._received > most:
-            raise OSError(f"the server sent more than {most:,} bytes")
+            self.offence = f"the server sent more than {most:,} bytes"
+            raise OSError(self.offence)
 
 
 class MeteredSocket(socket.socket):

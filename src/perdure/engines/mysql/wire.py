@@ -212,41 +212,54 @@ def _wants_key(target: Target) -> PerdureError:
 
 
 async def _open_once(target: Target, patience: float) -> Wire:
-    async with asyncio.timeout(patience):
-        own, meter = None, Meter()
-        if target.unix_socket is None and not target.encrypts:
-            own = await open_socket(target.host, target.port, meter)
-        task = asyncio.current_task()
-        cancelled = task.cancelling() if task is not None else 0
-        connection = await _connect(
-            sock=own,
-            host=target.host,
-            port=target.port,
-            user=target.user,
-            password=password_for(target),
-            database=target.database,
-            unix_socket=target.unix_socket,
-            charset="utf8mb4",
-            use_unicode=False,
-            conv=_DECODERS,
-            autocommit=None,
-            connect_timeout=patience,
-            ssl=tls_context(target, meter),
-        )
-        meter.logged_in()
-        if task is not None and task.cancelling() > cancelled:
-            # The driver's `wait_for` loses a cancellation that comes as its work ends (Python 3.11).
-            connection.close()
-            raise asyncio.CancelledError
-        try:
-            wire = Wire(connection, target, "", 0)
-            name, _ = flavour(connection.get_server_info())
-            ((version, packet_bytes),) = (await wire.run(_begin_session(name, target.command_timeout)))[0]
-        except BaseException:
-            connection.close()
-            raise
-    wire.version, wire.packet_bytes = version, packet_bytes
+    meter = Meter()
+    try:
+        async with asyncio.timeout(patience):
+            connection = await _log_in(target, patience, meter)
+            try:
+                wire = Wire(connection, target, "", 0)
+                name, _ = flavour(connection.get_server_info())
+                ((version, packet_bytes),) = (await wire.run(_begin_session(name, target.command_timeout)))[0]
+                wire.version, wire.packet_bytes = str(version), int(packet_bytes)
+            except BaseException:
+                connection.close()
+                raise
+    except DRIVER_ERRORS as error:
+        if meter.offence is not None:
+            # No server that is about to restart does that.
+            raise no_mysql(OSError(meter.offence), target.shown) from error
+        raise
     return wire
+
+
+async def _log_in(target: Target, patience: float, meter: Meter) -> Any:
+    """A connection of the driver's, past the login."""
+    own = None
+    if target.unix_socket is None and not target.encrypts:
+        own = await open_socket(target.host, target.port, meter)
+    task = asyncio.current_task()
+    cancelled = task.cancelling() if task is not None else 0
+    connection = await _connect(
+        sock=own,
+        host=target.host,
+        port=target.port,
+        user=target.user,
+        password=password_for(target),
+        database=target.database,
+        unix_socket=target.unix_socket,
+        charset="utf8mb4",
+        use_unicode=False,
+        conv=_DECODERS,
+        autocommit=None,
+        connect_timeout=patience,
+        ssl=tls_context(target, meter),
+    )
+    meter.logged_in()
+    if task is not None and task.cancelling() > cancelled:
+        # The driver's `wait_for` loses a cancellation that comes as its work ends (Python 3.11).
+        connection.close()
+        raise asyncio.CancelledError
+    return connection
 
 
 def flavour(version: str) -> tuple[str, tuple[int, ...]]:
