@@ -37,6 +37,7 @@ def failure(text: str, code: str = "XX000", kind: bytes = b"E") -> bytes:
     return message(kind, b"SERROR\0VERROR\0" + f"C{code}\0M{text}\0\0".encode(errors="surrogateescape"))
 
 
+NO = failure("thank you", "28P01")
 NOTICE = failure("look here " * 100, "00000", b"N")
 WELCOME = LOGGED_IN + status("server_version", "16.1") + status("client_encoding", "UTF8") + KEY + READY
 
@@ -89,8 +90,9 @@ def under_tls(*said: bytes) -> Script:
         await peer.hear()
         await peer.say(b"S")
         await peer.encrypt()
-        await peer.hear()
-        await peer.say(*said)
+        for each in said:
+            await peer.hear()
+            await peer.say(each)
         await peer.keep_silent()
 
     return script

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import tracemalloc
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -19,21 +20,27 @@ from perdure.errors import PerdureError
 
 PASSWORD = "canary-5Zk8wq"
 DEADLINE = 120.0
+PATIENT = "connect_timeout=60&command_timeout=60"
+"""For what must be refused at once."""
 QUICK = "connect_timeout=0.3&command_timeout=0.3&connections=2"
 MEGABYTE = 1024 * 1024
 
 
 class Peer:
-    """One client of a rogue server."""
+    """One client of a rogue server: a plain socket, until the rogue encrypts."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rogue: Rogue) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, plain: socket.socket, rogue: Rogue) -> None:
+        self._plain = plain
         self._rogue = rogue
+        self._loop = asyncio.get_running_loop()
+        self._secured: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def hear(self, most: int = 65_536) -> bytes:
         """The next that the client says, whatever it is; ends the script when the client is gone."""
-        heard = await self._reader.read(most)
+        if self._secured is None:
+            heard = await self._loop.sock_recv(self._plain, most)
+        else:
+            heard = await self._secured[0].read(most)
         if not heard:
             raise EOFError
         self._rogue.heard.append(heard)
@@ -41,8 +48,11 @@ class Peer:
 
     async def say(self, *said: bytes) -> None:
         """Send as it is."""
-        self._writer.write(b"".join(said))
-        await self._writer.drain()
+        if self._secured is None:
+            await self._loop.sock_sendall(self._plain, b"".join(said))
+        else:
+            self._secured[1].write(b"".join(said))
+            await self._secured[1].drain()
 
     async def say_slowly(self, said: bytes) -> None:
         """Send byte by byte, each in a packet of its own if the network plays along."""
@@ -52,12 +62,24 @@ class Peer:
 
     async def repeat(self, said: bytes) -> None:
         """Send the same without end."""
+        much = said * (1 + 65_536 // len(said))
         while True:
-            await self.say(said)
+            await self.say(much)
+            await asyncio.sleep(0)  # a socket that takes everything does not let others run
 
     async def encrypt(self) -> None:
         """Go on under TLS, with a certificate that nobody vouches for."""
-        await self._writer.start_tls(self._rogue.tls_context())
+        reader = asyncio.StreamReader()
+        transport, protocol = await self._loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader), self._plain, ssl=self._rogue.tls_context()
+        )
+        self._secured = reader, asyncio.StreamWriter(transport, protocol, reader, self._loop)
+
+    def hang_up(self) -> None:
+        """Cut the client off."""
+        if self._secured is not None:
+            self._secured[1].transport.abort()
+        self._plain.close()
 
     async def keep_silent(self) -> None:
         """Say nothing, and listen until the client is gone."""
@@ -77,7 +99,7 @@ class Rogue:
         self.port = 0
         self._script = script
         self._certificate = certificate
-        self._server: asyncio.Server | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -93,30 +115,36 @@ class Rogue:
         return context
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._listener.setblocking(False)
+        self.port = self._listener.getsockname()[1]
+        self._start(self._accept())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._server is not None
-        self._server.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._listener.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
-        self.clients += 1
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self) -> None:
+        while True:
+            accepted, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+            self.clients += 1
+            self._start(self._serve(Peer(accepted, self)))
+
+    async def _serve(self, peer: Peer) -> None:
         try:
             with contextlib.suppress(EOFError, OSError):
-                await self._script(Peer(reader, writer, self))
+                await self._script(peer)
         finally:
-            self._tasks.discard(task)
-            writer.transport.abort()
+            peer.hang_up()
 
 
 async def refusal_of(work: Coroutine[Any, Any, Any]) -> PerdureError:

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 from tests.rogue import mysql_talk as talk
-from tests.rogue.sql_rogue import MEGABYTE, PASSWORD, QUICK, Rogue, check_error, little_memory, opened, refusal_of
+from tests.rogue.sql_rogue import (
+    MEGABYTE,
+    PASSWORD,
+    PATIENT,
+    QUICK,
+    Rogue,
+    check_error,
+    little_memory,
+    opened,
+    refusal_of,
+)
 
 from perdure import limits
 from perdure.errors import InvalidError, PerdureError
@@ -43,7 +53,7 @@ async def meet(
 
 @pytest.mark.parametrize("name", talk.CLEARTEXT_SCRIPTS)
 def test_a_password_is_not_sent_in_clear(name: str) -> None:
-    for error in asyncio.run(meet(talk.CLEARTEXT_SCRIPTS[name])):
+    for error in asyncio.run(meet(talk.CLEARTEXT_SCRIPTS[name], options=PATIENT)):
         assert isinstance(error, InvalidError)
         assert "asks for the password itself" in error.message
         assert "ssl_ca=" in (error.hint or "")
@@ -51,24 +61,24 @@ def test_a_password_is_not_sent_in_clear(name: str) -> None:
 
 @pytest.mark.parametrize("name", talk.TLS_SCRIPTS)
 def test_a_password_is_not_sent_to_an_unknown_certificate(name: str, certificate: tuple[Path, Path]) -> None:
-    for error in asyncio.run(meet(talk.TLS_SCRIPTS[name], certificate, f"{QUICK}&ssl=yes")):
+    for error in asyncio.run(meet(talk.TLS_SCRIPTS[name], certificate, f"{PATIENT}&ssl=yes")):
         assert isinstance(error, InvalidError)
         assert "asks for the password itself" in error.message
 
 
 @pytest.mark.parametrize("options", ["ssl=verify", "ssl_cert={0}&ssl_key={1}", "ssl=yes&ssl_cert={0}&ssl_key={1}"])
 def test_who_shows_a_certificate_wants_to_see_one(options: str, certificate: tuple[Path, Path]) -> None:
-    given = f"{QUICK}&{options.format(*certificate)}"
+    given = f"{PATIENT}&{options.format(*certificate)}"
     for error in asyncio.run(meet(talk.TLS_SCRIPTS["clear text"], certificate, given)):
         assert isinstance(error, InvalidError)
         assert "certificate verify failed" in error.message
 
 
-@pytest.mark.parametrize("name", ["clear text", "a dialogue"])
+@pytest.mark.parametrize("name", talk.ASKS_PLAINLY)
 def test_it_is_sent_where_the_url_says_so(name: str) -> None:
     async def main() -> None:
-        async with Rogue(talk.CLEARTEXT_SCRIPTS[name]) as rogue:
-            url = f"mysql://app:{PASSWORD}@127.0.0.1:{rogue.port}/agents?{QUICK}&allow_cleartext=yes"
+        async with Rogue(talk.login(talk.ASKS_PLAINLY[name], talk.failure("thank you"))) as rogue:
+            url = f"mysql://app:{PASSWORD}@127.0.0.1:{rogue.port}/agents?{PATIENT}&allow_cleartext=yes"
             await refusal_of(opened(url))
             assert PASSWORD.encode() in rogue.received
 
@@ -79,7 +89,7 @@ def test_it_is_sent_where_the_url_says_so(name: str) -> None:
 def test_it_is_sent_over_verified_tls(name: str, certificate: tuple[Path, Path]) -> None:
     async def main() -> None:
         async with Rogue(talk.TLS_SCRIPTS[name], certificate) as known:
-            url = f"mysql://app:{PASSWORD}@127.0.0.1:{known.port}/agents?{QUICK}&ssl_ca={certificate[0]}"
+            url = f"mysql://app:{PASSWORD}@127.0.0.1:{known.port}/agents?{PATIENT}&ssl_ca={certificate[0]}"
             await refusal_of(opened(url))
             assert PASSWORD.encode() in known.received
 
@@ -105,6 +115,6 @@ def test_an_answer_that_makes_no_sense(name: str) -> None:
 
 @pytest.mark.parametrize("name", talk.ENDLESS_ANSWERS)
 def test_an_answer_without_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "ANSWER_BYTES", 2 * MEGABYTE)
+    monkeypatch.setattr(limits, "ANSWER_BYTES", MEGABYTE // 4)
     with little_memory():
-        asyncio.run(meet(talk.ENDLESS_ANSWERS[name], options="connect_timeout=5&command_timeout=60"))
+        asyncio.run(meet(talk.ENDLESS_ANSWERS[name], options=PATIENT))

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 from tests.rogue import postgres_talk as talk
-from tests.rogue.sql_rogue import MEGABYTE, PASSWORD, QUICK, Rogue, check_error, little_memory, opened, refusal_of
+from tests.rogue.sql_rogue import (
+    MEGABYTE,
+    PASSWORD,
+    PATIENT,
+    QUICK,
+    Rogue,
+    check_error,
+    little_memory,
+    opened,
+    refusal_of,
+)
 
 from perdure import limits
 from perdure.errors import InvalidError, PerdureError
@@ -44,7 +54,7 @@ async def meet(
 
 @pytest.mark.parametrize("name", talk.CLEARTEXT_SCRIPTS)
 def test_a_password_is_not_sent_in_clear(name: str, certificate: tuple[Path, Path]) -> None:
-    for error in asyncio.run(meet(talk.CLEARTEXT_SCRIPTS[name], certificate)):
+    for error in asyncio.run(meet(talk.CLEARTEXT_SCRIPTS[name], certificate, PATIENT)):
         assert isinstance(error, InvalidError)
         assert "asks for the password in clear text" in error.message
         assert "sslmode=verify-full" in (error.hint or "")
@@ -60,8 +70,8 @@ def test_no_sslmode_sends_it(sslmode: str, name: str, certificate: tuple[Path, P
 
 def test_it_is_sent_where_the_url_says_so(certificate: tuple[Path, Path]) -> None:
     async def main() -> None:
-        async with Rogue(talk.before_login(talk.CLEARTEXT)) as rogue:
-            url = f"postgresql://app:{PASSWORD}@127.0.0.1:{rogue.port}/agents?{QUICK}&allow_cleartext=yes"
+        async with Rogue(talk.before_login(talk.CLEARTEXT, talk.NO)) as rogue:
+            url = f"postgresql://app:{PASSWORD}@127.0.0.1:{rogue.port}/agents?{PATIENT}&allow_cleartext=yes"
             await refusal_of(opened(url))
             assert PASSWORD.encode() in rogue.received
 
@@ -70,9 +80,9 @@ def test_it_is_sent_where_the_url_says_so(certificate: tuple[Path, Path]) -> Non
 
 def test_it_is_sent_over_verified_tls(certificate: tuple[Path, Path]) -> None:
     async def main() -> None:
-        async with Rogue(talk.under_tls(talk.CLEARTEXT), certificate) as known:
+        async with Rogue(talk.under_tls(talk.CLEARTEXT, talk.NO), certificate) as known:
             secured = f"sslmode=verify-full&sslrootcert={certificate[0]}"
-            await refusal_of(opened(f"postgresql://app:{PASSWORD}@127.0.0.1:{known.port}/agents?{QUICK}&{secured}"))
+            await refusal_of(opened(f"postgresql://app:{PASSWORD}@127.0.0.1:{known.port}/agents?{PATIENT}&{secured}"))
             assert PASSWORD.encode() in known.received
 
     asyncio.run(main())
@@ -96,6 +106,6 @@ def test_an_answer_that_makes_no_sense(name: str) -> None:
 
 @pytest.mark.parametrize("name", talk.ENDLESS_ANSWERS)
 def test_an_answer_without_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "ANSWER_BYTES", 2 * MEGABYTE)
+    monkeypatch.setattr(limits, "ANSWER_BYTES", MEGABYTE)
     with little_memory():
-        asyncio.run(meet(talk.ENDLESS_ANSWERS[name], options="connect_timeout=0.3&command_timeout=60"))
+        asyncio.run(meet(talk.ENDLESS_ANSWERS[name], options=PATIENT))

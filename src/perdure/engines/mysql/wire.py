@@ -114,6 +114,7 @@ class Wire:
         """
         connection = self._connection
         found: list[Rows] = []
+        statements = sql.count(";") + 1  # or fewer: text may hold semicolons too
         self.answered = 0
         self.broken = True
         try:
@@ -126,6 +127,8 @@ class Wire:
                         found.append(result.rows)
                     if not result.has_next:
                         break
+                    if self.answered == statements:
+                        raise ValueError("there are more results than statements")
                     await connection.next_result()
         except DRIVER_ERRORS as error:
             # An error that the server itself reports ends the packet and leaves the connection in order.
