@@ -78,6 +78,11 @@ class Proxy:
         """Cut every connection there is; new ones are welcome."""
         self._on_loop(self._abort_links)
 
+    def lead_to(self, host: str, port: int) -> None:
+        """Cut every connection there is; new ones end at another server."""
+        self._server = (host, port)
+        self.cut()
+
     def delay(self, seconds: float) -> None:
         """Hold every piece of traffic back for so long; 0 ends it."""
         self._delay = seconds
