@@ -26,8 +26,8 @@ CALLS: dict[str, Callable[[perdure.Store], Awaitable[Any]]] = {
     "commit": lambda store: store.commit("t", messages=[Message.user("again")]),
     "start": lambda store: store.runs.start("t", "agent"),
     "health": lambda store: store.health(),
-    "check": lambda store: store._core.engine.check(),
-    "scopes": lambda store: store._core.engine.scopes(),
+    "check": lambda store: store.engine.check(),
+    "scopes": lambda store: store.engine.scopes(),
 }
 TURNS: dict[str, tuple[str, Script]] = {
     "postgres asks for clear text": ("postgres", postgres_talk.CLEARTEXT_SCRIPTS["at once"]),
@@ -55,9 +55,7 @@ async def account(kind: str) -> str:
     user = parse_url(url).user
     if kind == "mysql":
         user = "turned"
-        await sql(
-            url, f"CREATE OR REPLACE USER turned@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO turned@'%'"
-        )
+        await sql(url, f"CREATE OR REPLACE USER turned@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO turned@'%'")
     return msgspec.structs.replace(parse_url(url), user=user, password=PASSWORD).build()
 
 
@@ -72,7 +70,8 @@ async def open_store(kind: str, proxy: Proxy, url: str) -> AsyncIterator[perdure
         await store.commit("t", messages=[Message.user("hello")])
         yield store
     finally:
-        store._core.engine.abandon()
+        engine: Any = store.engine
+        engine.abandon()
 
 
 @pytest.mark.parametrize("name", TURNS)
