@@ -7,6 +7,7 @@ import warnings
 import pytest
 
 import perdure
+from perdure.cli import application
 from perdure.engines.mysql.target import parse_target
 from perdure.kernel import transport
 from perdure.kernel.transport import is_local, tls_level, transport_problem, warn_once
@@ -92,6 +93,20 @@ def test_a_warning_that_is_an_error_comes_every_time() -> None:
         for _ in range(2):
             with pytest.raises(perdure.InsecureTransportWarning, match="not encrypted"):
                 warn_once("mysql", "db", "not encrypted")
+
+
+def test_the_command_line_warns_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = transport_problem("db", encrypted=False, verified=False, advice="use TLS")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = application._show_warning
+        monkeypatch.setattr("sys.argv", ["perdure", "threads"])
+        warn_once("mysql", "db", problem)
+        monkeypatch.setattr("sys.argv", ["perdure", "threads", "--json"])
+        warn_once("postgres", "db", problem)
+    assert " ".join(capsys.readouterr().err.split()) == f"warning: {problem}"
 
 
 @pytest.mark.parametrize(
