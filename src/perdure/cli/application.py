@@ -73,10 +73,10 @@ def run() -> None:
     sys.exit(code)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
     """A warning of ours as one line on stderr, without the place in the code; none where stderr is JSON."""
     if not issubclass(category, perdure.InsecureTransportWarning):
-        _show_other_warning(message, category, *place)
+        _show_other_warning(message, category, *place, **more)
     elif not _asks_for_json():
         error_console().print(Text().append("warning: ", "bold yellow").append(visible(str(message))))
 

@@ -94,9 +94,9 @@ class MeteredSocket(socket.socket):
         self.meter.count(len(received))
         return received
 
-    def recv_into(self, *args: Any) -> int:
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         """Receive and count."""
-        received = super().recv_into(*args)
+        received = super().recv_into(buffer, nbytes, flags)
         self.meter.count(received)
         return received
 
