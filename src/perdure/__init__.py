@@ -25,6 +25,7 @@ from perdure.errors import (
     VersionConflict,
 )
 from perdure.kernel.engine import Capabilities, Health
+from perdure.kernel.transport import InsecureTransportWarning
 from perdure.model.branch import Branch, Label
 from perdure.model.faithful import Extra, Opaque
 from perdure.model.message import (
@@ -100,6 +101,7 @@ __all__ = [
     "Health",
     "IllegalTransition",
     "Image",
+    "InsecureTransportWarning",
     "InvalidError",
     "KeyReused",
     "Label",

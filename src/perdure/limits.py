@@ -63,3 +63,9 @@ IDLE_CHECK_MS: Final = 15_000
 it without a word."""
 SIGN_OF_LIFE_MS: Final = 1_000
 """How long that answer may take."""
+LOGIN_BYTES: Final = 1024 * 1024
+"""How much a PostgreSQL or MySQL server may send before a client is logged in."""
+SERVER_TEXT_BYTES: Final = 64 * 1024
+"""How long an error, a notice or a setting of a PostgreSQL server may be."""
+ANSWER_BYTES: Final = 1024 * 1024 * 1024
+"""How much it may send in answer to one packet; the largest page of the largest messages is 800 MiB."""

@@ -15,6 +15,7 @@ from tests.engines.test_mysql_transactions import _waiting_for
 from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, columns, do
 
 from perdure.engines.mysql import MysqlEngine, open_engine, pool, sockets
+from perdure.engines.mysql.login import Meter
 from perdure.engines.mysql.target import parse_target
 from perdure.engines.mysql.watch import Hub
 from perdure.engines.mysql.wire import Wire, open_wire
@@ -93,7 +94,7 @@ def test_cancelling_the_trial_of_a_connection_leaves_its_place_free(monkeypatch:
 def test_sockets_notice_a_peer_that_is_gone() -> None:
     async def scenario() -> None:
         target = parse_target(await emptied("network"))
-        made = await sockets.open_socket(target.host, target.port)
+        made = await sockets.open_socket(target.host, target.port, Meter())
         with made:
             assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 60

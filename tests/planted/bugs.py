@@ -13,6 +13,7 @@ from __future__ import annotations
 from tests.planted.bug import Bug
 from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_hardening import HARDENING
+from tests.planted.bugs_logins import LOGIN_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
 
 BUGS = (
@@ -578,6 +579,7 @@ BUGS = (
         ("case:lifecycle/damage-not-served@memory",),
     ),
     *HARDENING,
+    *LOGIN_BUGS,
     *FUZZ_BUGS,
     *SQLITE_BUGS,
 )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 import perdure
 from perdure.cli import branching, doctor, keeping, looking, moving, talking
 from perdure.cli.encodings import tolerate_any_encoding
 from perdure.cli.helptext import Group
 from perdure.cli.session import USER_ERROR, JsonOption, ScopeOption, StoreOption, report
+from perdure.cli.terminal import error_console, visible
 
 app = typer.Typer(
     name="perdure",
@@ -50,6 +53,7 @@ for room in (looking, talking, branching, moving, keeping, doctor):
 def run() -> None:
     """Run the command line; a mistake in it is told in one line, like any other error."""
     tolerate_any_encoding()
+    warnings.showwarning = _show_warning
     try:
         code = app(standalone_mode=False)
     except typer.Abort:
@@ -67,6 +71,17 @@ def run() -> None:
             path = context.command_path if context is not None else "perdure"
             report(_plainly(error, explain()), f"{path} --help lists what there is", "usage", as_json=_asks_for_json())
     sys.exit(code)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """A warning of ours as one line on stderr, without the place in the code; none where stderr is JSON."""
+    if not issubclass(category, perdure.InsecureTransportWarning):
+        _show_other_warning(message, category, *place, **more)
+    elif not _asks_for_json():
+        error_console().print(Text().append("warning: ", "bold yellow").append(visible(str(message))))
+
+
+_show_other_warning = warnings.showwarning
 
 
 def _asks_for_json() -> bool:

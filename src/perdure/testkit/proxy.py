@@ -78,6 +78,11 @@ class Proxy:
         """Cut every connection there is; new ones are welcome."""
         self._on_loop(self._abort_links)
 
+    def lead_to(self, host: str, port: int) -> None:
+        """Cut every connection there is; new ones end at another server."""
+        self._server = (host, port)
+        self.cut()
+
     def delay(self, seconds: float) -> None:
         """Hold every piece of traffic back for so long; 0 ends it."""
         self._delay = seconds
@@ -96,9 +101,7 @@ class Proxy:
 
     def heal(self) -> None:
         """Forget every fault. Connections that lost bytes to silence are cut: their streams have a gap."""
-        if self._silent or self._stranded:
-            self._on_loop(self._abort_links)
-        self._on_loop(self._forget_faults)
+        self._on_loop(self._heal)
 
     def cut_after(self, count: int, direction: Direction) -> None:
         """Cut the connection that passes byte `count` in this direction, counted from now over all connections.
@@ -135,6 +138,13 @@ class Proxy:
         listener, self._listener = self._listener, None
         if listener is not None:
             self._on_loop(listener.close)
+
+    def _heal(self) -> None:
+        # In one step: a client that came between the two would lose its first bytes and never be cut.
+        gaps = self._silent or bool(self._stranded)
+        self._forget_faults()
+        if gaps:
+            self._abort_links()
 
     def _forget_faults(self) -> None:
         self._armed, self._delay, self._rate, self._silent = None, 0.0, None, False

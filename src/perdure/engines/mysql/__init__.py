@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from perdure.clock import Clock, system_clock
 from perdure.engines.mysql import health, versions
@@ -13,6 +13,7 @@ from perdure.engines.mysql.translate import DRIVER_ERRORS, translate
 from perdure.engines.mysql.wire import Wire, open_wire, refuse_unless_able
 from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
+from perdure.kernel.transport import warn_once
 
 __all__ = ["MysqlEngine", "open_engine", "plan_migration"]
 
@@ -34,32 +35,43 @@ async def open_engine(
     target = parse_target(url)
     pool = Pool(target)
     try:
-        wire = await pool.acquire()
-        try:
-            refuse_unless_able(wire, target.shown)
-            if read_only or not target.migrate:
-                await versions.verify(wire, schema, target.shown)
-            else:
-                await versions.prepare(wire, schema, target.shown)
-            found = await health.settings(wire)
-        except DRIVER_ERRORS as error:
-            raise translate(error, target.shown) from error
-        finally:
-            pool.release(wire)
+        with target.sense():
+            found = await _prepare(pool, schema, read_only=read_only)
+        warn_once("mysql", target.host, target.transport_problem())
     except BaseException:
         pool.abandon()
         raise
     return MysqlEngine(schema, pool, clock, health.durability(found), asked=durability, read_only=read_only)
 
 
-async def plan_migration(url: str, schema: Schema) -> Migration:
-    """What opening the URL would run in its database; changes nothing."""
-    target = parse_target(url)
-    wire: Wire = await open_wire(target)
+async def _prepare(pool: Pool, schema: Schema, *, read_only: bool) -> dict[str, Any]:
+    """See to the tables; the settings of the server."""
+    target = pool.target
+    wire = await pool.acquire()
     try:
         refuse_unless_able(wire, target.shown)
-        return await versions.plan(wire, schema, target.shown)
+        if read_only or not target.migrate:
+            await versions.verify(wire, schema, target.shown)
+        else:
+            await versions.prepare(wire, schema, target.shown)
+        found = await health.settings(wire)
+        health.durability(found)
+        return found
     except DRIVER_ERRORS as error:
         raise translate(error, target.shown) from error
     finally:
-        await wire.goodbye()
+        pool.release(wire)
+
+
+async def plan_migration(url: str, schema: Schema) -> Migration:
+    """What opening the URL would run in its database; changes nothing."""
+    target = parse_target(url)
+    with target.sense():
+        wire: Wire = await open_wire(target)
+        try:
+            refuse_unless_able(wire, target.shown)
+            return await versions.plan(wire, schema, target.shown)
+        except DRIVER_ERRORS as error:
+            raise translate(error, target.shown) from error
+        finally:
+            await wire.goodbye()

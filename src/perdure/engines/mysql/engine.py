@@ -47,6 +47,7 @@ class MysqlEngine:
         self._writer = Writer(schema, pool, self._queries)
         self._turns = Turns(pool.target.shown, pool.target.command_timeout)
         self._hub = Hub(pool, tells=not read_only)
+        self._sense = pool.target.sense()
         self._read_only = read_only
         self._under_way = 0
         self._closing = False
@@ -94,7 +95,8 @@ class MysqlEngine:
         self._begin_write()
         try:
             async with self._turns.taking([_name(scope, op) for op in ops]):
-                applied = await self._writer.transact(scope, ops)
+                with self._sense:
+                    applied = await self._writer.transact(scope, ops)
             self._hub.publish(scope, hints)
             await self._durability.refresh()
             return applied
@@ -115,13 +117,15 @@ class MysqlEngine:
         """Atomically select and update the first rows of an index that nobody else holds."""
         self._begin_write()
         try:
-            return await self._writer.take(scope, Scan(table, index, eq, limit=limit, upto=upto), set)
+            with self._sense:
+                return await self._writer.take(scope, Scan(table, index, eq, limit=limit, upto=upto), set)
         finally:
             self._end_write()
 
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot."""
-        return await view(self._pool, self._queries, scope, reads)
+        with self._sense:
+            return await view(self._pool, self._queries, scope, reads)
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
@@ -134,22 +138,30 @@ class MysqlEngine:
 
     async def scopes(self) -> list[str]:
         """Every scope that holds a row."""
-        return await ask(self._pool, lambda wire: health.scopes(wire, self.schema))
+        with self._sense:
+            return await ask(self._pool, lambda wire: health.scopes(wire, self.schema))
 
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
         declared = self.schema.log[log]
-        return await ask(self._pool, lambda wire: health.partitions(wire, declared, scope, after, limit))
+        with self._sense:
+            return await ask(self._pool, lambda wire: health.partitions(wire, declared, scope, after, limit))
 
     async def check(self) -> list[str]:
         """The server's own check, missing tables, gaps in logs."""
-        return await ask(self._pool, lambda wire: health.findings(wire, self.schema))
+        with self._sense:
+            return await ask(self._pool, lambda wire: health.findings(wire, self.schema))
 
     async def health(self) -> Health:
         """Read the real settings."""
-        found = await ask(self._pool, health.settings)
-        told = health.problems(found)
-        shown = {"url": self._pool.target.shown, **found, "connections": self._pool.counters()}
+        target = self._pool.target
+        with self._sense:
+            found = await ask(self._pool, health.settings)
+            told = health.problems(found)
+        problem = target.transport_problem()
+        if problem is not None:
+            told.append(problem)
+        shown = {"url": target.shown, **found, "tls": target.tls, "connections": self._pool.counters()}
         shown["retried"] = self._writer.retried
         return Health("mysql", not told, health.durability(found), shown, tuple(told))
 

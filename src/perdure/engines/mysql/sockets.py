@@ -12,21 +12,25 @@ import socket
 
 from asyncmy import errors
 
+from perdure.engines.mysql.login import Meter, MeteredSocket
 from perdure.engines.mysql.translate import NO_SUCH_HOST, NOBODY_THERE
 
 _PACE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds until the first probe, seconds between probes, probes without an answer. Not every system has each."""
 
 
-async def open_socket(host: str, port: int) -> socket.socket:
-    """A socket connected to the first address of the host that answers; the error is the driver's own."""
+async def open_socket(host: str, port: int, meter: Meter) -> socket.socket:
+    """A socket that the meter counts, connected to the first address of the host that answers; the error is the
+    driver's own."""
     loop = asyncio.get_running_loop()
     try:
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         refusal: OSError = OSError(f"{host} has no address")
         for family, kind, protocol, _, address in addresses:
             try:
-                return await _connected(socket.socket(family, kind, protocol), address)
+                made = MeteredSocket(family, kind, protocol)
+                made.meter = meter
+                return await _connected(made, address)
             except OSError as error:
                 refusal = error
         raise refusal

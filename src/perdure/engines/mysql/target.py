@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from perdure.engines.sql.answers import Sense
 from perdure.errors import InvalidError
 from perdure.kernel.options import count, seconds, yes_or_no
+from perdure.kernel.transport import Tls, tls_level, transport_problem
 from perdure.kernel.url import Dialect, Host, ServerUrl, parse_url
 
 _EXAMPLE = "mysql://user:password@host:3306/database?connections=10"
 _ESCAPED = f"{_EXAMPLE}; in a password / ? # @ are written %2F %3F %23 %40"
+_ADVICE = "use ssl_ca=/path/of/ca.pem, or ssl=verify"
 _SCHEMES = ("mysql", "mariadb")
 
 
@@ -35,10 +38,12 @@ class Target(msgspec.Struct, frozen=True):
     command_timeout: float = 60.0
     migrate: bool = True
     unix_socket: str | None = None
-    ssl: bool = False
+    ssl: Literal["no", "yes", "verify"] = "no"
     ssl_ca: str | None = None
     ssl_cert: str | None = None
     ssl_key: str | None = None
+    allow_cleartext: bool = False
+    """The password itself may be sent to a server that was not verified."""
 
     def __repr__(self) -> str:
         return f"<Target {self.shown}>"
@@ -49,11 +54,30 @@ class Target(msgspec.Struct, frozen=True):
         where = str(Host(self.host, self.port)) if self.unix_socket is None else f"[{self.unix_socket}]"
         return f"mysql://{where}/{self.database}"
 
-    def tls(self) -> dict[str, str] | bool:
-        """The driver's own form of the TLS options."""
-        files = {"ca": self.ssl_ca, "cert": self.ssl_cert, "key": self.ssl_key}
-        given = {name: path for name, path in files.items() if path is not None}
-        return given or self.ssl
+    @property
+    def encrypts(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.ssl != "no" or self.verifies
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the server's certificate and host name are checked: with the authorities in `ssl_ca`, else with the
+        system's. A client that shows a certificate always verifies the server's."""
+        return self.ssl == "verify" or self.ssl_ca is not None or self.ssl_cert is not None
+
+    @property
+    def tls(self) -> Tls | None:
+        """How connections are protected; None for a Unix socket."""
+        return None if self.unix_socket else tls_level(encrypted=self.encrypts, verified=self.verifies)
+
+    def transport_problem(self) -> str | None:
+        """What is wrong with the way to the server, in words."""
+        host = None if self.unix_socket else self.host
+        return transport_problem(host, encrypted=self.encrypts, verified=self.verifies, advice=_ADVICE)
+
+    def sense(self) -> Sense:
+        """What surrounds every reading of the server's answers."""
+        return Sense(self.shown, self.password, (self.shown, self.user or "", self.database))
 
 
 def parse_target(url: str) -> Target:
@@ -91,6 +115,12 @@ def _options(given: dict[str, str]) -> dict[str, Any]:
     return {name: _READ[name](name, value) for name, value in given.items()}
 
 
+def _ssl(name: str, value: str) -> str:
+    if value not in ("no", "yes", "verify"):
+        raise InvalidError(f"{name} is no, yes or verify, not {value!r:.80}")
+    return value
+
+
 def _path(name: str, value: str) -> str:
     if not value:
         raise InvalidError(f"{name} names a file")
@@ -111,8 +141,9 @@ _READ: dict[str, Callable[[str, str], Any]] = {
     "command_timeout": seconds,
     "migrate": yes_or_no,
     "unix_socket": _path,
-    "ssl": yes_or_no,
+    "ssl": _ssl,
     "ssl_ca": _readable,
     "ssl_cert": _readable,
     "ssl_key": _readable,
+    "allow_cleartext": yes_or_no,
 }

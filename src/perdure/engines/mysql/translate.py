@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import socket
 import ssl
-import struct
 
 from asyncmy import errors
 
+from perdure.engines.sql.answers import repeated
 from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
 
 DRIVER_ERRORS: tuple[type[Exception], ...] = (errors.Error, OSError, TimeoutError)
 """Everything the driver raises when the work, the connection or the server fails."""
-
-UNREADABLE: tuple[type[Exception], ...] = (AssertionError, LookupError, TypeError, ValueError, struct.error)
-"""What the driver trips over when the other side does not speak MySQL's protocol."""
 
 DEADLOCK, LOCK_WAIT, DUPLICATE = 1213, 1205, 1062
 _LOST = frozenset({1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2006, 2013, 2014, 2055})
@@ -122,13 +119,14 @@ def stayed_locked(error: BaseException, where: str, seconds: float) -> Unavailab
 
 def unreadable(error: Exception) -> Exception:
     """For an answer that cannot be read: as good as a lost connection."""
-    return errors.InternalError(0, f"the server's answer cannot be read: {error!r}")
+    return errors.InternalError(0, f"the server's answer cannot be read: {repeated(repr(error))}")
 
 
 def no_mysql(error: Exception, where: str) -> UnavailableError:
     """For a greeting that cannot be read."""
     return UnavailableError(
-        f"what answers at {where} does not speak MySQL's protocol: {error!r}", hint="check host and port in the URL"
+        f"what answers at {where} does not speak MySQL's protocol: {repeated(repr(error))}",
+        hint="check host and port in the URL",
     )
 
 
@@ -145,5 +143,5 @@ def unknown_outcome(error: BaseException, rev: int) -> OutcomeUnknown:
 
 def _said(error: BaseException) -> str:
     if isinstance(error, errors.Error) and len(error.args) > 1:
-        return f"{error.args[1]}"
-    return str(error).strip() or type(error).__name__
+        return repeated(f"{error.args[1]}")
+    return repeated(str(error).strip()) or type(error).__name__

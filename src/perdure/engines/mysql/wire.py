@@ -17,11 +17,11 @@ import asyncmy
 from asyncmy.constants import FIELD_TYPE
 
 from perdure import limits
+from perdure.engines.mysql.login import Meter, asks_for_password, password_for, tls_context
 from perdure.engines.mysql.sockets import open_socket
 from perdure.engines.mysql.target import Target
 from perdure.engines.mysql.translate import (
     DRIVER_ERRORS,
-    UNREADABLE,
     code_of,
     lost,
     no_mysql,
@@ -29,7 +29,7 @@ from perdure.engines.mysql.translate import (
     translate,
     unreadable,
 )
-from perdure.errors import CorruptError, UnsupportedError
+from perdure.errors import CorruptError, PerdureError, UnsupportedError
 
 Rows = tuple[tuple[Any, ...], ...]
 
@@ -79,6 +79,8 @@ def set_table_lock_wait(command_timeout: float) -> str:
 
 _connect: Any = asyncmy.connect  # its stub is narrower than what it takes: bytes for a password, None for autocommit
 _STARTING = frozenset({1040, 1053, 1203, 2003, 2006, 2013})
+_NEEDS_KEY = "'cryptography' package"
+"""The driver's words when a server without TLS wants the password encrypted with a key that it sends."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 LONG_WORK = 24 * 3600.0
 """Seconds for what takes as long as the data is large: changing tables, checking all of them."""
@@ -112,6 +114,7 @@ class Wire:
         """
         connection = self._connection
         found: list[Rows] = []
+        statements = sql.count(";") + 1  # or fewer: text may hold semicolons too
         self.answered = 0
         self.broken = True
         try:
@@ -124,6 +127,8 @@ class Wire:
                         found.append(result.rows)
                     if not result.has_next:
                         break
+                    if self.answered == statements:
+                        raise ValueError("there are more results than statements")
                     await connection.next_result()
         except DRIVER_ERRORS as error:
             # An error that the server itself reports ends the packet and leaves the connection in order.
@@ -133,7 +138,8 @@ class Wire:
             raise CorruptError(f"a text column holds bytes that are not text: {error}", where=self._where) from error
         except UnicodeEncodeError:
             raise  # nothing was sent
-        except UNREADABLE as error:
+        except Exception as error:
+            # The driver's own words for a server that breaks the protocol, or that asks for a local file.
             raise unreadable(error) from error
         self.broken = False
         self._used_at = self._loop.time()
@@ -189,47 +195,74 @@ async def open_wire(target: Target) -> Wire:
                 raise translate(error, target.shown) from error
             if time.monotonic() + pause >= deadline:
                 raise not_reached(error, target.shown, target.connect_timeout) from error
-        except UNREADABLE as error:
+        except PerdureError:
+            raise
+        except Exception as error:
+            if _NEEDS_KEY in str(error):
+                raise _wants_key(target) from error
             raise no_mysql(error, target.shown) from error
         await asyncio.sleep(pause * (0.5 + random.random()))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
+def _wants_key(target: Target) -> PerdureError:
+    if not target.allow_cleartext:
+        return asks_for_password(target.shown)
+    return UnsupportedError(
+        f"{target.shown} wants the password encrypted with its key, and the package cryptography is not installed",
+        hint="pip install cryptography, or use TLS",
+    )
+
+
 async def _open_once(target: Target, patience: float) -> Wire:
-    async with asyncio.timeout(patience):
-        own = None
-        if target.unix_socket is None and not target.tls():
-            own = await open_socket(target.host, target.port)
-        task = asyncio.current_task()
-        cancelled = task.cancelling() if task is not None else 0
-        connection = await _connect(
-            sock=own,
-            host=target.host,
-            port=target.port,
-            user=target.user,
-            password=target.password.encode(),
-            database=target.database,
-            unix_socket=target.unix_socket,
-            charset="utf8mb4",
-            use_unicode=False,
-            conv=_DECODERS,
-            autocommit=None,
-            connect_timeout=patience,
-            ssl=target.tls() or None,
-        )
-        if task is not None and task.cancelling() > cancelled:
-            # The driver's `wait_for` loses a cancellation that comes as its work ends (Python 3.11).
-            connection.close()
-            raise asyncio.CancelledError
-        try:
-            wire = Wire(connection, target, "", 0)
-            name, _ = flavour(connection.get_server_info())
-            ((version, packet_bytes),) = (await wire.run(_begin_session(name, target.command_timeout)))[0]
-        except BaseException:
-            connection.close()
-            raise
-    wire.version, wire.packet_bytes = version, packet_bytes
+    meter = Meter()
+    try:
+        async with asyncio.timeout(patience):
+            connection = await _log_in(target, patience, meter)
+            try:
+                wire = Wire(connection, target, "", 0)
+                name, _ = flavour(connection.get_server_info())
+                ((version, packet_bytes),) = (await wire.run(_begin_session(name, target.command_timeout)))[0]
+                wire.version, wire.packet_bytes = str(version), int(packet_bytes)
+            except BaseException:
+                connection.close()
+                raise
+    except DRIVER_ERRORS as error:
+        if meter.offence is not None:
+            # No server that is about to restart does that.
+            raise no_mysql(OSError(meter.offence), target.shown) from error
+        raise
     return wire
+
+
+async def _log_in(target: Target, patience: float, meter: Meter) -> Any:
+    """A connection of the driver's, past the login."""
+    own = None
+    if target.unix_socket is None and not target.encrypts:
+        own = await open_socket(target.host, target.port, meter)
+    task = asyncio.current_task()
+    cancelled = task.cancelling() if task is not None else 0
+    connection = await _connect(
+        sock=own,
+        host=target.host,
+        port=target.port,
+        user=target.user,
+        password=password_for(target),
+        database=target.database,
+        unix_socket=target.unix_socket,
+        charset="utf8mb4",
+        use_unicode=False,
+        conv=_DECODERS,
+        autocommit=None,
+        connect_timeout=patience,
+        ssl=tls_context(target, meter),
+    )
+    meter.logged_in()
+    if task is not None and task.cancelling() > cancelled:
+        # The driver's `wait_for` loses a cancellation that comes as its work ends (Python 3.11).
+        connection.close()
+        raise asyncio.CancelledError
+    return connection
 
 
 def flavour(version: str) -> tuple[str, tuple[int, ...]]:

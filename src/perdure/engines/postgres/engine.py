@@ -16,6 +16,7 @@ from perdure.engines.postgres.queries import Queries
 from perdure.engines.postgres.take import Claims
 from perdure.engines.postgres.watch import Hub, Subscription
 from perdure.engines.postgres.writer import Writer
+from perdure.engines.sql.answers import Sense
 from perdure.kernel.durability import DurabilityReading
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
 from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
@@ -26,7 +27,15 @@ class PostgresEngine:
     """An open database. Everything that opening decides is given to it ready-made."""
 
     def __init__(
-        self, pool: Pool, layout: Layout, hub: Hub, writer: Writer, capabilities: Capabilities, *, read_only: bool
+        self,
+        pool: Pool,
+        layout: Layout,
+        hub: Hub,
+        writer: Writer,
+        capabilities: Capabilities,
+        *,
+        sense: Sense,
+        read_only: bool,
     ) -> None:
         self.schema = layout.schema
         self.capabilities = capabilities
@@ -34,6 +43,7 @@ class PostgresEngine:
         self._layout = layout
         self._hub = hub
         self._writer = writer
+        self._sense = sense
         self._queries = Queries(layout, writer.now)
         self._claims = Claims(layout)
         self._read_only = read_only
@@ -59,7 +69,8 @@ class PostgresEngine:
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable when it returns."""
         self._writing()
-        applied = await self._writer.transact(scope, ops)
+        with self._sense:
+            applied = await self._writer.transact(scope, ops)
         if hints:
             self._hub.publish(scope, hints)
         await self._durability.refresh()
@@ -68,7 +79,8 @@ class PostgresEngine:
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot, in one statement."""
         self._pool.ready()
-        return await self._queries.view(self._pool, scope, reads)
+        with self._sense:
+            return await self._queries.view(self._pool, scope, reads)
 
     async def take(
         self,
@@ -84,7 +96,8 @@ class PostgresEngine:
         """Atomically select and update the first rows of an index; rows that others hold are passed over."""
         self._writing()
         scan = Scan(table, index, eq, limit=limit, upto=upto)
-        return await self._claims.take(self._pool, scope, scan, set, self._writer.now())
+        with self._sense:
+            return await self._claims.take(self._pool, scope, scan, set, self._writer.now())
 
     def _writing(self) -> None:
         self._pool.ready()
@@ -104,23 +117,29 @@ class PostgresEngine:
     async def scopes(self) -> list[str]:
         """Every scope that holds a row."""
         self._pool.ready()
-        return await health.scopes(self._pool, self._layout)
+        with self._sense:
+            return await health.scopes(self._pool, self._layout)
 
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
         self._pool.ready()
-        return await health.partitions(self._pool, self._layout, self.schema.log[log], scope, after=after, limit=limit)
+        declared = self.schema.log[log]
+        with self._sense:
+            return await health.partitions(self._pool, self._layout, declared, scope, after=after, limit=limit)
 
     async def check(self) -> list[str]:
         """Missing tables and indexes, gaps in logs, heads that contradict them."""
         self._pool.ready()
-        return await health.findings(self._pool, self._layout)
+        with self._sense:
+            return await health.findings(self._pool, self._layout)
 
     async def health(self) -> Health:
         """Read the real settings."""
         self._pool.ready()
-        found = await health.settings(self._pool, self._layout)
-        problems = health.problems(found, writing=not self._read_only)
+        with self._sense:
+            found = await health.settings(self._pool, self._layout)
+            problems = health.problems(found, writing=not self._read_only)
+        problems += health.transport_problems(self._pool).values()
         return Health("postgres", not problems, health.durability(found), found, tuple(problems))
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ from perdure.engines.postgres.sessions import READ_OVERRIDDEN, overridden
 from perdure.engines.sql.record import META
 from perdure.kernel.engine import Durability
 from perdure.kernel.schema import Log
+from perdure.kernel.transport import Tls, tls_level, transport_problem
 
 _SETTINGS = (
     "server_version",
@@ -22,6 +23,7 @@ _SETTINGS = (
     "statement_timeout",
     "lock_timeout",
 )
+_ADVICE = "use sslmode=verify-full"
 _READ_SETTINGS = (
     "SELECT pg_catalog.current_database() AS database, "
     + ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in _SETTINGS)
@@ -46,6 +48,24 @@ async def settings(pool: Pool, layout: Layout) -> dict[str, Any]:
     found["schema_version"] = int(version[0][0]) if version else None
     found["overridden"] = overridden([setting for (setting,) in await pool.ask(READ_OVERRIDDEN)])
     found["connections"] = pool.counters()
+    found["tls"] = _weakest_tls(pool)
+    return found
+
+
+def _weakest_tls(pool: Pool) -> Tls | None:
+    """How the least protected connection is protected; None for Unix sockets, and for a caller's pool."""
+    levels = {tls_level(encrypted=each.encrypted, verified=each.verified) for each in pool.transports()}
+    order: tuple[Tls, ...] = ("none", "encrypted", "verified")
+    return next((level for level in order if level in levels), None)
+
+
+def transport_problems(pool: Pool) -> dict[str, str]:
+    """By host, what is wrong with the way to it."""
+    found: dict[str, str] = {}
+    for each in pool.transports():
+        problem = transport_problem(each.host, encrypted=each.encrypted, verified=each.verified, advice=_ADVICE)
+        if problem is not None and each.host is not None:
+            found[each.host] = problem
     return found
 
 

@@ -17,9 +17,11 @@ from perdure.engines.postgres.target import Target
 from perdure.engines.postgres.translate import DRIVER_ERRORS, translate
 from perdure.engines.postgres.watch import Hub
 from perdure.engines.postgres.writer import Writer
+from perdure.engines.sql.answers import Sense
 from perdure.errors import InvalidError, UnsupportedError
 from perdure.kernel.engine import Capabilities, Durability, Migration
 from perdure.kernel.schema import Schema
+from perdure.kernel.transport import warn_once
 
 OLDEST_SERVER = 130_000
 _SESSION = """SELECT pg_catalog.current_setting('server_version_num') AS version,
@@ -45,16 +47,20 @@ async def open_postgres(
             await _see_to_session(connection, pool.where, named, durability)
         await _see_to_schema(connection, layout, pool.where, target, read_only=read_only)
 
+    sense = Sense(target.shown, target.password, target.names)
     try:
-        await _with_connection(pool, prepare)
-        found = await health.settings(pool, layout)
+        with sense:
+            await _with_connection(pool, prepare)
+            found = await health.settings(pool, layout)
+        for host, problem in health.transport_problems(pool).items():
+            warn_once("postgres", host, problem)
     except BaseException:
         await pool.close()
         raise
     listens = target.listen_dsn is not None or (target.prepared and given is None)
     hub = Hub(pool, target, listens=listens)
     told = _capabilities(health.durability(found), target, pool, listens=listens, read_only=read_only)
-    return PostgresEngine(pool, layout, hub, Writer(pool, layout, clock), told, read_only=read_only)
+    return PostgresEngine(pool, layout, hub, Writer(pool, layout, clock), told, sense=sense, read_only=read_only)
 
 
 async def plan_on(target: Target, schema: Schema) -> Migration:
@@ -62,7 +68,8 @@ async def plan_on(target: Target, schema: Schema) -> Migration:
     layout = Layout(schema, target.schema)
     pool = OwnPool(target)
     try:
-        plan: Migration = await _with_connection(pool, lambda c: versions.plan(c, layout, pool.where))
+        with Sense(target.shown, target.password, target.names):
+            plan: Migration = await _with_connection(pool, lambda c: versions.plan(c, layout, pool.where))
         return plan
     finally:
         await pool.close()

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import asyncpg
 
+from perdure.engines.postgres.login import GuardedTransport
 from perdure.engines.postgres.permits import Permits
 from perdure.engines.postgres.reach import Connection, Way
 from perdure.engines.postgres.sessions import BEGIN, KEEPALIVE
@@ -84,6 +85,10 @@ class Pool(Protocol):
 
     def give_back(self, connection: Connection, error: BaseException) -> None:
         """Release or discard after a failure."""
+        ...
+
+    def transports(self) -> list[GuardedTransport]:
+        """The network connections that were opened here and are open now."""
         ...
 
     def counters(self) -> dict[str, int]:
@@ -274,6 +279,10 @@ class OwnPool(BasePool):
         self._discarded += 1
         self._open.discard(connection)
         connection.terminate()
+
+    def transports(self) -> list[GuardedTransport]:
+        """Those of the connections that are open now."""
+        return [connection.transport for connection in self._open if connection.transport is not None]
 
     def counters(self) -> dict[str, int]:
         """What `health` shows."""

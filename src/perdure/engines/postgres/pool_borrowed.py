@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import asyncpg
 
+from perdure.engines.postgres.login import GuardedTransport
 from perdure.engines.postgres.pool import BasePool
 from perdure.engines.postgres.reach import Connection
 from perdure.engines.postgres.target import Target
-from perdure.engines.postgres.translate import DRIVER_ERRORS, all_in_use, translate, unusable_pool
+from perdure.engines.postgres.translate import DRIVER_ERRORS, all_in_use, translate, unreadable, unusable_pool
 from perdure.kernel.refusals import closed
 
 
@@ -57,6 +59,17 @@ class BorrowedPool(BasePool):
                 raise translate(error, self.where) from error  # one was being opened
             raise
 
+    async def fetch(
+        self, connection: Connection, sql: str, arguments: Sequence[Any] = (), *, tuned: bool = False
+    ) -> list[Any]:
+        """Run one statement; an answer that the driver trips over is one of its own errors."""
+        try:
+            return await super().fetch(connection, sql, arguments, tuned=tuned)
+        except DRIVER_ERRORS:
+            raise
+        except Exception as error:
+            raise unreadable(error) from error
+
     def release(self, connection: Connection) -> None:
         """Hand it back; the caller's pool resets it, which takes a moment."""
         task = self._loop.create_task(self._hand_back(connection))
@@ -75,6 +88,10 @@ class BorrowedPool(BasePool):
             await self._pool.release(connection, timeout=self._timeout)
         except DRIVER_ERRORS:
             return  # it is the pool's to replace
+
+    def transports(self) -> list[GuardedTransport]:
+        """None that we know of: how the caller's connections are protected is the caller's to see to."""
+        return []
 
     def counters(self) -> dict[str, int]:
         """What `health` shows."""

@@ -15,9 +15,10 @@ from typing import Any
 
 import asyncpg
 
+from perdure.engines.postgres.login import GuardedConnection, LoginLoop
 from perdure.engines.postgres.target import Target, each_host
-from perdure.engines.postgres.translate import DRIVER_ERRORS, restarting, translate
-from perdure.errors import InvalidError, UnavailableError
+from perdure.engines.postgres.translate import DRIVER_ERRORS, restarting, translate, unreadable
+from perdure.errors import InvalidError, PerdureError, UnavailableError
 
 Connection = Any
 """An asyncpg connection, or what a caller's pool hands out in its place."""
@@ -31,10 +32,14 @@ _ROUNDS = 2
 
 
 class Way:
-    """How connections to one target are opened; `dsn` if not by the target's own."""
+    """How connections to one target are opened; `dsn` if not by the target's own. Answers are
+    `metered`, but not what a connection that listens hears: that has no end."""
 
-    def __init__(self, target: Target, settings: dict[str, str], dsn: str | None = None) -> None:
+    def __init__(
+        self, target: Target, settings: dict[str, str], dsn: str | None = None, *, metered: bool = True
+    ) -> None:
         self._target = target
+        self._metered = metered
         self._hosts = list(each_host(dsn or target.dsn))
         self._options: dict[str, Any] = {
             "command_timeout": target.command_timeout,
@@ -64,6 +69,8 @@ class Way:
                 pause = min(pause * random.uniform(1.5, 2.5), _LONGEST_PAUSE)
                 if time.monotonic() + pause >= deadline:
                     raise _not_reached(why, target) from error
+            except PerdureError:
+                raise
             except (ValueError, KeyError):
                 # What the driver says may quote a piece of the URL, and with it of a password.
                 raise InvalidError(
@@ -79,7 +86,7 @@ class Way:
             left = max(deadline - time.monotonic(), 0.001)
             options = {**self._options, "timeout": left if share is None else min(left, share)}
             try:
-                connection = await asyncpg.connect(host, **options)
+                connection = await self._log_in(host, options)
             except DRIVER_ERRORS as error:
                 if not restarting(error):
                     raise
@@ -88,6 +95,20 @@ class Way:
                 self._hosts.sort(key=lambda other: other != host)
                 return connection
         raise max(said, key=lambda error: (not isinstance(error, socket.gaierror), said.index(error)))
+
+    async def _log_in(self, dsn: str, options: dict[str, Any]) -> Connection:
+        """Connect under guard. Whatever a server that speaks another protocol makes the driver trip over is one of the
+        driver's own errors."""
+        loop = LoginLoop(allow_cleartext=self._target.allow_cleartext, metered=self._metered)
+        given: Any = loop
+        try:
+            return await asyncpg.connect(dsn, loop=given, connection_class=GuardedConnection, **options)
+        except Exception as error:
+            if loop.refusal is not None:
+                raise loop.refusal(self._target.shown) from error
+            if loop.connected and not isinstance(error, DRIVER_ERRORS):
+                raise unreadable(error) from error
+            raise
 
 
 def _not_reached(error: BaseException, target: Target) -> UnavailableError:

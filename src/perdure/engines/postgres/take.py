@@ -15,7 +15,8 @@ from perdure.engines.postgres.arms import Arms
 from perdure.engines.postgres.index_walks import DIALECT, by_several
 from perdure.engines.postgres.layout import SERVER_CLOCK, Layout, quote
 from perdure.engines.postgres.pool import Pool
-from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome
+from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome, unreadable
+from perdure.engines.sql.answers import NONSENSE
 from perdure.engines.sql.dialect import Marks
 from perdure.engines.sql.reads import TableReads
 from perdure.engines.sql.terms import Kept
@@ -54,8 +55,11 @@ class Claims:
             arguments += _arguments(value)
         tuned = by_several(table.table.index_by_name[scan.index or ""], scan.eq)
         found = await _send(pool, sql, arguments, rev, tuned=tuned)
-        rows = table.rows(row[1:-1] for row in found if row[1] is not None)
-        return Taken(rows, found[0][0])
+        try:
+            rows = table.rows(row[1:-1] for row in found if row[1] is not None)
+            return Taken(rows, found[0][0])
+        except NONSENSE as error:
+            raise unknown_outcome(unreadable(error), rev) from error
 
 
 async def _send(pool: Pool, sql: str, arguments: list[Any], rev: int, *, tuned: bool) -> list[Any]:

@@ -1,8 +1,9 @@
 """Where to connect and how: a PostgreSQL URL taken apart into the driver's part and our own options.
 
-Our options are `schema`, `connections`, `connect_timeout`, `command_timeout`, `prepared`, `listen_url` and `migrate`;
-what concerns the way to the server (`sslmode`, `passfile`, `target_session_attrs` and the like) is passed on. An option
-that is not known is refused with the list of those that are. `shown` is what messages may say: never the password.
+Our options are `schema`, `connections`, `connect_timeout`, `command_timeout`, `prepared`, `listen_url`, `migrate` and
+`allow_cleartext`; what concerns the way to the server (`sslmode`, `passfile`, `target_session_attrs` and the like) is
+passed on. An option that is not known is refused with the list of those that are. `shown` is what messages may say:
+never the password.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from perdure.errors import InvalidError
 from perdure.kernel.options import count, seconds, yes_or_no
 from perdure.kernel.url import Dialect, Host, ServerUrl, parse_hosts, parse_port, parse_url
 
-_OWN = ("schema", "connections", "connect_timeout", "command_timeout", "prepared", "listen_url", "migrate")
+_OWN = (
+    "schema",
+    "connections",
+    "connect_timeout",
+    "command_timeout",
+    "prepared",
+    "listen_url",
+    "migrate",
+    "allow_cleartext",
+)
 _PASSED_ON = (
     "host",
     "port",
@@ -68,6 +78,16 @@ class Target(msgspec.Struct, frozen=True):
     application: str = "perdure"
     read_write: bool = False
     """The URL asks for a server that takes writes."""
+    allow_cleartext: bool = False
+    """The password may be sent in clear text to a server that was not verified."""
+    password: str = ""
+    """The password that the URL holds, to keep it out of messages; the driver may have another from elsewhere."""
+    user: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a server may repeat, even if the password is the same word."""
+        return (self.shown, self.user, self.database, self.schema, self.application)
 
     def __repr__(self) -> str:
         return f"<Target {self.shown}>"
@@ -86,6 +106,8 @@ def parse_target(url: str) -> Target:
         listen_dsn=None if listen is None else _listen_dsn(listen),
         application=given.get("application_name", "perdure"),
         read_write=given.get("target_session_attrs") == "read-write",
+        password=parts.password or given.get("password", ""),
+        user=parts.user or given.get("user", ""),
         **own,
     )
 
@@ -189,4 +211,5 @@ _READ: dict[str, Callable[[str, str], Any]] = {
     "command_timeout": seconds,
     "prepared": yes_or_no,
     "migrate": yes_or_no,
+    "allow_cleartext": yes_or_no,
 }

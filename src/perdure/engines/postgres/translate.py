@@ -13,6 +13,7 @@ import ssl
 
 import asyncpg
 
+from perdure.engines.sql.answers import repeated
 from perdure.errors import (
     CorruptError,
     InvalidError,
@@ -133,6 +134,11 @@ def _refused(code: str, said: str, where: str) -> PerdureError:
     return UnavailableError(f"PostgreSQL failed at {where}: {said}")
 
 
+def unreadable(error: Exception) -> asyncpg.InternalClientError:
+    """For an answer that the driver, or we, cannot make sense of: as good as a lost connection."""
+    return asyncpg.InternalClientError(f"the server's answer cannot be read: {repeated(repr(error))}")
+
+
 def unknown_outcome(error: BaseException, rev: int) -> OutcomeUnknown:
     """For a commit that was sent and not answered."""
     why = _said(error)
@@ -142,7 +148,8 @@ def unknown_outcome(error: BaseException, rev: int) -> OutcomeUnknown:
 def _said(error: BaseException) -> str:
     if isinstance(error, asyncio.TimeoutError) and not str(error):
         return "no answer in time"
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    lines = str(error).strip().splitlines()
+    return repeated(lines[0]) if lines else type(error).__name__
 
 
 def all_in_use(where: str, size: int, hint: str) -> UnavailableError:

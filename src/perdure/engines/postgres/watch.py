@@ -120,7 +120,8 @@ class Hub:
             self._sender = None
 
     async def _listen(self) -> None:
-        way = Way(self._target, {"application_name": self._target.application}, self._target.listen_dsn)
+        settings = {"application_name": self._target.application}
+        way = Way(self._target, settings, self._target.listen_dsn, metered=False)
         while True:
             try:
                 connection = await way.open()

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -24,7 +25,8 @@ from perdure.engines.postgres.pool import Pool
 from perdure.engines.postgres.statements_plans import Plans
 from perdure.engines.postgres.statements_steps import Script
 from perdure.engines.postgres.statements_transaction import Forms, Transaction
-from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome
+from perdure.engines.postgres.translate import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome, unreadable
+from perdure.engines.sql.answers import NONSENSE
 from perdure.ids import new_rev
 from perdure.kernel.ops import Applied, Op
 
@@ -104,9 +106,10 @@ class Writer:
         if transaction.form.careful or transaction.form.large:
             return await self._run_steps(transaction, clock)
         plan, arguments = self._plans.alone(transaction, clock)
-        (row,) = await self._pool.run(plan.sql, arguments)
-        seqs = {_partition(transaction, at): last for at, last in zip(plan.logs, row[1:], strict=True)}
-        return Applied(transaction.rev, seqs, row[0])
+        rows = await self._pool.run(plan.sql, arguments)
+        with _readable():
+            ((now, *lasts),) = rows
+            return _applied(transaction, now, plan.logs, lasts)
 
     async def _run_steps(self, transaction: Transaction, clock: int | None) -> Applied:
         script = Script(self._layout, self._plans.rows, transaction)
@@ -115,29 +118,53 @@ class Writer:
         steps = f"${first}::text::jsonb, ${first + 1}::text[]"
         sql = f"SELECT {time}, {self._carry_out}($1::text, $2::bigint, {time}, {steps})"
         given: list[Any] = [transaction.scope, transaction.rev, *([] if clock is None else [clock])]
-        ((now, lasts),) = await self._pool.run(sql, [*given, msgspec.json.encode(script.steps).decode(), script.given])
-        seqs = {_partition(transaction, at): last for at, last in zip(script.appended, lasts, strict=True)}
-        return Applied(transaction.rev, seqs, now)
+        rows = await self._pool.run(sql, [*given, msgspec.json.encode(script.steps).decode(), script.given])
+        with _readable():
+            ((now, lasts),) = rows
+            return _applied(transaction, now, script.appended, lasts)
 
     async def _run_together(self, batch: list[Job]) -> list[Job]:
         transactions = [job.transaction for job in batch]
         plan, arguments, ranks = self._plans.together(transactions, self.now())
         try:
-            (row,) = await self._pool.run(plan.sql, arguments, tuned=True)
+            rows = await self._pool.run(plan.sql, arguments, tuned=True)
+            with _readable():
+                ((now, *heads),) = rows
+                done = [
+                    _applied(
+                        transaction,
+                        now,
+                        [transaction.form.lasts[log] for log in plan.logs],
+                        [lasts[ranks[log][who] - 1] for log, lasts in zip(plan.logs, heads, strict=True)],
+                    )
+                    for who, transaction in enumerate(transactions)
+                ]
         except DRIVER_ERRORS as error:
             if not lost(error):
                 return batch
             for job in batch:
                 job.fail(unknown_outcome(error, job.transaction.rev))
             return []
-        for who, job in enumerate(batch):
-            transaction = job.transaction
-            seqs = {
-                _partition(transaction, transaction.form.lasts[log]): lasts[ranks[log][who] - 1]
-                for log, lasts in zip(plan.logs, row[1:], strict=True)
-            }
-            job.finish(Applied(transaction.rev, seqs, row[0]))
+        for job, applied in zip(batch, done, strict=True):
+            job.finish(applied)
         return []
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """An answer to a commit that has another shape than the question says as little as none."""
+    try:
+        yield
+    except NONSENSE as error:
+        raise unreadable(error) from error
+
+
+def _applied(transaction: Transaction, now: Any, ops: Sequence[int], lasts: Sequence[Any]) -> Applied:
+    """What became of a transaction: the time, and the last seq of the partition that each of `ops` appended to."""
+    if not all(type(number) is int for number in (now, *lasts)):
+        raise TypeError("numbers were expected")
+    seqs = {_partition(transaction, at): last for at, last in zip(ops, lasts, strict=True)}
+    return Applied(transaction.rev, seqs, now)
 
 
 def _partition(transaction: Transaction, at: int) -> tuple[str, str]:

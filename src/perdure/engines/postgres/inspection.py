@@ -1,0 +1,111 @@
+"""A look at every message of a PostgreSQL server before the driver sees it.
+
+The driver believes what a message says of itself. On one of kind 0 it spins for ever, and the event loop with it; on a
+text without an end, or a SCRAM challenge that nobody asked for, it takes the process down. And whatever the server asks
+for to authenticate, it sends: the password in clear, or a billion rounds of hashing.
+
+Until the login is over every message is held back until it is complete and found in order. After that only those with
+text in them are, which are few; of rows nothing but the frame is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from perdure import limits
+
+_read_header = struct.Struct("!BI").unpack_from
+_read_code = struct.Struct("!I").unpack_from
+_HEADER = 5
+_KINDS = frozenset(b"123ACDEGHIKNRSTVWZcdnstv")
+_LOGIN_KINDS = frozenset(b"EKNRSZv")
+_TEXT_KINDS = frozenset(b"ACENS")
+_CLEARTEXT, _MD5, _SASL, _SASL_CONTINUE, _SASL_FINAL = 3, 5, 10, 11, 12
+_GSS, _GSS_CONTINUE, _SSPI = 7, 8, 9
+_AFTER = {_SASL_CONTINUE: (_SASL,), _SASL_FINAL: (_SASL_CONTINUE,), _GSS_CONTINUE: (_GSS, _SSPI, _GSS_CONTINUE)}
+"""What must have been the request before, for those that continue one."""
+_TOO_MANY_ROUNDS = re.compile(rb",i=\d{7}")
+"""A server sets how often SCRAM hashes the password, 4,096 times as a rule. A billion would stop the event loop for
+many minutes, and no timeout ends that; a million take less than a second."""
+_MOST_REQUESTS = 16
+"""SCRAM takes four, Kerberos a few more."""
+
+
+class Offence(Exception):
+    """The server does what no honest one does; the connection has to be cut."""
+
+
+class CleartextAsked(Offence):
+    """The server wants the password in clear text."""
+
+
+class Inspection:
+    """Goes over the messages of one connection, in pieces of any length. `cleartext` lets a request for the password in
+    clear pass."""
+
+    def __init__(self, *, cleartext: bool) -> None:
+        self.logging_in = True
+        self._cleartext = cleartext
+        self._ahead = 0
+        self._held = b""
+        self._asked = -1
+        self._requests = 0
+
+    def admit(self, data: bytes) -> bytes:
+        """What of it, and of what was held back before, may be handed on; raises `Offence`."""
+        if self._held:
+            data, self._held = self._held + data, b""
+        at, size = self._ahead, len(data)
+        while at + _HEADER <= size:
+            kind, length = _read_header(data, at)
+            end = at + 1 + length
+            if kind not in (_LOGIN_KINDS if self.logging_in else _KINDS) or length < _HEADER - 1:
+                raise Offence("it does not speak PostgreSQL's protocol")
+            if self.logging_in or kind in _TEXT_KINDS:
+                if length > limits.SERVER_TEXT_BYTES:
+                    raise Offence("it sent a message that is too long")
+                if end > size:
+                    break
+                self._check(chr(kind), data[at + _HEADER : end])
+            at = end
+        self._ahead = max(at - size, 0)
+        self._held = data[at:]
+        return data[:at] if self._held else data
+
+    def _check(self, kind: str, body: bytes) -> None:
+        if kind == "R":
+            self._check_request(body)
+        elif not _complete(kind, body):
+            raise Offence("it does not speak PostgreSQL's protocol")
+
+    def _check_request(self, body: bytes) -> None:
+        """A request to authenticate: whole, in its turn, and cheap."""
+        code = _read_code(body)[0] if len(body) >= 4 else -1
+        self._requests += 1
+        if (
+            code < 0
+            or self._requests > _MOST_REQUESTS
+            or (code in _AFTER and self._asked not in _AFTER[code])
+            or (code == _MD5 and len(body) < 8)
+            or (code == _SASL and not body.endswith(b"\0\0"))
+        ):
+            raise Offence("it does not speak PostgreSQL's protocol")
+        if code == _SASL_CONTINUE and _TOO_MANY_ROUNDS.search(body):
+            raise Offence("it asks to hash the password over a million times, which would stop this process")
+        if code == _CLEARTEXT and not self._cleartext:
+            raise CleartextAsked
+        self._asked = code
+
+
+def _complete(kind: str, body: bytes) -> bool:
+    """Whether a body has all the parts, and the zero bytes after them, that the driver is going to look for."""
+    if kind in "EN":
+        return body == b"\0" or body.endswith(b"\0\0")
+    if kind == "S":
+        return body.count(b"\0") == 2 and body.endswith(b"\0")
+    if kind == "A":
+        return body[4:].count(b"\0") == 2 and body.endswith(b"\0")
+    if kind == "C":
+        return body.endswith(b"\0")
+    return len(body) >= {"K": 8, "Z": 1, "v": 8}[kind]
