@@ -162,7 +162,8 @@ local function answer(ask, sent)
   end
   sent[#sent + 1] = array_of(#ask[3])
   for _, partition in ipairs(ask[3]) do
-    sent[#sent + 1] = pack(call('LLEN', base .. 'l:' .. ask[2] .. ':' .. partition))
+    local list = base .. 'l:' .. ask[2] .. ':' .. partition
+    sent[#sent + 1] = pack(asked_of(list, redis.pcall('LLEN', list)))
   end
 end
 
@@ -171,7 +172,11 @@ local function filled(mark)
   if not found or found == mark then
     return true
   end
-  return found ~= mark .. ':filling' and tonumber(string.match(found, '^%d+')) >= tonumber(string.match(mark, '^%d+'))
+  local version = tonumber(string.match(found, '^%d+'))
+  if not version then
+    error('PERDURE_CORRUPT ' .. base .. 'schema holds no mark of a schema')
+  end
+  return found ~= mark .. ':filling' and version >= tonumber(string.match(mark, '^%d+'))
 end
 
 if ARGV[2] and not filled(ARGV[2]) then

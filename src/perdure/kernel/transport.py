@@ -1,0 +1,81 @@
+"""How well the connection to a server is protected, in the words that `health()` and the warning at opening share.
+
+A connection that leaves the machine should be encrypted, and the server's certificate verified: otherwise somebody on
+the network can read along or answer in the server's place. Loopback and Unix sockets never leave the machine.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from ipaddress import IPv6Address, ip_address
+from typing import Literal
+
+Tls = Literal["none", "encrypted", "verified"]
+
+_SHOWN_CHARACTERS = 200
+_warned: set[tuple[str, str]] = set()
+_warning = threading.Lock()
+
+
+class InsecureTransportWarning(UserWarning):
+    """A store was opened over a network without TLS, or without checking who answers.
+
+    Issued once per engine and host in a process. Turn it into an error to insist on verified TLS:
+    `warnings.simplefilter("error", perdure.InsecureTransportWarning)`.
+    """
+
+
+def is_local(host: str | None) -> bool:
+    """Whether a connection to `host` stays on this machine: a socket (a path, `@name`, or none), or loopback."""
+    if not host or host.startswith(("/", "@")):
+        return True
+    name = host.lower().rstrip(".").strip("[]").partition("%")[0]
+    if name in ("localhost", "ip6-localhost", "ip6-loopback") or name.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def tls_level(*, encrypted: bool, verified: bool) -> Tls:
+    """The value of the setting `tls`. A certificate that was verified on the way to plain text counts for nothing."""
+    if not encrypted:
+        return "none"
+    return "verified" if verified else "encrypted"
+
+
+def transport_problem(host: str | None, *, encrypted: bool, verified: bool, advice: str) -> str | None:
+    """The problem with a connection to `host`, or None. `advice` names the setting that mends it, such as
+    `use sslmode=verify-full`."""
+    level = tls_level(encrypted=encrypted, verified=verified)
+    if level == "verified" or host is None or is_local(host):
+        return None
+    shown = host if host.isprintable() else ascii(host)
+    shown = shown[:_SHOWN_CHARACTERS]
+    if level == "none":
+        return f"the connection to {shown} is not encrypted: others on the network can read and change it; {advice}"
+    return (
+        f"the connection to {shown} is encrypted, but the server's certificate is not verified: "
+        f"somebody on the network could answer in its place; {advice}"
+    )
+
+
+def warn_once(engine: str, host: str | None, problem: str | None) -> None:
+    """Issue an `InsecureTransportWarning` with this problem, the first time for this engine and host."""
+    if problem is None or host is None:
+        return
+    with _warning:
+        if (engine, host) in _warned:
+            return
+        _warned.add((engine, host))
+    try:
+        warnings.warn(problem, InsecureTransportWarning, stacklevel=2)
+    except InsecureTransportWarning:
+        # The application insists on verified TLS: every attempt fails, not only the first.
+        with _warning:
+            _warned.discard((engine, host))
+        raise
