@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from perdure.engines.redis.server_text import escaped
 from perdure.engines.redis.url import Address
 
 MOST_NODES = 1_000
@@ -24,13 +23,13 @@ class Misfit(Exception):
 
 
 def describe(answer: Any) -> str:
-    """An answer in a few words."""
+    """An answer in a few words, none of them the server's."""
     if answer is None:
         return "nothing"
     if isinstance(answer, list):
         return f"a list of {len(answer)}"
     if isinstance(answer, bytes):
-        return f"the text {escaped(answer[:40].decode(errors='replace'))!r}"
+        return f"a text of {len(answer)} bytes"
     return f"the number {answer}" if isinstance(answer, int) else "an error"
 
 
@@ -104,9 +103,9 @@ def named_address(host: str, port: Any) -> Address:
     """A host and a port that a server names; only what can be a host name, an address and a port passes."""
     digits = port.decode(errors="replace") if isinstance(port, bytes) else str(port)
     if len(host) > 253 or _HOST.fullmatch(host) is None:
-        raise Misfit(f"names {host!r:.80}, which is no host")
+        raise Misfit("names a host that cannot be one")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and 1 <= int(digits) <= 65_535):
-        raise Misfit(f"names {digits!r:.80}, which is no port")
+        raise Misfit("names a port that cannot be one")
     return host, int(digits)
 
 

@@ -19,12 +19,19 @@ from perdure.engines.redis.resp import SMALL, command
 from perdure.engines.redis.tls import tls_context
 from perdure.engines.redis.translate import ANSWERS, Lost, SpeaksPlain, no_master, refusal, unreachable
 from perdure.engines.redis.url import Address, Target
+from perdure.kernel.transport import transport_problem, warn_once
 
 _LOOK_AFTER = 0.5
 _LOOK_FOR = 0.5
 _PLAIN_ANSWERS = (b"+", b"-")
 _NO_CONNECTION = (RedisError, OSError, UnicodeError, Lost)
 """What is raised when there is no connection; `UnicodeError` for a host that cannot be a name in the DNS."""
+
+
+def problem_of(target: Target, host: str) -> str | None:
+    """What is wrong with the way to this host, in words."""
+    advice = "leave out ssl_cert_reqs and ssl_check_hostname" if target.tls else "use rediss://"
+    return transport_problem(host, encrypted=target.tls, verified=target.verified, advice=advice)
 
 
 async def connect(target: Target, address: Address) -> Line:
@@ -58,6 +65,8 @@ async def _expect(line: Line, wanted: bytes, *arguments: bytes) -> None:
 
 async def _greet(target: Target, address: Address, begin: Callable[[Line], Awaitable[None]]) -> Line:
     """Connect and begin within `connect_timeout`; a connection that is not ready then is closed."""
+    # Before anything is sent: a caller who turns the warning into an error keeps the password.
+    warn_once("redis", address[0], problem_of(target, address[0]))
     secrets = (target.password,) if target.password else ()
     line = Line(target.shown, target.connect_timeout, secrets)
     greeting = asyncio.ensure_future(_open(line, target, address, begin))

@@ -7,6 +7,7 @@ spelling that Perdure writes is one: not ` 12`, `1_000` or digits of other scrip
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import msgspec
@@ -15,7 +16,7 @@ from perdure.engines.redis.answers import Misfit
 from perdure.engines.redis.names import decode_key, encode_key
 from perdure.engines.redis.server_text import escaped
 from perdure.errors import CorruptError
-from perdure.kernel.ops import LogEntry, Row
+from perdure.kernel.ops import LogEntry, Read, Row
 from perdure.kernel.schema import Key, Log, Table
 
 MOST = 2**53
@@ -72,6 +73,14 @@ def onward(before: msgspec.Raw, reached: msgspec.Raw, where: str) -> msgspec.Raw
     if before != NOTHING and _content(reached) <= _content(before):
         raise CorruptError("the server's walk over the keys does not advance", where=where)
     return reached
+
+
+def ascending(names: list[str], after: str | None, limit: int) -> list[str]:
+    """Names as they were asked for; a page that does not advance would be asked for over and over."""
+    before = [] if after is None else [after]
+    if len(names) > limit or any(low.encode() >= high.encode() for low, high in pairwise(before + names)):
+        raise CorruptError("the server's list of names is not in order", where="partitions")
+    return names
 
 
 def _content(part: msgspec.Raw) -> bytes:
@@ -183,12 +192,13 @@ class EntryDecoder:
         entries: Any = list.__class_getitem__(tuple.__class_getitem__(kinds))
         self._whole: Callable[[Any], list[LogEntry]] = msgspec.msgpack.Decoder(entries).decode
 
-    def decode(self, part: msgspec.Raw, partition: str) -> list[LogEntry]:
+    def decode(self, part: msgspec.Raw, read: Read) -> list[LogEntry]:
         """Entries out of the answer of a view, with their columns in declared order."""
         try:
             found = self._whole(part)
         except _UNREADABLE:
-            found = self._one_by_one(part, partition)
+            found = self._one_by_one(part, read.partition)
+        self._refuse_out_of_order(found, read)
         return [self._declared(entry) for entry in found] if self._reordered else found
 
     def _one_by_one(self, part: msgspec.Raw, partition: str) -> list[LogEntry]:
@@ -207,6 +217,17 @@ class EntryDecoder:
             self._refuse_wrong(filled, where)
             made.append(filled)
         return made
+
+    def _refuse_out_of_order(self, found: list[LogEntry], read: Read) -> None:
+        """Entries follow each other behind where the read begins: else a page that stands still is read for ever."""
+        seqs = [entry[0] for entry in found]
+        if read.desc:
+            seqs.reverse()
+        whole_page = read.limit is None or len(seqs) <= read.limit
+        if whole_page and all(low < high for low, high in pairwise((read.after, *seqs))):
+            return
+        where = f"{self._log.name} {escaped(read.partition)!r:.200}"
+        raise CorruptError("entries are not where they belong", where=where, hint="run perdure doctor")
 
     def _refuse_wrong(self, entry: LogEntry, where: str) -> None:
         kinds = (int, int, *self._kinds, bytes)

@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from perdure.clock import Clock, system_clock
 from perdure.engines.redis import answers, health
 from perdure.engines.redis.check import Audit
-from perdure.engines.redis.decode import text_of
+from perdure.engines.redis.decode import ascending, text_of
 from perdure.engines.redis.layout import Layout
 from perdure.engines.redis.names import ordered
 from perdure.engines.redis.network import Network
@@ -37,6 +37,7 @@ from perdure.kernel.durability import DurabilityReading
 from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
 from perdure.kernel.ops import NOW, Applied, Ask, Op, Patch, Scan, Taken
 from perdure.kernel.refusals import closed, forked, opened_read_only, other_loop
+from perdure.kernel.transport import tls_level
 
 _UNFILLED = 0
 
@@ -272,7 +273,7 @@ class RedisEngine:
                 base, b"ZRANGEBYLEX", base + f"p:{log}".encode(), low, b"+", *count, shape=answers.names
             )
         )
-        return [text_of(name, self._network.target.shown, f"a partition of {log}") for name in names]
+        return ascending([text_of(name, base.decode(), f"a partition of {log}") for name in names], after, limit)
 
     @_finished_before_close
     async def check(self) -> list[str]:
@@ -287,8 +288,10 @@ class RedisEngine:
     async def health(self) -> Health:
         """Read the real settings."""
         found = await self._asked(lambda: health.settings(self._network))
-        told = health.problems(found, several=self._network.target.kind != "single")
-        shown = {"url": self._network.target.shown, "prefix": self._layout.prefix, "servers": found}
+        target = self._network.target
+        told = health.problems(found, several=target.kind != "single") + health.transport_problems(target, found)
+        tls = tls_level(encrypted=target.tls, verified=target.verified)
+        shown = {"url": target.shown, "prefix": self._layout.prefix, "tls": tls, "servers": found}
         return Health("redis", not told, health.durability_of(found), shown, tuple(told))
 
     async def close(self) -> None:

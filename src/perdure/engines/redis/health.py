@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.engines.redis import answers
+from perdure.engines.redis.connect import problem_of
 from perdure.engines.redis.network import Network
 from perdure.engines.redis.server_text import escaped
+from perdure.engines.redis.url import Target
 from perdure.errors import UnsupportedError
 from perdure.kernel.engine import Durability
 
@@ -106,6 +108,13 @@ def problems(found: list[dict[str, str]], *, several: bool) -> list[str]:
     if several or any(own.get("connected_slaves", "0") != "0" for own in found):
         told.append("replication is asynchronous: a failover may lose acknowledged writes (WAIT is not used)")
     return told
+
+
+def transport_problems(target: Target, found: list[dict[str, str]]) -> list[str]:
+    """In words, what is wrong with the way to the servers: those of the URL, and those that they name."""
+    named = [own["server"].rpartition(":")[0] for own in found]
+    hosts = dict.fromkeys([host for host, _ in target.addresses] + named)
+    return [told for told in (problem_of(target, host) for host in hosts) if told]
 
 
 def _problems_of(own: Mapping[str, str]) -> list[str]:

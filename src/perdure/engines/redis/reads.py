@@ -15,7 +15,7 @@ from perdure.engines.redis.decode import EntryDecoder, RowDecoder
 from perdure.engines.redis.layout import Layout
 from perdure.engines.redis.names import encode_key, grouped, ordered, source, stored
 from perdure.errors import CorruptError, InvalidError
-from perdure.kernel.ops import Ask, Get, Heads, Now, Read, Ref, Scan
+from perdure.kernel.ops import Ask, Get, Heads, Now, Read, Ref, Row, Scan
 from perdure.kernel.schema import Index, Table
 
 _EQUAL, _AMONG, _AT_MOST = 1, 2, 3
@@ -56,14 +56,31 @@ class Reads:
             rows = self.rows[read.table].decode(part)
             if isinstance(read, Get) and not isinstance(read.keys, Ref):
                 _refuse_other_count(len(rows), len(read.keys))
+            if isinstance(read, Scan):
+                self._refuse_standing_still(read, rows)
             return rows
         if isinstance(read, Read):
-            return self._entries[read.log].decode(part, read.partition)
+            return self._entries[read.log].decode(part, read)
         if isinstance(read, Now):
             return _TIME.decode(part)
         heads = _HEADS.decode(part)
         _refuse_other_count(len(heads), len(read.partitions))
         return heads
+
+    def _refuse_standing_still(self, scan: Scan, rows: Sequence[Row | None]) -> None:
+        """A page that does not lead past the last one would be asked for over and over."""
+        last = rows[-1] if rows else None
+        if scan.limit is not None and len(rows) > scan.limit:
+            raise ValueError(f"{len(rows)} rows came where {scan.limit} were asked for")
+        if scan.after is None or last is None:
+            return
+        table = self._layout.schema.table[scan.table]
+        order = () if scan.index is None else table.index_by_name[scan.index].order
+        held = dict(zip(table.key_names, last.key, strict=True)) | last.columns
+        reached = encode_key((*[held[name] for name in order], *last.key)).encode()
+        after = encode_key(scan.after).encode()
+        if reached >= after if scan.desc else reached <= after:
+            raise ValueError(f"the rows of {scan.table} do not advance")
 
     def _ask(self, read: Ask, reads: Sequence[Ask], clock: int | None) -> tuple[Any, ...]:
         if isinstance(read, Get):
