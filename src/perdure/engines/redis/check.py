@@ -23,7 +23,7 @@ from perdure.engines.redis.resp import LARGEST
 from perdure.engines.redis.scripts import AUDIT
 from perdure.engines.redis.server_text import escaped
 from perdure.engines.redis.shapes import pack, unique_name
-from perdure.engines.redis.versions import mark_of, refuse_damaged_mark, registered
+from perdure.engines.redis.versions import holds_anything, mark_of, refuse_damaged_mark, registered
 from perdure.errors import CorruptError
 from perdure.kernel.schema import Log, Table
 
@@ -93,6 +93,8 @@ class Audit:
     async def _mark(self, scope: str) -> None:
         if mark := await mark_of(self._network, self._layout, scope):
             refuse_damaged_mark(mark, f"scope {scope!r}")
+        elif await holds_anything(self._network, self._layout, scope):
+            self._tell(f"scope {scope!r} has lost the mark of its schema")
 
     def _ask_rows(self, table: Table, after: msgspec.Raw) -> tuple[Any, ...]:
         return ("rows", *self._table(table), after, _BATCH)

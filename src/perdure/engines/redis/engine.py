@@ -28,7 +28,7 @@ from perdure.engines.redis.reads import Reads
 from perdure.engines.redis.scripts import VIEW
 from perdure.engines.redis.shapes import pack
 from perdure.engines.redis.translate import Lost, Silent, Stopped
-from perdure.engines.redis.versions import bring_scope, mark_of, register, registered
+from perdure.engines.redis.versions import bring_scope, holds_anything, mark_of, register, registered
 from perdure.engines.redis.watch import Hub, Subscription
 from perdure.engines.redis.writes import Groups, Writer, conflict_of, encode_record
 from perdure.errors import CorruptError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
@@ -253,12 +253,7 @@ class RedisEngine:
         """Every scope that holds a row or an entry."""
         found = []
         for scope in await self._asked(lambda: registered(self._network)):
-            base = self._layout.base(scope)
-            names = [f"k:{name}" for name in self.schema.table] + [f"p:{name}" for name in self.schema.log]
-            exists = partial(
-                self._network.request, base, b"EXISTS", *[base + name.encode() for name in names], shape=answers.number
-            )
-            if await self._asked(exists):
+            if await self._asked(partial(holds_anything, self._network, self._layout, scope)):
                 found.append(scope)
         return found
 

@@ -210,6 +210,14 @@ async def registered(network: Network) -> list[str]:
     return sorted(text_of(name, network.target.shown, "a scope") for name in found)
 
 
+async def holds_anything(network: Network, layout: Layout, scope: str) -> bool:
+    """Whether a scope holds a row or an entry."""
+    base = layout.base(scope)
+    names = [f"k:{name}" for name in layout.schema.table] + [f"p:{name}" for name in layout.schema.log]
+    keys = [base + name.encode() for name in names]
+    return bool(await network.request(base, b"EXISTS", *keys, shape=answers.number))
+
+
 async def register(network: Network, scope: str) -> None:
     """Enter a scope, before its first write."""
     key = f"{network.target.prefix}:scopes".encode()

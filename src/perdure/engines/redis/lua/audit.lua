@@ -44,9 +44,19 @@ local function audit_row(tbl, kinds, shape, encoded)
   end
 end
 
+-- Members are in the order of their bytes only if all scores are the same.
+local function audit_scores(name)
+  if call('ZCOUNT', name, 0, 0) ~= call('ZCARD', name) then
+    tell(name .. ' is not in order: it has scores that are not 0')
+  end
+end
+
 local audits = {}
 
 function audits.rows(_, tbl, kinds, shape, after, count)
+  if not after then
+    audit_scores(base .. 'k:' .. tbl)
+  end
   local keys = call('ZRANGEBYLEX', base .. 'k:' .. tbl, after and '(' .. after or '-', '+', 'LIMIT', 0, count)
   for _, encoded in ipairs(keys) do
     guarded(tbl .. ' ' .. encoded, audit_row, tbl, kinds, shape, encoded)
@@ -76,6 +86,9 @@ local function audit_member(name, tbl, kinds, shape, number, order, member)
 end
 
 function audits.index(_, name, tbl, kinds, shape, number, order, after, count)
+  if not after then
+    audit_scores(name)
+  end
   local members = call('ZRANGEBYLEX', name, after and '(' .. after or '-', '+', 'LIMIT', 0, count)
   for _, member in ipairs(members) do
     guarded('the entry ' .. member .. ' of the index ' .. name, audit_member, name, tbl, kinds, shape, number, order, member)
@@ -112,7 +125,7 @@ local function audit_entry(where, about, unique, entry, seq)
 end
 
 -- Each change of the segment has its mark in the stretches, and there are no others.
-local function audit_stretches(where, list, name, entries, segment, first)
+local function audit_stretches(where, list, name, about, entries, segment, first)
   local function held(entry)
     return entry and (entry_values(entry, segment)[segment] or '')
   end
@@ -130,6 +143,12 @@ local function audit_stretches(where, list, name, entries, segment, first)
   if call('ZCOUNT', name, first, first + #entries - 1) ~= changes then
     tell(where .. ' has other stretches than its entries say')
   end
+  if first == 1 and call('ZCOUNT', name, 1, call('LLEN', list)) ~= call('ZCARD', name) then
+    tell(where .. ' has stretches where it has no entries')
+  end
+  if first + #entries - 1 == call('LLEN', list) and before ~= nil and call('HGET', about, '=') ~= before then
+    tell(where .. ' ends in another segment than it says')
+  end
 end
 
 function audits.log(_, log, partition, unique, segment, first, count)
@@ -140,13 +159,16 @@ function audits.log(_, log, partition, unique, segment, first, count)
     guarded(where .. ' entry ' .. (first + i - 1), audit_entry, where, about, unique, entry, first + i - 1)
   end
   if segment then
-    guarded(where, audit_stretches, where, list, base .. 'g:' .. name, entries, segment, first)
+    guarded(where, audit_stretches, where, list, base .. 'g:' .. name, about, entries, segment, first)
   end
   if tonumber(call('HGET', about, '#')) ~= call('LLEN', list) then
     tell(where .. ' has ' .. call('LLEN', list) .. ' entries, which is not its last seq')
   end
-  if not call('ZSCORE', base .. 'p:' .. log, partition) then
+  local score = call('ZSCORE', base .. 'p:' .. log, partition)
+  if not score then
     tell(where .. ' is not among the partitions')
+  elseif tonumber(score) ~= 0 then
+    tell(base .. 'p:' .. log .. ' is not in order: it has scores that are not 0')
   end
   return #entries == count and first + count
 end

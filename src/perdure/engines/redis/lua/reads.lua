@@ -94,10 +94,21 @@ local function members_of(name, low, high, desc, count)
   return asked_of(name, redis.pcall('ZRANGEBYLEX', name, low, high, 'LIMIT', 0, count))
 end
 
+-- Is `left` below `right`, byte for byte?
+local function below(left, right)
+  for i = 1, math.min(#left, #right) do
+    local one, other = byte(left, i), byte(right, i)
+    if one ~= other then
+      return one < other
+    end
+  end
+  return #left < #right
+end
+
 -- Rows of a sorted set between two bounds: a list of {encoded key, values}.
 local function walk(tbl, name, order, low, high, limit, desc, filters)
   local found, filtered = {}, #with_sets(filters) > 0
-  local batch = limit and not filtered and limit or 256
+  local batch, reached = limit and not filtered and limit or 256, nil
   while not limit or #found < limit do
     local members = members_of(name, low, high, desc, batch)
     for _, member in ipairs(members) do
@@ -116,10 +127,16 @@ local function walk(tbl, name, order, low, high, limit, desc, filters)
     if #members < batch then
       return found
     end
+    -- Scores that are not all the same put members out of order, and the walk would begin again and again.
+    local last = members[#members]
+    if reached and not below(desc and last or reached, desc and reached or last) then
+      error('PERDURE_CORRUPT ' .. name .. ' is not in order')
+    end
+    reached = last
     if desc then
-      high = '(' .. members[#members]
+      high = '(' .. last
     else
-      low = '(' .. members[#members]
+      low = '(' .. last
     end
   end
   return found

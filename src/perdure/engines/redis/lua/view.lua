@@ -39,17 +39,6 @@ local function encoded_key(values, kinds)
   return concat(parts)
 end
 
--- Is `left` below `right`, byte for byte?
-local function below(left, right)
-  for i = 1, math.min(#left, #right) do
-    local one, other = byte(left, i), byte(right, i)
-    if one ~= other then
-      return one < other
-    end
-  end
-  return #left < #right
-end
-
 -- What the pieces say, or nothing if a reference leads nowhere. How a referred value stands: GROUP, INTEGER, TEXT that
 -- something follows, or LAST.
 local GROUP, INTEGER, TEXT = 1, 2, 3
