@@ -251,11 +251,11 @@ class RedisEngine:
     @_finished_before_close
     async def scopes(self) -> list[str]:
         """Every scope that holds a row or an entry."""
-        found = []
-        for scope in await self._asked(lambda: registered(self._network)):
-            if await self._asked(partial(holds_anything, self._network, self._layout, scope)):
-                found.append(scope)
-        return found
+        return [
+            scope
+            for scope in await self._asked(lambda: registered(self._network))
+            if await self._asked(partial(holds_anything, self._network, self._layout, scope))
+        ]
 
     @_finished_before_close
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
