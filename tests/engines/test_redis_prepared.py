@@ -231,17 +231,20 @@ def test_an_integer_that_is_none_is_named_with_its_key_and_column(text: str) -> 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("how", [*TEXTS, "gone", "another type"])
-@pytest.mark.parametrize("field", ["version", "digest", "declaration", "columns", None])
-def test_a_damaged_record_of_the_schema(field: str | None, how: str) -> None:
+RECORDS = ("nothing", "text", "other digits", "5,000 digits", "not UTF-8", "deep", "gone", "another type")
+
+
+@pytest.mark.parametrize("how", RECORDS)
+@pytest.mark.parametrize("field", ["version", "digest", "declaration", "columns"])
+def test_a_damaged_record_of_the_schema(field: str, how: str) -> None:
     async def main() -> None:
         url = await empty()
         async with engine_at(url):
             pass
         async with client_at(url) as client:
-            if field is None or how == "another type":
+            if how == "another type":
                 await client.delete("perdure:meta")
-                await client.set("perdure:meta", TEXTS.get(how, b"x"))
+                await client.set("perdure:meta", b"x")
             elif how == "gone":
                 await client.hdel("perdure:meta", field)
             else:
