@@ -65,6 +65,7 @@ def test_an_option_that_would_not_do_what_it_says(folder: Path, tmp_path: Path, 
     assert told.format(**names) in str(refused.value)
 
 
+@pytest.mark.filterwarnings("ignore::perdure.kernel.transport.InsecureTransportWarning")
 def test_the_name_of_the_host_is_checked_unless_it_is_turned_off() -> None:
     async def main() -> None:
         # Another way to write the same address, and a name that the certificate does not hold.

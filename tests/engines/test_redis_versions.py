@@ -146,12 +146,12 @@ def test_a_walk_that_was_broken_off_is_finished_by_whoever_meets_the_scope(
             await _late(old)
             plain, walks = Network.script, 0
 
-            async def breaking(self: Network, script: Script, base: bytes, *arguments: bytes) -> Any:
+            async def breaking(self: Network, script: Script, base: bytes, *arguments: bytes, **shape: Any) -> Any:
                 nonlocal walks
                 walks += script is REBUILD
                 if walks == 2:
                     raise Lost("the connection was lost")
-                return await plain(self, script, base, *arguments)
+                return await plain(self, script, base, *arguments, **shape)
 
             monkeypatch.setattr(Network, "script", breaking)
             write = [Put("items", ("z",), {"rank": 9_999})]

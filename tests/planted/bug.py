@@ -22,6 +22,6 @@ class Bug:
 
     @property
     def plain_only(self) -> bool:
-        """True when it is not judged under `python -O`: a server or a pytest takes long to start, and `-O` leaves out the
-        same whatever is watched."""
+        """True when it is not judged under `python -O`: a server or a pytest takes long to start, and what `-O` leaves
+        out is the same whatever is watched."""
         return self.on_servers or any(what.startswith("test:") for what in self.watch)

@@ -14,6 +14,7 @@ from tests.planted.bug import Bug
 from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_hardening import HARDENING
 from tests.planted.bugs_logins import LOGIN_BUGS
+from tests.planted.bugs_redis import REDIS_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
 
 BUGS = (
@@ -579,6 +580,7 @@ BUGS = (
         ("case:lifecycle/damage-not-served@memory",),
     ),
     *HARDENING,
+    *REDIS_BUGS,
     *LOGIN_BUGS,
     *FUZZ_BUGS,
     *SQLITE_BUGS,

@@ -47,13 +47,13 @@ async def open_engine(
             refuse_unless_current(held.recorded, schema, target.shown, hint="run perdure migrate")
         else:
             held = await bring_up_to_date(network, schema, target.shown)
+        layout = Layout(schema, target.prefix, target.db, held.kept)
     except Lost as lost:
         await network.close()
         raise UnavailableError(str(lost), hint="try again") from lost
     except BaseException:
         await network.close()
         raise
-    layout = Layout(schema, target.prefix, target.db, held.kept)
     return RedisEngine(network, layout, clock, health.durability_of(found), read_only=read_only)
 
 

@@ -1,69 +1,75 @@
 """Making a connection: TCP, TLS, user and password, all of it with a deadline.
 
-The driver shakes hands, and its own limit ends with the TCP connection: a server may accept and never greet. A plain
-server that meets TLS does just that, because it waits for the end of a command. So a TLS handshake that is silent for
-half a second is looked into: the port is sent a PING in plain, on another connection, without user or password.
+With TLS nothing is sent before the certificate has been verified. A plain server that meets TLS waits for the end of a
+command and stays silent. So a TLS handshake that is silent for half a second is looked into: the port is sent a PING in
+plain, on another connection, without user or password.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
 
-from redis.asyncio.connection import Connection, SSLConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from perdure.engines.redis.resp import command
-from perdure.engines.redis.translate import ANSWERS, SpeaksPlain, no_master, refusal, unreachable
+from perdure.engines.redis import answers
+from perdure.engines.redis.line import Line
+from perdure.engines.redis.resp import SMALL, command
+from perdure.engines.redis.tls import tls_context
+from perdure.engines.redis.translate import ANSWERS, Lost, SpeaksPlain, no_master, refusal, unreachable
 from perdure.engines.redis.url import Address, Target
+from perdure.kernel.transport import transport_problem, warn_once
 
 _LOOK_AFTER = 0.5
 _LOOK_FOR = 0.5
 _PLAIN_ANSWERS = (b"+", b"-")
-
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""A peer that is gone without a word is noticed after a minute; systems name these options differently."""
-
-
-def _new_connection(target: Target, address: Address, **options: Any) -> Connection:
-    """A connection that is not connected yet. It never sends anything twice."""
-    usual: dict[str, Any] = {
-        "host": address[0],
-        "port": address[1],
-        "socket_connect_timeout": target.connect_timeout,
-        "socket_keepalive": True,
-        "socket_keepalive_options": {
-            getattr(socket, name): seconds for name, seconds in _KEEPALIVE.items() if hasattr(socket, name)
-        },
-        "retry": Retry(NoBackoff(), 0),
-        "protocol": 2,
-    }
-    if target.tls:
-        return SSLConnection(**usual, **options, **target.ssl)
-    return Connection(**usual, **options)
+_NO_CONNECTION = (RedisError, OSError, UnicodeError, Lost)
+"""What is raised when there is no connection; `UnicodeError` for a host that cannot be a name in the DNS."""
 
 
-async def connect(target: Target, address: Address) -> Connection:
+def problem_of(target: Target, host: str) -> str | None:
+    """What is wrong with the way to this host, in words."""
+    advice = "leave out ssl_cert_reqs and ssl_check_hostname" if target.tls else "use rediss://"
+    return transport_problem(host, encrypted=target.tls, verified=target.verified, advice=advice)
+
+
+async def connect(target: Target, address: Address) -> Line:
     """A connection that is ready for commands; `UnavailableError` if there is none within `connect_timeout`."""
-    account = {"db": target.db, "username": target.username, "password": target.password}
-    connection = _new_connection(target, address, socket_timeout=None, **account)
     try:
-        await _greet(connection, target, address)
+        return await _greet(target, address, lambda line: _log_in(line, target))
     except ANSWERS as error:
         raise refusal(error, target.shown) from error
-    except (RedisError, OSError) as error:
+    except _NO_CONNECTION as error:
         raise unreachable(error, target.shown) from error
-    return connection
 
 
-async def _greet(connection: Connection, target: Target, address: Address) -> None:
-    """Connect within `connect_timeout`; a connection that is not ready then is closed."""
-    greeting = asyncio.ensure_future(connection.connect())  # type: ignore[no-untyped-call]
+async def _log_in(line: Line, target: Target) -> None:
+    """Say who we are, and hear that the server speaks Redis."""
+    if target.username or target.password:
+        account = [text.encode() for text in (target.username, target.password or "") if text is not None]
+        await _expect(line, b"OK", b"AUTH", *account)
+    elif not target.db:
+        await _expect(line, b"PONG", b"PING")
+    if target.db:
+        await _expect(line, b"OK", b"SELECT", b"%d" % target.db)
+
+
+async def _expect(line: Line, wanted: bytes, *arguments: bytes) -> None:
+    answer = await line.ask(command(*arguments), SMALL)
+    if isinstance(answer, RedisError):
+        raise answer
+    if answer != wanted:
+        raise Lost(f"the answer to {arguments[0].decode()} is not {wanted.decode()}")
+
+
+async def _greet(target: Target, address: Address, begin: Callable[[Line], Awaitable[None]]) -> Line:
+    """Connect and begin within `connect_timeout`; a connection that is not ready then is closed."""
+    # Before anything is sent: a caller who turns the warning into an error keeps the password.
+    warn_once("redis", address[0], problem_of(target, address[0]))
+    secrets = (target.password,) if target.password else ()
+    line = Line(target.shown, target.connect_timeout, secrets)
+    greeting = asyncio.ensure_future(_open(line, target, address, begin))
     try:
         async with asyncio.timeout(target.connect_timeout):
             if target.tls:
@@ -74,8 +80,16 @@ async def _greet(connection: Connection, target: Target, address: Address) -> No
     except BaseException:
         greeting.cancel()
         await asyncio.gather(greeting, return_exceptions=True)
-        await connection.disconnect(nowait=True)
+        line.abort()
         raise
+    line.patience = target.command_timeout
+    return line
+
+
+async def _open(line: Line, target: Target, address: Address, begin: Callable[[Line], Awaitable[None]]) -> None:
+    context = tls_context(target.ssl) if target.tls else None
+    await asyncio.get_running_loop().create_connection(lambda: line, *address, ssl=context)
+    await begin(line)
 
 
 async def _speaks_plain(address: Address) -> bool:
@@ -95,23 +109,29 @@ async def _speaks_plain(address: Address) -> bool:
 
 async def ask_sentinels(target: Target) -> Address:
     """The address of the master as the first sentinel that answers knows it."""
-    answers: list[tuple[str, Exception | None]] = []
+    told: list[tuple[str, Exception | None]] = []
     for address in target.addresses:
-        # With TLS if the master is spoken to with TLS, and without user and password.
-        connection = _new_connection(target, address, socket_timeout=target.connect_timeout)
+        master: list[Address] = []
         try:
-            await _greet(connection, target, address)
-            await connection.send_packed_command(
-                command(b"SENTINEL", b"get-master-addr-by-name", target.master.encode())
-            )
-            found: Sequence[bytes] | None = await connection.read_response(disable_decoding=True)
-        except (RedisError, OSError) as error:
-            answers.append((f"{address[0]}:{address[1]}", error))
-        else:
-            if found:
-                return found[0].decode(), int(found[1])
-            answers.append((f"{address[0]}:{address[1]}", None))
-        finally:
-            with contextlib.suppress(RedisError, OSError):
-                await connection.disconnect(nowait=True)
-    raise no_master(answers, target.shown, target.master)
+            # With TLS if the master is spoken to with TLS, and without user and password.
+            line = await _greet(target, address, partial(_ask_master, target=target, found=master))
+            line.abort()
+        except _NO_CONNECTION as error:
+            told.append((f"{address[0]}:{address[1]}", error))
+            continue
+        if master:
+            return master[0]
+        told.append((f"{address[0]}:{address[1]}", None))
+    raise no_master(told, target.shown, target.master)
+
+
+async def _ask_master(line: Line, target: Target, found: list[Address]) -> None:
+    """Put the address of the master into `found`, if the sentinel knows it."""
+    answer = await line.ask(command(b"SENTINEL", b"get-master-addr-by-name", target.master.encode()), SMALL)
+    if isinstance(answer, RedisError):
+        raise answer
+    if answer:
+        try:
+            found.append(answers.address(answer))
+        except answers.Misfit as misfit:
+            raise Lost(f"the sentinel's answer {misfit}") from None

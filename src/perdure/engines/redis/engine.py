@@ -16,30 +16,30 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from perdure.clock import Clock, system_clock
-from perdure.engines.redis import health
+from perdure.engines.redis import answers, health
 from perdure.engines.redis.check import Audit
+from perdure.engines.redis.decode import ascending, text_of
 from perdure.engines.redis.layout import Layout
 from perdure.engines.redis.names import ordered
 from perdure.engines.redis.network import Network
+from perdure.engines.redis.outcomes import CONFLICT, OTHER_SCHEMA, Claim, Done, Refused, claimed, committed
 from perdure.engines.redis.programs import Program
 from perdure.engines.redis.reads import Reads
 from perdure.engines.redis.scripts import VIEW
-from perdure.engines.redis.shapes import pack, unpack
+from perdure.engines.redis.shapes import pack
 from perdure.engines.redis.translate import Lost, Silent, Stopped
-from perdure.engines.redis.versions import bring_scope, mark_of, register, registered
+from perdure.engines.redis.versions import bring_scope, holds_anything, mark_of, register, registered
 from perdure.engines.redis.watch import Hub, Subscription
-from perdure.engines.redis.writes import Writer, conflict_of, encode_record
+from perdure.engines.redis.writes import Groups, Writer, conflict_of, encode_record
 from perdure.errors import CorruptError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.durability import DurabilityReading
 from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
 from perdure.kernel.ops import NOW, Applied, Ask, Op, Patch, Scan, Taken
 from perdure.kernel.refusals import closed, forked, opened_read_only, other_loop
+from perdure.kernel.transport import tls_level
 
-_CONFLICT, _OTHER_SCHEMA = 1, 2
 _UNFILLED = 0
-_LAST_OF_ASCII = 127
-
 
 _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
@@ -121,34 +121,38 @@ class RedisEngine:
         rev = new_rev()
         channels = [self._layout.channel(scope, topic) for topic in hints]
         arguments = [*self._gate(rev), *prepared.arguments, *channels]
-        answer = await self._write(prepared.program, scope, rev, arguments)
-        told = _refusal(answer)
-        if told is not None and told[0] == _OTHER_SCHEMA:
-            await self._introduce(scope, told[1])
+        appended = prepared.appended(ops)
+        shape = partial(committed, appended=len(appended))
+        outcome = await self._write(prepared.program, scope, rev, arguments, shape)
+        if type(outcome) is Refused and outcome.kind == OTHER_SCHEMA:
+            await self._introduce(scope, outcome.told)
             arguments[1] = b"1"
-            answer = await self._write(prepared.program, scope, rev, arguments)
-            told = _refusal(answer)
-        if told is None:
+            outcome = await self._write(prepared.program, scope, rev, arguments, shape)
+        if type(outcome) is Done:
             self._hub.publish(channels)
         await self._durability.refresh()
-        if told is None:
-            now, *seqs = map(int, answer.split())
-            return Applied(rev, dict(zip(prepared.appended(ops), seqs, strict=True)), now)
-        if told[0] == _CONFLICT:
-            raise conflict_of(self._layout, ops, prepared.groups, told[1])
-        raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
+        if type(outcome) is Done:
+            return Applied(rev, dict(zip(appended, outcome.seqs, strict=True)), outcome.now)
+        raise self._refusal(outcome, ops, prepared.groups)
+
+    def _refusal(self, outcome: Any, ops: Sequence[Op], groups: Groups) -> Exception:
+        """The error for what a script refused."""
+        if outcome.kind == CONFLICT:
+            return conflict_of(self._layout, ops, groups, outcome.told)
+        return UnavailableError("the schema of the scope changed meanwhile", hint="try again")
 
     def _gate(self, rev: int) -> list[bytes]:
         """The arguments of `lua/gate.lua`."""
         clock = b"" if self.clock is system_clock else b"%d" % self.clock()
         return [self._layout.mark.encode(), b"", clock, b"%d" % rev, pack(rev), self._sender]
 
-    async def _write(self, program: Program, scope: str, rev: int, arguments: list[bytes]) -> bytes:
+    async def _write(
+        self, program: Program, scope: str, rev: int, arguments: list[bytes], shape: Callable[[Any], _Answer]
+    ) -> _Answer:
         """Run a script that writes, exactly once."""
         script, sent = self._writer.programs.call(program, arguments)
         try:
-            answer: bytes = await self._network.script(script, self._layout.base(scope), *sent)
-            return answer
+            return await self._network.script(script, self._layout.base(scope), *sent, shape=shape)
         except Stopped as stopped:
             told = f"{stopped}: part of it may have been written"
             raise OutcomeUnknown(told, rev=rev, hint="mend the cause, then run perdure doctor") from stopped
@@ -173,10 +177,10 @@ class RedisEngine:
         if any(type(read) is Scan and read.index is not None for read in reads):
             arguments.append(self._layout.mark.encode())
         base = self._layout.base(scope)
-        answer = await self._asked(lambda: self._network.script(VIEW, base, *arguments))
+        answer = await self._asked(lambda: self._network.script(VIEW, base, *arguments, shape=answers.pieces))
         if answer == _UNFILLED:
             await self._fill(scope)
-            answer = await self._asked(lambda: self._network.script(VIEW, base, *arguments))
+            answer = await self._asked(lambda: self._network.script(VIEW, base, *arguments, shape=answers.pieces))
         if answer == _UNFILLED:
             raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
         return self._reads.answers(reads, answer)
@@ -224,18 +228,16 @@ class RedisEngine:
         code, (_, *changes) = self._writer.row(patch)
         program = self._writer.programs.take(code)
         arguments = [*self._gate(rev), encode_record(scan), *changes]
-        answer = unpack(await self._write(program, scope, rev, arguments))
-        if answer[0] == _OTHER_SCHEMA and answer[1] is not False:
-            await self._introduce(scope, answer[1])
-            answer = unpack(await self._write(program, scope, rev, arguments))
-        if answer[0] == _OTHER_SCHEMA and answer[1] is not False:
-            raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
-        if answer[0] == _OTHER_SCHEMA:
+        outcome = await self._write(program, scope, rev, arguments, claimed)
+        if type(outcome) is Refused and outcome.kind == OTHER_SCHEMA and outcome.told is not False:
+            await self._introduce(scope, outcome.told)
+            outcome = await self._write(program, scope, rev, arguments, claimed)
+        if isinstance(outcome, Claim):
+            rows = [row for row in self._reads.rows[table].rows(outcome.rows) if row is not None]
+            return Taken(rows, outcome.now)
+        if outcome.told is False:
             return Taken([], (await self.view(scope, [NOW]))[0])
-        if answer[0] == _CONFLICT:
-            raise conflict_of(self._layout, [patch], {code: ([0], [])}, answer[1])
-        rows = [row for row in self._reads.rows(declared, answer[2]) if row is not None]
-        return Taken(rows, answer[1])
+        raise self._refusal(outcome, [patch], {code: ([0], [])})
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints, from a running event loop."""
@@ -249,14 +251,11 @@ class RedisEngine:
     @_finished_before_close
     async def scopes(self) -> list[str]:
         """Every scope that holds a row or an entry."""
-        found = []
-        for scope in await self._asked(lambda: registered(self._network)):
-            base = self._layout.base(scope)
-            names = [f"k:{name}" for name in self.schema.table] + [f"p:{name}" for name in self.schema.log]
-            exists = partial(self._network.request, base, b"EXISTS", *[base + name.encode() for name in names])
-            if await self._asked(exists):
-                found.append(scope)
-        return found
+        return [
+            scope
+            for scope in await self._asked(lambda: registered(self._network))
+            if await self._asked(partial(holds_anything, self._network, self._layout, scope))
+        ]
 
     @_finished_before_close
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
@@ -265,9 +264,11 @@ class RedisEngine:
         low = b"-" if after is None else b"(" + after.encode()
         count = (b"LIMIT", b"0", b"%d" % limit)
         names = await self._asked(
-            lambda: self._network.request(base, b"ZRANGEBYLEX", base + f"p:{log}".encode(), low, b"+", *count)
+            lambda: self._network.request(
+                base, b"ZRANGEBYLEX", base + f"p:{log}".encode(), low, b"+", *count, shape=answers.names
+            )
         )
-        return [name.decode() for name in names]
+        return ascending([text_of(name, base.decode(), f"a partition of {log}") for name in names], after, limit)
 
     @_finished_before_close
     async def check(self) -> list[str]:
@@ -282,8 +283,10 @@ class RedisEngine:
     async def health(self) -> Health:
         """Read the real settings."""
         found = await self._asked(lambda: health.settings(self._network))
-        told = health.problems(found, several=self._network.target.kind != "single")
-        shown = {"url": self._network.target.shown, "prefix": self._layout.prefix, "servers": found}
+        target = self._network.target
+        told = health.problems(found, several=target.kind != "single") + health.transport_problems(target, found)
+        tls = tls_level(encrypted=target.tls, verified=target.verified)
+        shown = {"url": target.shown, "prefix": self._layout.prefix, "tls": tls, "servers": found}
         return Health("redis", not told, health.durability_of(found), shown, tuple(told))
 
     async def close(self) -> None:
@@ -300,11 +303,6 @@ class RedisEngine:
         await self._hub.close()
         await self._network.close()
         self._released = True
-
-
-def _refusal(answer: bytes) -> Any:
-    """What a transaction was refused for; None if it was carried out, which is answered in plain digits."""
-    return unpack(answer) if answer[0] > _LAST_OF_ASCII else None
 
 
 def _capabilities(kind: str, durability: Durability, *, read_only: bool) -> Capabilities:

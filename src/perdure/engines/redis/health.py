@@ -6,13 +6,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from perdure.engines.redis import answers
+from perdure.engines.redis.connect import problem_of
 from perdure.engines.redis.network import Network
+from perdure.engines.redis.server_text import escaped
+from perdure.engines.redis.url import Target
 from perdure.errors import UnsupportedError
 from perdure.kernel.engine import Durability
 
 _OF_DURABILITY = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite")
 _WANTED = (*_OF_DURABILITY, "maxmemory", "maxmemory-policy", "min-replicas-to-write")
 _UNKNOWN = "unknown"
+_LONGEST = 200
 _ORDER: tuple[Durability, ...] = ("none", "process", "power")
 
 
@@ -30,13 +35,14 @@ async def settings(network: Network) -> list[dict[str, str]]:
 
 
 async def _setting(network: Network, address: Any, name: str) -> str:
-    answer = await network.at_or_none(address, b"CONFIG", b"GET", name.encode())
-    return answer[1].decode() if answer and len(answer) > 1 else _UNKNOWN
+    told = await network.at_or_none(address, b"CONFIG", b"GET", name.encode(), shape=answers.pairs)
+    return _text((told or {}).get(name.encode(), b"")) or _UNKNOWN
 
 
 async def _about(network: Network, address: Any) -> dict[str, str]:
-    told = await network.at_or_none(address, b"INFO")
-    facts = dict(line.split(":", 1) for line in (told or b"").decode().splitlines() if ":" in line)
+    told = await network.at_or_none(address, b"INFO", shape=answers.data)
+    lines = [_text(line) for line in (told or b"").split(b"\r\n")]
+    facts = dict(line.split(":", 1) for line in lines if ":" in line)
     names = ("redis_version", "valkey_version", "used_memory", "connected_slaves", "aof_last_write_status", "role")
     known = {name: facts[name] for name in names if name in facts}
     for name in ("maxmemory", "maxmemory_policy"):
@@ -47,13 +53,18 @@ async def _about(network: Network, address: Any) -> dict[str, str]:
     return known
 
 
+def _text(told: bytes) -> str:
+    """A setting as it may be shown."""
+    return escaped(told[:_LONGEST].decode(errors="replace"))
+
+
 async def durability_now(network: Network) -> Durability:
     """The same as `durability_of(await settings(…))`, for one short question to each server."""
     found = []
     for address in await network.servers():
-        answer = [part.decode() for part in await network.at_or_none(address, b"CONFIG", b"GET", b"*append*") or ()]
-        told = dict(zip(answer[::2], answer[1::2], strict=True))
-        found.append({name: told.get(name, _UNKNOWN) for name in _OF_DURABILITY})
+        answer = await network.at_or_none(address, b"CONFIG", b"GET", b"*append*", shape=answers.pairs)
+        told = {_text(name): _text(value) for name, value in (answer or {}).items()}
+        found.append({name: told.get(name) or _UNKNOWN for name in _OF_DURABILITY})
     return durability_of(found)
 
 
@@ -97,6 +108,13 @@ def problems(found: list[dict[str, str]], *, several: bool) -> list[str]:
     if several or any(own.get("connected_slaves", "0") != "0" for own in found):
         told.append("replication is asynchronous: a failover may lose acknowledged writes (WAIT is not used)")
     return told
+
+
+def transport_problems(target: Target, found: list[dict[str, str]]) -> list[str]:
+    """In words, what is wrong with the way to the servers: those of the URL, and those that they name."""
+    named = [own["server"].rpartition(":")[0] for own in found]
+    hosts = dict.fromkeys([host for host, _ in target.addresses] + named)
+    return [told for told in (problem_of(target, host) for host in hosts) if told]
 
 
 def _problems_of(own: Mapping[str, str]) -> list[str]:

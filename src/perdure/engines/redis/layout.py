@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from perdure.engines.redis.names import base_of, utf8
 from perdure.engines.redis.shapes import Shapes
+from perdure.errors import CorruptError
 from perdure.kernel.schema import Schema
 
 Columns = Mapping[str, Sequence[str]]
@@ -23,7 +24,7 @@ class Layout:
         self.prefix = prefix
         self._hints = b"h%d:" % db
         self.shapes = Shapes(schema)
-        self.kept = keep_columns(schema, kept or {})
+        self.kept = keep_columns(schema, kept or {}, prefix)
         self.mark = f"{schema.version}:{schema.digest()}"
         self.filling = f"{self.mark}:filling"
         self.order: dict[str, tuple[int, ...] | None] = {}
@@ -47,10 +48,12 @@ class Layout:
         return self.base(scope) + self._hints + utf8(topic)
 
 
-def keep_columns(schema: Schema, before: Columns) -> dict[str, tuple[str, ...]]:
+def keep_columns(schema: Schema, before: Columns, where: str) -> dict[str, tuple[str, ...]]:
     """The order in which each log keeps its columns, given the order until now: new ones come last."""
     kept = {}
     for log in schema.logs:
         old = tuple(before.get(log.name, ()))
+        if len(set(old)) != len(old) or not set(old) <= set(log.column_names):
+            raise CorruptError(f"the schema record names other columns of {log.name} than it has", where=where)
         kept[log.name] = old + tuple(name for name in log.column_names if name not in old)
     return kept

@@ -7,8 +7,10 @@ and needs no permission that commits do not need.
 
 from __future__ import annotations
 
+from perdure.engines.redis import answers
 from perdure.engines.redis.network import Network
 from perdure.engines.redis.scripts import PROBE
+from perdure.engines.redis.server_text import escaped
 from perdure.errors import UnsupportedError
 
 
@@ -17,10 +19,10 @@ async def refuse_missing(network: Network) -> None:
     key = f"{network.target.prefix}:{{probe}}:probe".encode()
     for address in await network.servers():
         # No key is declared: in a cluster permissions are each node's own, and only one has the slot of the key.
-        await network.at(address, b"EVAL", PROBE.text, b"0", key)
-        missing = await network.at(address, b"EVALSHA", PROBE.sha, b"0", key)
+        await network.at(address, b"EVAL", PROBE.text, b"0", key, shape=answers.names)
+        missing = await network.at(address, b"EVALSHA", PROBE.sha, b"0", key, shape=answers.names)
         if missing:
-            names = ", ".join(sorted(name.decode() for name in missing))
+            names = ", ".join(sorted(escaped(name[:40].decode(errors="replace")) for name in missing[:20]))
             raise UnsupportedError(
                 f"{network.target.shown}: the user may not run {names}, which commits need",
                 hint="allow them (ACL SETUSER), or open the store with read_only=True",

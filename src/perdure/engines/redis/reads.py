@@ -11,17 +11,16 @@ from typing import Any
 
 import msgspec
 
+from perdure.engines.redis.decode import EntryDecoder, RowDecoder
 from perdure.engines.redis.layout import Layout
-from perdure.engines.redis.names import decode_key, encode_key, grouped, ordered, source, stored
+from perdure.engines.redis.names import encode_key, grouped, ordered, source, stored
 from perdure.errors import CorruptError, InvalidError
-from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan
-from perdure.kernel.schema import Index, Key, Table
+from perdure.kernel.ops import Ask, Get, Heads, Now, Read, Ref, Row, Scan
+from perdure.kernel.schema import Index, Table
 
 _EQUAL, _AMONG, _AT_MOST = 1, 2, 3
 _GROUP, _INTEGER, _TEXT, _LAST = 1, 2, 3, 4
 _PARTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_ENTRIES = msgspec.msgpack.Decoder(list[tuple[Any, ...]])
-_ROWS = msgspec.msgpack.Decoder(list[tuple[str, bytes | None, list[Any]] | None])
 _HEADS = msgspec.msgpack.Decoder(list[int])
 _TIME = msgspec.msgpack.Decoder(int)
 
@@ -31,69 +30,57 @@ class Reads:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._tables = {
-            table.name: (
-                {name: position for position, name in enumerate(table.column_names, 2)},
-                tuple(column.type == "int" for column in table.columns),
-            )
+        self._slots = {
+            table.name: {name: position for position, name in enumerate(table.column_names, 2)}
             for table in layout.schema.tables
+        }
+        self.rows = {table.name: RowDecoder(table) for table in layout.schema.tables}
+        self._entries = {
+            log.name: EntryDecoder(log, layout.kept[log.name], reordered=layout.order[log.name] is not None)
+            for log in layout.schema.logs
         }
 
     def packed(self, reads: Sequence[Ask], clock: int | None) -> list[Any]:
         """What the script gets; without a `clock` the time is the server's."""
         return [self._ask(read, reads, clock) for read in reads]
 
-    def answers(self, reads: Sequence[Ask], data: bytes | list[bytes]) -> list[Any]:
+    def answers(self, reads: Sequence[Ask], data: bytes) -> list[Any]:
         """What the caller gets."""
-        if isinstance(data, list):
-            data = b"".join(data)
         try:
             return [self._answer(read, part) for read, part in zip(reads, _PARTS.decode(data), strict=True)]
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
             raise CorruptError(f"stored data cannot be read: {error}", where=self._layout.prefix) from None
 
     def _answer(self, read: Ask, part: msgspec.Raw) -> Any:
         if isinstance(read, (Get, Scan)):
-            return self.rows(self._layout.schema.table[read.table], _ROWS.decode(part))
+            rows = self.rows[read.table].decode(part)
+            if isinstance(read, Get) and not isinstance(read.keys, Ref):
+                _refuse_other_count(len(rows), len(read.keys))
+            if isinstance(read, Scan):
+                self._refuse_standing_still(read, rows)
+            return rows
         if isinstance(read, Read):
-            return self._entries(read, part)
+            return self._entries[read.log].decode(part, read)
         if isinstance(read, Now):
             return _TIME.decode(part)
-        return _HEADS.decode(part)
+        heads = _HEADS.decode(part)
+        _refuse_other_count(len(heads), len(read.partitions))
+        return heads
 
-    def rows(self, table: Table, found: Sequence[Any]) -> list[Row | None]:
-        """Rows as sent by a script."""
-        integers, place = self._tables[table.name][1], table.place
-        single = len(table.key) == 1 and table.key[0].type == "text"
-        made: list[Row | None] = []
-        for sent in found:
-            if sent is None:
-                made.append(None)
-                continue
-            encoded, body, (rev, *held) = sent
-            plain = single and "\x01" not in encoded
-            key: Key = (encoded,) if plain else decode_key(encoded, table.key)
-            values = tuple(
-                [
-                    None if value is False else int(value) if whole else value
-                    for value, whole in zip(held, integers, strict=True)
-                ]
-            )
-            made.append(Row(key, values, int(rev), body, place))
-        return made
-
-    def _entries(self, read: Read, part: msgspec.Raw) -> list[LogEntry]:
-        found = _ENTRIES.decode(part)
-        order = self._layout.order[read.log]
-        if order is None and len(self._layout.kept[read.log]) + 3 == min(map(len, found), default=0):
-            return found
-        return [self._declared(read.log, entry) for entry in found]
-
-    def _declared(self, log: str, entry: LogEntry) -> LogEntry:
-        """An entry with its columns in declared order; what is younger than the entry is NULL."""
-        held = dict(zip(self._layout.kept[log], entry[2:-1], strict=False))
-        names = self._layout.schema.log[log].column_names
-        return (*entry[:2], *[held.get(name) for name in names], entry[-1])
+    def _refuse_standing_still(self, scan: Scan, rows: Sequence[Row | None]) -> None:
+        """A page that does not lead past the last one would be asked for over and over."""
+        last = rows[-1] if rows else None
+        if scan.limit is not None and len(rows) > scan.limit:
+            raise ValueError(f"{len(rows)} rows came where {scan.limit} were asked for")
+        if scan.after is None or last is None:
+            return
+        table = self._layout.schema.table[scan.table]
+        order = () if scan.index is None else table.index_by_name[scan.index].order
+        held = dict(zip(table.key_names, last.key, strict=True)) | last.columns
+        reached = encode_key((*[held[name] for name in order], *last.key)).encode()
+        after = encode_key(scan.after).encode()
+        if reached >= after if scan.desc else reached <= after:
+            raise ValueError(f"the rows of {scan.table} do not advance")
 
     def _ask(self, read: Ask, reads: Sequence[Ask], clock: int | None) -> tuple[Any, ...]:
         if isinstance(read, Get):
@@ -114,7 +101,7 @@ class Reads:
         if not isinstance(target, (Get, Scan)):
             raise InvalidError("a Ref names a Get or a Scan")
         table = self._layout.schema.table[target.table]
-        slots = self._tables[target.table][0]
+        slots = self._slots[target.table]
         return [ref.read + 1, [source(table, name, slots) for name in ref.columns]]
 
     def scan(self, scan: Scan, reads: Sequence[Ask] = ()) -> tuple[Any, ...]:
@@ -161,7 +148,7 @@ class Reads:
         return pieces if any(isinstance(piece, list) for piece in pieces) else "".join(pieces)
 
     def _row_filters(self, table: Table, where: Mapping[str, Any], upto: Mapping[str, int]) -> list[Any]:
-        slots = self._tables[table.name][0]
+        slots = self._slots[table.name]
         packed: list[Any] = []
         for name, wanted in where.items():
             packed += (source(table, name, slots), *_wanted(wanted))
@@ -188,6 +175,11 @@ class Reads:
         upto = False if read.upto is None else read.upto
         limit = False if read.limit is None else read.limit
         return (3, read.log, read.partition, read.after, upto, limit, read.desc, filters, lookup, segments, len(kept))
+
+
+def _refuse_other_count(came: int, asked: int) -> None:
+    if came != asked:
+        raise ValueError(f"{came} answers came for {asked} questions")
 
 
 def _wanted(wanted: Any) -> tuple[int, Any]:

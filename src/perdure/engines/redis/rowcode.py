@@ -17,6 +17,7 @@ from perdure.engines.redis.values import (
     NOTHING,
     SWAPPED,
     argument_count,
+    bounded,
     expression,
     may_be_null,
     quoted,
@@ -134,10 +135,12 @@ class RowCode:
         elif self.default is None:
             yield f"if not {frame.row}[1] then {_conflict(frame, 'false')} end"
             yield from self._conditions(frame)
+            yield from self._counters(frame, self.changes, self._changes_at, self._old(frame))
             yield from self._claims(frame, self.unique, self._patched(frame))
         else:
             yield f"if {frame.row}[1] then"
             yield from self._conditions(frame)
+            yield from self._counters(frame, self.changes, self._changes_at, self._old(frame))
             yield from self._claims(frame, self.unique, self._patched(frame))
             yield "else"
             yield from self._claims(frame, self.table.unique, self._inserted(frame))
@@ -147,8 +150,20 @@ class RowCode:
         """Refuse a row with an integer that is none: what is worked out from it later would stop half way."""
         numbers = [n for n, name in enumerate(self.read, 1) if self.table.value_types.get(name) == "int"]
         if numbers and self.kind != CHECK:
-            broken = " or ".join(f"({frame.row}[{n}] and not tonumber({frame.row}[{n}]))" for n in numbers)
+            held = [f"{frame.row}[{n}]" for n in numbers]
+            broken = " or ".join(f"({v} and (#{v} > 17 or not string.find({v}, '^%-?%d+$')))" for v in held)
             yield f"if {broken} then error('PERDURE_CORRUPT ' .. {frame.name} .. ' holds a number that is none') end"
+
+    def _counters(self, frame: Frame, changes: Changes, first: int, old: Terms) -> Iterator[str]:
+        """Refuse a sum that could not be kept exactly, before anything is written."""
+        at = first
+        for name, code in zip(*changes[:2], strict=True):
+            given = [frame.argument(at + k) for k in range(argument_count((code,)))]
+            at += len(given)
+            beyond = bounded(code, given, old(name).lua if code in NEEDS_OLD else "")
+            if beyond is not None:
+                told = f"'PERDURE_RANGE ' .. {quoted(f'{self.table.name}.{name} would leave the range of ±2^53')}"
+                yield f"if {beyond} then error({told}) end"
 
     def _conditions(self, frame: Frame) -> Iterator[str]:
         condition, row, wanted = self.condition, frame.row, self._columns_wanted()

@@ -16,13 +16,14 @@ from perdure.errors import InvalidError
 from perdure.kernel.options import yes_or_no
 
 TLS_OPTIONS = ("ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
-_CHECKS = ("none", "optional", "required")
+# A client is always shown a certificate, so what it may do without is no weaker for being optional.
+_MODES = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
 def tls_options(options: Mapping[str, str]) -> dict[str, Any]:
     """What the driver is given; `InvalidError` for an option that would not do what it says."""
     checks = options.get("ssl_cert_reqs", "required")
-    if checks not in _CHECKS:
+    if checks not in _MODES:
         raise InvalidError(f"ssl_cert_reqs is none, optional or required, not {checks!r:.80}")
     usual = "no" if checks == "none" else "yes"
     check_host = yes_or_no("ssl_check_hostname", options.get("ssl_check_hostname", usual))
@@ -41,6 +42,23 @@ def tls_options(options: Mapping[str, str]) -> dict[str, Any]:
     if "ssl_keyfile" in options:
         files["ssl_keyfile"] = options["ssl_keyfile"]
     return {"ssl_cert_reqs": checks, "ssl_check_hostname": check_host, **files}
+
+
+def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
+    """The context for options that `tls_options` let pass. A file that has vanished since raises `OSError`."""
+    context = ssl.create_default_context()
+    context.check_hostname = options["ssl_check_hostname"]
+    context.verify_mode = _MODES[options["ssl_cert_reqs"]]
+    if "ssl_ca_certs" in options:
+        context.load_verify_locations(options["ssl_ca_certs"])
+    if "ssl_certfile" in options:
+        context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"), password="")
+    return context
+
+
+def is_verified(options: Mapping[str, Any]) -> bool:
+    """Whether the server must prove that it is the host of the URL."""
+    return options["ssl_cert_reqs"] != "none" and bool(options["ssl_check_hostname"])
 
 
 def _refuse_without_certificate(name: str, path: str) -> None:

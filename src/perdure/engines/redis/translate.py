@@ -31,7 +31,7 @@ ANSWERS = (ResponseError, BusyLoadingError, AuthenticationError, AuthorizationEr
 
 _CODE = re.compile(
     r"\b(OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|NOAUTH|WRONGPASS|NOPERM"
-    r"|WRONGTYPE|CROSSSLOT|PERDURE_CORRUPT|PERDURE_REFUSED)\b"
+    r"|WRONGTYPE|CROSSSLOT|PERDURE_CORRUPT|PERDURE_RANGE|PERDURE_REFUSED)\b"
 )
 _WAIT = {
     "OOM": ("the server is out of memory and refuses writes", "raise maxmemory or free some"),
@@ -60,7 +60,12 @@ _DATABASES = (
 _UNKNOWN_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
 _FORBIDDEN_IN_SCRIPT = ("ACL failure in script", "user executing the script")
 _NOT_COMPILED = "Error compiling script"
-_BEFORE_WRITING = {*_WAIT, "NOAUTH", "WRONGPASS", "CROSSSLOT", "PERDURE_CORRUPT", "PERDURE_REFUSED"}
+# What Lua and its library say when a script meets data that Perdure never writes.
+_STUMBLED = re.compile(
+    r"user_script:\d+: (attempt to|bad argument|invalid (value|key)|table index|Bad data|Missing bytes|string slice)"
+    r"|value is not an integer|value is not a valid float|min or max is not"
+)
+_BEFORE_WRITING = {*_WAIT, "NOAUTH", "WRONGPASS", "CROSSSLOT", "PERDURE_CORRUPT", "PERDURE_RANGE", "PERDURE_REFUSED"}
 
 
 class Lost(Exception):
@@ -69,6 +74,10 @@ class Lost(Exception):
 
 class Silent(Lost):
     """No answer came in the time that a command may take."""
+
+
+class Misanswered(Lost):
+    """An answer came that no server of this kind gives, so whether the request was carried out is not known."""
 
 
 class Stopped(Lost):
@@ -120,6 +129,10 @@ def refusal(error: RedisError, where: str) -> PerdureError:
         return CorruptError("a key holds something else than Perdure keeps there", where=where)
     if code == "PERDURE_CORRUPT":
         return CorruptError(str(error).partition("PERDURE_CORRUPT ")[2], where=where, hint="run perdure doctor")
+    if code == "PERDURE_RANGE":
+        return InvalidError(str(error).partition("PERDURE_RANGE ")[2])
+    if _STUMBLED.search(str(error)):
+        return CorruptError(f"a script met data that is damaged: {error}", where=where, hint="run perdure doctor")
     if "DB index is out of range" in str(error):
         return InvalidError(f"{where}: the server has no database of this number", hint=_DATABASES)
     return UnsupportedError(f"{where}: the server refused: {error}")
@@ -144,7 +157,7 @@ def unreachable(error: BaseException, where: str, told: str | None = None) -> Un
         told = "no answer within connect_timeout"
     if told is None and any(map(_is_no_tls, _behind(error))):
         told = said(SpeaksPlain())
-    why = told or said(error)
+    why = told or _without_place(said(error), where)
     return UnavailableError(f"{where} cannot be reached: {why}", hint=_what_to_check(error, where.startswith("rediss")))
 
 
@@ -179,6 +192,10 @@ def _is_no_tls(reason: BaseException) -> bool:
     return isinstance(reason, ssl.SSLError) and reason.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
+def _without_place(text: str, where: str) -> str:
+    return text.removeprefix(where).removeprefix(":").strip()
+
+
 def _behind(error: BaseException) -> list[BaseException]:
     """What an error was raised from: the driver hides the reasons of the system behind its own."""
     found: list[BaseException] = []
@@ -193,9 +210,13 @@ def no_cluster(failed: Sequence[Exception], where: str) -> PerdureError:
     """No node tells which slots are where."""
     if all("cluster support disabled" in str(error) for error in failed):
         return InvalidError(f"{where} is a server by itself, not a cluster", hint=_as_one_server(where))
-    told = [error.message if isinstance(error, PerdureError) else f"{where}: {error}" for error in failed]
+    told = [
+        _without_place(error.message if isinstance(error, PerdureError) else said(error), where) for error in failed
+    ]
     hints = [error.hint for error in failed if isinstance(error, PerdureError) and error.hint]
-    return UnavailableError("; ".join(dict.fromkeys(told)), hint=hints[-1] if hints else "are the nodes running?")
+    return UnavailableError(
+        f"{where}: {'; '.join(dict.fromkeys(told))}", hint=hints[-1] if hints else "are the nodes running?"
+    )
 
 
 def no_master(answers: Sequence[tuple[str, Exception | None]], where: str, master: str) -> PerdureError:

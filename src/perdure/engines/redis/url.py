@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from perdure.engines.redis.tls import TLS_OPTIONS, tls_options
+from perdure.engines.redis.tls import TLS_OPTIONS, is_verified, tls_options
 from perdure.errors import InvalidError
 from perdure.kernel.options import count, seconds, yes_or_no
 from perdure.kernel.url import Dialect, Host, parse_url
@@ -49,6 +49,11 @@ class Target(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"<Target {self.shown}>"
+
+    @property
+    def verified(self) -> bool:
+        """Whether a server must prove that it is the host that was named."""
+        return self.tls and is_verified(self.ssl)
 
     @property
     def shown(self) -> str:

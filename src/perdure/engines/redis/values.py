@@ -101,6 +101,13 @@ def may_be_null(code: str) -> bool:
     return code in (NOTHING, SWAPPED)
 
 
+def bounded(code: str, given: Sequence[str], old: str) -> str | None:
+    """Lua that is true if the new value of a counter is beyond what a double holds exactly; None for what cannot be."""
+    if code != ADDED:
+        return None
+    return f"math.abs(({old} or 0) + {given[0]}) >= 9007199254740992"
+
+
 def expression(code: str, given: Sequence[str], old: str) -> str:
     """Lua for the new value of a column, given its arguments: text, or false for NULL."""
     if code == LITERAL:

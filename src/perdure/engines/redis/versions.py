@@ -11,14 +11,21 @@ expires if it dies.
 from __future__ import annotations
 
 import asyncio
-import json
+import re
 import secrets
 from collections.abc import Iterable, Mapping
+from functools import partial
 
+import msgspec
+
+from perdure.engines.redis import answers
+from perdure.engines.redis.decode import NOTHING, onward, parts, text_of, whole
 from perdure.engines.redis.layout import Layout, keep_columns
 from perdure.engines.redis.network import Network
+from perdure.engines.redis.resp import LARGEST
 from perdure.engines.redis.scripts import MARK, REBUILD, RECORD, UNLOCK
-from perdure.engines.redis.shapes import pack, unpack
+from perdure.engines.redis.server_text import escaped
+from perdure.engines.redis.shapes import pack
 from perdure.engines.sql.record import Recorded, facts, missing, recorded_from, refuse_unless_usable
 from perdure.errors import CorruptError, UnavailableError, UnsupportedError
 from perdure.kernel.engine import Migration
@@ -27,6 +34,11 @@ from perdure.kernel.schema import Schema
 _LOCK_MS = b"60000"
 _BATCH = 500
 _PATIENCE = 600.0
+_ATTEMPTS = 8
+"""How often a record that this client wrote may be missing or old afterwards. Another client may be at it too, and is
+then a step ahead; a server that keeps nothing would go on for ever."""
+_MARK = re.compile(r"([0-9]{1,9}):[^\x00-\x1f]{0,200}")
+_COLUMNS = msgspec.json.Decoder(dict[str, list[str]])
 
 
 class Found:
@@ -40,37 +52,51 @@ class Found:
 async def look(network: Network, where: str) -> Found:
     """Read the record."""
     key = f"{network.target.prefix}:meta".encode()
-    told = await network.request(key, b"HGETALL", key)
+    told = await network.request(key, b"HGETALL", key, shape=answers.pairs)
     if not told:
         return Found(None, {})
     try:
-        values = {told[i].decode(): told[i + 1].decode() for i in range(0, len(told), 2)}
-        return Found(recorded_from(values, where), json.loads(values["columns"]))
-    except (KeyError, ValueError) as error:
-        raise CorruptError(f"the schema record is damaged: {error}", where=where) from None
+        values = {name.decode(): value.decode() for name, value in told.items()}
+        whole(values["version"])
+        return Found(recorded_from(values, where), _COLUMNS.decode(values["columns"]))
+    except (KeyError, ValueError, msgspec.MsgspecError) as error:
+        raise CorruptError(f"the schema record is damaged: {escaped(str(error))[:200]}", where=where) from None
 
 
 async def bring_up_to_date(network: Network, schema: Schema, where: str) -> Found:
     """Make the store hold this schema, or refuse it untouched."""
     found = await look(network, where)
-    waited = 0.0
+    waited, attempts = 0.0, 0
     while not steps_done(found, schema, where):
+        if attempts == _ATTEMPTS:
+            raise UnavailableError(
+                f"{where}: the schema was recorded {attempts} times and the server does not hold it",
+                hint="is this a Redis server that keeps what it is given?",
+            )
         if found.recorded is None:
             await _record(network, schema, found)
+            attempts += 1
+        elif await _migrated(network, schema, where):
+            attempts += 1
+        elif waited > _PATIENCE:
+            raise UnavailableError(f"{where}: another client has been migrating for too long")
         else:
-            token = secrets.token_hex(8).encode()
-            if await _locked(network, token):
-                try:
-                    await _migrate(network, schema, where, token)
-                finally:
-                    await _lock_script(network, token, b"0")
-            elif waited > _PATIENCE:
-                raise UnavailableError(f"{where}: another client has been migrating for too long")
-            else:
-                await asyncio.sleep(0.1)
-                waited += 0.1
+            await asyncio.sleep(0.1)
+            waited += 0.1
         found = await look(network, where)
     return found
+
+
+async def _migrated(network: Network, schema: Schema, where: str) -> bool:
+    """Migrate the store; False if another client is at it."""
+    token = secrets.token_hex(8).encode()
+    if not await _locked(network, token):
+        return False
+    try:
+        await _migrate(network, schema, where, token)
+    finally:
+        await _lock_script(network, token, b"0")
+    return True
 
 
 def steps_done(found: Found, schema: Schema, where: str) -> bool:
@@ -83,21 +109,25 @@ def steps_done(found: Found, schema: Schema, where: str) -> bool:
 
 async def _locked(network: Network, token: bytes) -> bool:
     key = f"{network.target.prefix}:lock".encode()
-    return bool(await network.request(key, b"SET", key, token, b"NX", b"PX", _LOCK_MS))
+    set_it = (b"SET", key, token, b"NX", b"PX", _LOCK_MS)
+    return await network.request(key, *set_it, shape=answers.data_or_nothing) == b"OK"
 
 
 async def _lock_script(network: Network, token: bytes, milliseconds: bytes) -> bool:
     key = f"{network.target.prefix}:lock".encode()
-    return bool(await network.script(UNLOCK, key, token, milliseconds))
+    return bool(await network.script(UNLOCK, key, token, milliseconds, shape=answers.number))
 
 
 async def _record(network: Network, schema: Schema, found: Found) -> None:
     """Write the record, unless somebody was quicker: then it is read again."""
     key = f"{network.target.prefix}:meta".encode()
-    told = {**facts(schema), "columns": json.dumps(keep_columns(schema, found.kept))}
+    told = {
+        **facts(schema),
+        "columns": msgspec.json.encode(keep_columns(schema, found.kept, network.target.shown)).decode(),
+    }
     before = b"" if found.recorded is None else b"%d" % found.recorded.version
     flat = [part.encode() for item in told.items() for part in item]
-    await network.script(RECORD, key, before, *flat)
+    await network.script(RECORD, key, before, *flat, shape=answers.number)
 
 
 async def _migrate(network: Network, schema: Schema, where: str, token: bytes) -> None:
@@ -119,15 +149,22 @@ async def _migrate(network: Network, schema: Schema, where: str, token: bytes) -
 async def mark_of(network: Network, layout: Layout, scope: str) -> str:
     """The mark of a scope; empty if it has none."""
     base = layout.base(scope)
-    return (await network.request(base, b"GET", base + b"schema") or b"").decode()
+    mark = await network.request(base, b"GET", base + b"schema", shape=answers.data_or_nothing)
+    return (mark or b"").decode(errors="replace")
+
+
+def refuse_damaged_mark(mark: str, where: str) -> int:
+    """The version in the mark of a scope; `CorruptError` if it is no mark."""
+    found = _MARK.fullmatch(mark)
+    if found is None:
+        raise CorruptError(f"the mark of the schema is {escaped(mark)!r:.80}", where=where)
+    return int(found[1])
 
 
 def is_newer(mark: str, layout: Layout) -> bool:
     """Whether another build, not older than this one, has marked a scope."""
-    version = mark.partition(":")[0]
-    if not version.isdecimal():
-        raise CorruptError(f"the mark of the schema is {mark!r:.80}", where="the scope")
-    return int(version) >= layout.schema.version and mark not in (layout.mark, layout.filling)
+    version = refuse_damaged_mark(mark, "the scope")
+    return version >= layout.schema.version and mark not in (layout.mark, layout.filling)
 
 
 async def bring_scope(
@@ -145,18 +182,22 @@ async def bring_scope(
     for name in tables:
         table = layout.schema.table[name]
         kinds = [column.type == "int" for column in table.key]
-        after: str | bool = ""
-        while after is not False:
-            asked = (name, kinds, layout.shapes.whole[name], after or False, _BATCH)
-            (after,) = unpack(await network.script(REBUILD, base, pack(asked)))
+        after = NOTHING
+        while True:
+            asked = (name, kinds, layout.shapes.whole[name], after, _BATCH)
+            (reached,) = await network.script(REBUILD, base, pack(asked), shape=partial(parts, count=1))
             if token is not None and not await _lock_script(network, token, _LOCK_MS):
                 raise UnavailableError("the lock of this migration expired", hint="open the store again")
+            if reached == NOTHING:
+                break
+            after = onward(after, reached, network.target.shown)
     await _marked(network, base, layout.filling, layout.mark)
 
 
 async def _marked(network: Network, base: bytes, old: str, *wanted: str) -> str:
     """Set the first of the wanted marks; another client may have been quicker, with it or with another of them."""
-    mark: str = (await network.script(MARK, base, old.encode(), wanted[0].encode())).decode()
+    told = await network.script(MARK, base, old.encode(), wanted[0].encode(), shape=answers.data)
+    mark = told.decode(errors="replace")
     if mark not in wanted:
         raise UnavailableError("another build is bringing the scope up to date; nothing was written", hint="try again")
     return mark
@@ -165,13 +206,22 @@ async def _marked(network: Network, base: bytes, old: str, *wanted: str) -> str:
 async def registered(network: Network) -> list[str]:
     """Every scope that was ever written to."""
     key = f"{network.target.prefix}:scopes".encode()
-    return sorted(name.decode() for name in await network.request(key, b"SMEMBERS", key))
+    found = await network.request(key, b"SMEMBERS", key, shape=answers.names, room=LARGEST)
+    return sorted(text_of(name, network.target.shown, "a scope") for name in found)
+
+
+async def holds_anything(network: Network, layout: Layout, scope: str) -> bool:
+    """Whether a scope holds a row or an entry."""
+    base = layout.base(scope)
+    names = [f"k:{name}" for name in layout.schema.table] + [f"p:{name}" for name in layout.schema.log]
+    keys = [base + name.encode() for name in names]
+    return bool(await network.request(base, b"EXISTS", *keys, shape=answers.number))
 
 
 async def register(network: Network, scope: str) -> None:
     """Enter a scope, before its first write."""
     key = f"{network.target.prefix}:scopes".encode()
-    await network.request(key, b"SADD", key, scope.encode())
+    await network.request(key, b"SADD", key, scope.encode(), shape=answers.number)
 
 
 async def plan(network: Network, schema: Schema, where: str) -> Migration:

@@ -14,13 +14,13 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from redis.asyncio.connection import Connection
-from redis.exceptions import RedisError
-
 from perdure import limits
+from perdure.engines.redis import answers
 from perdure.engines.redis.connect import connect
+from perdure.engines.redis.line import Line
 from perdure.engines.redis.network import Network
 from perdure.engines.redis.resp import command
+from perdure.engines.redis.translate import Lost
 from perdure.errors import PerdureError
 from perdure.kernel.signals import LoopSignal
 
@@ -33,7 +33,7 @@ class Hub:
         self._sender = sender
         self._signals: dict[bytes, set[LoopSignal]] = {}
         self._listener: asyncio.Task[None] | None = None
-        self._connection: Connection | None = None
+        self._line: Line | None = None
         self._heard: set[bytes] = set()
 
     def publish(self, channels: Iterable[bytes]) -> None:
@@ -69,15 +69,14 @@ class Hub:
 
     def _tell(self) -> None:
         """Ask the server for the channels that are watched now and were not, and the other way round."""
-        connection = self._connection
-        writer = getattr(connection, "_writer", None)
-        if connection is None or writer is None:
+        line = self._line
+        if line is None:
             return
         new, old = self._signals.keys() - self._heard, self._heard - self._signals.keys()
         if new:
-            writer.write(command(b"SUBSCRIBE", *new))
+            line.send(command(b"SUBSCRIBE", *new))
         if old:
-            writer.write(command(b"UNSUBSCRIBE", *old))
+            line.send(command(b"UNSUBSCRIBE", *old))
         self._heard = set(self._signals)
 
     async def _listen(self) -> None:
@@ -85,24 +84,30 @@ class Hub:
         while self._signals:
             try:
                 await self._hear()
-            except (RedisError, PerdureError, OSError, EOFError):
+            except (Lost, PerdureError):
                 self._ring_all()
                 await asyncio.sleep(limits.FOLLOW_POLL_MS / 1000 if lost else 0)
             lost = True
 
     async def _hear(self) -> None:
         with self._ringing():
-            connection = await connect(self._network.target, await self._network.locate())
+            line = await connect(self._network.target, await self._network.locate())
         try:
-            self._connection, self._heard = connection, set()
+            self._line, self._heard = line, set()
             self._tell()
-            while self._signals:
-                heard = await _next(connection)
-                if heard[0] == b"subscribe" or (heard[0] == b"message" and heard[2] != self._sender):
-                    self.publish((heard[1],))
+            await line.listen(self._take)
         finally:
-            self._connection = None
-            await connection.disconnect(nowait=True)
+            self._line = None
+            line.abort()
+
+    def _take(self, came: Any) -> None:
+        """What the server said on the connection that listens."""
+        try:
+            kind, channel, sender = answers.push(came)
+        except answers.Misfit as misfit:
+            raise Lost(f"what a channel sent {misfit}") from None
+        if kind == b"subscribe" or (kind == b"message" and sender != self._sender):
+            self.publish((channel,))
 
     @contextlib.contextmanager
     def _ringing(self) -> Iterator[None]:
@@ -131,18 +136,6 @@ class Hub:
             self._listener.cancel()
             await asyncio.wait({self._listener})
             self._listener = None
-
-
-async def _next(connection: Connection) -> Any:
-    """The next thing that the server says. One that is silent for long is asked for a PING: a connection that was
-    dropped on the way is silent too, and would be for ever."""
-    heard: Any = await connection.read_response(disable_decoding=True, timeout=limits.IDLE_CHECK_MS / 1000)
-    if heard is None:
-        await connection.send_packed_command(command(b"PING"))
-        heard = await connection.read_response(disable_decoding=True, timeout=limits.SIGN_OF_LIFE_MS / 1000)
-    if heard is None:
-        raise EOFError("no sign of life")
-    return heard
 
 
 class Subscription:

@@ -1,7 +1,7 @@
 """Connections to one server, and who may use one now.
 
-The driver's client objects resend a request whose connection was lost, which could commit twice; so this engine takes
-the driver's connections (handshake, TLS) and asks them itself. A request is sent exactly once: what fails
+The driver's client objects resend a request whose connection was lost, which could commit twice; so this engine makes
+its own connections and asks them itself. A request is sent exactly once: what fails
 before it was sent is `UnavailableError`, what fails after it is `Lost`, and a cancelled request takes its
 connection with it.
 """
@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from perdure import limits
 from perdure.engines.redis.connect import connect
 from perdure.engines.redis.line import Line
+from perdure.engines.redis.resp import SMALL
 from perdure.engines.redis.translate import ANSWERS, Lost, all_busy, said
 from perdure.engines.redis.url import Address, Target
 from perdure.kernel.refusals import closed
@@ -41,11 +42,11 @@ class Pool:
         self._closed = False
         self.where = target.shown
 
-    async def request(self, packed: bytes) -> Any:
-        """Send a request once and return its answer."""
+    async def request(self, packed: bytes, room: int = SMALL) -> Any:
+        """Send a request once and return its answer, of at most `room` bytes."""
         line = self._ready() or await self._acquire()
         try:
-            answer = await line.ask(packed)
+            answer = await line.ask(packed, room)
         except BaseException:
             line.abort()
             self._give_back()
@@ -125,8 +126,7 @@ class Pool:
         return None
 
     async def _connect(self) -> Line:
-        connection = await connect(self._target, await self._locate())
-        return Line(connection, self.where, self._target.command_timeout)
+        return await connect(self._target, await self._locate())
 
     def drop_idle(self) -> None:
         """Let go of connections that may lead to the wrong server."""

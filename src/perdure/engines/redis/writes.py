@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from perdure.engines.redis.decode import whole
 from perdure.engines.redis.layout import Layout
 from perdure.engines.redis.logcode import AppendCode, LogCodes
 from perdure.engines.redis.names import encode_key
@@ -16,7 +17,7 @@ from perdure.engines.redis.programs import Code, Program, Programs, Step, is_sin
 from perdure.engines.redis.rowcode import CHECK, DELETE, PATCH, PUT, REV, Changes, RowCode, Signature
 from perdure.engines.redis.shapes import pack
 from perdure.engines.redis.values import codes_of, plain
-from perdure.errors import InvalidError
+from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
     ANY,
@@ -153,20 +154,30 @@ def encode_record(record: Any) -> bytes:
         raise InvalidError(f"{error.object!r:.80} is not valid Unicode: {error.reason}") from None
 
 
-def conflict_of(layout: Layout, ops: Sequence[Op], groups: Groups, told: Sequence[Any]) -> Conflict:
+def conflict_of(layout: Layout, ops: Sequence[Op], groups: Groups, told: Sequence[Any]) -> PerdureError | Conflict:
     """The conflict that a script reported: {number of the group, place in it, kind, actual, where}."""
+    try:
+        return _conflict(layout, ops, groups, told)
+    except (LookupError, TypeError, AttributeError) as error:
+        where = layout.prefix
+        return UnavailableError(f"{where}: the server refused with a report that makes no sense: {error!r:.200}")
+    except ValueError as error:
+        return CorruptError(f"a column that a commit depends on: {error}", where=layout.prefix)
+
+
+def _conflict(layout: Layout, ops: Sequence[Op], groups: Groups, told: Sequence[Any]) -> Conflict:
     positions, _ = list(groups.values())[told[0] - 1]
     position, kind, actual = positions[told[1] - 1], told[2], told[3]
     op: Any = ops[position]
     if kind == "length":
-        return Conflict(position, "length", op.expect, actual)
+        return Conflict(position, "length", op.expect, int(actual))
     if kind == "unique":
         return Conflict(position, "unique", None, _rival(layout, op, told))
     condition = op.if_
     if actual is False:
         return Conflict(position, "condition", PRESENT if condition is ANY else condition, None)
     if type(condition) is not dict:
-        return Conflict(position, "condition", condition, int(actual))
+        return Conflict(position, "condition", condition, whole(actual))
     types = layout.schema.table[op.table].types
     seen = {name: _typed(value, types[name]) for name, value in zip(condition, actual, strict=True)}
     return Conflict(position, "condition", condition, seen)
@@ -184,4 +195,4 @@ def _rival(layout: Layout, op: Any, told: Sequence[Any]) -> dict[str, Any]:
 def _typed(value: Any, kind: str) -> Any:
     if value is False:
         return None
-    return int(value) if kind == "int" else value
+    return whole(value) if kind == "int" else value

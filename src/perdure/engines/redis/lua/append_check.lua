@@ -18,6 +18,9 @@ for i = 1, tonumber(ARGV[at]) do
     end
   end
   local head, seen = tonumber(found[1] or 0), {}
+  if found[1] and (#found[1] > 16 or not string.find(found[1], '^%d+$$')) then
+    error('PERDURE_CORRUPT ' .. about .. ' holds a last seq that is none')
+  end
   if expected ~= '' and tonumber(expected) ~= head then
     return pack({1, {$group, i, 'length', head}})
   end

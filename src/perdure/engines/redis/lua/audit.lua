@@ -4,12 +4,21 @@
 -- {'row', table, keys}: rows that the key order does not name
 -- {'index', sorted set, table, kinds, shape, number of the index, kinds of its order, last member, count}
 -- {'unique', hash, table, kinds, shape, number of the group}
--- {'log', log, partition, unique columns, first seq, count}: entries out of place, unique values that lead elsewhere
+-- {'log', log, partition, unique columns, segment column or false, first seq, count}: entries out of place, unique values
+-- that lead elsewhere, stretches that do not say where the segment changes
 
 local findings = {}
 
 local function tell(text)
   findings[#findings + 1] = text
+end
+
+-- Damage that stops one comparison is a finding like any other.
+local function guarded(what, work, ...)
+  local fine, wrong = pcall(work, ...)
+  if not fine then
+    tell(what .. ' is damaged: ' .. (type(wrong) == 'table' and tostring(wrong.err) or tostring(wrong)))
+  end
 end
 
 local function row_of(tbl, shape, encoded)
@@ -35,12 +44,22 @@ local function audit_row(tbl, kinds, shape, encoded)
   end
 end
 
+-- Members are in the order of their bytes only if all scores are the same.
+local function audit_scores(name)
+  if call('ZCOUNT', name, 0, 0) ~= call('ZCARD', name) then
+    tell(name .. ' is not in order: it has scores that are not 0')
+  end
+end
+
 local audits = {}
 
 function audits.rows(_, tbl, kinds, shape, after, count)
+  if not after then
+    audit_scores(base .. 'k:' .. tbl)
+  end
   local keys = call('ZRANGEBYLEX', base .. 'k:' .. tbl, after and '(' .. after or '-', '+', 'LIMIT', 0, count)
   for _, encoded in ipairs(keys) do
-    audit_row(tbl, kinds, shape, encoded)
+    guarded(tbl .. ' ' .. encoded, audit_row, tbl, kinds, shape, encoded)
   end
   return #keys == count and keys[#keys]
 end
@@ -54,54 +73,102 @@ function audits.row(_, tbl, keys)
   return false
 end
 
+local function audit_member(name, tbl, kinds, shape, number, order, member)
+  local encoded = key_in(member, order)
+  local values = row_of(tbl, shape, encoded)
+  local into, entered
+  if values[1] then
+    into, entered = place(shape[3][number], values, key_values(encoded, kinds), encoded)
+  end
+  if into ~= name or entered ~= member then
+    tell('the index ' .. name .. ' has an entry for ' .. encoded .. ' that no row of ' .. tbl .. ' has')
+  end
+end
+
 function audits.index(_, name, tbl, kinds, shape, number, order, after, count)
+  if not after then
+    audit_scores(name)
+  end
   local members = call('ZRANGEBYLEX', name, after and '(' .. after or '-', '+', 'LIMIT', 0, count)
   for _, member in ipairs(members) do
-    local encoded = key_in(member, order)
-    local values = row_of(tbl, shape, encoded)
-    local into, entered
-    if values[1] then
-      into, entered = place(shape[3][number], values, key_values(encoded, kinds), encoded)
-    end
-    if into ~= name or entered ~= member then
-      tell('the index ' .. name .. ' has an entry for ' .. encoded .. ' that no row of ' .. tbl .. ' has')
-    end
+    guarded('the entry ' .. member .. ' of the index ' .. name, audit_member, name, tbl, kinds, shape, number, order, member)
   end
   return #members == count and members[#members]
+end
+
+local function audit_claim(name, tbl, kinds, shape, number, claim, encoded)
+  local values = row_of(tbl, shape, encoded)
+  if not values[1] or claimed(shape[4][number], values, key_values(encoded, kinds)) ~= claim then
+    tell(name .. ' has a value for ' .. encoded .. ' that no row of ' .. tbl .. ' has')
+  end
 end
 
 function audits.unique(_, name, tbl, kinds, shape, number)
   local held = call('HGETALL', name)
   for i = 1, #held, 2 do
-    local values = row_of(tbl, shape, held[i + 1])
-    if not values[1] or claimed(shape[4][number], values, key_values(held[i + 1], kinds)) ~= held[i] then
-      tell(name .. ' has a value for ' .. held[i + 1] .. ' that no row of ' .. tbl .. ' has')
-    end
+    guarded('a value of ' .. name, audit_claim, name, tbl, kinds, shape, number, held[i], held[i + 1])
   end
   return false
 end
 
-function audits.log(_, log, partition, unique, first, count)
-  local list, about = base .. 'l:' .. log .. ':' .. partition, base .. 'q:' .. log .. ':' .. partition
-  local entries = call('LRANGE', list, first - 1, first + count - 2)
-  for i, entry in ipairs(entries) do
-    local seq, at = first + i - 1, byte(entry) == 220 and 3 or 1
-    local _, kept = cmsgpack.unpack_limit(entry, 1, at)
-    if kept ~= seq then
-      tell(log .. ' ' .. partition .. ' has entry ' .. tostring(kept) .. ' where ' .. seq .. ' belongs')
+local function audit_entry(where, about, unique, entry, seq)
+  local _, kept = cmsgpack.unpack_limit(entry, 1, byte(entry) == 220 and 3 or 1)
+  if kept ~= seq then
+    tell(where .. ' has entry ' .. tostring(kept) .. ' where ' .. seq .. ' belongs')
+  end
+  for _, column in ipairs(unique) do
+    local value = entry_values(entry, column[2])[column[2]]
+    if value and tonumber(call('HGET', about, column[1] .. '+' .. value)) ~= seq then
+      tell(where .. ' does not find its entry ' .. seq .. ' by ' .. column[1])
     end
-    for _, column in ipairs(unique) do
-      local value = entry_values(entry, column[2])[column[2]]
-      if value and tonumber(call('HGET', about, column[1] .. '+' .. value)) ~= seq then
-        tell(log .. ' ' .. partition .. ' does not find its entry ' .. seq .. ' by ' .. column[1])
+  end
+end
+
+-- Each change of the segment has its mark in the stretches, and there are no others.
+local function audit_stretches(where, list, name, about, entries, segment, first)
+  local function held(entry)
+    return entry and (entry_values(entry, segment)[segment] or '')
+  end
+  local before, changes = first > 1 and held(call('LINDEX', list, first - 2)) or nil, 0
+  for i, entry in ipairs(entries) do
+    local value, seq = held(entry), first + i - 1
+    if value ~= before then
+      changes = changes + 1
+      if tonumber(call('ZSCORE', name, decimal(seq) .. ':' .. value)) ~= seq then
+        tell(where .. ' does not find its entry ' .. seq .. ' by its segment')
       end
     end
+    before = value
+  end
+  if call('ZCOUNT', name, first, first + #entries - 1) ~= changes then
+    tell(where .. ' has other stretches than its entries say')
+  end
+  if first == 1 and call('ZCOUNT', name, 1, call('LLEN', list)) ~= call('ZCARD', name) then
+    tell(where .. ' has stretches where it has no entries')
+  end
+  if first + #entries - 1 == call('LLEN', list) and before ~= nil and call('HGET', about, '=') ~= before then
+    tell(where .. ' ends in another segment than it says')
+  end
+end
+
+function audits.log(_, log, partition, unique, segment, first, count)
+  local name, where = log .. ':' .. partition, log .. ' ' .. partition
+  local list, about = base .. 'l:' .. name, base .. 'q:' .. name
+  local entries = call('LRANGE', list, first - 1, first + count - 2)
+  for i, entry in ipairs(entries) do
+    guarded(where .. ' entry ' .. (first + i - 1), audit_entry, where, about, unique, entry, first + i - 1)
+  end
+  if segment then
+    guarded(where, audit_stretches, where, list, base .. 'g:' .. name, about, entries, segment, first)
   end
   if tonumber(call('HGET', about, '#')) ~= call('LLEN', list) then
-    tell(log .. ' ' .. partition .. ' has ' .. call('LLEN', list) .. ' entries, which is not its last seq')
+    tell(where .. ' has ' .. call('LLEN', list) .. ' entries, which is not its last seq')
   end
-  if not call('ZSCORE', base .. 'p:' .. log, partition) then
-    tell(log .. ' ' .. partition .. ' is not among the partitions')
+  local score = call('ZSCORE', base .. 'p:' .. log, partition)
+  if not score then
+    tell(where .. ' is not among the partitions')
+  elseif tonumber(score) ~= 0 then
+    tell(base .. 'p:' .. log .. ' is not in order: it has scores that are not 0')
   end
   return #entries == count and first + count
 end

@@ -51,8 +51,17 @@ local function binary(value)
   return char(198, math.floor(size / 16777216), math.floor(size / 65536) % 256, math.floor(size / 256) % 256, size % 256) .. value
 end
 
+-- A call about a key; one that holds something else is named, which the server does not.
+local function asked_of(name, answer)
+  if type(answer) == 'table' and answer.err then
+    error('PERDURE_CORRUPT ' .. name .. ' cannot be read: ' .. answer.err)
+  end
+  return answer
+end
+
 local function fetch(tbl, encoded)
-  return call('HMGET', base .. tbl[1] .. encoded, unpack(tbl[2]))
+  local name = base .. tbl[1] .. encoded
+  return asked_of(name, redis.pcall('HMGET', name, unpack(tbl[2])))
 end
 
 -- A row as sent: its key in encoded form, its body, then rev and columns.
@@ -80,15 +89,26 @@ end
 
 local function members_of(name, low, high, desc, count)
   if desc then
-    return call('ZREVRANGEBYLEX', name, high, low, 'LIMIT', 0, count)
+    return asked_of(name, redis.pcall('ZREVRANGEBYLEX', name, high, low, 'LIMIT', 0, count))
   end
-  return call('ZRANGEBYLEX', name, low, high, 'LIMIT', 0, count)
+  return asked_of(name, redis.pcall('ZRANGEBYLEX', name, low, high, 'LIMIT', 0, count))
+end
+
+-- Is `left` below `right`, byte for byte?
+local function below(left, right)
+  for i = 1, math.min(#left, #right) do
+    local one, other = byte(left, i), byte(right, i)
+    if one ~= other then
+      return one < other
+    end
+  end
+  return #left < #right
 end
 
 -- Rows of a sorted set between two bounds: a list of {encoded key, values}.
 local function walk(tbl, name, order, low, high, limit, desc, filters)
   local found, filtered = {}, #with_sets(filters) > 0
-  local batch = limit and not filtered and limit or 256
+  local batch, reached = limit and not filtered and limit or 256, nil
   while not limit or #found < limit do
     local members = members_of(name, low, high, desc, batch)
     for _, member in ipairs(members) do
@@ -107,28 +127,49 @@ local function walk(tbl, name, order, low, high, limit, desc, filters)
     if #members < batch then
       return found
     end
+    -- Scores that are not all the same put members out of order, and the walk would begin again and again.
+    local last = members[#members]
+    if reached and not below(desc and last or reached, desc and reached or last) then
+      error('PERDURE_CORRUPT ' .. name .. ' is not in order')
+    end
+    reached = last
     if desc then
-      high = '(' .. members[#members]
+      high = '(' .. last
     else
-      low = '(' .. members[#members]
+      low = '(' .. last
     end
   end
   return found
 end
 
+-- The seq at which a stretch begins: what stands before the colon of its mark.
+local function begin_of(name, mark)
+  local digits = string.match(mark, '^(%d+):')
+  if not digits or #digits > 16 then
+    error('PERDURE_CORRUPT ' .. name .. ' has a stretch that begins nowhere')
+  end
+  return tonumber(digits)
+end
+
 -- The seqs of one stretch after another that lie in (after, upto], in reading order, for one segment value.
 local function stretches_of(name, value, after, upto)
-  local found, marks = {}, call('ZRANGEBYSCORE', name, '(' .. decimal(after + 1), decimal(upto))
+  local found, reached = {}, 0
+  local marks = asked_of(name, redis.pcall('ZRANGEBYSCORE', name, '(' .. decimal(after + 1), decimal(upto)))
   local covering = call('ZREVRANGEBYSCORE', name, decimal(after + 1), '-inf', 'LIMIT', 0, 1)
   if covering[1] then
     table.insert(marks, 1, covering[1])
   end
   for i, mark in ipairs(marks) do
-    local colon = find(mark, ':', 1, true)
+    local colon, begins = find(mark, ':', 1, true), begin_of(name, mark)
+    -- Stretches follow each other: overlapping ones would send the same entries over and over.
+    if begins <= reached then
+      error('PERDURE_CORRUPT ' .. name .. ' has stretches that overlap')
+    end
+    reached = begins
     if sub(mark, colon + 1) == value then
-      local first = math.max(tonumber(sub(mark, 1, colon - 1)) - 1, after)
+      local first = math.max(begins - 1, after)
       local following = marks[i + 1]
-      local last = following and tonumber(sub(following, 1, find(following, ':', 1, true) - 1)) - 1 or upto
+      local last = following and begin_of(name, following) - 1 or upto
       found[#found + 1] = {first, math.min(last, upto)}
     end
   end
@@ -139,7 +180,11 @@ end
 local function stretches_by_unique(name, column, wanted, after, upto)
   local seqs, found, seen = {}, {}, {}
   for _, value in ipairs(wanted) do
-    local seq = tonumber(call('HGET', name, column .. '+' .. value) or 0)
+    local seq = asked_of(name, redis.pcall('HGET', name, column .. '+' .. value)) or '0'
+    if not find(seq, '^%d+$') or #seq > 16 then
+      error('PERDURE_CORRUPT ' .. name .. ' leads to an entry that is none')
+    end
+    seq = tonumber(seq)
     if seq > after and seq <= upto and not seen[seq] then
       seen[seq] = true
       seqs[#seqs + 1] = seq
@@ -194,7 +239,7 @@ local function collect(read, found, list, first, last)
         upto = from + (limit - count)
       end
     end
-    local entries = call('LRANGE', list, from, upto - 1)
+    local entries = asked_of(list, redis.pcall('LRANGE', list, from, upto - 1))
     if #entries ~= upto - from then
       error('PERDURE_CORRUPT ' .. list .. ' is shorter than it should be')
     end
@@ -230,7 +275,7 @@ end
 local function read_log(read)
   local found, name = {}, read[2] .. ':' .. read[3]
   local list = base .. 'l:' .. name
-  local head, limit, desc, segments = call('LLEN', list), read[6], read[7], read[10]
+  local head, limit, desc, segments = asked_of(list, redis.pcall('LLEN', list)), read[6], read[7], read[10]
   local after, upto = read[4], math.min(read[5] or head, head)
   if limit and limit < 1 then
     return found

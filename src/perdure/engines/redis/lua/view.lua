@@ -39,17 +39,6 @@ local function encoded_key(values, kinds)
   return concat(parts)
 end
 
--- Is `left` below `right`, byte for byte?
-local function below(left, right)
-  for i = 1, math.min(#left, #right) do
-    local one, other = byte(left, i), byte(right, i)
-    if one ~= other then
-      return one < other
-    end
-  end
-  return #left < #right
-end
-
 -- What the pieces say, or nothing if a reference leads nowhere. How a referred value stands: GROUP, INTEGER, TEXT that
 -- something follows, or LAST.
 local GROUP, INTEGER, TEXT = 1, 2, 3
@@ -162,7 +151,8 @@ local function answer(ask, sent)
   end
   sent[#sent + 1] = array_of(#ask[3])
   for _, partition in ipairs(ask[3]) do
-    sent[#sent + 1] = pack(call('LLEN', base .. 'l:' .. ask[2] .. ':' .. partition))
+    local list = base .. 'l:' .. ask[2] .. ':' .. partition
+    sent[#sent + 1] = pack(asked_of(list, redis.pcall('LLEN', list)))
   end
 end
 
@@ -171,7 +161,11 @@ local function filled(mark)
   if not found or found == mark then
     return true
   end
-  return found ~= mark .. ':filling' and tonumber(string.match(found, '^%d+')) >= tonumber(string.match(mark, '^%d+'))
+  local version = tonumber(string.match(found, '^%d+'))
+  if not version then
+    error('PERDURE_CORRUPT ' .. base .. 'schema holds no mark of a schema')
+  end
+  return found ~= mark .. ':filling' and version >= tonumber(string.match(mark, '^%d+'))
 end
 
 if ARGV[2] and not filled(ARGV[2]) then

@@ -1,0 +1,124 @@
+"""What a server sends, before anything believes it: the parser's limits, the shapes of answers, the words of errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis.exceptions import InvalidResponse, ResponseError
+
+from perdure.engines.redis import answers
+from perdure.engines.redis.resp import PENDING, Answers
+from perdure.engines.redis.server_text import LONGEST, cleaned
+from perdure.engines.redis.translate import came_before_writing, code_of
+
+MANY = 10**6
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"*1\r\n" * 9,
+        b"$4611686018427387904\r\n",
+        b"*4611686018427387904\r\n",
+        b"*17000000\r\n",
+        b"$-2\r\n",
+        b"*-2\r\n",
+        b"$\r\n",
+        b"$1_0\r\n",
+        b"$ 5\r\n",
+        b"$+5\r\n",
+        ":１\r\n".encode(),
+        b":" + b"9" * 100_000 + b"\r\n",
+        b":12345678901234567890123\r\n",
+        b"+" + b"x" * (1 << 20),
+        b"-" + b"x" * (1 << 20),
+        b"$3\r\nabcde",
+        b"-MOVED\r\n",
+        b"-MOVED x y\r\n",
+        b"-ASK 1 2 3\r\n",
+        b"HTTP",
+        b"\x16\x03\x01",
+        b"*2\r\nx",
+    ],
+)
+def test_what_is_not_of_the_protocol_is_refused_at_once(sent: bytes) -> None:
+    with pytest.raises(InvalidResponse):
+        Answers().feed(sent)
+    with pytest.raises(InvalidResponse):
+        _feed_in_pieces(sent)
+
+
+def _feed_in_pieces(sent: bytes) -> None:
+    parser, size = Answers(), max(1, len(sent) // 1000)
+    for at in range(0, len(sent), size):
+        parser.feed(sent[at : at + size])
+
+
+def test_an_answer_has_a_budget() -> None:
+    assert Answers(room=200).feed(b"$100\r\n" + b"x" * 100 + b"\r\n") == b"x" * 100
+    with pytest.raises(InvalidResponse, match="200 bytes"):
+        Answers(room=200).feed(b"$201\r\n")
+    # Small values are charged for what it takes to keep them.
+    with pytest.raises(InvalidResponse):
+        Answers(room=MANY).feed(b"*20000\r\n")
+    with pytest.raises(InvalidResponse):
+        Answers(room=MANY).feed(b"*1000\r\n" + (b"*1000\r\n" + b"*0\r\n" * 1000) * 20)
+    # Each answer has its own.
+    several = Answers(room=200)
+    assert [several.feed(b"$100\r\n" + b"x" * 100 + b"\r\n") for _ in range(5)] == [b"x" * 100] * 5
+
+
+def test_a_long_answer_is_not_kept_twice() -> None:
+    parser = Answers()
+    assert parser.feed(b"*3000\r\n") is PENDING
+    for _ in range(2999):
+        assert parser.feed(b"$1024\r\n" + b"x" * 1024 + b"\r\n") is PENDING
+    assert parser.feed(b":1\r\n")[-1] == 1
+    assert not parser.unread
+
+
+@pytest.mark.parametrize("password", ["hunter2", "script", "OOM", "a", "x-OOM-y", "ACL failure", "*"])
+def test_a_password_is_never_repeated(password: str) -> None:
+    said = f"-ERR you sent '{password}' and ({password})\r\n".encode()
+    refusal = Answers(secrets=(password,)).feed(said)
+    assert isinstance(refusal, ResponseError)
+    assert f"'{password}'" not in str(refusal) or password in ("OOM", "ACL failure", "script")
+    # What an error means does not depend on the password.
+    for told in (b"-ERR user_script:1: OOM command not allowed", b"-ERR ACL failure in script: user a can't run"):
+        plain, hidden = Answers().feed(told + b"\r\n"), Answers(secrets=(password,)).feed(told + b"\r\n")
+        assert code_of(plain) == code_of(hidden)
+        assert came_before_writing(plain) == came_before_writing(hidden)
+
+
+def test_the_words_of_a_server_are_bounded_and_printable() -> None:
+    told = cleaned("ERR \x1b]0;owned\x07\x9b31m\u202e" + "x" * 10_000)
+    assert told.isprintable()
+    assert told.startswith("ERR \\x1b]0;owned\\x07\\x9b31m\\u202e")
+    assert len(told) < 2 * LONGEST
+    assert "secret" not in cleaned("x" * (LONGEST - 3) + "secret", ("secret",))
+
+
+@pytest.mark.parametrize(
+    ("shape", "wrong"),
+    [
+        (answers.number, [b"1", None, [], b""]),
+        (answers.data, [None, b"", 1, [], [b"x"]]),
+        (answers.data_or_nothing, [1, []]),
+        (answers.names, [None, b"x", [1], [None], [[b"x"]], [ResponseError("no")]]),
+        (answers.pairs, [[b"x"], None, [b"x", 1]]),
+        (answers.pieces, [1, None, b"", [1]]),
+        (answers.page, [[], [b"0"], [b"x", []], [0, []], [b"0", None], [b"0", [1]]]),
+        (answers.address, [None, [], [b"h"], [b"h", b"x"], [b"h", b"0"], [b"h", 65_536], [1, 1], [b"a b", b"1"]]),
+        (answers.push, [None, [], [b"x"], [1, b"x"], [b"message", [b"x"]], b"message"]),
+    ],
+)
+def test_an_answer_of_another_shape_is_refused(shape: Any, wrong: list[Any]) -> None:
+    for answer in wrong:
+        with pytest.raises(answers.Misfit):
+            shape(answer)
+
+
+@pytest.mark.parametrize("host", ["example.org", "10.0.0.7", "node-1", "fe80::1%eth0", "::1", "redis_1"])
+def test_hosts_that_servers_name(host: str) -> None:
+    assert answers.address([host.encode(), b"6379"]) == (host, 6379)

@@ -1,0 +1,58 @@
+"""Bugs in what becomes of Redis servers and data sets that are not what they seem; see `bugs` for what a bug is."""
+
+from __future__ import annotations
+
+from tests.planted.bug import Bug
+
+REDIS_BUGS = (
+    Bug(
+        "redis: the prefix is a pattern",
+        "engines/redis/check.py",
+        "pattern = literal(self._layout.prefix.encode())",
+        "pattern = self._layout.prefix.encode()",
+        ("test:tests/engines/test_redis_prepared.py::test_a_prefix_is_no_pattern",),
+    ),
+    Bug(
+        "redis: anything that int() reads is a number",
+        "engines/redis/decode.py",
+        "if str(number) == value and -MOST <= number <= MOST:",
+        "if -MOST <= number <= MOST:",
+        ("test:tests/engines/test_redis_prepared.py::test_an_integer_that_is_none_is_named_with_its_key_and_column",),
+    ),
+    Bug(
+        "redis: a sum beyond 2^53 is rounded",
+        "engines/redis/values.py",
+        "+ {given[0]}) >= 9007199254740992",
+        "+ {given[0]}) >= 1e300",
+        ("test:tests/engines/test_redis_prepared.py::test_a_sum_that_a_double_cannot_hold_is_refused_whole",),
+    ),
+    Bug(
+        "redis: a single server may redirect",
+        "engines/redis/network.py",
+        """            return await self._pool(self.target.addresses[0]).request(packed, room)
+""",
+        """            try:
+                return await self._pool(self.target.addresses[0]).request(packed, room)
+            except MovedError as moved:
+                return await self._pool(self._redirected(moved, self.target.addresses[0])).request(packed, room)
+""",
+        ("test:tests/rogue/test_redis_rogue.py::test_a_single_server_cannot_send_its_clients_elsewhere",),
+    ),
+    Bug(
+        "redis: an answer may nest as deep as it likes",
+        "engines/redis/resp.py",
+        "if len(self._open) >= _DEEPEST:",
+        "if len(self._open) < 0:",
+        ("test:tests/engines/test_redis_answers.py::test_what_is_not_of_the_protocol_is_refused_at_once",),
+    ),
+    Bug(
+        "redis: what a server repeats is shown",
+        "engines/redis/server_text.py",
+        "return text.replace(secret, HIDDEN)",
+        "return text",
+        (
+            "test:tests/rogue/test_redis_rogue.py::test_sentinels_that_answer_wrongly",
+            "test:tests/engines/test_redis_answers.py::test_a_password_is_never_repeated",
+        ),
+    ),
+)
