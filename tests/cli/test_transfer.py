@@ -178,7 +178,7 @@ def test_a_run_of_another_thread_is_never_overwritten() -> None:
             await one.runs.start("theirs", "agent", run_id="r")
             mine = await two.runs.start("mine", "agent", run_id="r")
             lines = await exported(one)
-            await refuse(two, lines, AlreadyExists, "runs .* belongs to another thread")
+            await refuse(two, lines, AlreadyExists, "run 'r' of thread 'theirs' exists already and belongs to thread 'mine'")
             assert await two.runs.get("r") == mine
 
     run(scenario)
