@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import perdure
 from perdure.stores.transfer import export_lines, import_lines, read_lines
@@ -98,16 +98,15 @@ def rows(size: int) -> Iterator[Line]:
 KINDS = {"threads": threads, "messages": messages, "rows": rows}
 
 
-def write(kind: str, size: int, file: BinaryIO) -> int:
-    """Write a file of about so many bytes; the number of its lines."""
+def lines_of(kind: str, size: int) -> Iterator[bytes]:
+    """The lines of a file of about so many bytes."""
     count = closed = 0
-    file.write(b'{"perdure":1,"schema":2,"scope":"default"}\n')
+    yield b'{"perdure":1,"schema":2,"scope":"default"}'
     for line in KINDS[kind](size):
-        file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        yield json.dumps(line, separators=(",", ":")).encode()
         count += 1
         closed += line.get("table") == "thread_heads"
-    file.write(b'{"end":{"threads":%d,"lines":%d}}\n' % (closed, count))
-    return count
+    yield b'{"end":{"threads":%d,"lines":%d}}' % (closed, count)
 
 
 async def _import(path: Path, url: str) -> None:
@@ -141,8 +140,11 @@ def _child(work: str, *arguments: str) -> None:
 
 def _judge(kind: str, size: int, folder: Path) -> None:
     path, store = folder / f"{kind}.jsonl", folder / f"{kind}.db"
+    count = 0
     with path.open("wb") as file:
-        count = write(kind, size, file)
+        for line in lines_of(kind, size):
+            file.write(line + b"\n")
+            count += 1
     with path.open("rb") as file:
         wanted = hashlib.file_digest(file, "sha256").hexdigest()
     print(f"{kind}: {count:,} lines, {path.stat().st_size / 2**30:.2f} GB", flush=True)
