@@ -72,7 +72,7 @@ def hostile_files(lines: list[bytes]) -> Iterator[Hostile]:
         yield f"{name} at the end", spell(lines[0], [*parsed[:place], *parsed[place + 1 :], line])
     for cut in range(0, len(lines), 7):
         yield f"cut after {cut} lines", lines[:cut]
-    yield from _whole_files(lines, parsed)
+    yield from whole_files(lines)
 
 
 def _with(header: bytes, parsed: list[Line], place: int, instead: list[Line]) -> list[bytes]:
@@ -124,8 +124,9 @@ def _fields(line: Line) -> Iterator[tuple[str, Line]]:
     yield "an end in it", {**line, "end": {"threads": 1, "lines": 1}}
 
 
-def _whole_files(lines: list[bytes], parsed: list[Line]) -> Iterator[Hostile]:
-    header = lines[0]
+def whole_files(lines: list[bytes]) -> Iterator[Hostile]:
+    """Files in which no line is wrong in itself."""
+    header, parsed = lines[0], parse(lines)
     by_kind = {name: [line for line in parsed if _kind(line) == name] for name in ("runs", "pending", "queues", "keys")}
     yield "a run in two threads", spell(header, [*parsed, *_thread("zz", runs=[by_kind["runs"][0]])])
     chain = [line for n in range(300) for line in _thread(f"c{n}", parent=f"c{n - 1}" if n else None)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.imports.hostile import hostile_files
+from tests.imports.hostile import Hostile, hostile_files, whole_files
 from tests.imports.judging import Judge, closing_engine, valid_lines
 
 from perdure.engines.memory import open_memory
@@ -22,11 +22,11 @@ SAMPLE = 29
 """On a server every so-many-th file is tried; `tests/imports/every_file.py` tries all of them."""
 
 
-async def judge_all(engine: Engine, *, every: int = 1) -> Judge:
+async def judge_all(engine: Engine, files: Iterable[Hostile] | None = None, *, every: int = 1) -> Judge:
     """Try the files; raises if an import treats one of them wrongly."""
     async with closing_engine(engine):
         judge, problems = Judge(engine), []
-        for number, (name, lines) in enumerate(hostile_files(await valid_lines())):
+        for number, (name, lines) in enumerate(files or hostile_files(await valid_lines())):
             if number % every == 0 and (problem := await judge.problem(lines)):
                 problems.append(f"{name}: {problem}")
     if problems:
@@ -38,6 +38,13 @@ def tried(work: Coroutine[Any, Any, Judge]) -> int:
     judge = asyncio.run(work)
     print(f"{judge.refused} files were refused, {judge.accepted} accepted")
     return judge.refused + judge.accepted
+
+
+def test_files_that_are_wrong_only_as_a_whole() -> None:
+    async def scenario() -> Judge:
+        return await judge_all(await open_memory(SCHEMA), whole_files(await valid_lines()))
+
+    tried(scenario())
 
 
 def test_hostile_files_in_memory() -> None:

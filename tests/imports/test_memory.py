@@ -9,33 +9,40 @@ import asyncio
 import gc
 import io
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.imports.big_file import KINDS, lines_of
+from tests.imports.big_file import lines_of
 
 import perdure
 from perdure import InvalidError
 from perdure.stores.transfer import check_lines, export_lines, import_lines, read_lines
 from perdure.stores.transfer_lines import LINE_BYTES
 
-SMALL, LARGE = 200_000, 1_200_000
-MOST_GROWTH = 600_000
+SMALL, LARGE = 500_000, 1_500_000
+MOST_GROWTH = 500_000
+
+
+def lines(kind: str, size: int) -> Iterator[bytes]:
+    """The lines of a file. Python keeps thousands of dead tuples for later, which are not what we look for."""
+    for number, line in enumerate(lines_of(kind, size)):
+        if number % 50 == 0:
+            gc.collect()
+        yield line
 
 
 async def peak_of(work: Callable[[], Awaitable[object]]) -> int:
     """The most memory that was in use at any moment of some work."""
     gc.collect()
-    thresholds = gc.get_threshold()
-    gc.set_threshold(50, 2, 2)  # garbage that waits to be collected is not what we look for
+    gc.freeze()
     tracemalloc.start()
     try:
         await work()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def insist_flat(what: str, small: int, large: int) -> None:
@@ -44,11 +51,11 @@ def insist_flat(what: str, small: int, large: int) -> None:
         raise AssertionError(f"{what}: {small:,} bytes for a file of {SMALL:,}, {large:,} for one of {LARGE:,}")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["threads", "messages"])
 def test_checking_a_file_takes_the_same_memory_whatever_its_size(kind: str) -> None:
     async def peak(size: int) -> int:
         async with perdure.open("memory://") as store:
-            return await peak_of(lambda: check_lines(store, lambda: lines_of(kind, size)))
+            return await peak_of(lambda: check_lines(store, lambda: lines(kind, size)))
 
     async def scenario() -> None:
         insist_flat(kind, await peak(SMALL), await peak(LARGE))
@@ -62,10 +69,13 @@ def test_importing_and_exporting_a_long_thread_takes_the_same_memory(tmp_path: P
         async with perdure.open(url, durability="process", housekeeping=False) as store:
 
             async def export() -> None:
+                count = 0
                 async for _ in export_lines(store):
-                    pass
+                    count += 1
+                    if count % 50 == 0:
+                        gc.collect()
 
-            return [await peak_of(lambda: import_lines(store, lambda: lines_of("rows", size))), await peak_of(export)]
+            return [await peak_of(lambda: import_lines(store, lambda: lines("rows", size))), await peak_of(export)]
 
     async def scenario() -> None:
         small, large = await peaks(SMALL), await peaks(LARGE)
@@ -102,10 +112,10 @@ def test_a_line_without_an_end_is_not_read_to_its_end() -> None:
 
 @pytest.mark.parametrize("field", ["key", "columns", "body"])
 def test_a_line_of_brackets_is_refused_before_it_is_unfolded(field: str) -> None:
-    """Two million empty lists take thirty times the size of their text."""
+    """A list of empty lists takes thirty times the size of its text."""
 
     async def scenario() -> None:
-        brackets = b"[" + b"[]," * 2_000_000 + b"[]]"
+        brackets = b"[" + b"[]," * 200_000 + b"[]]"
         fields = {"key": b'["t","","s"]', "columns": b'{"schema":1,"at":1}', "body": b"1", field: brackets}
         line = b'{"table":"state","key":%(key)s,"columns":%(columns)s,"body":%(body)s}'
         damaged = [

@@ -24,7 +24,7 @@ _FIRST_ROWS = 16
 """Pending messages may have 4 MB each."""
 _PAGE_BYTES = 1024 * 1024
 _TRIES = 3
-_MEMORY_BYTES = 1024 * 1024
+_MEMORY_BYTES = 128 * 1024
 _GUARDS = (HOT, COLD, "queues")
 _AT_ONCE = frozenset((COLD, "queues", "branches"))
 """Of these a thread has few rows, or their names must not be seen at two moments."""
@@ -88,7 +88,7 @@ class ThreadReading:
     async def _rest(self, table: Table, rows: Sequence[Row]) -> None:
         while rows:
             weight = sum(len(row.body or b"") + 512 for row in rows) // len(rows)
-            limit = max(1, min(limits.BATCH_ROWS, 2 * len(rows), _PAGE_BYTES // weight))
+            limit = max(1, min(limits.PAGE_MAX, 2 * len(rows), _PAGE_BYTES // weight))
             scan = _scan(table, self._thread, limit, rows[-1])
             hot, cold, queue, rows = await self._core.view(*self._guards(), scan)
             if _revs(hot, cold, queue) != self._revs:
