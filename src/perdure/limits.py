@@ -54,6 +54,11 @@ CLEANUP_RETRY_MS: Final = 10_000
 """How long a scope in use is left alone after it was cleaned, and after an attempt that failed."""
 IMPORT_LEASE_MS: Final = 60_000
 """How long an import may be silent before a sweep takes what it has written so far for left behind."""
+IMPORT_AHEAD_MS: Final = 24 * 3600 * 1000
+"""How far in the future, by the store's own clock, a time in an import may lie: clocks differ, but not by more."""
+IMPORT_NUMBER_MAX: Final = 2**51
+"""The largest fence or revision that an import accepts: half of the range stays free above it. It has room for fences
+that are times in microseconds."""
 DURABILITY_AGE_MS: Final = 1_000
 """How old a reading of a server's settings may be for a receipt to rest on it."""
 DURABILITY_PATIENCE_MS: Final = 5_000

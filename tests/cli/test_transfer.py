@@ -26,7 +26,7 @@ from perdure import (
     UnsupportedError,
     failpoints,
 )
-from perdure.clock import ManualClock
+from perdure.clock import ManualClock, system_clock
 from perdure.engines.memory import open_memory
 from perdure.kernel.ops import Append, Get, Heads, Put, Read, Scan
 from perdure.kernel.schema import Index, Log, Table, integer, text
@@ -178,7 +178,9 @@ def test_a_run_of_another_thread_is_never_overwritten() -> None:
             await one.runs.start("theirs", "agent", run_id="r")
             mine = await two.runs.start("mine", "agent", run_id="r")
             lines = await exported(one)
-            await refuse(two, lines, AlreadyExists, "runs .* belongs to another thread")
+            await refuse(
+                two, lines, AlreadyExists, "run 'r' of thread 'theirs' exists already and belongs to thread 'mine'"
+            )
             assert await two.runs.get("r") == mine
 
     run(scenario)
@@ -317,7 +319,7 @@ async def _nothing(_: object) -> None:
 
 def test_a_sweep_removes_what_an_import_left_but_not_what_it_is_writing() -> None:
     async def scenario() -> None:
-        clock = ManualClock()
+        clock = ManualClock(system_clock())
         async with fresh() as one, perdure.open("memory://", clock=clock) as two:
             await long_thread(one)
             lines = await exported(one)

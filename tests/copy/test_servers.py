@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 from tests.copy.samples import SCOPES, dumps, fill
 from tests.copy.test_copy import engine_at, killed_at
 
+from perdure.errors import CorruptError
 from perdure.kernel.engine import Engine
+from perdure.kernel.ops import Scan
 from perdure.moving import LAST, copy, copy_engine
 from perdure.testkit.auditor import verify_engine
 from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
@@ -55,6 +60,34 @@ def test_round_all_engines(tmp_path: Path) -> None:
             assert await sound(home) == wanted
         again = await copy(first, final)
         assert (again.missing, again.rows) == (0, done.rows)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("name", "text"), [("postgres", "a\x00b"), ("mysql", "x" * 100_000)])
+def test_a_row_that_the_destination_cannot_hold_is_named(original: str, tmp_path: Path, name: str, text: str) -> None:
+    """Nothing is visible at the destination by then, and the copy resumes once the row is mended."""
+    path, target = tmp_path / "prepared.db", url_of(name, "refused")
+    shutil.copyfile(original.removeprefix("sqlite:///"), path)
+
+    def mend(value: str | None) -> str:
+        with contextlib.closing(sqlite3.connect(path)) as file, file:
+            place = "(scope, thread) = (SELECT scope, max(thread) FROM threads GROUP BY scope LIMIT 1)"
+            before = file.execute(f"SELECT resource FROM threads WHERE {place}").fetchone()[0]
+            file.execute(f"UPDATE threads SET resource = ? WHERE {place}", (value,))
+        return before
+
+    async def scenario() -> None:
+        before = mend(text)
+        with pytest.raises(CorruptError, match=r"table threads, scope .*, '.*: .* cannot store .*mend or delete it"):
+            await copy(f"sqlite:///{path}", target)
+        async with engine_at(target, read_only=True) as engine:
+            for scope in await engine.scopes():
+                assert await engine.view(scope, [Scan("thread_heads")]) == [[]]
+        mend(before)
+        await copy(f"sqlite:///{path}", target)
+        async with engine_at(f"sqlite:///{path}", read_only=True) as here, engine_at(target, read_only=True) as there:
+            assert await dumps(there) == await dumps(here)
 
     asyncio.run(scenario())
 

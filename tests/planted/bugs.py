@@ -13,6 +13,7 @@ from __future__ import annotations
 from tests.planted.bug import Bug
 from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_hardening import HARDENING
+from tests.planted.bugs_imports import IMPORT_BUGS
 from tests.planted.bugs_logins import LOGIN_BUGS
 from tests.planted.bugs_redis import REDIS_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
@@ -580,6 +581,7 @@ BUGS = (
         ("case:lifecycle/damage-not-served@memory",),
     ),
     *HARDENING,
+    *IMPORT_BUGS,
     *REDIS_BUGS,
     *LOGIN_BUGS,
     *FUZZ_BUGS,

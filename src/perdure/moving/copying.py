@@ -9,7 +9,8 @@ There is no marker of how far a copy got: what is at the destination says it. So
 goes on, and nothing at the destination is ever overwritten.
 
 What is copied is not judged: a row that contradicts another arrives as it is, and an audit of either side tells the
-same. Only a value that no engine would take, of another type than its column, is refused.
+same. Only what cannot be held is refused, with its row: a value of another type than its column, or text that the
+destination has no room for (NUL in PostgreSQL, an id of 10 KB in MySQL). No thread is visible there by then.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ _WRITERS = (
     " again: what was copied already is never overwritten"
 )
 _DAMAGED = "the source is damaged: run `perdure doctor verify --all-scopes` on it"
+_REFUSED = (
+    "the destination cannot hold this row, and no store would have written it: mend or delete it at the source, and run"
+    " the same copy again; it resumes where it stopped"
+)
 _AGAIN = "run the same copy again: it goes on where it stopped"
 
 
@@ -218,6 +223,11 @@ class _Walk:
             raise _not_declared(self._source.schema, scope, shape, batch) from None
         try:
             await self._target.transact(scope, ops)
+        except InvalidError as error:
+            if len(batch) == 1:
+                raise CorruptError(error.message, where=_where(scope, shape, batch[0]), hint=_REFUSED) from None
+            for item in batch:  # one of them is refused: now it is named, and those before it need not come again
+                await self._write(scope, shape, [item])
         except Conflict:
             where = _where(scope, shape, batch[0])
             raise ConflictError(f"{where}: somebody else wrote to the destination meanwhile", hint=_AGAIN) from None

@@ -8,16 +8,16 @@ not move such a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from perdure import limits
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, shown
 from perdure.model.run import STATUSES
-from perdure.rules.names import check_choice, check_count, check_id, check_title, check_word
+from perdure.rules.names import check_choice, check_count, check_id, check_title, check_word, lineage
 
 Check = Callable[[Any, str], object]
 
@@ -43,6 +43,22 @@ def _check_title(value: Any, what: str) -> object:
     return check_title(value)
 
 
+def _check_lineage(value: Any, what: str) -> object:
+    if lineage(value, what) != value:
+        raise InvalidError(f"{what} must not begin or end with a space: {shown(value)}")
+    return value
+
+
+def _check_within(value: Any, what: str, *, most: int) -> object:
+    if check_count(value, what) > most:
+        raise InvalidError(f"{what} must be at most {most:,}, not {value:,}")
+    return value
+
+
+def _check_time(value: Any, what: str) -> object:
+    return check_count(value, what)
+
+
 def _check_owner(value: Any, what: str) -> object:
     return value if value == "" else check_id(value, what)
 
@@ -63,7 +79,8 @@ _IDENTIFIER: Check = check_id
 _NAME: Check = partial(check_id, most=limits.NAME_BYTES)
 _COUNT: Check = check_count
 _POSITIVE: Check = partial(check_count, least=1)
-_TIME: Check = check_count
+_BRANCH: Check = partial(_check_within, most=limits.BRANCHES_PER_THREAD - 1)
+_TIME: Check = _check_time
 
 
 def _always(check: Check, *names: str) -> Columns:
@@ -77,23 +94,26 @@ def _maybe(check: Check, *names: str) -> Columns:
 COLUMNS: dict[str, Columns] = {
     "threads": {
         **_always(_IDENTIFIER, "thread"),
-        **_maybe(_IDENTIFIER, "parent", "resource"),
+        **_maybe(_check_lineage, "parent", "resource"),
         **_maybe(_check_title, "title"),
         **_always(_TIME, "created_at"),
         **_maybe(_TIME, "deleted_at", "erased_at"),
     },
     "thread_heads": {
         **_always(_IDENTIFIER, "thread"),
-        **_always(_COUNT, "version", "branch", "children", "born"),
+        **_always(_COUNT, "version", "children", "born"),
+        **_always(_BRANCH, "branch"),
         **_always(_POSITIVE, "branches"),
         **_maybe(_COUNT, "fence"),
         **_always(_TIME, "created_at", "updated_at"),
-        **_maybe(_IDENTIFIER, "active_run", "open_run", "latest_run", "parent", "resource"),
+        **_maybe(_IDENTIFIER, "active_run", "open_run", "latest_run"),
+        **_maybe(_check_lineage, "parent", "resource"),
     },
     "branches": {
         **_always(_IDENTIFIER, "thread"),
-        **_always(_COUNT, "branch", "fork_seq", "head_seq", "length"),
-        **_maybe(_COUNT, "parent"),
+        **_always(_BRANCH, "branch"),
+        **_always(_COUNT, "fork_seq", "head_seq", "length"),
+        **_maybe(_BRANCH, "parent"),
         **_always(_TIME, "created_at"),
         **_maybe(_TIME, "deleted_at"),
         **_maybe(_IDENTIFIER, "fork", "head"),
@@ -109,7 +129,8 @@ COLUMNS: dict[str, Columns] = {
         **_always(_IDENTIFIER, "run", "thread", "agent_id"),
         **_always(_check_status, "status"),
         **_maybe(_IDENTIFIER, "parent_run_id"),
-        **_always(_COUNT, "branch", "steps", "input_tokens", "output_tokens", "output_count"),
+        **_always(_BRANCH, "branch"),
+        **_always(_COUNT, "steps", "input_tokens", "output_tokens", "output_count"),
         **_always(_TIME, "created_at", "updated_at"),
         **_maybe(_TIME, "started_at", "finished_at"),
         **_maybe(_POSITIVE, "input_first", "input_last", "output_first", "output_last"),
@@ -124,7 +145,7 @@ COLUMNS: dict[str, Columns] = {
     "keys": {
         **_always(_IDENTIFIER, "thread", "key"),
         **_maybe(_POSITIVE, "version"),
-        **_always(_COUNT, "count"),
+        **_always(partial(_check_within, most=limits.COMMIT_MESSAGES), "count"),
         **_always(_TIME, "at"),
         **_always(_check_digest, "digest"),
         **_maybe(_IDENTIFIER, "run"),
@@ -136,14 +157,15 @@ COLUMNS: dict[str, Columns] = {
     },
     "queues": {
         **_always(_IDENTIFIER, "thread"),
-        **_always(_COUNT, "count", "revision"),
+        **_always(partial(_check_within, most=limits.PENDING_PER_THREAD), "count"),
+        **_always(_COUNT, "revision"),
         **_maybe(_IDENTIFIER, "waiting"),
     },
     "messages": {
         **_always(_IDENTIFIER, "thread", "id"),
         **_always(_POSITIVE, "seq"),
         **_always(check_word, "role", "visibility"),
-        **_always(_COUNT, "branch"),
+        **_always(_BRANCH, "branch"),
         **_maybe(_IDENTIFIER, "run"),
         **_maybe(_COUNT, "step"),
         **_always(_TIME, "at"),
@@ -153,6 +175,49 @@ COLUMNS: dict[str, Columns] = {
 
 HAVE_BODIES = frozenset(("threads", "runs", "state", "keys", "pending", "messages"))
 """The tables and logs whose every row has a body; rows of the others have none."""
+
+
+TIMES = {table: tuple(n for n, rule in rules.items() if rule.check is _TIME) for table, rules in COLUMNS.items()}
+"""The columns that hold a time, by table or log."""
+
+_GROWING = {"thread_heads": ("fence",), "queues": ("revision",), "pending": ("revision",)}
+"""Numbers that only ever rise: one at the end of its range leaves no room for the next."""
+
+_LATE_HINT = "check the clock of the machine that wrote the file, and of this store"
+
+
+def check_plausible(table: str, values: Mapping[str, Any], latest: int) -> None:
+    """Refuse what is valid but would never wear off: a time to come, a number that nobody can rise above.
+
+    Only an import asks this, of columns that are sound. `latest` is a little later than the store's own time. An audit
+    cannot ask it: a store whose clock was set back holds times to come, and nothing is wrong with its data.
+    """
+    for name in TIMES.get(table, ()):
+        if (values.get(name) or 0) > latest:
+            raise InvalidError(f"{table}.{name} is {values[name]}, a time to come", hint=_LATE_HINT)
+    for name in _GROWING.get(table, ()):
+        if (values.get(name) or 0) > limits.IMPORT_NUMBER_MAX:
+            raise InvalidError(
+                f"{table}.{name} is {values[name]}, the limit of an import is {limits.IMPORT_NUMBER_MAX}",
+                hint="nothing could rise above it: put the number there that your workers have reached",
+            )
+
+
+MOST_BODY = {
+    "threads": limits.CUSTOM_BYTES + 1_024,
+    "runs": limits.RUN_BYTES,
+    "state": limits.STATE_BYTES,
+    "messages": limits.MESSAGE_BYTES,
+    "pending": limits.COMMIT_BYTES,
+}
+"""How many bytes a body may have. Those of `threads` and `pending` are wrapped around what has a limit of its own."""
+
+
+def size_problem(table: str, body: bytes | str | None) -> str | None:
+    """Is a body longer than a store writes?"""
+    most = MOST_BODY.get(table)
+    size = len(body.encode() if isinstance(body, str) else body or b"")
+    return None if most is None or size <= most else f"a body of {size:,} bytes, the limit of {table} is {most:,}"
 
 
 def column_problems(table: str, values: Iterable[tuple[str, Any]]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, WAITING, Run
-from perdure.rules.stored import LogFacts, Place, Problem, Problems, Produced, StoredRow, ThreadRows
+from perdure.rules.stored import Facts, Place, Problem, Problems, Produced, StoredRow, ThreadRows
 
 _POINTERS = {"active_run": (RUNNING,), "open_run": (CREATED, RUNNING, WAITING), "latest_run": STATUSES}
 _ENDS = ("input_first", "input_last", "output_first", "output_last")
@@ -27,7 +27,7 @@ def run_record_problem(run: Run) -> str | None:
     return f"it is {run.status}, waits: {waits}, has an outcome: {ended}"
 
 
-def run_problems(rows: ThreadRows, facts: LogFacts) -> Problems:
+def run_problems(rows: ThreadRows, facts: Facts) -> Problems:
     """Check every run of a thread."""
     branches = {row.key[1]: row["deleted_at"] is None for row in rows.branches}
     for row in rows.runs:
@@ -48,7 +48,7 @@ def _time_problems(record: str, row: StoredRow) -> Problems:
         yield Problem("run.times", record, f"it is {status}, started at {started}, finished at {finished}")
 
 
-def _input_problems(record: str, row: StoredRow, facts: LogFacts, length: int) -> Problems:
+def _input_problems(record: str, row: StoredRow, facts: Facts, length: int) -> Problems:
     """A run and the messages it was given were written by one transaction, so at one time."""
     first, last = row["input_first"], row["input_last"]
     if first is None and last is None:
@@ -63,14 +63,14 @@ def _input_problems(record: str, row: StoredRow, facts: LogFacts, length: int) -
             return
 
 
-def _output_problems(record: str, row: StoredRow, facts: LogFacts) -> Problems:
+def _output_problems(record: str, row: StoredRow, facts: Facts) -> Problems:
     """Messages that merely name a run may be more than it counts: only those committed with a change of it count."""
     first, last, count = row["output_first"], row["output_last"], row["output_count"]
     if not count:
         if first is not None or last is not None:
             yield Problem("run.output", record, f"it produced nothing, at {first} to {last}")
         return
-    made = facts.produced.get(str(row.key[0]), Produced())
+    made = facts.produced.get(str(row.key[0])) or Produced()
     own = all(_is_output(facts.places.get(seq or 0), row.key[0]) for seq in (first, last))
     right = own and made.first <= first <= last <= made.last and count <= min(made.count, last - first + 1)
     if not right or (count > 1) != (last > first):
@@ -82,19 +82,18 @@ def _is_output(place: Place | None, run: str | int) -> bool:
     return place is not None and place.visible and place.run == run
 
 
-def pointer_problems(rows: ThreadRows, facts: LogFacts) -> Problems:
+def pointer_problems(rows: ThreadRows, facts: Facts) -> Problems:
     """Check the pointers on a thread's hot row."""
     record = f"thread {rows.thread!r}"
-    statuses = {row.key[0]: row["status"] for row in rows.runs}
     for name, fitting in _POINTERS.items():
         run = rows.head[name]
         if run is None:
             continue
-        status = statuses.get(run)
+        status = rows.statuses.get(run)
         if status not in fitting:
             there = "which is not there" if status is None else f"which is {status}"
             yield Problem("pointer", record, f"{name} names {run!r}, {there}")
-    if statuses and rows.head["latest_run"] is None:
+    if rows.head["latest_run"] is None and next(iter(rows.runs), None) is not None:
         yield Problem("pointer", record, "it has runs but no latest one")
 
 
@@ -112,13 +111,12 @@ def _seqs(row: StoredRow, length: int) -> range:
     return range(last - count + 1, last + 1)
 
 
-def key_problems(rows: ThreadRows, facts: LogFacts) -> Problems:
+def key_problems(rows: ThreadRows, facts: Facts) -> Problems:
     """A key and its messages were written by one transaction, at one time (an import keeps times, not revs)."""
-    known = {row.key[0] for row in rows.runs}
     for row in rows.keys:
         record = f"key {row.key[1]!r} of thread {rows.thread!r}"
         text = _receipt_problem(row, facts, rows.length)
-        if text is None and row["run"] is not None and row["run"] not in known:
+        if text is None and row["run"] is not None and rows.statuses.get(row["run"]) is None:
             text = f"its run {row['run']!r} is not one of the thread"
         if text is not None:
             yield Problem("key", record, text)
@@ -132,7 +130,7 @@ def receipt_ids(body: bytes | str | None) -> list[str] | None:
         return None
 
 
-def _receipt_problem(row: StoredRow, facts: LogFacts, length: int) -> str | None:
+def _receipt_problem(row: StoredRow, facts: Facts, length: int) -> str | None:
     version, count, ids = row["version"], row["count"], receipt_ids(row.body)
     if ids is None:
         return None  # a torn body was reported with the row

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator
 from perdure import limits
 from perdure.rules.sound_runs import key_problems, key_seqs, pointer_problems, run_problems, run_seqs
 from perdure.rules.sound_tree import label_problems, label_seqs, tree_problems, tree_seqs
-from perdure.rules.stored import LogFacts, Problem, Problems, ThreadRows
+from perdure.rules.stored import Facts, Problem, Problems, ThreadRows
 
-Rule = Callable[[ThreadRows, LogFacts], Problems]
+Rule = Callable[[ThreadRows, Facts], Problems]
 
 
 def wanted_seqs(rows: ThreadRows, damaged: Collection[str]) -> set[int]:
@@ -22,14 +22,14 @@ def wanted_seqs(rows: ThreadRows, damaged: Collection[str]) -> set[int]:
     return {seq for table, seqs in sources.items() if table not in damaged for seq in seqs(rows)}
 
 
-def thread_problems(rows: ThreadRows, facts: LogFacts, damaged: Collection[str] = ()) -> Iterator[Problem]:
+def thread_problems(rows: ThreadRows, facts: Facts, damaged: Collection[str] = ()) -> Iterator[Problem]:
     """Everything that contradicts itself within a thread, as far as its tables and its log are not `damaged`."""
     for tables, rule in _RULES:
         if not any(table in damaged for table in tables):
             yield from rule(rows, facts)
 
 
-def _copy_problems(rows: ThreadRows, facts: LogFacts) -> Problems:
+def _copy_problems(rows: ThreadRows, facts: Facts) -> Problems:
     record, cold = f"thread {rows.thread!r}", rows.cold
     if cold is None or cold["deleted_at"] is not None or cold["erased_at"] is not None:
         text = f"its cold row is {'missing' if cold is None else 'a tombstone'}"
@@ -43,23 +43,22 @@ def _copy_problems(rows: ThreadRows, facts: LogFacts) -> Problems:
         yield Problem("thread.parent", record, "it is its own parent")
 
 
-def _version_problems(rows: ThreadRows, facts: LogFacts) -> Problems:
+def _version_problems(rows: ThreadRows, facts: Facts) -> Problems:
     version, length = rows.head["version"], rows.length
     if version != length:
         text = f"it counts {version} messages, its log holds {length}"
         yield Problem("log.version", f"thread {rows.thread!r}", text)
 
 
-def _state_problems(rows: ThreadRows, facts: LogFacts) -> Problems:
-    runs = {row.key[0] for row in rows.runs}
+def _state_problems(rows: ThreadRows, facts: Facts) -> Problems:
     for row in rows.state:
         _, run, name = row.key
-        if run and run not in runs:
+        if run and rows.statuses.get(str(run)) is None:
             record = f"state {name!r} of thread {rows.thread!r}"
             yield Problem("state.owner", record, f"it belongs to run {run!r}, which is not there")
 
 
-def _queue_problems(rows: ThreadRows, facts: LogFacts) -> Problems:
+def _queue_problems(rows: ThreadRows, facts: Facts) -> Problems:
     record, count = f"the queue of thread {rows.thread!r}", len(rows.pending)
     written = (0, None) if rows.queue is None else (rows.queue["count"], rows.queue["waiting"])
     due = (count, rows.thread if count else None)

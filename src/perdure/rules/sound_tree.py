@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perdure import limits
-from perdure.rules.stored import Line, LogFacts, Problem, Problems, StoredRow, ThreadRows
+from perdure.rules.stored import Facts, Line, Problem, Problems, StoredRow, ThreadRows
 
 
 def tree_seqs(rows: ThreadRows) -> Iterator[int]:
@@ -18,10 +18,11 @@ def label_seqs(rows: ThreadRows) -> Iterator[int]:
     yield from (row["seq"] for row in rows.labels)
 
 
-def tree_problems(rows: ThreadRows, facts: LogFacts) -> Problems:
+def tree_problems(rows: ThreadRows, facts: Facts) -> Problems:
     """Check every branch row, and the hot row that counts them and names the current one."""
     head, record = rows.head, f"thread {rows.thread!r}"
     numbers = [int(row.key[1]) for row in rows.branches]
+    known = set(numbers)
     if sorted(numbers) != list(range(len(numbers))) or head["branches"] != len(numbers):
         text = f"it counts {head['branches']} branches, the rows are {_shown(numbers)}"
         yield Problem("branch.number", record, text)
@@ -30,12 +31,12 @@ def tree_problems(rows: ThreadRows, facts: LogFacts) -> Problems:
     alive = {int(row.key[1]) for row in rows.branches if row["deleted_at"] is None}
     if head["branch"] not in alive:
         yield Problem("branch.current", record, f"its current branch {head['branch']} is not there")
-    for number in sorted(facts.lines.keys() - set(numbers)):
+    for number in sorted(facts.lines.keys() - known):
         text = f"{facts.lines[number].count} messages stand on branch {number}, which is not there"
         yield Problem("log.branch", record, text)
     yield from _name_problems(rows.thread, rows.branches)
     for row in rows.branches:
-        yield from _origin_problems(row, set(numbers), facts)
+        yield from _origin_problems(row, known, facts)
         yield from _line_problems(row, facts.lines.get(int(row.key[1]), Line()))
 
 
@@ -54,7 +55,7 @@ def _name_problems(thread: str, branches: Sequence[StoredRow]) -> Problems:
             yield Problem("branch.name", record, f"branch {other} is called {name!r} too")
 
 
-def _origin_problems(row: StoredRow, numbers: set[int], facts: LogFacts) -> Problems:
+def _origin_problems(row: StoredRow, numbers: set[int], facts: Facts) -> Problems:
     thread, number = row.key
     record = f"branch {number} of thread {thread!r}"
     parent, fork_seq, fork = row["parent"], row["fork_seq"], row["fork"]
@@ -87,7 +88,7 @@ def _line_problems(row: StoredRow, line: Line) -> Problems:
         yield Problem("log.branch", record, text)
 
 
-def label_problems(rows: ThreadRows, facts: LogFacts) -> Problems:
+def label_problems(rows: ThreadRows, facts: Facts) -> Problems:
     """Every label is on the message it names."""
     for row in rows.labels:
         place = facts.places.get(row["seq"])

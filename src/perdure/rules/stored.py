@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -62,18 +62,34 @@ def row_name(table: str, key: tuple[str | int, ...]) -> str:
             return f"{table} {key}"
 
 
+Known_contra = TypeVar("Known_contra", contravariant=True)
+Fact_co = TypeVar("Fact_co", covariant=True)
+
+
+class Lookup(Protocol[Known_contra, Fact_co]):
+    """Facts by what they are known by: a dict, or notes of a file that is too long for one."""
+
+    def get(self, known: Known_contra, /) -> Fact_co | None:
+        """The fact, or None."""
+        ...
+
+
 class ThreadRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Every row of one living thread, from one moment, and the length of its log."""
+    """Every row of one living thread, from one moment, and the length of its log.
+
+    What no limit bounds may be long: rules walk it and never collect it. `statuses` knows the thread's runs by id.
+    """
 
     thread: str
     head: StoredRow
     cold: StoredRow | None
     length: int
+    statuses: Lookup[str, str]
     branches: Sequence[StoredRow] = ()
-    runs: Sequence[StoredRow] = ()
-    labels: Sequence[StoredRow] = ()
-    state: Sequence[StoredRow] = ()
-    keys: Sequence[StoredRow] = ()
+    runs: Iterable[StoredRow] = ()
+    labels: Iterable[StoredRow] = ()
+    state: Iterable[StoredRow] = ()
+    keys: Iterable[StoredRow] = ()
     pending: Sequence[StoredRow] = ()
     queue: StoredRow | None = None
 
@@ -105,22 +121,53 @@ class Produced(msgspec.Struct):
     last: int = 0
 
 
-class LogFacts(msgspec.Struct):
-    """What one pass over a log found out. `places` holds the messages in `wanted`, or all of them if that is None."""
+class Facts(Protocol):
+    """What rules ask about a log: its messages by seq, its branches, and what its runs produced."""
 
-    wanted: set[int] | None = None
+    @property
+    def places(self) -> Lookup[int, Place]:
+        """A message by its seq."""
+        ...
+
+    @property
+    def lines(self) -> dict[int, Line]:
+        """What the log says of each branch."""
+        ...
+
+    @property
+    def produced(self) -> Lookup[str, Produced]:
+        """What the log says of each run."""
+        ...
+
+
+class LogFacts(msgspec.Struct):
+    """What one pass over a log found out. `places` holds the messages in `wanted`."""
+
+    wanted: set[int]
     places: dict[int, Place] = {}
     lines: dict[int, Line] = {}
     produced: dict[str, Produced] = {}
 
     def add(self, seq: int, columns: Sequence[Any]) -> None:
         """Take in the next message: its seq and the log's columns in declared order."""
-        message_id, role, branch, visibility, run, _step, at = columns
-        visible = visibility == "all" and role in ("assistant", "tool")
-        line = self.lines.setdefault(branch, Line(first_seq=seq))
-        line.count, line.last_seq, line.last_id = line.count + 1, seq, message_id
-        if self.wanted is None or seq in self.wanted:
-            self.places[seq] = Place(message_id, branch, run, visible, at)
-        if run is not None and visible:
-            made = self.produced.setdefault(run, Produced(first=seq))
+        place = place_of(columns)
+        add_to_line(self.lines, seq, place)
+        if seq in self.wanted:
+            self.places[seq] = place
+        if place.run is not None and place.visible:
+            made = self.produced.setdefault(place.run, Produced(first=seq))
             made.count, made.last = made.count + 1, seq
+
+
+def place_of(columns: Sequence[Any]) -> Place:
+    """A message's place, from the log's columns in declared order."""
+    message_id, role, branch, visibility, run, _step, at = columns
+    return Place(message_id, branch, run, visibility == "all" and role in ("assistant", "tool"), at)
+
+
+def add_to_line(lines: dict[int, Line], seq: int, place: Place) -> None:
+    """Count the next message of a log in with its branch."""
+    line = lines.get(place.branch)
+    if line is None:
+        line = lines[place.branch] = Line(first_seq=seq)
+    line.count, line.last_seq, line.last_id = line.count + 1, seq, place.id

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from perdure import limits
 from perdure.errors import CorruptError, InvalidError
 from perdure.kernel import codec
 from perdure.kernel.ops import LogEntry, Row
@@ -15,7 +16,7 @@ from perdure.kernel.schema import Log, Table
 from perdure.model import thread as thread_model
 from perdure.model.plain import check_json
 from perdure.rules import machine, names, shape
-from perdure.rules.columns import column_problems, presence_problem
+from perdure.rules.columns import column_problems, presence_problem, size_problem
 from perdure.rules.sound_runs import receipt_ids, run_record_problem
 from perdure.rules.stored import Problem, row_name
 from perdure.stores import records
@@ -54,6 +55,10 @@ def body_problems(name: str, row: Row) -> Iterator[Problem]:
         return
     check, read = rule
     record = row_name(name, row.key)
+    too_long = size_problem(name, row.body)
+    if too_long is not None:
+        yield Problem(check, record, too_long)
+        return
     try:
         check_json(codec.decode(row.body, record), "body")
         read(row)
@@ -64,6 +69,10 @@ def body_problems(name: str, row: Row) -> Iterator[Problem]:
 def message_problems(thread: str, entry: LogEntry) -> Iterator[Problem]:
     """What is wrong with a message whose columns are sound."""
     record = f"message {entry[0]} of thread {thread!r}"
+    too_long = size_problem("messages", entry[-1])
+    if too_long is not None:
+        yield Problem("log.body", record, too_long)
+        return
     try:
         check_json(codec.decode(entry[-1], record), "body")
         message = records.message_record(thread, entry, None).message
@@ -75,7 +84,8 @@ def message_problems(thread: str, entry: LogEntry) -> Iterator[Problem]:
 
 
 def _read_thread(row: Row) -> None:
-    records.read_body(thread_model.BODY_READER, row.body, row_name("threads", row.key))
+    body = records.read_body(thread_model.BODY_READER, row.body, row_name("threads", row.key))
+    codec.encode_checked(body.custom, "custom", limits.CUSTOM_BYTES)
 
 
 def _read_run(row: Row) -> None:
@@ -91,6 +101,11 @@ def _read_pending(row: Row) -> None:
     if item.message.id != row.key[1]:
         raise InvalidError(f"its message says {item.message.id!r}")
     shape.check_message(item.message, "message")
+    size = len(records.message_entry(item.message, 0, 0)[-1])
+    if size > limits.MESSAGE_BYTES:
+        raise InvalidError(f"{size:,} bytes, the limit is {limits.MESSAGE_BYTES:,}")
+    for name in ("boundary", "granularity"):
+        names.check_word(getattr(item.mode, name), f"mode.{name}")
     if item.mode.target_run_id is not None:
         names.check_id(item.mode.target_run_id, "target_run_id")
 

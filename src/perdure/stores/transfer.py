@@ -1,7 +1,7 @@
 """Moving threads between stores: an export as lines of text, and (in `transfer_import`) the way back in.
 
-`export_lines` streams: it holds one thread's rows and one page of its log. Each thread is as one snapshot saw it,
-however much is written meanwhile; threads come parents first, so that an import never shows a child without its parent.
+`export_lines` streams: it holds one page of one thread. Each thread is as one moment saw it, however much is written
+meanwhile; threads come parents first, so that an import never shows a child without its parent.
 The format is in `transfer_lines`. Exporting what was imported gives the same lines again.
 """
 
@@ -12,17 +12,23 @@ from typing import Any
 
 from perdure import limits
 from perdure.errors import ConflictError, CorruptError, NotFoundError, UnsupportedError
-from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Read, Row, Scan
-from perdure.kernel.schema import Log, Schema, Table
+from perdure.kernel.ops import Get, LogEntry, Read, Row, Scan
+from perdure.kernel.schema import Log, Schema
 from perdure.rules import names
 from perdure.stores.checked import checked
 from perdure.stores.core import Core
 from perdure.stores.store import Store
 from perdure.stores.transfer_import import Imported, check_lines, import_lines
-from perdure.stores.transfer_lines import COLD, HOT, end_line, entry_line, header_line, owner_of, row_line
+from perdure.stores.transfer_lines import HOT, end_line, entry_line, header_line, owner_of, row_line
+from perdure.stores.transfer_rows import ThreadReading
 from perdure.stores.transfer_source import Progress, Watcher, read_lines
 
 __all__ = ["Imported", "Progress", "check_lines", "export_lines", "import_lines", "read_lines"]
+
+
+_FIRST_ENTRIES = 16
+_PAGE_BYTES = 1024 * 1024
+"""How many entries the first page of a log brings, and how much the later ones bring, about."""
 
 
 async def export_lines(
@@ -121,42 +127,31 @@ async def _chosen(core: Core, threads: Sequence[str]) -> AsyncIterator[str]:
 
 
 async def _thread_lines(core: Core, thread: str, *, named: bool) -> AsyncIterator[bytes]:
-    """Everything of a thread as one snapshot saw it; its hot row comes last and completes it.
+    """Everything of a thread as one moment saw it; its hot row comes last and completes it.
 
     A thread that was deleted since it was listed has no lines; one that was asked for by name must not be missing.
     """
     schema = core.kernel.schema
-    tables = [table for table in schema.tables if table.name != HOT and owner_of(table) is not None]
-    reads: list[Ask] = [Get(HOT, [(thread,)])]
-    reads += [_rows_of(table, thread) for table in tables]
-    reads += [Heads(log.name, [thread]) for log in schema.logs]
-    (head,), *answers = await core.view(*reads)
-    if head is None:
-        if named:
-            raise _deleted(thread)
-        return
-    for table, rows in zip(tables, answers, strict=False):
-        if table.name == COLD and not rows:
-            raise CorruptError("its cold row is missing", where=f"thread {thread!r}")
-        for row in rows:
-            yield row_line(table, row)
-    for log, (length,) in zip(schema.logs, answers[len(tables) :], strict=True):
+    with ThreadReading(core, thread) as reading:
+        await reading.run()
+        head = reading.head
+        if head is None:
+            if named:
+                raise _deleted(thread)
+            return
+        for line in reading.lines():
+            yield line
+    for log, length in zip(schema.logs, reading.lengths, strict=True):
         async for entry in _entries(core, log, head, length):
             yield entry_line(log, thread, entry)
     yield row_line(schema.table[HOT], head)
 
 
-def _rows_of(table: Table, thread: str) -> Scan:
-    if owner_of(table) == "key":
-        return Scan(table.name, eq=(thread,))
-    return Scan(table.name, "thread", (thread,))
-
-
 async def _entries(core: Core, log: Log, head: Row, length: int) -> AsyncIterator[LogEntry]:
     """A log up to the length that the snapshot showed: entries never change, so pages will do."""
-    thread, reached = str(head.key[0]), 0
+    thread, reached, most = str(head.key[0]), 0, _FIRST_ENTRIES
     while reached < length:
-        read = Read(log.name, thread, after=reached, upto=length, limit=limits.PAGE_DEFAULT)
+        read = Read(log.name, thread, after=reached, upto=length, limit=most)
         (now,), entries = await core.view(Get(HOT, [head.key]), read)
         if now is None or now["born"] != head["born"]:
             raise _deleted(thread)
@@ -167,6 +162,8 @@ async def _entries(core: Core, log: Log, head: Row, length: int) -> AsyncIterato
             yield entry
         if not entries or entries[-1][0] != reached:
             raise CorruptError(f"{log.name} {reached or 1} is missing", where=f"thread {thread!r}")
+        weight = sum(len(entry[-1]) + 512 for entry in entries) // len(entries)
+        most = max(1, min(limits.PAGE_MAX, 2 * most, _PAGE_BYTES // weight))
 
 
 def _deleted(thread: str) -> ConflictError:

@@ -26,6 +26,11 @@ def already_there(thread: str) -> AlreadyExists:
     )
 
 
+def being_erased(thread: str) -> AlreadyExists:
+    """The refusal of a thread whose id is still taken by a deleted one."""
+    return AlreadyExists(f"thread {thread!r} is being erased", hint="try again when that is done")
+
+
 def put_new(line: RowLine) -> Op:
     """A row that must not be there yet."""
     return Put(line.table.name, line.key, line.columns, line.body, ABSENT)
@@ -86,7 +91,7 @@ class Arrival:
             await erase_contents(self._core, self._thread, self._rev or 0)
             return self._rev or 0
         if row["erased_at"] is None:
-            raise AlreadyExists(f"thread {self._thread!r} is being erased", hint="try again when that is done")
+            raise being_erased(self._thread)
         return int(row.rev)
 
     def _chunk(self) -> list[Op]:

@@ -1,76 +1,100 @@
 """Does an imported thread hold together? Asked before anything of it becomes visible.
 
 The lines of a thread are handed in one by one; its hot row, the last of them, has everything compared by the rules that
-`doctor verify` goes by. What is kept is small: columns, message ids and places, never the bodies of messages. A file
-may come from anywhere, so nothing that an audit would later report may pass.
+`doctor verify` goes by. What has a limit is kept in memory, everything else in a notebook on disk, never the bodies of
+messages. A file may come from anywhere, so nothing that an audit would later report may pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 from perdure import limits
 from perdure.errors import InvalidError
 from perdure.kernel.ops import LogEntry, Row
+from perdure.kernel.schema import Schema
+from perdure.rules.columns import check_plausible
 from perdure.rules.sound_thread import thread_problems
-from perdure.rules.stored import LogFacts, Problem, ThreadRows
+from perdure.rules.stored import Problem, ThreadRows, add_to_line, place_of
+from perdure.scratch import Scratch
 from perdure.stores.soundness import body_problems, message_problems
 from perdure.stores.transfer_lines import COLD, HOT, NOT_CARRIED, EntryLine, RowLine
+from perdure.stores.transfer_notes import NotedLog, NotedRows, NotedStatuses
 
 MESSAGES = "messages"
-_MOST_BODY = {
-    COLD: limits.CUSTOM_BYTES + 1024,
-    "runs": limits.RUN_BYTES,
-    "state": limits.STATE_BYTES,
-    "pending": limits.MESSAGE_BYTES,
+_MOST_ROWS = {
+    COLD: 1,
+    HOT: 1,
+    "queues": 1,
+    "branches": limits.BRANCHES_PER_THREAD,
+    "pending": limits.PENDING_PER_THREAD,
 }
+"""Of these tables a thread has only so many rows, of all others any number."""
+
+
+class FileCheck(msgspec.Struct, frozen=True):
+    """What the check of a whole file shares: the declarations, the notebook, and the latest time that is plausible."""
+
+    schema: Schema
+    scratch: Scratch
+    latest: int
 
 
 class ThreadCheck:
     """Everything that is known of the thread whose lines are being read."""
 
-    def __init__(self, thread: str) -> None:
+    def __init__(self, thread: str, file: FileCheck) -> None:
         self.thread = thread
-        self.lengths: dict[str, int] = {}
-        self._rows: dict[str, dict[tuple[str | int, ...], Row]] = {}
-        self._ids: set[str] = set()
-        self._facts = LogFacts()
+        self._file = file
+        self._lengths: dict[str, int] = {}
+        self._rows: dict[str, dict[tuple[str | int, ...], Row]] = {name: {} for name in _MOST_ROWS}
+        self._noted = {t.name: NotedRows(file.scratch, t) for t in file.schema.tables if t.name not in _MOST_ROWS}
+        self._log = NotedLog(file.scratch)
+        file.scratch.next_thread()
 
     def row(self, line: RowLine) -> None:
         """Take in a row."""
         name = line.table.name
-        seen = self._rows.setdefault(name, {})
-        if line.key in seen:
-            raise InvalidError(f"{name} {line.key} is there twice")
-        size, most = len(line.body or b""), _MOST_BODY.get(name, limits.COMMIT_BYTES)
-        if size > most:
-            raise InvalidError(f"a body of {size:,} bytes, the limit of {name} is {most:,}")
         row = _as_row(line)
         _refuse(body_problems(name, row))
-        # The rules between rows look into no body but that of a key, which is a short list of ids.
-        seen[line.key] = row if name == "keys" else msgspec.structs.replace(row, body=None)
+        check_plausible(name, line.columns, self._file.latest)
+        if not self._remember(name, row):
+            raise InvalidError(f"{name} {line.key} is there twice")
+        if name == "runs" and not self._file.scratch.add_run(str(line.key[0])):
+            raise InvalidError(f"run {line.key[0]!r} is in the file twice")
         if name == HOT:
             self._finish(row)
 
+    def _remember(self, name: str, row: Row) -> bool:
+        # The rules between rows look into no body but that of a key, which is a short list of ids.
+        if name in self._noted:
+            return self._noted[name].add(row, keep_body=name == "keys")
+        seen = self._rows[name]
+        if row.key in seen:
+            return False
+        if len(seen) >= _MOST_ROWS[name]:
+            raise InvalidError(f"thread {self.thread!r} has more than {_MOST_ROWS[name]:,} rows of {name}")
+        seen[row.key] = msgspec.structs.replace(row, body=None)
+        return True
+
     def entry(self, line: EntryLine) -> None:
         """Take in a log entry."""
-        expected = self.lengths.get(line.log.name, 0) + 1
+        expected = self._lengths.get(line.log.name, 0) + 1
         if line.seq != expected:
             raise InvalidError(f"{line.log.name} {line.seq} of thread {line.thread!r} stands where {expected} should")
-        self.lengths[line.log.name] = line.seq
+        self._lengths[line.log.name] = line.seq
         if line.log.name == MESSAGES:
+            check_plausible(MESSAGES, dict(zip(line.log.column_names, line.values, strict=True)), self._file.latest)
             self._message(line.thread, (line.seq, 1, *line.values, line.body))
 
     def _message(self, thread: str, entry: LogEntry) -> None:
-        if len(entry[-1]) > limits.MESSAGE_BYTES:
-            raise InvalidError(f"{len(entry[-1]):,} bytes, the limit is {limits.MESSAGE_BYTES:,}")
         _refuse(message_problems(thread, entry))
-        if entry[2] in self._ids:
-            raise InvalidError(f"the message id {entry[2]!r} is there twice")
-        self._ids.add(entry[2])
-        self._facts.add(entry[0], entry[2:-1])
+        seq, place = entry[0], place_of(entry[2:-1])
+        add_to_line(self._log.lines, seq, place)
+        if not self._log.add(seq, place):
+            raise InvalidError(f"the message id {place.id!r} is there twice")
 
     def _finish(self, head: Row) -> None:
         """The hot row closes a thread: now everything must fit."""
@@ -79,23 +103,21 @@ class ThreadCheck:
         rows = ThreadRows(
             thread=self.thread,
             head=head,
-            cold=self._rows.get(COLD, {}).get((self.thread,)),
-            length=self.lengths.get(MESSAGES, 0),
-            branches=self._all("branches"),
-            runs=self._all("runs"),
-            labels=self._all("labels"),
-            state=self._all("state"),
-            keys=self._all("keys"),
-            pending=self._all("pending"),
-            queue=self._rows.get("queues", {}).get((self.thread,)),
+            cold=self._rows[COLD].get((self.thread,)),
+            length=self._lengths.get(MESSAGES, 0),
+            statuses=NotedStatuses(self._noted["runs"]),
+            branches=list(self._rows["branches"].values()),
+            runs=self._noted["runs"],
+            labels=self._noted["labels"],
+            state=self._noted["state"],
+            keys=self._noted["keys"],
+            pending=list(self._rows["pending"].values()),
+            queue=self._rows["queues"].get((self.thread,)),
         )
-        _refuse(thread_problems(rows, self._facts))
+        _refuse(thread_problems(rows, self._log))
         for row in rows.pending:
-            if row.key[1] in self._ids:
+            if self._file.scratch.has_message(str(row.key[1])):
                 raise InvalidError(f"pending message {row.key[1]!r} is in the log too")
-
-    def _all(self, table: str) -> Sequence[Row]:
-        return list(self._rows.get(table, {}).values())
 
 
 def _as_row(line: RowLine) -> Row:

@@ -7,18 +7,22 @@ thread whose parent is neither in the file before it nor in the store is refused
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 
 import msgspec
 
 from perdure import limits
-from perdure.errors import AlreadyExists, InvalidError, NotFoundError
+from perdure.errors import AlreadyExists, InvalidError
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import Get, Op
+from perdure.kernel.ops import NOW, Op
+from perdure.scratch import Scratch
 from perdure.stores.core import Core
 from perdure.stores.store import Store
-from perdure.stores.transfer_arrival import Arrival, already_there, put_new
-from perdure.stores.transfer_lines import HOT, RowLine
-from perdure.stores.transfer_source import Watcher, at_line, read_items
+from perdure.stores.transfer_arrival import Arrival, put_new
+from perdure.stores.transfer_checks import FileCheck
+from perdure.stores.transfer_lines import RowLine
+from perdure.stores.transfer_source import Item, Watcher, at_line, read_items
+from perdure.stores.transfer_survey import Survey
 
 Source = Callable[[], Iterable[bytes]]
 
@@ -43,11 +47,13 @@ async def import_lines(
 
     `source` gives the lines anew each time it is called: the first time everything is checked and nothing written, so a
     damaged file (`InvalidError`, naming the line) changes nothing. A thread that exists is refused with `AlreadyExists`
-    before anything is written, or left alone with `skip_existing`.
+    before anything is written, or left alone with `skip_existing`. A thread whose lines are not those that were checked
+    is refused too: whoever changes the file in between gets nothing past the check.
     """
-    existing = await check_lines(store, source, skip_existing=skip_existing, detach=detach, progress=progress)
     core = store._core  # noqa: SLF001 - a store's own machinery
-    return await _Import(core, existing, skip_existing=skip_existing, detach=detach).run(source, progress)
+    with closing(Scratch()) as scratch:
+        survey = await _check(core, source, scratch, skip_existing=skip_existing, detach=detach, progress=progress)
+        return await _Import(core, survey, scratch).run(source, progress)
 
 
 async def check_lines(
@@ -57,65 +63,36 @@ async def check_lines(
     skip_existing: bool = False,
     detach: bool = False,
     progress: Watcher | None = None,
-) -> set[str]:
-    """Would this export be imported? Raises what `import_lines` would, writes nothing; the threads that exist."""
+) -> None:
+    """Would this export be imported? Raises what `import_lines` would, and writes nothing."""
     core = store._core  # noqa: SLF001 - a store's own machinery
-    survey = _Survey(core, skip_existing=skip_existing, detach=detach)
-    for item in read_items(core.kernel.schema, source(), "checking", progress):
-        if item.closes and isinstance(item.line, RowLine):
+    with closing(Scratch()) as scratch:
+        await _check(core, source, scratch, skip_existing=skip_existing, detach=detach, progress=progress)
+
+
+async def _check(
+    core: Core, source: Source, scratch: Scratch, *, skip_existing: bool, detach: bool, progress: Watcher | None
+) -> Survey:
+    survey = Survey(core, scratch, skip_existing=skip_existing, detach=detach)
+    (now,) = await core.view(NOW)
+    check = FileCheck(core.kernel.schema, scratch, now + limits.IMPORT_AHEAD_MS)
+    for item in read_items(core.kernel.schema, source(), "checking", progress, check):
+        if isinstance(item.line, RowLine):
             try:
-                await survey.thread(str(item.line.key[0]), item.line.columns.get("parent"))
+                await survey.row(item.line, item.digest)
             except InvalidError as error:
                 raise at_line(item.number, error) from None
     await survey.look()
-    return survey.existing
-
-
-class _Survey:
-    """Which threads of the file exist already, and whether every parent will be there."""
-
-    def __init__(self, core: Core, *, skip_existing: bool, detach: bool) -> None:
-        self._core = core
-        self._skip_existing = skip_existing
-        self._detach = detach
-        self._seen: set[str] = set()
-        self._fresh: list[str] = []
-        self.existing: set[str] = set()
-
-    async def thread(self, thread: str, parent: str | None) -> None:
-        """Note a thread; look at the store every now and then."""
-        if thread in self._seen:
-            raise InvalidError(f"thread {thread!r} is in the file twice")
-        if parent is not None and parent not in self._seen and not self._detach:
-            row = (await self._core.view(Get(HOT, [(parent,)])))[0][0]
-            if row is None:
-                raise NotFoundError(
-                    f"the parent {parent!r} of thread {thread!r} is neither in the file before it nor in the store",
-                    hint="export the parent too, or import with --detach to make the thread a root",
-                )
-        self._seen.add(thread)
-        self._fresh.append(thread)
-        if len(self._fresh) >= limits.PAGE_MAX:
-            await self.look()
-
-    async def look(self) -> None:
-        """Find those that exist."""
-        rows = (await self._core.view(Get(HOT, [(thread,) for thread in self._fresh])))[0]
-        found = [str(row.key[0]) for row in rows if row is not None]
-        if found and not self._skip_existing:
-            raise already_there(found[0])
-        self.existing.update(found)
-        self._fresh.clear()
+    return survey
 
 
 class _Import:
     """The second reading of the file: every thread arrives."""
 
-    def __init__(self, core: Core, skip: set[str], *, skip_existing: bool, detach: bool) -> None:
+    def __init__(self, core: Core, survey: Survey, scratch: Scratch) -> None:
         self._core = core
-        self._skip = skip
-        self._skip_existing = skip_existing
-        self._detach = detach
+        self._survey = survey
+        self._scratch = scratch
         self._arrival: Arrival | None = None
         self._common: list[Op] = []
 
@@ -124,14 +101,16 @@ class _Import:
         threads = records = 0
         try:
             for item in read_items(self._core.kernel.schema, source(), "writing", watcher):
-                if item.line.thread in self._skip:
+                if item.closes:
+                    self._insist_checked(item)
+                if item.line.thread is not None and self._survey.skips(item.line.thread):
                     continue
                 records += 1
                 if item.line.thread is None and isinstance(item.line, RowLine):
                     await self._common_row(item.line)
                     continue
                 if self._arrival is None:
-                    self._arrival = Arrival(self._core, item.line.thread or "", detach=self._detach)
+                    self._arrival = Arrival(self._core, item.line.thread or "", detach=self._survey.detach)
                 await self._arrival.take(item.line)
                 if item.closes:
                     self._arrival = None
@@ -141,7 +120,14 @@ class _Import:
                 await self._arrival.abandon()
             raise
         await self._write_common()
-        return Imported(threads, len(self._skip), records)
+        return Imported(threads, self._survey.skipped, records)
+
+    def _insist_checked(self, item: Item) -> None:
+        """A thread is only made visible if its lines are those that were checked."""
+        noted = self._scratch.thread(item.line.thread or "")
+        if noted is None or noted[1] != item.digest:
+            text = f"thread {item.line.thread!r} is not what it was a moment ago: the file changed during the import"
+            raise at_line(item.number, InvalidError(text, hint="import a file that nobody writes to"))
 
     async def _common_row(self, line: RowLine) -> None:
         self._common.append(put_new(line))
@@ -156,7 +142,7 @@ class _Import:
                 await self._core.transact(ops)
             return
         except Conflict as conflict:
-            if not self._skip_existing:
+            if not self._survey.skip_existing:
                 raise AlreadyExists(f"{ops[conflict.op]} exists already", hint="import with --skip-existing") from None
         for op in ops:
             try:

@@ -6,9 +6,9 @@
     {"table":"thread_heads","key":["kyoto"],"columns":{…}}
     {"end":{"threads":1,"lines":3}}
 
-What is NULL is left out; bodies are JSON values, kept to the letter. Everything derives from the declared schema, so a
-store that is added later is carried without a change here. Reading trusts nothing: every line is checked as if a
-stranger had written it, and a refusal names the line.
+What is NULL is left out; bodies are JSON values, and what is imported is spelled as a store spells it. Everything
+derives from the declared schema, so a store that is added later is carried without a change here. Reading trusts
+nothing: every line is checked as if a stranger had written it, and a refusal names the line.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ import codecs
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from perdure import limits
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, shown
 from perdure.kernel import codec
 from perdure.kernel.door import check_ops
 from perdure.kernel.ops import Append, LogEntry, Put, Row
 from perdure.kernel.schema import Key, Log, Schema, Table
 from perdure.model.plain import check_json
 from perdure.rules import names
-from perdure.rules.columns import column_problems, presence_problem
+from perdure.rules.columns import MOST_BODY, column_problems, presence_problem
 
 FORMAT = 1
 LINE_BYTES = limits.COMMIT_BYTES
+_COLUMNS_BYTES = 64 * 1024
+"""More than all columns of a row take together, however they are spelled."""
 COLD, HOT = "threads", "thread_heads"
 
 NOT_CARRIED: dict[str, tuple[str, ...]] = {
@@ -47,7 +50,7 @@ class Header(msgspec.Struct, frozen=True):
     scope: str
 
 
-class End(msgspec.Struct, frozen=True):
+class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The last line: without it, a file was cut off."""
 
     threads: int
@@ -78,22 +81,36 @@ Line = Header | End | RowLine | EntryLine
 
 
 class _Text(msgspec.Struct, forbid_unknown_fields=True):
-    """Any line as it is spelled; `parse_line` says which fields belong together."""
+    """Any line as it is spelled; `parse_line` says which fields belong together.
 
-    table: str | None = None
-    key: list[str | int] = []
-    log: str | None = None
-    partition: str | None = None
-    seq: int | None = None
-    columns: dict[str, str | int | None] = {}
-    body: msgspec.Raw = msgspec.Raw()
-    perdure: int | None = None
-    schema: int | None = None
-    scope: str | None = None
-    end: End | None = None
+    What may be long is left as it is until its size was looked at: a line of brackets takes thirty times its size.
+    """
 
+    table: str | msgspec.UnsetType = UNSET
+    key: msgspec.Raw | msgspec.UnsetType = UNSET
+    log: str | msgspec.UnsetType = UNSET
+    partition: str | msgspec.UnsetType = UNSET
+    seq: int | msgspec.UnsetType = UNSET
+    columns: msgspec.Raw | msgspec.UnsetType = UNSET
+    body: msgspec.Raw | msgspec.UnsetType = UNSET
+    perdure: int | msgspec.UnsetType = UNSET
+    schema: int | msgspec.UnsetType = UNSET
+    scope: str | msgspec.UnsetType = UNSET
+    end: End | msgspec.UnsetType = UNSET
+
+
+_FIELDS: dict[type, frozenset[str]] = {
+    RowLine: frozenset(("table", "key", "columns", "body")),
+    EntryLine: frozenset(("log", "partition", "seq", "columns", "body")),
+    Header: frozenset(("perdure", "schema", "scope")),
+    End: frozenset(("end",)),
+}
+_MAY_LACK = frozenset(("columns", "body"))
+"""Which fields make up a line of each kind, and which of them may be missing."""
 
 _decoder = msgspec.json.Decoder(_Text)
+_key_decoder = msgspec.json.Decoder(list[str | int])
+_columns_decoder = msgspec.json.Decoder(dict[str, str | int | None])
 
 
 def header_line(schema: Schema, scope: str) -> bytes:
@@ -146,11 +163,9 @@ def parse_line(schema: Schema, data: bytes, number: int) -> Line:
     if number == 1:
         _check_encoding(data)
     try:
-        text = _decoder.decode(data)
+        return _understand(schema, _decoder.decode(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidError(f"not a line of an export: {error}", path=where) from None
-    try:
-        return _understand(schema, text)
     except InvalidError as error:
         raise InvalidError(error.message, path=where, hint=error.hint) from None
 
@@ -173,22 +188,27 @@ def _check_encoding(data: bytes) -> None:
 
 
 def _understand(schema: Schema, text: _Text) -> Line:
-    if text.table is not None and text.log is None:
+    given = {name for name in text.__struct_fields__ if getattr(text, name) is not UNSET}
+    kind = next((kind for kind, fields in _FIELDS.items() if fields - _MAY_LACK <= given), None)
+    if kind is None:
+        raise InvalidError("neither a row nor a log entry")
+    if not given <= _FIELDS[kind]:
+        raise InvalidError(f"the field {min(given - _FIELDS[kind])} does not belong to this kind of line")
+    if kind is RowLine:
         return _row(schema, text)
-    if text.log is not None and text.table is None:
+    if kind is EntryLine:
         return _entry(schema, text)
-    if text.end is not None:
+    if isinstance(text.end, End):
         return text.end
-    if text.perdure is not None and text.schema is not None and text.scope is not None:
-        return Header(text.perdure, text.schema, text.scope)
-    raise InvalidError("neither a row nor a log entry")
+    return msgspec.convert({name: getattr(text, name) for name in given}, Header)
 
 
 def _row(schema: Schema, text: _Text) -> RowLine:
-    table = schema.table.get(text.table or "")
+    table = schema.table.get(str(text.table))
     if table is None:
-        raise InvalidError(f"there is no table {text.table!r}", hint="the file may come from a newer Perdure")
-    key, columns, body = tuple(text.key), dict(text.columns), _body(text)
+        raise InvalidError(f"there is no table {text.table!r:.80}", hint="the file may come from a newer Perdure")
+    key, columns = tuple(_key_decoder.decode(_small(text.key, "key"))), _columns(text)
+    body = _body(text, table.name)
     check_ops(schema, [Put(table.name, key, columns, body)])
     left_out = NOT_CARRIED.get(table.name, ())
     for name in left_out:
@@ -204,33 +224,52 @@ def _row(schema: Schema, text: _Text) -> RowLine:
 
 
 def _entry(schema: Schema, text: _Text) -> EntryLine:
-    log = schema.log.get(text.log or "")
+    log = schema.log.get(str(text.log))
     if log is None:
-        raise InvalidError(f"there is no log {text.log!r}", hint="the file may come from a newer Perdure")
+        raise InvalidError(f"there is no log {text.log!r:.80}", hint="the file may come from a newer Perdure")
     thread = names.check_id(text.partition, "partition")
     seq = names.check_count(text.seq, "seq", least=1)
-    unknown = text.columns.keys() - log.types.keys()
+    columns = _columns(text)
+    unknown = columns.keys() - log.types.keys()
     if unknown:
-        raise InvalidError(f"{log.name} has no column {min(unknown)}", hint="the file may come from a newer Perdure")
-    body = _body(text)
+        raise InvalidError(
+            f"{log.name} has no column {shown(min(unknown))}", hint="the file may come from a newer Perdure"
+        )
+    body = _body(text, log.name)
     if body is None:
         raise InvalidError("a log entry has a body")
-    values = tuple(text.columns.get(name) for name in log.column_names)
+    values = tuple(columns.get(name) for name in log.column_names)
     check_ops(schema, [Append(log.name, thread, [(*values, body)])])
     named = [(log.partition, thread), ("seq", seq), *zip(log.column_names, values, strict=True)]
     _check_columns(log.name, named, body)
     return EntryLine(log, thread, seq, values, body)
 
 
-def _body(text: _Text) -> bytes | None:
-    data = bytes(text.body)
-    if not data:
+def _small(raw: msgspec.Raw | msgspec.UnsetType, what: str) -> bytes:
+    data = bytes(raw) if isinstance(raw, msgspec.Raw) else b""
+    if len(data) > _COLUMNS_BYTES:
+        raise InvalidError(f"the {what} of a line takes {len(data):,} bytes, the limit is {_COLUMNS_BYTES:,}")
+    return data
+
+
+def _columns(text: _Text) -> dict[str, Any]:
+    return {} if text.columns is UNSET else dict(_columns_decoder.decode(_small(text.columns, "columns")))
+
+
+def _body(text: _Text, name: str) -> bytes | None:
+    """The body as a store would have spelled it: without spaces, every member once."""
+    if not isinstance(text.body, msgspec.Raw):
         return None
+    # The limit itself is looked at with the rest of the rules; another spelling may take a little more.
+    size, most = len(bytes(text.body)), MOST_BODY.get(name, LINE_BYTES)
+    if size > most + most // 4 + 4_096:
+        raise InvalidError(f"a body of {size:,} bytes, the limit of {name} is {most:,}")
     try:
-        check_json(msgspec.json.decode(data), "body")
+        value = msgspec.json.decode(text.body)
+        check_json(value, "body")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidError(f"the body is damaged: {error}") from None
-    return data
+    return codec.encode(value)
 
 
 def _check_columns(name: str, values: list[tuple[str, Any]], body: bytes | None) -> None:

@@ -1,11 +1,14 @@
 """Reading an export: line by line, thread by thread, with every check that needs no store.
 
-What comes out has been parsed, belongs to the thread at hand and, when a thread's hot row comes, is a thread that holds
-together. A refusal is an `InvalidError` that names the line.
+What comes out has been parsed and belongs to the thread at hand. The first reading checks everything: when a thread's
+hot row comes, it is a thread that holds together. The second reading does not ask again; it tells what the lines of
+each thread add up to, so that whoever writes can see that they are those which were checked. A refusal is an
+`InvalidError` that names the line.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, Literal
 
@@ -13,7 +16,7 @@ import msgspec
 
 from perdure.errors import InvalidError
 from perdure.kernel.schema import Schema
-from perdure.stores.transfer_checks import ThreadCheck
+from perdure.stores.transfer_checks import FileCheck, ThreadCheck
 from perdure.stores.transfer_lines import FORMAT, HOT, LINE_BYTES, End, EntryLine, Header, Line, RowLine, parse_line
 
 Stage = Literal["exporting", "checking", "writing"]
@@ -32,11 +35,16 @@ Watcher = Callable[[Progress], None]
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A row or an entry, the number of its line, and whether it completes a thread."""
+    """A row or an entry and the number of its line; if it completes a thread, the digest of all lines of the thread."""
 
     number: int
     line: RowLine | EntryLine
-    closes: bool
+    digest: bytes | None = None
+
+    @property
+    def closes(self) -> bool:
+        """Whether it completes a thread."""
+        return self.digest is not None
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
@@ -45,15 +53,17 @@ def read_lines(file: BinaryIO) -> Iterator[bytes]:
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def read_items(schema: Schema, lines: Iterable[bytes], stage: Stage, watcher: Watcher | None) -> Iterator[Item]:
-    """The rows and entries of a whole export, checked."""
-    reader = _Reader(schema)
+def read_items(
+    schema: Schema, lines: Iterable[bytes], stage: Stage, watcher: Watcher | None, check: FileCheck | None = None
+) -> Iterator[Item]:
+    """The rows and entries of a whole export; with `check`, every thread is held to the rules of sound data."""
+    reader = _Reader(schema, check)
     size = 0
     for number, data in enumerate(lines, 1):
         size += len(data) + 1
         line = parse_line(schema, data, number)
         try:
-            item = reader.take(line, number)
+            item = reader.take(line, number, data)
         except InvalidError as error:
             raise at_line(number, error) from None
         if item is not None:
@@ -71,14 +81,17 @@ def at_line(number: int, error: InvalidError) -> InvalidError:
 class _Reader:
     """Where in the file we are: before the header, inside a thread, between threads, after the end."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, check: FileCheck | None) -> None:
         self._schema = schema
-        self._open: ThreadCheck | None = None
+        self._file = check
+        self._thread: str | None = None
+        self._check: ThreadCheck | None = None
+        self._digest = hashlib.sha256()
         self._ended = False
         self._lines = 0
         self.threads = 0
 
-    def take(self, line: Line, number: int) -> Item | None:
+    def take(self, line: Line, number: int, data: bytes) -> Item | None:
         """What a line adds; None for the header and the end."""
         self._lines = number
         if self._ended:
@@ -86,13 +99,13 @@ class _Reader:
         if number == 1:
             self._header(line)
         elif isinstance(line, End):
-            if self._open is not None or (self.threads, number - 2) != (line.threads, line.lines):
+            if self._thread is not None or (self.threads, number - 2) != (line.threads, line.lines):
                 raise InvalidError("the file is not complete: lines are missing")
             self._ended = True
         elif isinstance(line, Header):
             raise InvalidError("a second header")
         else:
-            return self._item(line, number)
+            return self._item(line, number, data)
         return None
 
     def _header(self, line: Line) -> None:
@@ -105,22 +118,30 @@ class _Reader:
                 hint="import it with a newer Perdure",
             )
 
-    def _item(self, line: RowLine | EntryLine, number: int) -> Item:
-        if self._open is not None and line.thread != self._open.thread:
-            raise InvalidError(f"thread {self._open.thread!r} is not complete, and here something else begins")
+    def _item(self, line: RowLine | EntryLine, number: int, data: bytes) -> Item:
+        if self._thread is not None and line.thread != self._thread:
+            raise InvalidError(f"thread {self._thread!r} is not complete, and here something else begins")
         if line.thread is None:
-            return Item(number, line, closes=False)
-        if self._open is None:
-            self._open = ThreadCheck(line.thread)
+            return Item(number, line)
+        if self._thread is None:
+            self._begin(line.thread)
+        self._digest.update(len(data).to_bytes(8, "big") + data)
         if isinstance(line, EntryLine):
-            self._open.entry(line)
-            return Item(number, line, closes=False)
-        self._open.row(line)
-        closes = line.table.name == HOT
-        if closes:
-            self._open = None
-            self.threads += 1
-        return Item(number, line, closes)
+            if self._check is not None:
+                self._check.entry(line)
+            return Item(number, line)
+        if self._check is not None:
+            self._check.row(line)
+        if line.table.name != HOT:
+            return Item(number, line)
+        self._thread = None
+        self.threads += 1
+        return Item(number, line, self._digest.digest())
+
+    def _begin(self, thread: str) -> None:
+        self._thread = thread
+        self._check = None if self._file is None else ThreadCheck(thread, self._file)
+        self._digest = hashlib.sha256()
 
     def finish(self) -> None:
         """The file is over: was that its end?"""

@@ -103,6 +103,7 @@ def _stored(seen: Snapshot, head: Row) -> ThreadRows:
         head=head,
         cold=seen.one(COLD),
         length=seen.length,
+        statuses={str(row.key[0]): row["status"] for row in seen.tables["runs"]},
         branches=seen.tables["branches"],
         runs=seen.tables["runs"],
         labels=seen.tables["labels"],

@@ -105,14 +105,44 @@ async def case_import_refuses(kit: Kit) -> None:
         ("runs", {"output_count": None}, "runs.output_count is missing"),
         ("threads", {"resource": "a\x1bb"}, "threads.resource must not contain control characters"),
         ("keys", {"at": -1}, "keys.at must be an integer of at least 0"),
+        ("threads", {"resource": " u"}, "threads.resource must not begin or end with a space"),
+        ("keys", {"count": 1_001}, "keys.count must be at most 1,000"),
+        ("runs", {"branch": 10_000}, "runs.branch must be at most 9,999"),
+        ("thread_heads", {"fence": 2**52}, "thread_heads.fence is 4503599627370496, the limit of an import"),
+        ("state", {"at": 2**52}, "state.at is 4503599627370496, a time to come"),
     ]
     there = kit.store.scoped("copy")
     for table, columns, words in lies:
         error = await raises(InvalidError, _import(there, lines, table, columns), f"{table} with {columns}")
         expect(error.message.startswith("line ") and words in error.message, f"the refusal says {error}")
+    error = await raises(InvalidError, import_lines(there, lambda: _twice(lines)), "a run in two threads")
+    expect("is in the file twice" in error.message, f"the refusal says {error}")
+    changed = iter((lines, [line.replace(b'"created_at":', b'"created_at": ') for line in lines]))
+    error = await raises(InvalidError, import_lines(there, lambda: next(changed)), "a file that changes")
+    expect("the file changed during the import" in error.message, f"the refusal says {error}")
     equal((await there.threads.list()).items, [], "threads after refused imports")
     await import_lines(there, lambda: lines)
     equal(await verify(there), [], "the audit of what was imported")
+
+
+def _twice(lines: list[bytes]) -> list[bytes]:
+    """The file with a second copy of its threads under other names: the runs of both have the same ids."""
+    copies = []
+    for text in lines[1:-1]:
+        line = json.loads(text)
+        if "log" in line:
+            line["partition"] += "-2"
+        elif line["table"] == "runs":
+            line["columns"]["thread"] += "-2"
+        else:
+            line["key"][0] += "-2"
+        for name in line["columns"].keys() & {"parent", "waiting"}:
+            if line.get("table") != "branches":
+                line["columns"][name] += "-2"
+        copies.append(json.dumps(line).encode())
+    end = json.loads(lines[-1])["end"]
+    doubled = {"end": {name: 2 * count for name, count in end.items()}}
+    return [*lines[:-1], *copies, json.dumps(doubled).encode()]
 
 
 async def _import(store: Store, lines: list[bytes], table: str, columns: dict[str, Any]) -> None:
