@@ -11,7 +11,8 @@ import perdure
 from perdure.cli import branching, doctor, keeping, looking, moving, talking
 from perdure.cli.encodings import tolerate_any_encoding
 from perdure.cli.helptext import Group
-from perdure.cli.session import USER_ERROR, JsonOption, ScopeOption, StoreOption, report
+from perdure.cli.session import USER_ERROR, JsonOption, ScopeOption, StoreOption, report, report_defect
+from perdure.cli.terminal import console, guarded_streams
 
 app = typer.Typer(
     name="perdure",
@@ -26,7 +27,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"perdure {perdure.__version__}")
+        console().print(f"perdure {perdure.__version__}")
         raise typer.Exit
 
 
@@ -50,23 +51,28 @@ for room in (looking, talking, branching, moving, keeping, doctor):
 def run() -> None:
     """Run the command line; a mistake in it is told in one line, like any other error."""
     tolerate_any_encoding()
+    with guarded_streams():
+        code = _run()
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
-        code = app(standalone_mode=False)
+        return int(app(standalone_mode=False, prog_name="perdure") or 0)
     except typer.Abort:
-        code = 130
-    except Exception as error:
+        return 130
+    except Exception as error:  # noqa: BLE001 - a traceback of Python's own may hold anything
         # Typer brings its own click, whose errors have no public name; this is what sets them apart.
         explain = getattr(error, "format_message", None)
         if explain is None:
-            raise
-        code = USER_ERROR
+            return report_defect(error, as_json=_asks_for_json())
         if type(error).__name__ == "NoArgsIsHelpError":
-            typer.echo(explain())
+            sys.stdout.write(f"{explain()}\n")
         else:
             context = getattr(error, "ctx", None)
             path = context.command_path if context is not None else "perdure"
             report(_plainly(error, explain()), f"{path} --help lists what there is", "usage", as_json=_asks_for_json())
-    sys.exit(code)
+        return USER_ERROR
 
 
 def _asks_for_json() -> bool:
@@ -81,6 +87,7 @@ def _plainly(error: Any, explained: str) -> str:
     if type(error).__name__ != "BadParameter" or parameter is None:
         return explained
     name = max(parameter.opts, key=len)
-    if "valid int" in error.message:
+    if "valid int" in error.message or "as an integer" in error.message:
         return f"{name} takes a whole number"
-    return f"{name}: {error.message}".replace("Input should be greater than or equal to", "it must be at least")
+    said = str(error.message).replace("Input should be greater than or equal to", "it must be at least")
+    return f"{name}: {said}".replace("Input should be less than or equal to", "it must be at most")
