@@ -67,7 +67,7 @@ def _run() -> int:
         if explain is None:
             return report_defect(error, as_json=_asks_for_json())
         if type(error).__name__ == "NoArgsIsHelpError":
-            sys.stdout.write(f"{explain()}\n")
+            console().print(explain())
         else:
             context = getattr(error, "ctx", None)
             path = context.command_path if context is not None else "perdure"
