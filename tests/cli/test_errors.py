@@ -54,7 +54,9 @@ MISTAKES = [
     (["branch", "kyoto", "--at", "\u0661"], "has no message"),
     (["switch", "kyoto", "9" * 200], "has no branch called '999"),
     (["switch", "kyoto", "\u0661"], "has no branch called"),
-    (["export", "--out", "x\x00y"], "must not contain NUL"),
+    (["export", "--out", "x\x00y"], "'x\\x00y' cannot be the name of a file"),
+    (["export", "--out", "x\ud800y"], "'x\\ud800y' cannot be the name of a file"),
+    (["import", "x\ud800y"], "there is no file"),
     (["import", "x\x00y"], "there is no file"),
 ]
 

@@ -18,6 +18,8 @@ from tests.hostile.inputs import CANARY, Input
 from tests.hostile.library import HOME, Broken, same, thread_of
 
 ENDS = (0, 1, 2)
+PLACES = 5
+"""Where a URL may stand."""
 ABOUT_ALL = (["threads", "--limit", "200"], ["runs", "--limit", "200"], ["branch", HOME], ["show", HOME])
 
 
@@ -45,6 +47,14 @@ class CommandLine:
         for arguments in ABOUT_ALL:
             if (self.on_screen(arguments, {}), self.as_json(arguments, {}).code) != (0, 0):
                 raise Broken(f"{arguments} failed")
+
+    def opened(self, item: Input) -> list[int]:
+        """Give a URL in every place where one may stand; the exit codes."""
+        codes = []
+        for number in range(PLACES):
+            for arguments, variables in self._openings(item.text, number):
+                codes += [self.on_screen(arguments, variables), self.as_json(arguments, variables).code]
+        return codes
 
     def on_screen(self, arguments: list[str], variables: dict[str, str]) -> int:
         """Run a command before a terminal; its exit code."""
@@ -96,7 +106,7 @@ class CommandLine:
             (["threads", f"--store={url}"], {}),
             (["health", "--", url], {}),
             (["migrate", "--check", "--", url], {}),
-            (["copy", "--", url, f"sqlite:///{self._folder}/never.db"], {}),
+            (["copy", "--dry-run", "--", url, f"sqlite:///{self._folder}/never.db"], {}),
         ]
         if _fits_environment(url):
             ways.append((["threads"], {"PERDURE_STORE": url}))
@@ -128,6 +138,6 @@ def _check_answer(item: Input, arguments: list[str], out: str) -> None:
     elif item.kind == "label":
         same(documents[0]["nodes"][0]["label"], item.text)
     elif item.kind == "content" and command == "log":
-        same(documents[0]["message"]["content"][0]["text"], item.text)
+        same("".join(block["text"] for block in documents[0]["message"]["content"]), item.text)
     elif item.kind == "content" and command == "show":
         same(documents[0]["thread"]["custom"], {"k": item.text})

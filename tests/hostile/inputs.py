@@ -218,6 +218,22 @@ URL_FORMS = {
 }
 
 
+REACHABLE = {
+    "listen_url of a server that answers": "listen_url=postgresql%3A%2F%2Fapp%3A{canary}%40{host}%2Fagents",
+    "password of a server that answers": "password={canary}",
+    "escaped name at a server that answers": "p%61ssword={canary}",
+    "unknown option of a server that answers": "credential={canary}",
+}
+"""Options with a secret, for the URL of a server that is there: what it says of itself is shown more often."""
+
+
+def reachable_urls(url: str) -> list[Input]:
+    """An empty database on a real server, with a secret among the options."""
+    return [
+        Input("url", trick, f"{url}?{option.format(canary=CANARY, host=HOST)}") for trick, option in REACHABLE.items()
+    ]
+
+
 def _urls(chance: random.Random) -> Iterator[tuple[str, str]]:
     for name, form in URL_FORMS.items():
         for scheme in SCHEMES:

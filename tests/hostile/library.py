@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from tests.hostile.inputs import CANARY, Input
+
 import perdure
 from perdure import Message, Store, ToolUse
 from perdure.errors import PerdureError
-from tests.hostile.inputs import CANARY, Input
 
 HOME = "home"
 """The thread that has the branches, labels and documents with hostile names."""
@@ -119,7 +120,7 @@ class Library:
         said = [Message.user(text), Message.assistant([call], id="call"), Message.tool("call", text)]
         await store.commit(thread, messages=said)
         records = await store.messages.history(thread)
-        same([record.text for record in records][0], text)
+        same(records[0].text, text)
         same(records[1].message.tool_calls[0].input, {text: [text, {"deep": text}]})
 
     async def _cursor(self, item: Input, _: str) -> None:

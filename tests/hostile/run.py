@@ -2,6 +2,7 @@
 
     python -m tests.hostile.run [--engine sqlite …] [--sample 200] [--kind url …]
 
+A URL names its engine itself, so URLs are tried once, with the first engine; on every server come some that reach it.
 Ends with a table: per engine and kind how many inputs the library took and refused, and how the commands ended.
 """
 
@@ -17,14 +18,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.hostile.command_line import CommandLine
+from tests.hostile.inputs import CANARY, COUNTS, Input, hostile_inputs, reachable_urls, sample
+from tests.hostile.known import LEAKS
+from tests.hostile.library import Broken, Library
+
 from perdure.clock import system_clock
 from perdure.testkit.kit import Provider
 from perdure.testkit.providers import BUILTIN, SqliteProvider, provider_named
 from perdure.testkit.providers_servers import ServerProvider
-from tests.hostile.command_line import CommandLine
-from tests.hostile.inputs import CANARY, COUNTS, Input, hostile_inputs, sample
-from tests.hostile.known import LEAKS
-from tests.hostile.library import Broken, Library
+from perdure.testkit.servers import fresh_database, server
 
 
 @dataclass
@@ -92,6 +95,12 @@ async def _library(provider: Provider, inputs: Sequence[Input], folder: Path, ta
 def _command_line(provider: Provider, inputs: Sequence[Input], folder: Path, taken: set[int], tally: Tally) -> None:
     url = _url(provider)
     shell = CommandLine(url, folder)
+    if isinstance(provider, ServerProvider):
+        for item in reachable_urls(asyncio.run(fresh_database(server(provider.name), "hostile"))):
+            try:
+                tally.ends.update(("url", code) for code in shell.opened(item))
+            except Exception as problem:  # noqa: BLE001
+                tally.fail("command line", item, problem)
     for number, item in enumerate(inputs):
         try:
             codes = shell.attempt(item, number, taken=number in taken)
@@ -146,9 +155,10 @@ def main() -> int:
     asked = parser.parse_args()
     chosen = sample(asked.sample) if asked.sample else hostile_inputs()
     inputs = [item for item in chosen if item.kind in asked.kind]
-    tallies = [run_engine(engine, inputs) for engine in asked.engine]
+    elsewhere = [item for item in inputs if item.kind != "url"]
+    tallies = [run_engine(engine, elsewhere if number else inputs) for number, engine in enumerate(asked.engine)]
     failures = [failure for tally in tallies for failure in tally.failures]
-    if not asked.sample and "url" in asked.kind:
+    if not asked.sample and "url" in asked.kind and len(asked.engine) == len(BUILTIN):
         failures += strict_leaks(tallies)
     print(table(tallies))
     leaked = sorted(set().union(*(tally.leaked for tally in tallies)))

@@ -41,8 +41,7 @@ def is_stdout(out: str) -> bool:
 @asynccontextmanager
 async def destination(out: str) -> AsyncIterator[BinaryIO]:
     """What to write to. A file appears at the end, and not at all if the body fails."""
-    if "\x00" in out:
-        raise InvalidError("the name of a file must not contain NUL")
+    _check_name(out)
     if is_stdout(out):
         yield cast("BinaryIO", sys.stdout.buffer)
         sys.stdout.buffer.flush()
@@ -54,6 +53,16 @@ async def destination(out: str) -> AsyncIterator[BinaryIO]:
         return
     with _new_file(path) as file:
         yield file
+
+
+def _check_name(out: str) -> None:
+    """Refuse what the system cannot take for a name."""
+    try:
+        bad = b"\x00" in os.fsencode(out)
+    except UnicodeEncodeError:
+        bad = True
+    if bad:
+        raise InvalidError(f"{out!r:.120} cannot be the name of a file", hint="it holds NUL or half a character")
 
 
 def _is_stream(path: Path) -> bool:
