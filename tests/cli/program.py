@@ -46,9 +46,11 @@ class Program:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "COLUMNS"))}
         return {**kept, "PERDURE_STORE": self.url, "PYTHONWARNINGS": "error", **more}
 
-    def run(self, *arguments: str, **more: str) -> Done:
-        """The real entry point, in this process."""
-        out, err = _Captured(), _Captured()
+    def run(self, *arguments: str, screen: bool = False, **more: str) -> Done:
+        """The real entry point, in this process; with `screen`, it takes stdout and stderr for a terminal."""
+        out, err = _Captured(screen=screen), _Captured(screen=screen)
+        if screen:
+            more = {"TERM": "xterm-256color", "COLUMNS": "80", **more}
         with (
             mock.patch.dict(os.environ, self.environment(**more), clear=True),
             mock.patch.object(sys, "argv", ["perdure", *arguments]),
@@ -88,10 +90,15 @@ class Program:
 
 
 class _Captured(io.TextIOWrapper):
-    """Text and bytes written to it come out in order."""
+    """Text and bytes written to it come out in order. It may pass for a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, screen: bool) -> None:
         super().__init__(io.BytesIO(), encoding="utf-8", newline="\n", write_through=True)
+        self._screen = screen
+
+    def isatty(self) -> bool:
+        """What the program asks to choose between colours and plain text."""
+        return self._screen
 
     def text(self) -> str:
         """Everything written so far."""

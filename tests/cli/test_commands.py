@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -365,3 +366,20 @@ def test_other_tenants_are_out_of_sight(program: Program) -> None:
     assert "secret" not in program("threads")
     assert "no thread id is or starts with 'secret'" in program.error("log", "secret")
     assert program("log", "secret", "--scope", "acme").splitlines()[1] == "  hush"
+
+
+def test_show_counts_what_is_pending_without_reading_it(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue may hold four gigabytes."""
+
+    async def fill() -> None:
+        async with perdure.open(program.url) as store:
+            await store.pending.append("kyoto", [Message.user("two"), Message.user("three")])
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the queue was read")
+
+    asyncio.run(fill())
+    monkeypatch.setattr("perdure.stores.pending.Pending._queue", refuse)
+    assert program.json("show", "kyoto")["pending"] == 3
+    assert re.search(r"^pending +3$", program("show", "kyoto"), re.MULTILINE)
+    assert program.json("show", "empty")["pending"] == 0

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.cli.program import SCRIPT, Program
+
+import perdure
 
 MISTAKES = [
     (["threads", "--bogus"], "No such option: --bogus"),
@@ -41,6 +45,19 @@ MISTAKES = [
     (["threads", "--store", "sqlite:///typo.db"], "there is no file 'typo.db'"),
     (["branch", "t", "--root", "--store", "sqlite:///typo.db"], "there is no file 'typo.db'"),
     (["threads", "--store", "agents"], "'agents' is not a URL of a store"),
+    (["log", "kyoto", "--limit", "9" * 23], "--limit: it must be at most 4503599627370496"),
+    (["log", "kyoto", "--limit", "9" * 5000], "--limit takes a whole number"),
+    (["threads", "--limit", "9" * 23], "limit must be between 1 and 200"),
+    (["tree", "kyoto", "--width", "9" * 23], "--width: it must be at most"),
+    (["branch", "kyoto", "--at", "#" + "9" * 5000], "message id is 5001 bytes long, the limit is 256"),
+    (["branch", "kyoto", "--at", "9" * 23], "has no message '999"),
+    (["branch", "kyoto", "--at", "\u0661"], "has no message"),
+    (["switch", "kyoto", "9" * 200], "has no branch called '999"),
+    (["switch", "kyoto", "\u0661"], "has no branch called"),
+    (["export", "--out", "x\x00y"], "'x\\x00y' cannot be the name of a file"),
+    (["export", "--out", "x\ud800y"], "'x\\ud800y' cannot be the name of a file"),
+    (["import", "x\ud800y"], "there is no file"),
+    (["import", "x\x00y"], "there is no file"),
 ]
 
 
@@ -99,8 +116,8 @@ def test_a_defect_is_told_without_a_traceback(program: Program, monkeypatch: pyt
     monkeypatch.setattr("perdure.stores.threads.Threads.list", broken)
     line = program.error("threads", code=70)
     assert line.startswith("error: ZeroDivisionError: division by zero (this is a defect of Perdure")
-    with pytest.raises(ZeroDivisionError):
-        program.run("threads", PERDURE_DEBUG="1")
+    shown = program.run("threads", PERDURE_DEBUG="1")
+    assert (shown.code, "in broken" in shown.err) == (70, True)
 
 
 def test_the_real_program_fails_with_one_line(program: Program) -> None:
@@ -154,3 +171,23 @@ def test_help_and_version(program: Program) -> None:
     for command in ("threads", "show", "log", "tree", "branch", "switch", "runs", "export", "import", "doctor"):
         assert "--help" in program(command, "--help")
     assert program.run().code == program.run("doctor").code == 2
+
+
+def test_hints_quote_what_a_shell_would_read(program: Program) -> None:
+    """A hint is pasted into a shell: an id must stay one word there."""
+    names = ["x; touch pwned", "$(touch pwned)", "it's", "-rf", "a b"]
+
+    async def fill() -> None:
+        async with perdure.open(program.url) as store:
+            for name in names:
+                await store.threads.create(name)
+
+    asyncio.run(fill())
+    for name in names:
+        for arguments in (["log", "--branch", "nowhere"], ["branch", "--at", "nothing"]):
+            hint = json.loads(program.error(*arguments, "--json", "--", name))["error"]["hint"]
+            command = hint.partition("; ")[2] if hint.startswith("give its id") else hint
+            words = shlex.split(command)
+            assert name in words, hint
+            assert words[0] == "perdure"
+            assert name[0] != "-" or words[words.index(name) - 1] == "--"

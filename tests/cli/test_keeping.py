@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 from tests.cli.program import Program
+from tests.cli.steering import steering_on_screen
 
+import perdure
 from perdure.opening import _SERVERS, open_engine
 from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
@@ -267,3 +269,18 @@ def test_engines_are_closed(program: Program, tmp_path: Path) -> None:
             await engine.close()
 
     assert asyncio.run(look()) == []
+
+
+@pytest.mark.parametrize("scope", ["tenant[/x]", "[link=http://evil]x[/link]", ":smile:"])
+def test_a_scope_cannot_steer_the_progress_of_a_copy(program: Program, tmp_path: Path, scope: str) -> None:
+    source = f"sqlite:///{tmp_path}/source.db"
+
+    async def fill() -> None:
+        async with perdure.open(source, scope=scope) as store:
+            await store.threads.create("t")
+
+    asyncio.run(fill())
+    done = program.run("copy", source, f"sqlite:///{tmp_path}/copy.db", screen=True, COLUMNS="120")
+    assert (done.code, steering_on_screen(done.out), steering_on_screen(done.err)) == (0, [], [])
+    assert scope in done.out
+    assert scope in done.err

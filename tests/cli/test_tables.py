@@ -6,11 +6,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 from tests.cli.program import Program
 from tests.cli.test_terminal import COLOUR, on_a_terminal
 
 import perdure
 from perdure import Message
+from perdure.cli.session import Desk
 from perdure.cli.tables import Column, fitted
 
 WIDTHS = (120, 80, 60, 40)
@@ -70,3 +72,11 @@ def test_an_id_wider_than_the_terminal_is_still_whole() -> None:
     columns = [Column("id", "id", 2), Column("title", "text", 1)]
     table, width = fitted(columns, [["x" * 50, "a title"]], 20)
     assert (width, [column.header for column in table.columns]) == (50, ["id"])
+
+
+def test_a_cell_is_as_wide_as_its_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Columns stay in line though nobody escaped the cells."""
+    desk = Desk(as_json=False)
+    desk.table([Column("id", "id", 2), Column("n", "number", 1)], [["a\x1bb\u202ec", "1"], ["plain", Text("2\x9b")]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["id                 n", "a\\x1bb\\u202ec      1", "plain          2\\x9b"]

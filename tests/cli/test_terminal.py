@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.cli.program import SCRIPT, Program
 from tests.cli.samples import HOSTILE
 
-from perdure.cli.terminal import one_line, to_json_text, visible
+from perdure.cli.escaping import one_line, to_json_text, visible
 
 COMMANDS = [
     ["threads"],

@@ -17,6 +17,7 @@ from tests.planted.bugs_imports import IMPORT_BUGS
 from tests.planted.bugs_logins import LOGIN_BUGS
 from tests.planted.bugs_redis import REDIS_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
+from tests.planted.bugs_terminal import TERMINAL_BUGS
 
 BUGS = (
     # The kernel.
@@ -581,6 +582,7 @@ BUGS = (
         ("case:lifecycle/damage-not-served@memory",),
     ),
     *HARDENING,
+    *TERMINAL_BUGS,
     *IMPORT_BUGS,
     *REDIS_BUGS,
     *LOGIN_BUGS,

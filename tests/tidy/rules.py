@@ -28,6 +28,10 @@ IMPURE_MODULES = frozenset(
 )
 # What the standard library reads differently from one Python to the next.
 URL_PARSERS = frozenset({"urlsplit", "urlparse", "parse_qs", "parse_qsl"})
+# What writes to a terminal without a `Screen` in between.
+WRITERS = frozenset(
+    {"print", "typer.echo", "typer.secho", "click.echo", "rich.print", "Console", "rich.console.Console", "os.write"}
+)
 IMPURE_BUILTINS = frozenset({"open", "print", "input"})
 # Character classes keep these patterns from finding themselves.
 UNFINISHED = re.compile(r"\b(?:TO[D]O|FIX[M]E|X[X]X)\b")
@@ -163,6 +167,22 @@ def server_urls_are_read_by_one_parser(file: File) -> Iterator[Finding]:
             yield node.lineno, f"{node.attr} refuses some hosts on some Pythons; use perdure.kernel.url"
 
 
+def one_place_writes_to_the_terminal(file: File) -> Iterator[Finding]:
+    if not file.inside("cli") or file.path.name == "terminal.py":
+        return
+    for call in _nodes(file, ast.Call):
+        name = ast.unparse(call.func)
+        words = {keyword.arg: keyword.value for keyword in call.keywords}
+        if name in WRITERS or name.endswith((".from_markup", ".from_ansi")):
+            yield call.lineno, f"{name}() goes past the place that escapes; use Desk, console() or error_console()"
+        elif name.endswith((".write", ".writelines")) and "sys.std" in name and not _is_literal(call.args):
+            yield call.lineno, f"{name}() writes text that nobody escaped; use console() or error_console()"
+        elif name.endswith("TextColumn"):
+            yield call.lineno, "a TextColumn reads markup; use bar_text()"
+        elif "markup" in words and ast.unparse(words["markup"]) != "False":
+            yield call.lineno, "no text is read as markup: it may hold a stranger's words"
+
+
 RULES: tuple[Callable[[File], Iterator[Finding]], ...] = (
     arrows_point_down,
     modules_are_short,
@@ -176,7 +196,12 @@ RULES: tuple[Callable[[File], Iterator[Finding]], ...] = (
     rules_are_pure,
     sql_stays_in_engines,
     server_urls_are_read_by_one_parser,
+    one_place_writes_to_the_terminal,
 )
+
+
+def _is_literal(arguments: list[ast.expr]) -> bool:
+    return all(isinstance(argument, ast.Constant) for argument in arguments)
 
 
 def _nodes(file: File, kind: type[Node]) -> Iterator[Node]:

@@ -79,6 +79,13 @@ BITES: list[tuple[Rule, str, str]] = [
     ),
     (rules.server_urls_are_read_by_one_parser, "testkit/proxy.py", "import urllib.parse\nurllib.parse.urlsplit('x')"),
     (rules.server_urls_are_read_by_one_parser, "engines/redis/url.py", "from urllib.parse import parse_qsl"),
+    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "print('x')"),
+    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "import typer\ntyper.echo(title)"),
+    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "out = Console(stderr=True)"),
+    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "sys.stderr.write(f'error: {error}')"),
+    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "TextColumn('{task.description}')"),
+    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "Text.from_markup(title)"),
+    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "desk.out.print(title, markup=True)"),
 ]
 
 INNOCENT: list[tuple[Rule, str, str]] = [
@@ -105,6 +112,9 @@ INNOCENT: list[tuple[Rule, str, str]] = [
     (rules.sql_stays_in_engines, "engines/sqlite/ddl.py", "q = 'SELECT id FROM threads'"),
     (rules.sql_stays_in_engines, "testkit/servers/databases.py", "q = 'CREATE DATABASE x'"),
     (rules.server_urls_are_read_by_one_parser, "kernel/url.py", "from urllib.parse import quote, unquote_to_bytes"),
+    (rules.one_place_writes_to_the_terminal, "cli/__init__.py", "sys.stderr.write('error: typer is missing')"),
+    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "session.out.print(line)\nfile.write(line)"),
+    (rules.one_place_writes_to_the_terminal, "testkit/matrix.py", "print('x')"),
     (rules.sql_stays_in_engines, "stores/threads.py", '"""select one from many"""\nx = "update the title"'),
 ]
 

@@ -13,8 +13,8 @@ import perdure
 from perdure.cli import branching, doctor, keeping, looking, moving, talking
 from perdure.cli.encodings import tolerate_any_encoding
 from perdure.cli.helptext import Group
-from perdure.cli.session import USER_ERROR, JsonOption, ScopeOption, StoreOption, report
-from perdure.cli.terminal import error_console, visible
+from perdure.cli.session import USER_ERROR, JsonOption, ScopeOption, StoreOption, report, report_defect
+from perdure.cli.terminal import console, error_console, guarded_streams
 
 app = typer.Typer(
     name="perdure",
@@ -29,7 +29,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"perdure {perdure.__version__}")
+        console().print(f"perdure {perdure.__version__}")
         raise typer.Exit
 
 
@@ -54,23 +54,28 @@ def run() -> None:
     """Run the command line; a mistake in it is told in one line, like any other error."""
     tolerate_any_encoding()
     warnings.showwarning = _show_warning
+    with guarded_streams():
+        code = _run()
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
-        code = app(standalone_mode=False)
+        return int(app(standalone_mode=False, prog_name="perdure") or 0)
     except typer.Abort:
-        code = 130
-    except Exception as error:
+        return 130
+    except Exception as error:  # noqa: BLE001 - a traceback of Python's own may hold anything
         # Typer brings its own click, whose errors have no public name; this is what sets them apart.
         explain = getattr(error, "format_message", None)
         if explain is None:
-            raise
-        code = USER_ERROR
+            return report_defect(error, as_json=_asks_for_json())
         if type(error).__name__ == "NoArgsIsHelpError":
-            typer.echo(explain())
+            console().print(explain())
         else:
             context = getattr(error, "ctx", None)
             path = context.command_path if context is not None else "perdure"
             report(_plainly(error, explain()), f"{path} --help lists what there is", "usage", as_json=_asks_for_json())
-    sys.exit(code)
+        return USER_ERROR
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
@@ -78,7 +83,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any, 
     if not issubclass(category, perdure.InsecureTransportWarning):
         _show_other_warning(message, category, *place, **more)
     elif not _asks_for_json():
-        error_console().print(Text().append("warning: ", "bold yellow").append(visible(str(message))))
+        error_console().print(Text().append("warning: ", "bold yellow").append(str(message)))
 
 
 _show_other_warning = warnings.showwarning
@@ -96,6 +101,7 @@ def _plainly(error: Any, explained: str) -> str:
     if type(error).__name__ != "BadParameter" or parameter is None:
         return explained
     name = max(parameter.opts, key=len)
-    if "valid int" in error.message:
+    if "valid int" in error.message or "as an integer" in error.message:
         return f"{name} takes a whole number"
-    return f"{name}: {error.message}".replace("Input should be greater than or equal to", "it must be at least")
+    said = str(error.message).replace("Input should be greater than or equal to", "it must be at least")
+    return f"{name}: {said}".replace("Input should be less than or equal to", "it must be at most")

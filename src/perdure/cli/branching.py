@@ -8,10 +8,11 @@ import msgspec
 import typer
 
 from perdure.cli.documents import branch_document
+from perdure.cli.escaping import one_line
 from perdure.cli.growing import grow
 from perdure.cli.looking import branch_table
 from perdure.cli.session import Access, Session, ThreadArgument, command
-from perdure.cli.terminal import PIPE_WIDTH, one_line
+from perdure.cli.terminal import PIPE_WIDTH
 from perdure.cli.tree import Tree, draw
 from perdure.errors import InvalidError
 from perdure.model.branch import Branch
@@ -36,7 +37,9 @@ async def tree(
     everything: Annotated[
         bool, typer.Option("--all", help="Also show messages reachable only from deleted branches.")
     ] = False,
-    width: Annotated[int | None, typer.Option(min=20, help="Columns to draw in; else the terminal's.")] = None,
+    width: Annotated[
+        int | None, typer.Option(min=20, max=10_000, help="Columns to draw in; else the terminal's.")
+    ] = None,
 ) -> None:
     """Draw a thread's tree: branches, roles, labels, and the current line."""
     grown = await grow(session.store, await session.thread_id(thread), everything=everything)

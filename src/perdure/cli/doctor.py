@@ -10,9 +10,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from perdure.cli.escaping import to_json_text
 from perdure.cli.helptext import Group
 from perdure.cli.session import FINDINGS, Desk, Session, command, without_passwords
-from perdure.cli.terminal import error_console, plain, to_json_text
+from perdure.cli.terminal import error_console, plain
 from perdure.kernel.engine import Capabilities, Health
 from perdure.stores.cleanup import sweep as sweep_core
 from perdure.stores.store import Store

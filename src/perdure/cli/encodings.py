@@ -11,7 +11,8 @@ import io
 import sys
 from typing import IO, Any
 
-from perdure.cli.terminal import escaped, to_json_text
+from perdure.cli.escaping import escaped, escaped_in_json, harmless_json, to_json_text
+from perdure.cli.terminal import stream_encoding
 
 _PLAIN, _JSON = "perdure-plain", "perdure-json"
 _MARKS = {
@@ -44,15 +45,20 @@ def write_json(stream: IO[str], document: Any) -> None:
     stream.flush()
 
 
+def json_for_screen(stream: IO[str], line: bytes) -> bytes:
+    """A line of JSON in the encoding of a terminal, with nothing in it that the terminal would obey."""
+    return fitted_json(stream, harmless_json(line.decode())).encode(stream_encoding(stream))
+
+
 def fitted_json(stream: IO[str], text: str) -> str:
     """The same JSON, with escapes for the characters that the stream cannot hold."""
-    encoding = getattr(stream, "encoding", None) or "utf-8"
+    encoding = stream_encoding(stream)
     return text.encode(encoding, _JSON).decode(encoding)
 
 
 def fitted_text(stream: IO[str], text: str) -> str:
     """The same text, with what the stream cannot hold spelled out."""
-    encoding = getattr(stream, "encoding", None) or "utf-8"
+    encoding = stream_encoding(stream)
     return text.encode(encoding, _PLAIN).decode(encoding)
 
 
@@ -61,9 +67,7 @@ def _spell_plainly(error: UnicodeError) -> tuple[str, int]:
 
 
 def _spell_in_json(error: UnicodeError) -> tuple[str, int]:
-    # JSON escapes are UTF-16: a character beyond the first plane is two of them.
-    units = _refused(error).encode("utf-16-be", "surrogatepass")
-    return "".join([f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)]), _end(error)
+    return escaped_in_json(_refused(error)), _end(error)
 
 
 def _refused(error: UnicodeError) -> str:

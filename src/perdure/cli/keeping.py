@@ -14,12 +14,13 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from perdure.cli.doctor import show_health
+from perdure.cli.escaping import one_line
 from perdure.cli.session import FINDINGS, Desk, command, insist_there, named
 from perdure.cli.tables import Cell, Column
-from perdure.cli.terminal import error_console, one_line
+from perdure.cli.terminal import bar_text, error_console
 from perdure.errors import InvalidError
 from perdure.kernel.engine import Health, Migration
 from perdure.kernel.redaction import redacted
@@ -186,10 +187,10 @@ def _bar() -> Iterator[Callable[[Told], None]]:
     """A progress bar on stderr; nothing at all when that is no terminal."""
     console = error_console()
     columns = (
-        TextColumn("{task.description}"),
+        bar_text("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[part]}"),
+        bar_text("{task.fields[part]}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -17,14 +17,18 @@ from perdure.cli.documents import (
     state_document,
     thread_document,
 )
+from perdure.cli.escaping import to_json_text
 from perdure.cli.session import Session, ThreadArgument, command
 from perdure.cli.tables import Cell, Column
-from perdure.cli.terminal import STATUSES, moment, plain, to_json_text
+from perdure.cli.terminal import STATUSES, moment, plain
 from perdure.errors import InvalidError
+from perdure.kernel.ops import Get
 from perdure.model.branch import Branch, Label
 from perdure.model.run import Run
 from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
+from perdure.stores.checked import checked
+from perdure.stores.store import Store
 
 LimitOption = Annotated[int, typer.Option("--limit", "-n", help=f"At most so many, 1 to {limits.PAGE_MAX}.")]
 CursorOption = Annotated[str | None, typer.Option("--cursor", help="Go on where a page ended.")]
@@ -186,7 +190,7 @@ async def show(session: Session, thread: ThreadArgument) -> None:
     labels = list(await store.branches.labels(name))
     recent = await store.runs.list(thread_id=name, limit=limits.PAGE_MAX)
     state = list(await store.state.list(name))
-    pending = (await store.pending.list(name)).items
+    pending = await _count_pending(store, name)
     unfinished = await store.messages.unfinished_calls(name)
     if session.as_json:
         session.emit(
@@ -197,14 +201,14 @@ async def show(session: Session, thread: ThreadArgument) -> None:
                 "runs": [run_document(run) for run in recent.items],
                 "more_runs": recent.next_cursor is not None,
                 "state": [state_document(doc) for doc in state],
-                "pending": len(pending),
+                "pending": pending,
                 "unfinished_calls": [
                     {"id": open_call.call.id, "name": open_call.call.name} for open_call in unfinished
                 ],
             }
         )
         return
-    session.show(_facts(found, pending=len(pending)))
+    session.show(_facts(found, pending=pending))
     _show_branches(session, branches, labels)
     if recent.items:
         session.show(Text("\nruns", "dim"))
@@ -215,6 +219,13 @@ async def show(session: Session, thread: ThreadArgument) -> None:
     for item in unfinished:
         call = plain(f"{item.call.name} {item.call.id} at #{item.seq}")
         session.show(Text().append("\nunfinished call ", "bold yellow").append_text(call))
+
+
+async def _count_pending(store: Store, thread_id: str) -> int:
+    """How many messages are pending, without reading them: a full queue may hold gigabytes."""
+    core = store._core  # noqa: SLF001 - no list counts
+    row = (await core.view(Get("queues", [(thread_id,)])))[0][0]
+    return 0 if row is None else int(checked("queues", row)["count"])
 
 
 def _show_branches(session: Session, branches: list[Branch], labels: list[Label]) -> None:

@@ -1,33 +1,33 @@
 """`perdure export` and `perdure import`: threads as a file of lines, and back.
 
-An export is written beside its destination and takes its name only when it is complete and on the disk, so a file under
-that name is never half an export. An import reads its file twice: everything is checked before anything is written.
+A file under the name of an export is never half an export. An import reads its file twice: everything is checked before
+anything is written.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import msgspec
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
 import perdure
-from perdure.cli.encodings import fitted_json
+from perdure.cli.destination import STANDARD, destination, is_stdout
+from perdure.cli.encodings import json_for_screen
+from perdure.cli.escaping import one_line
 from perdure.cli.session import Options, Session, command
-from perdure.cli.terminal import error_console, harmless_json, one_line
+from perdure.cli.terminal import bar_text, error_console
 from perdure.errors import InvalidError, NotFoundError
 from perdure.stores.transfer import Progress as Told
 from perdure.stores.transfer import check_lines, export_lines, import_lines, read_lines
 
-STANDARD = "-"
 _EVERY = 64
 """Lines between two looks at the bar."""
 
@@ -47,50 +47,25 @@ async def export_(
     """Write threads as lines of JSON: all of them, or those named."""
     chosen = [await session.thread_id(thread) for thread in threads] if threads else None
     told = Told("exporting", 0, 0, 0)
-    on_screen = out == STANDARD and sys.stdout.isatty()
-    with _bar("exporting", None, hidden=on_screen) as move, _destination(out) as file:
+    to_stdout = is_stdout(out)
+    async with destination(out) as file:
+        on_screen = file.isatty() or (to_stdout and sys.stdout.isatty())
 
-        def progress(now: Told) -> None:
-            nonlocal told
-            told = now
-            move(now)
+        with _bar("exporting", None, hidden=on_screen) as move:
 
-        async for line in export_lines(session.store, chosen, progress=progress):
-            file.write((_for_screen(line) if on_screen else line) + b"\n")
-    if out == STANDARD:
+            def progress(now: Told) -> None:
+                nonlocal told
+                told = now
+                move(now)
+
+            async for line in export_lines(session.store, chosen, progress=progress):
+                file.write((json_for_screen(sys.stdout, line) if on_screen else line) + b"\n")
+    if to_stdout:
         return
     if session.as_json:
         session.emit({"file": out, "threads": told.threads, "lines": told.lines, "bytes": told.bytes})
     else:
         session.say(f"exported {_count(told.threads, 'thread')} in {_count(told.lines, 'line')} to {one_line(out)}")
-
-
-def _for_screen(line: bytes) -> bytes:
-    return fitted_json(sys.stdout, harmless_json(line.decode())).encode(sys.stdout.encoding)
-
-
-@contextmanager
-def _destination(out: str) -> Iterator[BinaryIO]:
-    if out == STANDARD:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    path = Path(out)
-    if path.is_dir():
-        raise InvalidError(f"{out!r} is a folder", hint="name a file in it")
-    if not path.parent.is_dir():
-        raise NotFoundError(f"cannot write {out!r}: there is no folder {str(path.parent)!r}", hint="make it first")
-    if not os.access(path.parent, os.W_OK):
-        raise InvalidError(f"cannot write {out!r}: {str(path.parent)!r} is not yours to write in")
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            yield file  # type: ignore[misc]
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            Path(file.name).unlink()
-            raise
-    Path(file.name).replace(path)
 
 
 async def import_(
@@ -169,7 +144,7 @@ def _origin(file: str) -> Iterator[Path]:
 def _bar(title: str, total: int | None, *, hidden: bool = False) -> Iterator[Callable[[Told], None]]:
     """A progress bar on stderr; nothing at all when that is no terminal."""
     console = error_console()
-    columns = (TextColumn(title), BarColumn(), TextColumn("{task.fields[threads]:,} threads"), TimeElapsedColumn())
+    columns = (bar_text(title), BarColumn(), bar_text("{task.fields[threads]:,} threads"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as bar:
         task = bar.add_task(title, total=total, threads=0)
 

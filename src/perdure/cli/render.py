@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.cli.terminal import ROLES, moment, one_line, to_json_text, visible
+from perdure.cli.escaping import one_line, to_json_text, visible
+from perdure.cli.terminal import ROLES, moment
 from perdure.model.faithful import Opaque
 from perdure.model.message import (
     INTERNAL,

@@ -11,7 +11,9 @@ import asyncio
 import functools
 import inspect
 import os
+import re
 import sys
+import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -23,9 +25,11 @@ from rich.text import Text
 
 import perdure
 from perdure.cli.encodings import fitted_text, write_json
+from perdure.cli.escaping import visible
 from perdure.cli.helptext import Command
+from perdure.cli.hints import command_line
 from perdure.cli.tables import Cell, Column, fitted
-from perdure.cli.terminal import Screen, console, error_console, visible
+from perdure.cli.terminal import Screen, console, error_console
 from perdure.errors import CorruptError, InvalidError, NotFoundError, PerdureError
 from perdure.kernel.ops import Scan
 from perdure.kernel.redaction import masked_secrets, masked_urls, redacted
@@ -77,7 +81,7 @@ class Desk:
     def say(self, text: str, style: str = "") -> None:
         """Write a sentence for people; not a word of it with `--json`."""
         if not self.as_json:
-            self.out.print(Text(text, style=style), soft_wrap=True)
+            self.out.print(Text(visible(text), style=style), soft_wrap=True)
 
     def emit(self, document: Any) -> None:
         """Write one JSON document on one line."""
@@ -85,9 +89,14 @@ class Desk:
 
 
 def _spelled(out: Screen, cell: Cell) -> Cell:
-    """The cell in the characters that the screen has: an escape is wider than what it stands for."""
-    text = fitted_text(out.file, str(cell))
+    """The cell as the screen will write it: an escape is wider than what it stands for."""
+    text = fitted_text(out.file, visible(str(cell)))
     return Text(text, style=cell.style) if isinstance(cell, Text) else text
+
+
+def whole_number(text: str) -> int | None:
+    """The number that these ASCII digits spell; None for anything else, and for what no number in a store can be."""
+    return int(text) if re.fullmatch(r"[0-9]{1,15}", text) else None
 
 
 class Session(Desk):
@@ -115,24 +124,25 @@ class Session(Desk):
         """The branch that `text` names: by name, or by number."""
         with suppress(NotFoundError):
             return await self.store.branches.get(thread_id, text)
-        if text.isdecimal():
+        number = whole_number(text)
+        if number is not None:
             with suppress(NotFoundError):
-                return await self.store.branches.get(thread_id, int(text))
-        what = "number" if text.isdecimal() else "called"
-        hint = f"perdure branch {thread_id} lists them"
+                return await self.store.branches.get(thread_id, number)
+        what = "called" if number is None else "number"
+        hint = f"{command_line('branch', thread_id)} lists them"
         raise NotFoundError(f"thread {thread_id!r} has no branch {what} {text!r}", hint=hint)
 
     async def message(self, thread_id: str, text: str) -> MessageRecord:
         """The message that `text` names: by id, or by its number in the log."""
         found = await self.store.messages.find(thread_id, text)
-        number = text.removeprefix("#")
-        if found is None and number.isdecimal() and int(number) > 0:
-            records = await self.store.messages.range(thread_id, int(number), int(number))
+        seq = whole_number(text.removeprefix("#"))
+        if found is None and seq:
+            records = await self.store.messages.range(thread_id, seq, seq)
             found = records[0] if records else None
         if found is None:
             raise NotFoundError(
                 f"thread {thread_id!r} has no message {text!r}",
-                hint=f"give its id or its number; perdure tree {thread_id} shows them",
+                hint=f"give its id or its number; {command_line('tree', thread_id)} shows them",
             )
         return found
 
@@ -261,13 +271,20 @@ def guarded(work: Callable[[], Coroutine[Any, Any, int | None]], *, as_json: boo
         return USER_ERROR
     except KeyboardInterrupt:
         return 130
-    except Exception as error:
-        if os.environ.get("PERDURE_DEBUG"):
-            raise
-        hint = "this is a defect of Perdure; PERDURE_DEBUG=1 shows where"
-        said = " ".join(str(error).split())  # Some libraries explain themselves over several lines.
-        report(f"{type(error).__name__}: {said}", hint, "defect", as_json=as_json)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is our fault
+        return report_defect(error, as_json=as_json)
+
+
+def report_defect(error: Exception, *, as_json: bool) -> int:
+    """Say that an error is our own fault, and with PERDURE_DEBUG where it happened; the exit code."""
+    if os.environ.get("PERDURE_DEBUG"):
+        trace = "".join(traceback.format_exception(error))
+        error_console().print(Text(visible(without_passwords(trace), lines=True)))
         return DEFECT
+    hint = "this is a defect of Perdure; PERDURE_DEBUG=1 shows where"
+    said = " ".join(str(error).split())  # Some libraries explain themselves over several lines.
+    report(f"{type(error).__name__}: {said}", hint, "defect", as_json=as_json)
+    return DEFECT
 
 
 def report(message: str, hint: str | None, code: str, *, as_json: bool = False) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from perdure import limits
 from perdure.cli.render import whole_message
 from perdure.cli.session import Session, ThreadArgument, command
 from perdure.errors import InvalidError
@@ -32,7 +33,9 @@ async def log(
     *,
     branch: Annotated[str | None, typer.Option("--branch", "-b", help="A branch's name or number.")] = None,
     view: Annotated[str, typer.Option(help="raw (all), external (for people), history (for the model).")] = "raw",
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the newest so many.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, max=limits.INTEGER_MAX, help="Only the newest so many.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages until Ctrl-C.")] = False,
 ) -> None:
     """Show the messages of the current branch, or of another; with --json, one record per line.

@@ -1,28 +1,29 @@
-"""What reaches the terminal: colours when it is one, and never a character that could steer it.
+"""The only place that writes to a terminal: colours when it is one, and never a character that could steer it.
 
-Everything stored may have been written by a stranger. Control characters, escape sequences and the marks that reverse
-text are shown as escapes (`\\x1b`), and text is never read as markup: it travels as `rich.text.Text`.
+A `Screen` escapes every piece of text as it is rendered, whatever its caller forgot, reads no markup and makes no
+links; the only control codes left are those that rich makes itself. What goes past a screen (help texts, warnings of
+libraries, Python's own tracebacks) meets `guarded_streams`, which let colours through and nothing else. A caller still
+escapes what it measures: an escape is wider than what it stands for.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
-import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import TextColumn
+from rich.segment import Segment
 from rich.text import Text
 
-# Control characters, line and paragraph separators, and format characters (which reverse or hide text) but the two
-# joiners that scripts and emoji need.
-_STEERING = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\U000110bd\U000110cd\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f\ud800-\udfff]"
-)
-_STEERING_IN_JSON = re.compile("[\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+from perdure.cli.escaping import one_line, visible
+
 PIPE_WIDTH = 100
 """How wide a tree is drawn when nobody says and there is no terminal."""
 
@@ -31,11 +32,11 @@ STATUSES = {"created": "blue", "running": "bold green", "waiting": "bold yellow"
 
 
 class Screen(Console):
-    """A console without markup, emoji codes or guesses at highlights; with NO_COLOR, without bold and dim as well."""
+    """A console without markup, emoji codes, links or guessed highlights; with NO_COLOR, without bold and dim too."""
 
-    def __init__(self, file: IO[str] | None = None, *, width: int | None = None, soft_wrap: bool = False) -> None:
+    def __init__(self, file: IO[str], *, width: int | None = None, soft_wrap: bool = False) -> None:
         super().__init__(
-            file=file,
+            file=file.stream if isinstance(file, Guard) else file,
             width=width,
             soft_wrap=soft_wrap,
             color_system=None if os.environ.get("NO_COLOR") else "auto",
@@ -44,14 +45,28 @@ class Screen(Console):
             highlight=False,
         )
 
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Every piece of text that rich writes comes from here, escaped."""
+        for segment in super().render(renderable, options):
+            yield _harmless(segment)
+
     def on_broken_pipe(self) -> NoReturn:
         """A reader who has seen enough is no failure; rich would exit with 1, here the command's end decides."""
         raise BrokenPipeError
 
 
+def _harmless(segment: Segment) -> Segment:
+    text, style, control = segment
+    if control:
+        return segment
+    if style is not None and style.link is not None:
+        style = style.update_link(None)
+    return Segment(visible(text, lines=True), style)
+
+
 def console(*, width: int | None = None) -> Screen:
     """A screen on stdout."""
-    out = Screen(width=width)
+    out = Screen(sys.stdout, width=width)
     if width is None and not out.is_terminal:
         # A pipe has no width: tables take what they need, and programs see whole lines.
         out.width = 10_000
@@ -63,44 +78,72 @@ def error_console() -> Screen:
     return Screen(sys.stderr, soft_wrap=True)
 
 
-def visible(text: str, *, lines: bool = False) -> str:
-    """The text with everything that could steer a terminal made visible; with `lines`, line ends and tabs may stay."""
-    if lines:
-        parts = text.replace("\r\n", "\n").expandtabs(4).split("\n")
-        return "\n".join(_STEERING.sub(_escaped, part) for part in parts)
-    return _STEERING.sub(_escaped, text)
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
-def one_line(text: str, most: int = 200) -> str:
-    """The beginning of a text on one line."""
-    squeezed = " ".join(text[: most * 4].split())
-    shown = visible(squeezed[:most])
-    return f"{shown}…" if len(squeezed) > most or len(text) > most * 4 else shown
+class Guard(io.TextIOBase):
+    """A stream for whoever does not know of screens: what would steer a terminal is escaped, colours aside."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def write(self, text: str, /) -> int:
+        """Write text, escaped; answers with the length that was given, as writers expect."""
+        parts = _COLOUR.split(text)
+        self.stream.write("".join([part if i % 2 else visible(part, lines=True) for i, part in enumerate(parts)]))
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand on what the stream below has buffered."""
+        self.stream.flush()
+
+    def isatty(self) -> bool:
+        """Whether a terminal is below."""
+        return self.stream.isatty()
+
+    def writable(self) -> bool:
+        """It is there to be written to."""
+        return True
+
+    def fileno(self) -> int:
+        """The number of the file below."""
+        return self.stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of the stream below."""
+        return stream_encoding(self.stream)
+
+    @property
+    def buffer(self) -> IO[bytes]:
+        """The bytes below, for exports into files and pipes."""
+        return self.stream.buffer  # type: ignore[attr-defined, no-any-return]
 
 
-def _escaped(match: re.Match[str]) -> str:
-    return escaped(match.group())
+def stream_encoding(stream: IO[str]) -> str:
+    """The encoding of a stream that may have none of its own."""
+    return str(getattr(stream, "encoding", None) or "utf-8")
 
 
-def escaped(character: str) -> str:
-    """A character as Python spells it in ASCII: `\\x1b`, `\\u202e`, `\\U0001f980`."""
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+@contextmanager
+def guarded_streams() -> Iterator[None]:
+    """Escape whatever anybody writes to stdout and stderr meanwhile."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = Guard(sys.stdout), Guard(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def plain(text: str | None, style: str = "", *, most: int = 200) -> Text:
-    """A stranger's text, on one line, safe."""
+    """The beginning of a stranger's text, on one line and as wide as it will be."""
     return Text(one_line(text or "", most), style=style)
 
 
-def to_json_text(document: Any) -> str:
-    """One line of JSON; what msgspec leaves unescaped and a terminal would obey is escaped too."""
-    return harmless_json(msgspec.json.encode(document).decode())
-
-
-def harmless_json(text: str) -> str:
-    """The same JSON with the characters that a terminal would obey spelled as escapes."""
-    return _STEERING_IN_JSON.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+def bar_text(template: str) -> TextColumn:
+    """A column of a progress bar whose fields are text, and not markup."""
+    return TextColumn(template, markup=False)
 
 
 def moment(at: int | None) -> str:

@@ -13,8 +13,8 @@ import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
+from perdure.cli.escaping import one_line
 from perdure.cli.render import role_text
-from perdure.cli.terminal import one_line
 
 _LEVEL = 3
 _ROOM_FOR_TEXT = 40

@@ -1,0 +1,168 @@
+"""`perdure export --out`: what is no regular file is written into, never replaced; a file is whole or not there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import socket
+import stat
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from tests.cli.program import SCRIPT, Program
+from tests.cli.steering import steering
+
+from perdure.cli.destination import destination
+
+DEADLINE = 60
+
+
+def lines(data: bytes) -> list[object]:
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def test_a_fifo_is_written_into(program: Program, tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(fifo.read_bytes()), daemon=True)
+    reader.start()
+    done = program.run("export", "kyoto", "--out", str(fifo))
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+    reader.join(DEADLINE)
+    assert (done.code, lines(got[0])) == (0, lines(program("export", "kyoto").encode()))
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_a_fifo_that_nobody_reads_can_be_interrupted(program: Program, tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    command = [SCRIPT, "export", "kyoto", "--out", str(fifo)]
+    with subprocess.Popen(command, env=program.environment(), stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert b"waiting for a reader" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE) == 130
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+
+
+@pytest.mark.parametrize("through_a_link", [False, True], ids=["itself", "a link to it"])
+def test_a_device_is_written_into(program: Program, tmp_path: Path, through_a_link: bool) -> None:
+    ours, theirs = pty.openpty()
+    device = Path(os.ttyname(theirs))
+    named = device
+    if through_a_link:
+        named = tmp_path / "link"
+        named.symlink_to(device)
+    got = bytearray()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set() or got.count(b"\n") == 0:
+            try:
+                got.extend(os.read(ours, 65536))
+            except OSError:
+                return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        assert program.run("export", "hostile [bold]", "--out", str(named)).code == 0
+        assert stat.S_ISCHR(device.stat().st_mode)
+        assert named.is_symlink() == through_a_link
+    finally:
+        done.set()
+        os.close(theirs)
+        reader.join(DEADLINE)
+        os.close(ours)
+    text = got.decode().replace("\r\n", "\n")
+    assert steering(text) == []
+    assert lines(text.encode()) == lines(program("export", "hostile [bold]").encode())
+
+
+def test_a_null_device_stays_one(program: Program, tmp_path: Path) -> None:
+    device = Path(os.devnull)
+    if os.geteuid() == 0:
+        # Whoever may replace the system's own gets another one, in case the program does.
+        device = tmp_path / "null"
+        try:
+            os.mknod(device, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+            device.write_bytes(b"")
+        except OSError:
+            pytest.skip("no device can be made here")
+    before = device.stat()
+    assert program.run("export", "--out", str(device)).code == 0
+    after = device.stat()
+    assert (after.st_ino, after.st_rdev, stat.S_ISCHR(after.st_mode)) == (before.st_ino, before.st_rdev, True)
+
+
+ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="a program that fails this would replace the system's own")
+
+
+@pytest.mark.parametrize("name", [pytest.param("/dev/stdout", marks=ROOT), "/dev/fd/1", "/proc/self/fd/1", "link"])
+def test_stdout_by_its_name_is_stdout(program: Program, tmp_path: Path, name: str) -> None:
+    """Also when it leads to a regular file, which then must not be replaced, nor begun anew."""
+    if name == "link":
+        (tmp_path / "link").symlink_to("/dev/stdout")
+        name = str(tmp_path / "link")
+    target = tmp_path / "out.jsonl"
+    target.write_bytes(b"{}\n")
+    inode = target.stat().st_ino
+    before = os.lstat("/dev/stdout")
+    with target.open("ab") as out:
+        command = [SCRIPT, "export", "kyoto", "--out", name]
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, env=program.environment(), check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (os.lstat("/dev/stdout").st_ino, target.stat().st_ino) == (before.st_ino, inode)
+    assert lines(target.read_bytes()) == [{}, *lines(program("export", "kyoto").encode())]
+
+
+def test_a_socket_is_refused(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # The path of a socket has to be short.
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("listening")
+        assert "is a socket" in program.error("export", "--out", "listening")
+    assert stat.S_ISSOCK(Path("listening").stat().st_mode)
+
+
+def test_a_file_is_private_and_a_link_to_one_is_replaced(program: Program, tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link.jsonl"
+    target.write_text("mine")
+    link.symlink_to(target)
+    program("export", "kyoto", "--out", str(link))
+    assert (target.read_text(), link.is_symlink()) == ("mine", False)
+    assert stat.S_IMODE(link.stat().st_mode) == 0o600
+
+
+def test_a_name_as_long_as_names_may_be(program: Program, tmp_path: Path) -> None:
+    path = tmp_path / f"{'n' * 249}.jsonl"
+    program("export", "kyoto", "--out", str(path))
+    assert path.stat().st_size > 0
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, asyncio.CancelledError])
+def test_what_fails_leaves_nothing(tmp_path: Path, failure: type[BaseException]) -> None:
+    async def write() -> None:
+        async with destination(str(tmp_path / "x.jsonl")) as file:
+            file.write(b"half")
+            raise failure
+
+    with pytest.raises(failure):
+        asyncio.run(write())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_was_taken_by_a_folder_meanwhile_leaves_nothing(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with destination(str(tmp_path / "x.jsonl")) as file:
+            file.write(b"whole")
+            (tmp_path / "x.jsonl").mkdir()
+
+    with pytest.raises(IsADirectoryError):
+        asyncio.run(write())
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
