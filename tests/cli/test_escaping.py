@@ -156,7 +156,7 @@ def test_a_file_name_that_is_no_utf8_is_named_in_json(program: Program, tmp_path
     assert program.json("export", "kyoto", "--out", name)["file"] == name
 
 
-MARKUP = ["thr[/x]eads", "[link=http://evil]x[/link]", ":smile:", "[bold]x", "\x1b[2J", "{0}%s{task}"]
+MARKUP = ["thr[/x]eads", "[link=evil]x[/link]", ":smile:", "[bold]x", "\x1b[2J", "{0}%s{task}"]
 
 
 @pytest.mark.parametrize("word", MARKUP)

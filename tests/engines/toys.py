@@ -127,13 +127,13 @@ async def watching(engine: Engine, *topics: str, scope: str = SCOPE) -> Watch:
     return watch
 
 
-async def eventually(work: Callable[[], Awaitable[Any]]) -> Any:
-    """Try until the server answers."""
+async def eventually(work: Callable[[], Awaitable[Any]], *also: type[Exception]) -> Any:
+    """Try until the server answers; `also` names errors after which it is safe to try again."""
     async with asyncio.timeout(DEADLINE):
         while True:
             try:
                 return await work()
-            except UnavailableError:
+            except (UnavailableError, *also):
                 await asyncio.sleep(0.02)
 
 

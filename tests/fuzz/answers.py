@@ -140,49 +140,65 @@ def _check(case: Any) -> str:
 
 
 _ENDS = ("refused", "waits")
-_NUMBER, _SIZE = re.compile(rb"[+-]?\d{1,4300}"), re.compile(rb"-1|\d{1,4300}")
+_NUMBER, _SIZE = re.compile(rb"-?\d{1,19}"), re.compile(rb"-1|\d{1,19}")
+_ANY = re.compile(rb".*", re.DOTALL)
+_DEEPEST, _LARGEST, _EACH = 8, 2**30, 64
+"""What an answer may come to; written down again here, as a second parser shares nothing with the first."""
+
+
+class _End(Exception):
+    """How a stream ends, in the middle of an answer."""
 
 
 def _read_strictly(data: bytes) -> Iterator[Any]:
     """Every answer by the letter of the protocol, flat as `_comparable` has them; then how the stream ends."""
-    flat: list[Any] = []
-    missing, at = 1, 0
+    at = 0
     while True:
-        end = data.find(b"\r\n", at)
-        if end < 0:
-            yield "waits"
+        flat: list[Any] = []
+        try:
+            at = _read_value(data, at, flat, 0)
+        except _End as end:
+            yield str(end)
             return
-        kind, line, at = data[at : at + 1], data[at + 1 : end], end + 2
-        fits = {b":": _NUMBER, b"$": _SIZE, b"*": _SIZE}.get(kind)
-        if kind == b"-":
-            yield "error"
-            return
-        if kind != b"+" and (fits is None or fits.fullmatch(line) is None):
-            yield "refused"
-            return
-        missing -= 1
-        if kind == b"+":
-            flat.append(("bytes", line))
-        elif kind == b":":
-            flat.append(("int", int(line)))
-        elif line == b"-1":
-            flat.append(("NoneType", None))
-        elif kind == b"*":
-            flat.append(("list", int(line)))
-            missing += int(line)
-        else:
-            text, after = data[at : at + int(line)], data[at + int(line) : at + int(line) + 2]
-            if len(text) < int(line) or len(after) < 2:
-                yield "waits"
-                return
-            if after != b"\r\n":
-                yield "refused"
-                return
-            flat.append(("bytes", text))
-            at += int(line) + 2
-        if not missing:
-            yield flat
-            flat, missing = [], 1
+        yield flat
+
+
+def _read_value(data: bytes, at: int, flat: list[Any], depth: int) -> int:
+    """Read one value into `flat`; where the next begins."""
+    end = data.find(b"\r\n", at)
+    kind = data[at : at + 1]
+    if end < 0:
+        raise _End("waits" if kind in (b"", b"$", b"*", b":", b"+", b"-") else "refused")
+    line, after = data[at + 1 : end], end + 2
+    fits = {b":": _NUMBER, b"$": _SIZE, b"*": _SIZE, b"+": _ANY}.get(kind)
+    if fits is None or fits.fullmatch(line) is None:
+        raise _End("error" if kind == b"-" else "refused")
+    if kind == b"$" and line != b"-1":
+        return _read_text(data, after, flat, int(line))
+    if kind == b"*" and line != b"-1":
+        return _read_list(data, after, flat, int(line), depth)
+    plain = {b"+": ("bytes", line), b":": ("int", int(line) if kind == b":" else 0)}
+    flat.append(plain.get(kind, ("NoneType", None)))
+    return after
+
+
+def _read_text(data: bytes, at: int, flat: list[Any], size: int) -> int:
+    after = data[at + size : at + size + 2]
+    if size > _LARGEST or (len(after) == 2 and after != b"\r\n"):
+        raise _End("refused")
+    if len(after) < 2:
+        raise _End("waits")
+    flat.append(("bytes", data[at : at + size]))
+    return at + size + 2
+
+
+def _read_list(data: bytes, at: int, flat: list[Any], size: int, depth: int) -> int:
+    if (size and depth == _DEEPEST) or size * _EACH > _LARGEST:
+        raise _End("refused")
+    flat.append(("list", size))
+    for _ in range(size):
+        at = _read_value(data, at, flat, depth + 1)
+    return at
 
 
 ANSWERS = Target("resp", "answers of a Redis server in any pieces", _cases, _check, short=250)

@@ -11,8 +11,8 @@ import msgspec
 from tests.fuzz.spelling import deep
 from tests.fuzz.target import Broken
 
+from perdure.cli.escaping import to_json_text
 from perdure.cli.render import summary, whole_message
-from perdure.cli.terminal import to_json_text
 from perdure.model.message import MessageRecord
 
 _JOINERS = "\u200c\u200d"

@@ -19,24 +19,11 @@ class Known:
     kind: str
 
 
-_STEERS = "JSON output steers a terminal"
-_LEAVES = "the parser leaves the protocol"
-
 KNOWN: tuple[Known, ...] = (
     Known("S3", "rows/S3-number-in-text-of-thread", "a Thread holds a value of another type"),
     Known("S3", "rows/S3-text-in-number-of-thread", "a Thread holds a value of another type"),
     Known("S3", "rows/S3-text-in-step-of-message", "a Message holds a value of another type"),
     Known("S3", "rows/S3-text-in-time-of-record", "a MessageRecord holds a value of another type"),
-    Known("S13", "rows/S13-redis-null-number", "foreign TypeError in engines/redis/reads.py:rows"),
-    Known("S20", "urls/S20-many-digits-redis", "foreign ValueError in engines/redis/url.py:_place"),
-    Known("S21", "messages/S21-hostile-text", _STEERS),
-    Known("S21", "rows/S21-tag-in-title", _STEERS),
-    Known("S23", "imports/S23-fence", "an imported thread takes no commit"),
-    # Found by the fuzzers.
-    Known("F1", "imports/F1-fields-of-another-line", "an export of an import differs"),
-    Known("F2", "resp/F2-number-with-underscore", _LEAVES),
-    Known("F2", "resp/F2-size-with-plus", _LEAVES),
-    Known("F2", "resp/F2-text-without-end", _LEAVES),
 )
 
 

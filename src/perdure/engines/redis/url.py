@@ -26,6 +26,7 @@ _EXAMPLE = "redis://host:6379/0"
 _ESCAPED = "percent-encode / ? # and @ in the password and in options (%2F %3F %23 %40)"
 _DIALECT = Dialect("Redis", _EXAMPLE, schemes=_SCHEMES, options=_OPTIONS, bare_password=True)
 _PREFIX = re.compile(r"[^\s{}%\x00-\x1f]{1,64}")
+_DATABASE_DIGITS = 6
 Address = tuple[str, int]
 
 
@@ -118,7 +119,7 @@ def _place(kind: str, path: str, options: dict[str, str]) -> tuple[str, int]:
         return path, _database(options.get("db", "0"))
     if "db" in options:
         raise InvalidError("db= belongs to sentinel URLs", hint="write redis://host:6379/1")
-    if path and not path.isdecimal():
+    if path and not (path.isascii() and path.isdigit() and len(path) <= _DATABASE_DIGITS):
         raise InvalidError("the path of the URL is not the number of a database", hint="redis://host:6379/0")
     if kind == "cluster" and path not in ("", "0"):
         raise InvalidError("a cluster has only database 0")
@@ -132,6 +133,6 @@ def _prefix(text: str) -> str:
 
 
 def _database(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 6:
+    if not text.isascii() or not text.isdigit() or len(text) > _DATABASE_DIGITS:
         raise InvalidError(f"db is the number of a database, not {text!r:.80}", hint="db=0")
     return int(text)
