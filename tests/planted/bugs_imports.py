@@ -1,4 +1,4 @@
-"""Bugs of the import that the suite must find; what a bug is, and what `watch` names, is told in `bugs`."""
+"""Bugs of import and export that the suite must find; what a bug is, and what `watch` names, is told in `bugs`."""
 
 from __future__ import annotations
 
@@ -39,5 +39,12 @@ IMPORT_BUGS = (
         "if size > most + most // 4 + 4_096:",
         "if size < 0:",
         ("test:tests/imports/test_memory.py::test_a_line_of_brackets_is_refused_before_it_is_unfolded",),
+    ),
+    Bug(
+        "an export mixes the pages of two moments",
+        "stores/transfer_rows.py",
+        "if _revs(hot, cold, queue) != self._revs:",
+        "if not self._revs:",
+        ("test:tests/imports/test_exporting.py::test_pages_of_two_moments_are_never_mixed",),
     ),
 )
