@@ -128,7 +128,8 @@ async def slow_cleartext(peer: Peer) -> None:
     """Ask for the password, a byte at a time."""
     await refuse_tls(peer)
     await peer.say_slowly(CLEARTEXT)
-    await peer.keep_silent()
+    await peer.hear()
+    await peer.say(NO)
 
 
 def columns(*oids: int) -> bytes:
@@ -163,14 +164,14 @@ def described(answer: bytes) -> Script:
 
 
 CLEARTEXT_SCRIPTS: dict[str, Script] = {
-    "at once": before_login(CLEARTEXT),
+    "at once": before_login(CLEARTEXT, NO),
     "a byte at a time": slow_cleartext,
-    "after letting in": before_login(LOGGED_IN + CLEARTEXT),
-    "after a digest": before_login(MD5, CLEARTEXT),
-    "after a start of SCRAM": before_login(SCRAM, CLEARTEXT),
-    "after a notice": before_login(NOTICE + CLEARTEXT),
-    "twice": before_login(CLEARTEXT + CLEARTEXT),
-    "under unknown TLS": under_tls(CLEARTEXT),
+    "after letting in": before_login(LOGGED_IN + CLEARTEXT, NO),
+    "after a digest": before_login(MD5, CLEARTEXT, NO),
+    "after a start of SCRAM": before_login(SCRAM, CLEARTEXT, NO),
+    "after a notice": before_login(NOTICE + CLEARTEXT, NO),
+    "twice": before_login(CLEARTEXT + CLEARTEXT, NO),
+    "under unknown TLS": under_tls(CLEARTEXT, NO),
 }
 LOGIN_SCRIPTS: dict[str, Script] = {
     "hangs up": then_close(),
