@@ -132,6 +132,22 @@ async def slow_cleartext(peer: Peer) -> None:
     await peer.say(NO)
 
 
+def challenge(rounds: int, *said: bytes) -> Script:
+    """Begin SCRAM as an honest server does, then ask for so many rounds of hashing, then say this."""
+
+    async def script(peer: Peer) -> None:
+        await refuse_tls(peer)
+        await peer.say(SCRAM)
+        nonce = (await peer.hear()).partition(b"r=")[2]
+        await peer.say(asks(11, b"r=" + nonce + b"x,s=eA==,i=" + str(rounds).encode()))
+        for each in said:
+            await peer.hear()
+            await peer.say(each)
+        await peer.keep_silent()
+
+    return script
+
+
 def columns(*oids: int) -> bytes:
     """The description of a row."""
     each = b"".join(f"c{n}\0".encode() + struct.pack("!ihihih", 0, 0, oid, -1, -1, 1) for n, oid in enumerate(oids))
@@ -189,9 +205,11 @@ LOGIN_SCRIPTS: dict[str, Script] = {
     "mechanisms without end": before_login(asks(10, b"SCRAM")),
     "a continuation of nothing": before_login(asks(11, b"r=x,s=eA==,i=1")),
     "a salt that is none": before_login(SCRAM, asks(11, b"r=x,s=\xff\xff,i=1")),
-    "a billion rounds": before_login(SCRAM, asks(11, b"r=x,s=eA==,i=2147483647")),
+    "a nonce of its own": before_login(SCRAM, asks(11, b"r=x,s=eA==,i=4096")),
+    "a billion rounds": challenge(2_147_483_647),
     "SCRAM that is never checked": before_login(SCRAM, LOGGED_IN + READY),
-    "a signature that is wrong": before_login(SCRAM, asks(11, b"r=x,s=eA==,i=4096"), asks(12, b"v=eA==")),
+    "a signature that is wrong": challenge(4_096, asks(12, b"v=eA==")),
+    "no signature at all": challenge(4_096, WELCOME + message(b"E", b"\0")),
     "GSS": before_login(asks(7)),
     "an error": then_close(failure("go away", "28P01")),
     "an error that steers a terminal": then_close(failure("\x1b[2Jbell\x07\x9b", "28000")),
