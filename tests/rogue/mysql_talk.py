@@ -12,6 +12,7 @@ _CAPABILITIES = 0x0008_A20F | 0x0001_0000 | 0x0002_0000
 """Those of an ordinary server: transactions, several statements and results, authentication by plugins."""
 _TLS = 0x0800
 _TLS_REQUEST_BYTES = 36
+_LONG = 8
 SALT = b"12345678"
 KEY = b"-----BEGIN PUBLIC KEY-----\nMFwwDQYJKoZIhvcNAQEBBQADSwAwSAJBAL\n-----END PUBLIC KEY-----\n"
 
@@ -101,6 +102,22 @@ def answers(*bodies: bytes, repeated: bytes = b"", version: bytes = b"8.0.36") -
     return script
 
 
+def later(*bodies: bytes) -> Script:
+    """Let everybody in, begin a session as an honest server does, and answer whatever comes then with this."""
+
+    async def script(peer: Peer) -> None:
+        await peer.say(greeting())
+        await peer.hear()
+        await peer.say(packet(2, OK))
+        answer = (b"\x02", column(), column(_LONG), END, text(b"8.0.36") + text(b"16777216"), END)
+        while True:
+            await peer.hear()
+            await peer.say(*[packet(1 + number, body) for number, body in enumerate(answer)])
+            answer = bodies
+
+    return script
+
+
 async def _flood(peer: Peer, number: int, body: bytes) -> None:
     while True:
         await peer.say(16 * b"".join(packet(number + n, body) for n in range(256)))
@@ -128,16 +145,14 @@ ASKS_PLAINLY = {
     "a dialogue": switch(b"dialog", b"\x05Password: "),
 }
 CLEARTEXT_SCRIPTS: dict[str, Script] = {
-    "clear text": login(switch(b"mysql_clear_password", b"")),
-    "a dialogue": login(switch(b"dialog", b"\x05Password: ")),
-    "its own key, from the start": login(b"\x01" + KEY, plugin=b"sha256_password"),
-    "its own key, later": login(switch(b"sha256_password"), b"\x01" + KEY),
-    "its own key after a digest": login(FULL_LOGIN, b"\x01" + KEY, plugin=b"caching_sha2_password"),
-    "its own key after another digest": login(switch(b"caching_sha2_password"), FULL_LOGIN, b"\x01" + KEY),
+    **{name: login(asked, NO) for name, asked in ASKS_PLAINLY.items()},
+    "its own key, from the start": login(b"\x01" + KEY, NO, plugin=b"sha256_password"),
+    "its own key, later": login(switch(b"sha256_password"), b"\x01" + KEY, NO),
+    "its own key after a digest": login(FULL_LOGIN, b"\x01" + KEY, NO, plugin=b"caching_sha2_password"),
+    "its own key after another digest": login(switch(b"caching_sha2_password"), FULL_LOGIN, b"\x01" + KEY, NO),
 }
 TLS_SCRIPTS: dict[str, Script] = {
-    "clear text": under_tls(switch(b"mysql_clear_password", b""), NO),
-    "a dialogue": under_tls(switch(b"dialog", b"\x05Password: "), NO),
+    **{name: under_tls(asked, NO) for name, asked in ASKS_PLAINLY.items()},
     "a password from the start": under_tls(NO, plugin=b"sha256_password"),
     "a password later": under_tls(switch(b"sha256_password"), NO),
     "a password after a digest": under_tls(FULL_LOGIN, NO, plugin=b"caching_sha2_password"),
@@ -195,6 +210,14 @@ ANSWER_SCRIPTS: dict[str, Script] = {
     "columns that do not come": answers(b"\x05", column()),
     "a column that is none": answers(b"\x01", b"xyz", END, END),
     "no end of the columns": answers(b"\x01", column(), OK),
+    "later, silence": later(),
+    "later, nothing at all": later(OK),
+    "later, a local file": later(LOCAL_FILE),
+    "later, a row of another shape": later(*table(text(b"a") + text(b"b"))),
+    "later, a null": later(*table(b"\xfb")),
+    "later, text that is none": later(*table(text(b"\xff\xfe"))),
+    "later, an unknown table": later(*table(text(b"threads"))),
+    "later, an error that knows the password": later(failure(f"table {PASSWORD}", 1146)),
     "a mix of results": answers(*table(text(b"a"))[:-1], END_AND_MORE, OK),
 }
 ENDLESS_ANSWERS: dict[str, Script] = {

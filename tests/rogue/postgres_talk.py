@@ -128,7 +128,24 @@ async def slow_cleartext(peer: Peer) -> None:
     """Ask for the password, a byte at a time."""
     await refuse_tls(peer)
     await peer.say_slowly(CLEARTEXT)
-    await peer.keep_silent()
+    await peer.hear()
+    await peer.say(NO)
+
+
+def challenge(rounds: int, *said: bytes) -> Script:
+    """Begin SCRAM as an honest server does, then ask for so many rounds of hashing, then say this."""
+
+    async def script(peer: Peer) -> None:
+        await refuse_tls(peer)
+        await peer.say(SCRAM)
+        nonce = (await peer.hear()).partition(b"r=")[2]
+        await peer.say(asks(11, b"r=" + nonce + b"x,s=eA==,i=" + str(rounds).encode()))
+        for each in said:
+            await peer.hear()
+            await peer.say(each)
+        await peer.keep_silent()
+
+    return script
 
 
 def columns(*oids: int) -> bytes:
@@ -163,14 +180,14 @@ def described(answer: bytes) -> Script:
 
 
 CLEARTEXT_SCRIPTS: dict[str, Script] = {
-    "at once": before_login(CLEARTEXT),
+    "at once": before_login(CLEARTEXT, NO),
     "a byte at a time": slow_cleartext,
-    "after letting in": before_login(LOGGED_IN + CLEARTEXT),
-    "after a digest": before_login(MD5, CLEARTEXT),
-    "after a start of SCRAM": before_login(SCRAM, CLEARTEXT),
-    "after a notice": before_login(NOTICE + CLEARTEXT),
-    "twice": before_login(CLEARTEXT + CLEARTEXT),
-    "under unknown TLS": under_tls(CLEARTEXT),
+    "after letting in": before_login(LOGGED_IN + CLEARTEXT, NO),
+    "after a digest": before_login(MD5, CLEARTEXT, NO),
+    "after a start of SCRAM": before_login(SCRAM, CLEARTEXT, NO),
+    "after a notice": before_login(NOTICE + CLEARTEXT, NO),
+    "twice": before_login(CLEARTEXT + CLEARTEXT, NO),
+    "under unknown TLS": under_tls(CLEARTEXT, NO),
 }
 LOGIN_SCRIPTS: dict[str, Script] = {
     "hangs up": then_close(),
@@ -188,9 +205,11 @@ LOGIN_SCRIPTS: dict[str, Script] = {
     "mechanisms without end": before_login(asks(10, b"SCRAM")),
     "a continuation of nothing": before_login(asks(11, b"r=x,s=eA==,i=1")),
     "a salt that is none": before_login(SCRAM, asks(11, b"r=x,s=\xff\xff,i=1")),
-    "a billion rounds": before_login(SCRAM, asks(11, b"r=x,s=eA==,i=2147483647")),
+    "a nonce of its own": before_login(SCRAM, asks(11, b"r=x,s=eA==,i=4096")),
+    "a billion rounds": challenge(2_147_483_647),
     "SCRAM that is never checked": before_login(SCRAM, LOGGED_IN + READY),
-    "a signature that is wrong": before_login(SCRAM, asks(11, b"r=x,s=eA==,i=4096"), asks(12, b"v=eA==")),
+    "a signature that is wrong": challenge(4_096, asks(12, b"v=eA==")),
+    "no signature at all": challenge(4_096, WELCOME + message(b"E", b"\0")),
     "GSS": before_login(asks(7)),
     "an error": then_close(failure("go away", "28P01")),
     "an error that steers a terminal": then_close(failure("\x1b[2Jbell\x07\x9b", "28000")),

@@ -20,7 +20,7 @@ from perdure.errors import PerdureError
 
 PASSWORD = "canary-5Zk8wq"
 DEADLINE = 120.0
-PATIENT = "connect_timeout=60&command_timeout=60"
+PATIENT = "connect_timeout=20&command_timeout=20"
 """For what must be refused at once."""
 QUICK = "connect_timeout=0.3&command_timeout=0.3&connections=2"
 MEGABYTE = 1024 * 1024
@@ -95,12 +95,17 @@ class Rogue:
 
     def __init__(self, script: Script, certificate: tuple[Path, Path] | None = None) -> None:
         self.heard: list[bytes] = []
-        self.clients = 0
+        self._peers: list[Peer] = []
         self.port = 0
         self._script = script
         self._certificate = certificate
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def clients(self) -> int:
+        """How many came."""
+        return len(self._peers)
 
     @property
     def received(self) -> bytes:
@@ -126,6 +131,8 @@ class Rogue:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for peer in self._peers:
+            peer.hang_up()  # a task that was cancelled before it began did not
         self._listener.close()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -136,8 +143,8 @@ class Rogue:
     async def _accept(self) -> None:
         while True:
             accepted, _ = await asyncio.get_running_loop().sock_accept(self._listener)
-            self.clients += 1
-            self._start(self._serve(Peer(accepted, self)))
+            self._peers.append(Peer(accepted, self))
+            self._start(self._serve(self._peers[-1]))
 
     async def _serve(self, peer: Peer) -> None:
         try:
