@@ -5,7 +5,8 @@ the middle of a commit, or as a record whose numbers are text. `Core.view` sends
 store can forget it. The checks are compiled from the declarations, one type per table, and run inside msgspec: a row
 costs a fifth of a microsecond. What is wrong is worked out only once something is.
 
-Text is not looked into here (control characters, length): it cannot hurt a store, and `doctor verify` reports it.
+Text is not looked into here: unknown words are carried, because a newer build may know them, and what is too long or
+holds control characters cannot hurt a store. `doctor verify` reports such text.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import GenericAlias
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import convert
@@ -22,23 +23,18 @@ from perdure import limits
 from perdure.errors import CorruptError
 from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Read, Row, Scan
 from perdure.kernel.schema import Log, Schema, Table
-from perdure.model.run import STATUSES
 from perdure.rules.columns import COLUMNS
 from perdure.rules.stored import row_name
 from perdure.stores.layout import SCHEMA
 
 MOST_REV = 2**53
-_WORDS: dict[tuple[str, str], tuple[str, ...]] = {("runs", "status"): STATUSES}
-"""Columns that hold one of a few words: the run machine could not move a run of another status."""
-
 _Integer = Annotated[int, msgspec.Meta(ge=0, le=limits.INTEGER_MAX)]
 _Rev = Annotated[int, msgspec.Meta(gt=0, lt=MOST_REV)]
 _Seq = Annotated[int, msgspec.Meta(gt=0, le=limits.INTEGER_MAX)]
 
 
 def _column(table: str, name: str, kind: str) -> Any:
-    words = _WORDS.get((table, name))
-    plain: Any = Literal[words] if words is not None else _Integer if kind == "int" else str
+    plain: Any = _Integer if kind == "int" else str
     rule = COLUMNS.get(table, {}).get(name)
     return plain if rule is not None and rule.always else plain | None
 
