@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
 
 from tests.audit.mutations import Damage
-from tests.audit.probes import READS
+from tests.audit.probes import READS, Probe
+from tests.cli.program import Done
 from tests.prepared.excuses import EXCUSES, LEAKS, Excuse, excuse_of
 
-from perdure.engines.memory import open_memory
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine
-from perdure.moving.copying import copy_engine
-from perdure.stores.layout import SCHEMA
 from perdure.stores.store import Store
 from perdure.testkit.auditor import verify_engine
 
 SECONDS = 60
+COMMANDS = (
+    "threads", "show t", "log t", "tree t", "branch t", "runs", "export -o -", "doctor verify", "show t --json",
+)  # fmt: skip
+EXPECTED_CODES = (0, 1, 2, 3, 4, 5)
 
 
 class Stores(Protocol):
@@ -35,6 +37,10 @@ class Stores(Protocol):
     def store(self) -> Store: ...
 
     def run(self, call: Coroutine[Any, Any, Any]) -> Any: ...
+
+    def copy(self) -> None: ...
+
+    def command(self, *arguments: str) -> Done | None: ...
 
     def damages(self) -> Sequence[Any]: ...
 
@@ -74,11 +80,6 @@ def deadline(what: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-async def _copy(stores: Stores) -> None:
-    target = await open_memory(SCHEMA)
-    await copy_engine(stores.engine, target)
-
-
 def examine(stores: Stores, damages: Sequence[Damage], verdict: Verdict | None = None) -> Verdict:
     """Prepare one store after the other, and see what becomes of whoever reads it."""
     verdict = verdict or Verdict()
@@ -100,18 +101,44 @@ def _name(stores: Stores, damage: Damage) -> str:
 
 
 def _read(stores: Stores, damage: Damage, verdict: Verdict) -> None:
-    calls: dict[str, Any] = {name: lambda probe=probe: probe(stores.store()) for name, probe in READS.items()}
-    calls["copy"] = lambda: _copy(stores)
     refused, leaks = False, []
-    for name, call in calls.items():
+    for name, call in _calls(stores).items():
         try:
-            stores.run(call())
+            call()
         except PerdureError:
             refused = True
         except Exception as error:  # noqa: BLE001 - what leaks is what we look for
             leaks.append(f"{_name(stores, damage)}: {name} raised {error!r:.200}")
     verdict.refused += refused
-    _note(damage, stores, verdict, leaks)
+    _note(damage, stores, verdict, leaks + [f"{_name(stores, damage)}: {told}" for told in _commands(stores)])
+
+
+def _calls(stores: Stores) -> dict[str, Callable[[], object]]:
+    """Every reading call, by name."""
+
+    def ask(probe: Probe) -> Callable[[], object]:
+        async def call() -> object:
+            return await probe(stores.store())
+
+        return lambda: stores.run(call())
+
+    return {**{name: ask(probe) for name, probe in READS.items()}, "copy": stores.copy}
+
+
+def _commands(stores: Stores) -> Iterator[str]:
+    """Which commands end as a defect, or write control characters."""
+    for words in COMMANDS:
+        done = stores.command(*words.split())
+        if done is not None and (done.code not in EXPECTED_CODES or "\x1b" in done.out + done.err):
+            yield f"`perdure {words}` ended with {done.code}: {(done.err or done.out)!r:.200}"
+
+
+def check_sound(stores: Stores) -> None:
+    """Raise if a call refuses the store as it is before any damage."""
+    for call in _calls(stores).values():
+        call()
+    if findings := stores.run(verify_engine(stores.engine)):
+        raise AssertionError(f"sound data was reported: {findings[0]}")
 
 
 def _note(damage: Damage, stores: Stores, verdict: Verdict, leaks: list[str]) -> None:

@@ -18,10 +18,13 @@ from tests.audit.samples import rich
 from tests.prepared.values import REDIS_BODIES, REDIS_INTEGERS, REDIS_TEXTS, SHAPES, columns
 
 import perdure
+from perdure.engines.memory import open_memory
 from perdure.engines.redis.names import base_of, encode_key
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Scan
 from perdure.kernel.schema import Log, Table
+from perdure.moving.copying import copy_engine
+from perdure.stores.layout import SCHEMA
 from perdure.stores.store import Store
 from perdure.testkit.servers import fresh_database, server
 
@@ -62,6 +65,17 @@ class RedisStores:
 
     def run(self, call: Coroutine[Any, Any, Any]) -> Any:
         return self._runner.run(asyncio.wait_for(call, DEADLINE))
+
+    def copy(self) -> None:
+        """Copy everything to another engine."""
+
+        async def copy() -> None:
+            await copy_engine(self.engine, await open_memory(SCHEMA))
+
+        self.run(copy())
+
+    def command(self, *arguments: str) -> None:
+        """Commands are tried on files alone: they read through the same calls."""
 
     def damages(self) -> list[RawDamage]:
         rows = [damage for shape in SHAPES for damage in self._of(shape)]

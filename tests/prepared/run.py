@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.prepared.examine import Stores, Verdict, examine
+from tests.prepared.examine import Stores, Verdict, check_sound, examine
 from tests.prepared.excuses import EXCUSES, LEAKS
 from tests.prepared.redis_stores import RedisStores
 from tests.prepared.sqlite_stores import SqliteStores
@@ -31,6 +31,7 @@ def main(engines: list[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             stores = opened(engine, Path(folder))
             try:
+                check_sound(stores)
                 verdict = examine(stores, stores.damages())
             finally:
                 stores.close()

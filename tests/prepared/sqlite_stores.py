@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.audit.mutations import Mutation, update
 from tests.audit.place import Place
+from tests.cli.program import Done, Program
 from tests.prepared.values import SHAPES, SQLITE_BODIES, SQLITE_INTEGERS, SQLITE_TEXTS, columns
 
+from perdure.engines.memory import open_memory
+from perdure.engines.sqlite import open_sqlite
 from perdure.kernel.engine import Engine
 from perdure.kernel.schema import Log, Table
+from perdure.moving.copying import copy_engine
+from perdure.stores.layout import SCHEMA
 from perdure.stores.store import Store
 
 _VALUES = {"int": SQLITE_INTEGERS, "text": SQLITE_TEXTS, "body": SQLITE_BODIES}
@@ -35,6 +41,21 @@ class SqliteStores:
 
     def run(self, call: Coroutine[Any, Any, Any]) -> Any:
         return self._place.run(call)
+
+    async def _copy(self) -> None:
+        source = await open_sqlite(str(self.path), SCHEMA, durability="process")
+        try:
+            await copy_engine(source, await open_memory(SCHEMA))
+        finally:
+            await source.close()
+
+    def copy(self) -> None:
+        """Copy everything to another engine, on a loop of its own."""
+        asyncio.run(self._copy())
+
+    def command(self, *arguments: str) -> Done | None:
+        """How a command on this file ends."""
+        return Program(self.path).run(*arguments)
 
     def damages(self) -> list[Mutation]:
         return [damage for shape in SHAPES for damage in self._of(shape)]

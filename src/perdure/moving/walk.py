@@ -18,8 +18,9 @@ from perdure import limits
 from perdure.errors import ConflictError
 from perdure.kernel.codec import decode
 from perdure.kernel.engine import Engine
-from perdure.kernel.ops import Heads, Read, Scan
+from perdure.kernel.ops import Ask, Heads, Read, Scan
 from perdure.kernel.schema import Log, Table
+from perdure.stores.checked import answer_check
 
 MOST_ROWS = limits.BATCH_ROWS
 MOST_BYTES = limits.COMMIT_BYTES // 4
@@ -114,11 +115,18 @@ class _Pace:
         self.rows = max(1, min(MOST_ROWS, 2 * self.rows, MOST_BYTES // max(weight, 1)))
 
 
+async def _view(engine: Engine, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    """A view whose answers are what the schema declares: damage is not carried to another engine."""
+    answers = await engine.view(scope, reads)
+    answer_check(engine.schema)(reads, answers)
+    return answers
+
+
 async def _rows(engine: Engine, scope: str, table: Table) -> AsyncGenerator[Item]:
     pace, after = _Pace(), None
     while True:
         asked = pace.rows
-        (found,) = await engine.view(scope, [Scan(table.name, after=after, limit=asked)])
+        (found,) = await _view(engine, scope, [Scan(table.name, after=after, limit=asked)])
         page = [Item(row.key, row.rev, row.values, _bytes(row.body)) for row in found]
         for item in page:
             yield item
@@ -133,7 +141,7 @@ async def _entries(engine: Engine, scope: str, log: Log) -> AsyncGenerator[Item]
     async with aclosing(_lengths(engine, scope, log)) as pages:
         async for lengths in pages:
             for reads in _stretches(log.name, lengths, pace):
-                page = _page(reads, await engine.view(scope, reads), scope)
+                page = _page(reads, await _view(engine, scope, reads), scope)
                 pace.saw(page)
                 for item in page:
                     yield item
@@ -143,7 +151,7 @@ async def _lengths(engine: Engine, scope: str, log: Log) -> AsyncGenerator[dict[
     """How long each partition is, some of them at a time."""
     after = None
     while names := await engine.partitions(scope, log.name, after=after, limit=_NAMES):
-        (lengths,) = await engine.view(scope, [Heads(log.name, names)])
+        (lengths,) = await _view(engine, scope, [Heads(log.name, names)])
         yield dict(zip(names, lengths, strict=True))
         after = names[-1]
 

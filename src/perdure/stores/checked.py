@@ -20,7 +20,7 @@ import msgspec
 from msgspec import convert
 
 from perdure import limits
-from perdure.errors import CorruptError
+from perdure.errors import CorruptError, shown
 from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Read, Row, Scan
 from perdure.kernel.schema import Log, Schema, Table
 from perdure.rules.columns import COLUMNS
@@ -55,9 +55,9 @@ def _key(table: Table) -> Any:
     return _tuple(*[_Integer if column.type == "int" else str for column in table.key])
 
 
-def _entry(log: Log) -> Any:
+def _entry(log: Log, body: type) -> Any:
     columns = [_column(log.name, column.name, column.type) for column in log.columns]
-    return _tuple(_Seq, Any, *columns, Any)
+    return _tuple(_Seq, Any, *columns, body)
 
 
 def _struct(**fields: Any) -> type[msgspec.Struct]:
@@ -81,7 +81,10 @@ class AnswerCheck:
             name: _struct(values=_list(kind), revs=_list(_Rev), keys=_list(keys[name])) for name, kind in values.items()
         }
         self._keys = {name: _struct(keys=_list(kind)) for name, kind in keys.items()}
-        self._entries = {log.name: _struct(entries=_list(_entry(log))) for log in schema.logs}
+        # An engine has its bodies as bytes or as text, always the same.
+        self._entries = {
+            (log.name, body): _struct(entries=_list(_entry(log, body))) for log in schema.logs for body in (bytes, str)
+        }
 
     def __call__(self, reads: Sequence[Ask], answers: Sequence[Any]) -> None:
         """Raise `CorruptError`, naming row and column, for the first answer that is not what was declared."""
@@ -100,7 +103,8 @@ class AnswerCheck:
                     parts = ([row.values for row in answer], [row.rev for row in answer], [row.key for row in answer])
                     convert(parts, self._keyed[read.table])  # type: ignore[union-attr]
                 elif kind is Read:
-                    convert((answer,), self._entries[read.log])  # type: ignore[union-attr]
+                    body = str if type(answer[0][-1]) is str else bytes
+                    convert((answer,), self._entries[read.log, body])  # type: ignore[union-attr]
                 elif kind is Heads:
                     convert((answer,), _LENGTHS)
             except msgspec.ValidationError as error:
@@ -146,13 +150,16 @@ def _row_damage(table: Table, row: Row) -> CorruptError | None:
 
 
 def _entry_damage(log: Log, partition: str, entry: LogEntry) -> CorruptError | None:
-    where = f"message {entry[0]!r:.80} of thread {partition!r}"
+    where = f"message {shown(entry[0])} of thread {partition!r}"
     width = len(log.columns) + 3
     if len(entry) != width:
         return CorruptError(f"it has {len(entry)} columns instead of {width}", where=where)
     kinds = [("seq", _Seq), ("rev", Any), *[(c.name, _column(log.name, c.name, c.type)) for c in log.columns]]
     named = [(f"{log.name}.{name}", kind, value) for (name, kind), value in zip(kinds, entry, strict=False)]
-    return _damage(where, named)
+    damage = _damage(where, named)
+    if damage is None and type(entry[-1]) not in (bytes, str):
+        return CorruptError(f"its body is {shown(entry[-1])}", where=where)
+    return damage
 
 
 def _damage(where: str, named: Sequence[tuple[str, Any, Any]]) -> CorruptError | None:
@@ -160,7 +167,7 @@ def _damage(where: str, named: Sequence[tuple[str, Any, Any]]) -> CorruptError |
         try:
             convert(value, kind)
         except msgspec.ValidationError as error:
-            wrong = "is missing" if value is None else f"is {value!r:.80}: {error}"
+            wrong = "is missing" if value is None else f"is {shown(value)}: {error}"
             return CorruptError(f"{name} {wrong}", where=where)
     return None
 

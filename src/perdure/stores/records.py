@@ -35,8 +35,9 @@ _UNREADABLE = (*codec.UNREADABLE, InvalidError)
 
 def read_body(reader: Reader[F], body: bytes | str | None, where: str) -> F:
     """Decode a stored body, or say which record is damaged."""
+    if body is None:
+        raise CorruptError("its body is missing", where=where)
     try:
-        body = b"{}" if body is None else body
         codec.check_depth(body, where)
         return reader.read(body)
     except _UNREADABLE as error:
@@ -135,7 +136,10 @@ def label_from(row: Row) -> Label:
 def state_from(row: Row) -> StateDoc:
     """A state document from its row."""
     thread, run, name = (str(part) for part in row.key)
-    value = codec.decode(row.body, f"state {name!r} of thread {thread!r}")
+    where = f"state {name!r} of thread {thread!r}"
+    if row.body is None:
+        raise CorruptError("its body is missing", where=where)
+    value = codec.decode(row.body, where)
     return StateDoc(
         thread_id=thread, run_id=run or None, name=name, value=value, schema=row["schema"], rev=row.rev, at=row["at"]
     )

@@ -267,7 +267,10 @@ class RedisEngine:
         names = await self._asked(
             lambda: self._network.request(base, b"ZRANGEBYLEX", base + f"p:{log}".encode(), low, b"+", *count)
         )
-        return [name.decode() for name in names]
+        try:
+            return [name.decode() for name in names]
+        except UnicodeDecodeError as error:
+            raise CorruptError(f"a partition of {log} has no name in UTF-8: {error}", where=scope) from None
 
     @_finished_before_close
     async def check(self) -> list[str]:
