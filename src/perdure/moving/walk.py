@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from perdure import limits
-from perdure.errors import ConflictError
+from perdure.errors import ConflictError, CorruptError, shown
 from perdure.kernel.codec import decode
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Ask, Heads, Read, Scan
@@ -113,6 +113,15 @@ class _Pace:
     def saw(self, page: Sequence[Item]) -> None:
         weight = sum(item.size for item in page) // max(len(page), 1)
         self.rows = max(1, min(MOST_ROWS, 2 * self.rows, MOST_BYTES // max(weight, 1)))
+
+
+async def scopes_of(engine: Engine) -> list[str]:
+    """Every scope of an engine; raises `CorruptError` if one is not even text."""
+    scopes = await engine.scopes()
+    for scope in scopes:
+        if type(scope) is not str:
+            raise CorruptError(f"a scope is {shown(scope)}, which is not text", where=engine.capabilities.engine)
+    return scopes
 
 
 async def _view(engine: Engine, scope: str, reads: Sequence[Ask]) -> list[Any]:
