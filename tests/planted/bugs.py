@@ -584,11 +584,4 @@ BUGS = (
         '_refuse(body_problems(name, row) if name != "runs" else ())',
         ("case:lifecycle/import-refuses@memory",),
     ),
-    Bug(
-        "a row without a time is served",
-        "stores/checked.py",
-        "if COLUMNS[table][column].always:",
-        'if COLUMNS[table][column].always and not column.endswith("at"):',
-        ("case:lifecycle/damage-not-served@memory",),
-    ),
 )
