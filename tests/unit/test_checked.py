@@ -1,4 +1,4 @@
-"""What comes from a store is checked as it comes in: every column, every body's depth, and before it is computed with."""
+"""What comes from a store is checked as it comes in: every column, and the depth of every body."""
 
 from __future__ import annotations
 
