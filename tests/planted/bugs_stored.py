@@ -8,13 +8,13 @@ STORED = (
     Bug(
         "a row without a time is served",
         "stores/checked.py",
-        "return plain if rule is not None and rule.always else plain | None",
-        'return plain if rule is not None and rule.always and not name.endswith("at") else plain | None',
+        "if rule.always)",
+        'if rule.always and not name.endswith("at"))',
         ("case:lifecycle/damage-not-served@memory",),
     ),
     Bug(
         "listed runs are not checked",
-        "stores/checked.py",
+        "kernel/answers.py",
         "elif kind is Scan:",
         'elif kind is Scan and read.table != "runs":  # type: ignore[union-attr]',
         ("test:tests/unit/test_checked.py::test_every_column_of_every_table_is_checked",),

@@ -10,17 +10,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from perdure import limits
 from perdure.errors import ConflictError, CorruptError, shown
+from perdure.kernel.answers import AnswerCheck
 from perdure.kernel.codec import decode
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Ask, Heads, Read, Scan
 from perdure.kernel.schema import Log, Table
-from perdure.stores.checked import answer_check
 
 MOST_ROWS = limits.BATCH_ROWS
 MOST_BYTES = limits.COMMIT_BYTES // 4
@@ -115,6 +116,9 @@ class _Pace:
         self.rows = max(1, min(MOST_ROWS, 2 * self.rows, MOST_BYTES // max(weight, 1)))
 
 
+_check_of = lru_cache(maxsize=16)(AnswerCheck)
+
+
 async def scopes_of(engine: Engine) -> list[str]:
     """Every scope of an engine; raises `CorruptError` if one is not even text."""
     scopes = await engine.scopes()
@@ -127,7 +131,10 @@ async def scopes_of(engine: Engine) -> list[str]:
 async def _view(engine: Engine, scope: str, reads: Sequence[Ask]) -> list[Any]:
     """A view whose answers are what the schema declares: damage is not carried to another engine."""
     answers = await engine.view(scope, reads)
-    answer_check(engine.schema)(reads, answers)
+    try:
+        _check_of(engine.schema)(reads, answers)
+    except CorruptError as error:
+        raise CorruptError(error.message, where=f"scope {scope!r}", hint="`perdure doctor verify` lists it") from None
     return answers
 
 
