@@ -123,13 +123,22 @@ class OutcomeUnknown(PerdureError):
 
 
 class CorruptError(PerdureError):
-    """Stored data contradicts itself; `where` names the record. Damage is reported, never served."""
+    """Stored data contradicts itself; `where` names the record. Damage is reported, never served.
+
+    Both are cut where they echo what is stored: a damaged id may be as long as a book.
+    """
 
     code = "corrupt"
 
     def __init__(self, message: str, *, where: str, hint: str | None = None) -> None:
-        super().__init__(f"{where}: {message}", hint=hint)
+        where = shortened(where)
+        super().__init__(f"{where}: {shortened(message)}", hint=hint)
         self.where = where
+
+
+def shortened(text: str, most: int = 500) -> str:
+    """Text that may echo stored data, cut to a length that fits an error."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class UnsupportedError(PerdureError):

@@ -121,12 +121,12 @@ def _columns(
             values["swapped"] = swapped
         for name, value in values.items():
             if value != row[column]:
-                yield _update(shape.name, key, row, (column, name), value)
+                yield update(shape.name, key, row, (column, name), value)
         if kind == "text":
-            yield _update(shape.name, key, row, (column, "encoding"), NOT_UTF8)
+            yield update(shape.name, key, row, (column, "encoding"), NOT_UTF8)
     for name, body in BODIES.items():
         if body != row["body"]:
-            yield _update(shape.name, key, row, ("body", name), body)
+            yield update(shape.name, key, row, ("body", name), body)
 
 
 def other(value: Any, kind: str) -> Any:
@@ -135,7 +135,7 @@ def other(value: Any, kind: str) -> Any:
     return "x" if value is None else value + "x"
 
 
-def _update(table: str, key: tuple[str, ...], row: dict[str, Any], damage: tuple[str, str], value: Any) -> Mutation:
+def update(table: str, key: tuple[str, ...], row: dict[str, Any], damage: tuple[str, str], value: Any) -> Mutation:
     where = " AND ".join(f'"{name}" = ?' for name in ("scope", *key))
     mark = "CAST(? AS TEXT)" if value is NOT_UTF8 else "?"
     sql = f'UPDATE main."{table}" SET "{damage[0]}" = {mark} WHERE {where}'

@@ -20,10 +20,6 @@ class Known:
 
 
 KNOWN: tuple[Known, ...] = (
-    Known("S3", "rows/S3-number-in-text-of-thread", "a Thread holds a value of another type"),
-    Known("S3", "rows/S3-text-in-number-of-thread", "a Thread holds a value of another type"),
-    Known("S3", "rows/S3-text-in-step-of-message", "a Message holds a value of another type"),
-    Known("S3", "rows/S3-text-in-time-of-record", "a MessageRecord holds a value of another type"),
 )
 
 

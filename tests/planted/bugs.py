@@ -17,6 +17,7 @@ from tests.planted.bugs_imports import IMPORT_BUGS
 from tests.planted.bugs_logins import LOGIN_BUGS
 from tests.planted.bugs_redis import REDIS_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
+from tests.planted.bugs_stored import STORED
 from tests.planted.bugs_terminal import TERMINAL_BUGS
 
 BUGS = (
@@ -574,14 +575,8 @@ BUGS = (
         '_refuse(body_problems(name, row) if name != "runs" else ())',
         ("case:lifecycle/import-refuses@memory",),
     ),
-    Bug(
-        "a row without a time is served",
-        "stores/checked.py",
-        "if COLUMNS[table][column].always:",
-        'if COLUMNS[table][column].always and not column.endswith("at"):',
-        ("case:lifecycle/damage-not-served@memory",),
-    ),
     *HARDENING,
+    *STORED,
     *TERMINAL_BUGS,
     *IMPORT_BUGS,
     *REDIS_BUGS,

@@ -60,9 +60,7 @@ async def _audit(store: Store, progress: Callable[[str, int, int], None], *, all
 
     if all_scopes:
         return await auditor.verify_engine(store.engine, progress=progress)
-    name, (invariant, _) = store.engine.capabilities.engine, auditor.CHECKS["engine.check"]
-    engine = [auditor.Finding("*", name, "engine.check", invariant, problem) for problem in await store.engine.check()]
-    return engine + await auditor.verify(store, progress=progress)
+    return await auditor.engine_findings(store.engine) + await auditor.verify(store, progress=progress)
 
 
 def _findings_table(findings: list[Finding]) -> Table:

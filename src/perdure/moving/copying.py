@@ -36,7 +36,7 @@ from perdure.kernel.door import check_ops
 from perdure.kernel.engine import Conflict, Engine
 from perdure.kernel.ops import ABSENT, Append, Op, Put
 from perdure.kernel.schema import Log, Schema
-from perdure.moving.walk import MOST_BYTES, MOST_ROWS, Item, Shape, Trace, canonical, items, look
+from perdure.moving.walk import MOST_BYTES, MOST_ROWS, Item, Shape, Trace, canonical, items, look, scopes_of
 
 Stage = Literal["comparing", "copying", "verifying"]
 _EMPTY = (
@@ -140,7 +140,7 @@ async def copy_engine(
 
 async def chosen_scopes(source: Engine, wanted: Sequence[str]) -> list[str]:
     """The scopes asked for, each once; `NotFoundError` if the source lacks one."""
-    here = await source.scopes()
+    here = await scopes_of(source)
     for scope in wanted:
         if scope not in here:
             raise NotFoundError(f"the source has no scope {scope!r}", hint=f"it has: {', '.join(here) or '-'}")
@@ -182,8 +182,8 @@ class _Walk:
         """The scopes to copy: those asked for, or all, and then the destination may have no other."""
         if wanted is not None:
             return await chosen_scopes(self._source, wanted)
-        here = await self._source.scopes()
-        foreign = sorted(set(await self._target.scopes()) - set(here))
+        here = await scopes_of(self._source)
+        foreign = sorted(set(await scopes_of(self._target)) - set(here))
         if foreign:
             raise ConflictError(
                 f"the destination holds scope {foreign[0]!r}, which the source does not have", hint=_EMPTY
@@ -287,7 +287,7 @@ class _Walk:
         if every_scope:
             known = {part.scope for part in verified}
             for side in (self._source, self._target):
-                if new := sorted(set(await side.scopes()) - known):
+                if new := sorted(set(await scopes_of(side)) - known):
                     raise ConflictError(f"scope {new[0]!r} came up during the copy", hint=_WRITERS)
 
     async def _sum(self, engine: Engine, scope: str, shape: Shape) -> tuple[tuple[int, str], bytes]:

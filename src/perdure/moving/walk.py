@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from perdure import limits
-from perdure.errors import ConflictError
+from perdure.errors import ConflictError, CorruptError, shown
+from perdure.kernel.answers import AnswerCheck
 from perdure.kernel.codec import decode
 from perdure.kernel.engine import Engine
-from perdure.kernel.ops import Heads, Read, Scan
+from perdure.kernel.ops import Ask, Heads, Read, Scan
 from perdure.kernel.schema import Log, Table
 
 MOST_ROWS = limits.BATCH_ROWS
@@ -114,11 +116,33 @@ class _Pace:
         self.rows = max(1, min(MOST_ROWS, 2 * self.rows, MOST_BYTES // max(weight, 1)))
 
 
+_check_of = lru_cache(maxsize=16)(AnswerCheck)
+
+
+async def scopes_of(engine: Engine) -> list[str]:
+    """Every scope of an engine; raises `CorruptError` if one is not even text."""
+    scopes = await engine.scopes()
+    for scope in scopes:
+        if type(scope) is not str:
+            raise CorruptError(f"a scope is {shown(scope)}, which is not text", where=engine.capabilities.engine)
+    return scopes
+
+
+async def _view(engine: Engine, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    """A view whose answers are what the schema declares: damage is not carried to another engine."""
+    answers = await engine.view(scope, reads)
+    try:
+        _check_of(engine.schema)(reads, answers)
+    except CorruptError as error:
+        raise CorruptError(error.message, where=f"scope {scope!r}", hint="`perdure doctor verify` lists it") from None
+    return answers
+
+
 async def _rows(engine: Engine, scope: str, table: Table) -> AsyncGenerator[Item]:
     pace, after = _Pace(), None
     while True:
         asked = pace.rows
-        (found,) = await engine.view(scope, [Scan(table.name, after=after, limit=asked)])
+        (found,) = await _view(engine, scope, [Scan(table.name, after=after, limit=asked)])
         page = [Item(row.key, row.rev, row.values, _bytes(row.body)) for row in found]
         for item in page:
             yield item
@@ -133,7 +157,7 @@ async def _entries(engine: Engine, scope: str, log: Log) -> AsyncGenerator[Item]
     async with aclosing(_lengths(engine, scope, log)) as pages:
         async for lengths in pages:
             for reads in _stretches(log.name, lengths, pace):
-                page = _page(reads, await engine.view(scope, reads), scope)
+                page = _page(reads, await _view(engine, scope, reads), scope)
                 pace.saw(page)
                 for item in page:
                     yield item
@@ -143,7 +167,7 @@ async def _lengths(engine: Engine, scope: str, log: Log) -> AsyncGenerator[dict[
     """How long each partition is, some of them at a time."""
     after = None
     while names := await engine.partitions(scope, log.name, after=after, limit=_NAMES):
-        (lengths,) = await engine.view(scope, [Heads(log.name, names)])
+        (lengths,) = await _view(engine, scope, [Heads(log.name, names)])
         yield dict(zip(names, lengths, strict=True))
         after = names[-1]
 

@@ -37,7 +37,6 @@ from perdure.model.message import ToolResult, text_of
 from perdure.model.run import DONE, STATUSES
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import names
-from perdure.stores.checked import checked
 from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.paths import resolve_branch
 from perdure.stores.records import branch_from, label_from, message_record
@@ -147,7 +146,7 @@ class Branches:
         given = name
         for _ in range(limits.QUEUE_ATTEMPTS):
             head, origin = await self._origin(thread_id, None if isinstance(at, Unset) else at, before)
-            number = checked("thread_heads", head)["branches"]
+            number = head["branches"]
             if number >= limits.BRANCHES_PER_THREAD:
                 raise InvalidError(f"thread {thread_id!r} has {number} branches, which is the limit")
             thread, made = _fork_ops(head, number, given, origin, switch)

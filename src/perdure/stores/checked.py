@@ -1,59 +1,39 @@
-"""Rows that stores rely on: a column that is always there is there, and each has the type it is declared with.
+"""What the product's stores may rely on in every row they read: `kernel.answers`, with what `rules.columns` knows.
 
-A database keeps what it is given, so a row that was damaged from outside would otherwise surface as a `TypeError`
-somewhere in a commit, or as a record with a hole. What is checked is the types of a row's values, and each combination
-only once: afterwards a row costs one look into a set.
+`Core.view` sends all its answers through here, so no store can forget it. Unknown words are carried, because a newer
+build may know them; text that is too long or holds control characters cannot hurt a store, and `doctor verify` reports
+it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
 
-from perdure.errors import CorruptError
-from perdure.kernel.ops import LogEntry, Row
+from perdure.kernel.answers import AnswerCheck, Expectations
+from perdure.kernel.schema import Schema
 from perdure.rules.columns import COLUMNS
 from perdure.rules.stored import row_name
-from perdure.stores.layout import MESSAGES, SCHEMA
-
-_TYPES = {"text": str, "int": int}
-_sound: dict[str, set[tuple[type, ...]]] = {table.name: set() for table in SCHEMA.tables}
+from perdure.stores.layout import SCHEMA
 
 
-def checked(table: str, row: Row) -> Row:
-    """The row itself; raises `CorruptError`, naming row and column, if it is not what its table declares."""
-    types = (*map(type, row.key), *map(type, row.values))
-    if types not in _sound[table]:
-        declared = SCHEMA.table[table]
-        named = (*zip(declared.key_names, row.key, strict=True), *row.columns.items())
-        for name, value in named:
-            _check(f"{table}.{name}", declared.types[name], value, row_name(table, row.key))
-        _sound[table].add(types)
-    return row
+def _entry_name(_log: str, thread: str, seq: str) -> str:
+    return f"message {seq} of thread {thread!r}"
 
 
-def check_place(thread_id: str, entry: LogEntry) -> None:
-    """Refuse a log entry that does not say where it stands."""
-    if type(entry[0]) is not int or type(entry[4]) is not int:
-        raise damaged_entry(thread_id, entry)
+_EXPECTED = Expectations(
+    always=frozenset((table, name) for table, rules in COLUMNS.items() for name, rule in rules.items() if rule.always),
+    least=0,
+    row_name=row_name,
+    entry_name=_entry_name,
+)
+_PRODUCT = AnswerCheck(SCHEMA, _EXPECTED)
 
 
-def damaged_entry(thread_id: str, entry: LogEntry) -> CorruptError:
-    """The refusal of a log entry that lacks a column, or has one of another type."""
-    where = f"message {entry[0]} of thread {thread_id!r}"
-    if type(entry[0]) is not int:
-        return CorruptError("its seq is not a number", where=where)
-    for name, value in zip(MESSAGES.column_names, entry[2:], strict=False):
-        try:
-            _check(f"messages.{name}", MESSAGES.types[name], value, where)
-        except CorruptError as error:
-            return error
-    return CorruptError("its columns are damaged", where=where)
+@lru_cache(maxsize=16)
+def _other(schema: Schema) -> AnswerCheck:
+    return AnswerCheck(schema, _EXPECTED)
 
 
-def _check(name: str, kind: str, value: Any, where: str) -> None:
-    table, column = name.split(".")
-    if value is None:
-        if COLUMNS[table][column].always:
-            raise CorruptError(f"{name} is missing", where=where)
-    elif type(value) is not _TYPES[kind]:
-        raise CorruptError(f"{name} is {value!r:.80}, which is not {kind}", where=where)
+def answer_check(schema: Schema) -> AnswerCheck:
+    """The check of a schema's answers, compiled once."""
+    return _PRODUCT if schema is SCHEMA else _other(schema)

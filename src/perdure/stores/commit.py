@@ -29,7 +29,6 @@ from perdure.model.run_snapshots import SeqRange
 from perdure.rules import machine, shape
 from perdure.rules.names import lineage
 from perdure.stores.births import Birth, ancestor_checks, is_expired
-from perdure.stores.checked import checked
 from perdure.stores.core import Core, gave_up, thread_topic
 from perdure.stores.paths import aim_at
 from perdure.stores.plan import EMPTY_QUEUE, LOG, Guess, changed_body, new_body, operations, produced
@@ -145,7 +144,7 @@ def _remembered(key: Row | None, head: Row | None, now: int) -> bool:
     """
     if key is None or head is None:
         return False
-    return bool(checked("keys", key)["at"] + limits.KEY_RETENTION_MS >= now)
+    return bool(key["at"] + limits.KEY_RETENTION_MS >= now)
 
 
 async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess:
@@ -164,7 +163,7 @@ async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess
         # What was guarded on the wrong branch says nothing: try the right one first.
         core.remember_current(commit.thread_id, scene.head["branch"])
         return Guess(scene.head["branch"], current=True, key_rev=guess.key_rev)
-    _refuse_fence(commit, checked("thread_heads", scene.head))
+    _refuse_fence(commit, scene.head)
     _refuse_expect(commit, scene)
     _refuse_run(commit, scene)
     _refuse_state(commit, scene)

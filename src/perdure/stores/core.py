@@ -15,10 +15,11 @@ import msgspec
 from perdure.errors import ConflictError, NotFoundError
 from perdure.kernel.door import Kernel
 from perdure.kernel.engine import Durability, Engine
-from perdure.kernel.ops import Applied, Ask, Op, Row, Segment
+from perdure.kernel.ops import Applied, Ask, Heads, Op, Row, Scan, Segment
 from perdure.model.branch import MAIN
 from perdure.rules.lines import Stretch
 from perdure.rules.names import check_scope
+from perdure.stores.checked import answer_check
 
 _CACHE_MOST = 20_000
 
@@ -63,6 +64,7 @@ class Core:
         self.cleaner: Cleaner | None = cleaner
         self.kernel: Kernel = Kernel(engine)
         self.scope: str = check_scope(scope)
+        self._check = answer_check(engine.schema)
         self.current: dict[str, int] = {}
         self.lines: dict[tuple[str, int], Line] = {}
         self.queues: set[str] = set()
@@ -89,9 +91,16 @@ class Core:
         return applied
 
     async def view(self, *reads: Ask) -> list[Any]:
-        """Read in this scope, from one snapshot."""
+        """Read in this scope, from one snapshot; raises `CorruptError` for a row that is not as its table declares."""
         answers = await self.kernel.view(self.scope, *reads)
+        self._check(reads, answers)
         self.clean_up()
+        return answers
+
+    async def view_keys(self, *reads: Scan | Heads) -> list[Any]:
+        """Read in this scope for the keys of rows alone: their columns may be damaged."""
+        answers = await self.kernel.view(self.scope, *reads)
+        self._check.keys(reads, answers)
         return answers
 
     def remember_current(self, thread_id: str, branch: int) -> None:

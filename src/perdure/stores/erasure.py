@@ -146,7 +146,7 @@ async def erase_contents(
     reads = _belongings(core.kernel.schema, thread_id)
     finished = False
     while not finished:
-        answers = await core.view(*reads)
+        answers = await core.view_keys(*reads)
         failpoints.hit("delete.between_erasures")
         ops, finished = _piece(reads, answers)
         if finished and last is not None:

@@ -18,7 +18,6 @@ from perdure.kernel.ops import Get, LogEntry, Read, Segment
 from perdure.model.message import MessageRecord, UnfinishedCall
 from perdure.model.page import Page
 from perdure.rules import names, views
-from perdure.stores.checked import check_place, checked
 from perdure.stores.core import Core, require, thread_topic
 from perdure.stores.paging import every
 from perdure.stores.paths import PathQuery, read_path, resolve_branch
@@ -231,12 +230,9 @@ class Messages:
 
         `around` are the entries with their neighbours, where those were read as well.
         """
-        try:
-            ordered = sorted(around or entries, key=lambda entry: entry[0])
-            if gapless:
-                _refuse_gaps(thread_id, ordered)
-        except TypeError:
-            raise CorruptError("a seq is not a number", where=f"thread {thread_id!r}") from None
+        ordered = sorted(around or entries, key=lambda entry: entry[0])
+        if gapless:
+            _refuse_gaps(thread_id, ordered)
         wanted = {entry[0] for entry in entries}
         parents: dict[int, str | None] = {}
         before: dict[int, LogEntry] = {}
@@ -256,12 +252,10 @@ class Messages:
 
     async def _look_up_parents(self, thread_id: str, entries: Sequence[LogEntry]) -> dict[int, str | None]:
         """Parents that the page itself does not show: the record before on the branch, else the branch's fork point."""
-        for entry in entries:
-            check_place(thread_id, entry)
         numbers = sorted({entry[4] for entry in entries})
         rows = (await self._core.view(Get("branches", [(thread_id, number) for number in numbers])))[0]
         rows_by_number = zip(numbers, rows, strict=True)
-        branches = {number: checked("branches", row) for number, row in rows_by_number if row is not None}
+        branches = {number: row for number, row in rows_by_number if row is not None}
         parents: dict[int, str | None] = {}
         reads: dict[int, Read] = {}
         for seq, branch in [(entry[0], entry[4]) for entry in entries]:

@@ -17,7 +17,6 @@ from perdure.kernel.ops import Ask, Get, LogEntry, Read, Row, Scan
 from perdure.model.branch import MAIN
 from perdure.rules import names
 from perdure.rules.lines import bounded, stretches
-from perdure.stores.checked import checked
 from perdure.stores.core import MAIN_LINE, Core, Line, gave_up, require
 
 NOWHERE = limits.BRANCHES_PER_THREAD
@@ -82,9 +81,8 @@ def _stale(head: Row, line: Line, branch: int | None) -> bool:
 
 async def _look_up(core: Core, thread_id: str, branch: int | None) -> Line:
     heads, rows = await core.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
-    head = checked("thread_heads", require(heads[0], f"thread {thread_id!r}"))
-    sound = [checked("branches", row) for row in rows]
-    origins = {int(row.key[1]): (row["parent"], row["fork_seq"]) for row in sound}
+    head = require(heads[0], f"thread {thread_id!r}")
+    origins = {int(row.key[1]): (row["parent"], row["fork_seq"]) for row in rows}
     number = head["branch"] if branch is None else branch
     if number not in origins:
         raise NotFoundError(f"branch {number} of thread {thread_id!r} does not exist")

@@ -22,7 +22,6 @@ from perdure.model.plain import check_json
 from perdure.model.receipt import Receipt
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.rules import names, selection, shape
-from perdure.stores.checked import checked
 from perdure.stores.commit import landed, perform
 from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.plan import check_size
@@ -82,7 +81,7 @@ class Pending:
             Read("messages", thread_id, where={"id": tuple(ids)}, limit=len(ids)),
         )
         head = require(heads[0], f"thread {thread_id!r}")
-        row = None if queues[0] is None else checked("queues", queues[0])
+        row = queues[0]
         return Queue(head, row, [entry_from(row) for row in rows], [entry[2] for entry in committed])
 
     async def append(

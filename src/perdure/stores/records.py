@@ -1,5 +1,6 @@
 """From rows to records: the one place where stored columns and bodies become what users hold.
 
+Columns have been checked when they were read (`stores.checked`); what is read here are the bodies.
 Damage found here is a `CorruptError` that names the record; it is never skipped and never served.
 """
 
@@ -19,7 +20,7 @@ from perdure.model import run as run_model
 from perdure.model import thread as thread_model
 from perdure.model.branch import Branch, Label
 from perdure.model.faithful import Faithful, Reader
-from perdure.model.message import Message, MessageRecord
+from perdure.model.message import Message, MessageBody, MessageRecord, Text
 from perdure.model.pending import PendingMessage
 from perdure.model.run import Run, RunOutput
 from perdure.model.run_snapshots import SeqRange
@@ -27,16 +28,18 @@ from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
 from perdure.rules.sound_runs import receipt_ids
 from perdure.rules.stored import row_name
-from perdure.stores.checked import check_place, checked, damaged_entry
 
 F = TypeVar("F", bound=Faithful)
-_UNREADABLE = (msgspec.MsgspecError, InvalidError, UnicodeDecodeError, RecursionError)
+_UNREADABLE = (*codec.UNREADABLE, InvalidError)
 
 
 def read_body(reader: Reader[F], body: bytes | str | None, where: str) -> F:
     """Decode a stored body, or say which record is damaged."""
+    if body is None:
+        raise CorruptError("its body is missing", where=where)
     try:
-        return reader.read(body if body is not None else b"{}")
+        codec.check_depth(body, where)
+        return reader.read(body)
     except _UNREADABLE as error:
         raise CorruptError(f"the stored record cannot be read: {error}", where=where) from None
 
@@ -45,13 +48,10 @@ def thread_from(cold: Row, head: Row) -> Thread:
     """A thread from its two rows, whose columns are unpacked in the order `layout` declares them."""
     bare = cold.body == b"{}"
     custom = {} if bare else read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}").custom
-    parent, resource, title, *_ = cold.values
+    parent, resource, title, _, _, _ = cold.values
     version, branch, _, fence, children, _, created_at, updated_at, active, open_run, latest, _, _ = head.values
-    # Lists make many threads: the look into a set that `checked` takes is spared unless one of these is odd.
-    if not (type(version) is type(branch) is type(children) is type(created_at) is type(updated_at) is int):
-        checked("thread_heads", head)
     return Thread(
-        str(cold.key[0]),
+        cold.key[0],  # type: ignore[arg-type]
         title,
         resource,
         parent,
@@ -71,7 +71,6 @@ def thread_from(cold: Row, head: Row) -> Thread:
 
 def run_from(row: Row) -> Run:
     """A run from its row."""
-    checked("runs", row)
     body = read_body(run_model.BODY_READER, row.body, f"run {row.key[0]!r}")
     if row["input_first"] is not None:
         span = SeqRange(row["input_first"], row["input_last"])
@@ -106,7 +105,7 @@ def run_output(first: int | None, last: int | None, count: int | None) -> RunOut
 
 def receipt_from(row: Row) -> tuple[int | None, list[str]]:
     """What the commit of a key wrote: the version after it, if it wrote messages, and their ids."""
-    version, ids = checked("keys", row)["version"], receipt_ids(row.body)
+    version, ids = row["version"], receipt_ids(row.body)
     if ids is None or len(ids) != row["count"] or (version is None) != (not ids):
         raise CorruptError("it does not name the messages it counts", where=row_name("keys", row.key))
     return version, ids
@@ -114,7 +113,6 @@ def receipt_from(row: Row) -> tuple[int | None, list[str]]:
 
 def branch_from(row: Row, current: int, preview: str | None = None) -> Branch:
     """A branch from its row."""
-    checked("branches", row)
     return Branch(
         thread_id=str(row.key[0]),
         id=int(row.key[1]),
@@ -132,15 +130,16 @@ def branch_from(row: Row, current: int, preview: str | None = None) -> Branch:
 
 def label_from(row: Row) -> Label:
     """A label from its row."""
-    checked("labels", row)
     return Label(str(row.key[1]), row["seq"], row["label"], row["at"])
 
 
 def state_from(row: Row) -> StateDoc:
     """A state document from its row."""
-    checked("state", row)
     thread, run, name = (str(part) for part in row.key)
-    value = codec.decode(row.body, f"state {name!r} of thread {thread!r}")
+    where = f"state {name!r} of thread {thread!r}"
+    if row.body is None:
+        raise CorruptError("its body is missing", where=where)
+    value = codec.decode(row.body, where)
     return StateDoc(
         thread_id=thread, run_id=run or None, name=name, value=value, schema=row["schema"], rev=row.rev, at=row["at"]
     )
@@ -148,7 +147,6 @@ def state_from(row: Row) -> StateDoc:
 
 def pending_from(row: Row) -> PendingMessage:
     """A pending message from its row."""
-    checked("pending", row)
     body = read_body(pending_model.BODY_READER, row.body, f"pending message {row.key[1]!r} of thread {row.key[0]!r}")
     return PendingMessage(
         thread_id=str(row.key[0]),
@@ -175,28 +173,29 @@ def path_records(thread_id: str, entries: Sequence[LogEntry], parent_id: str | N
 def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequence[str | None]) -> list[MessageRecord]:
     """Records from log entries and the ids of what each hangs under."""
     records: list[MessageRecord] = []
-    if entries:
-        check_place(thread_id, entries[-1])  # where a seq that is no number stands: it sorts behind all numbers
-    read, decode = message_model.BODY_READER.read, message_model.BODY_READER.decode
+    read, decode, never_deep = message_model.BODY_READER.read, message_model.BODY_READER.decode, codec.NEVER_DEEP
     try:
         for entry, parent_id in zip(entries, parents, strict=False):
             seq, _, message_id, role, branch, visibility, run, step, at, body = entry
-            if at is None or branch is None or message_id is None or role is None or visibility is None:
-                raise damaged_entry(thread_id, entry)
             try:
                 stored = decode(body)
             except msgspec.ValidationError:
+                codec.check_depth(body, f"message {seq} of thread {thread_id!r}")
                 stored = read(body)
+            content, metadata = stored.content, stored.metadata
+            # One text, however long, cannot nest deeply; whatever else there is may.
+            if len(body) > never_deep and (metadata is not None or len(content) != 1 or type(content[0]) is not Text):
+                codec.check_depth(body, f"message {seq} of thread {thread_id!r}")
             message = Message(
                 role,
-                stored.content,
+                content,
                 message_id,
                 visibility,
                 run,
                 step,
                 stored.sender_agent_id,
                 stored.compaction,
-                stored.metadata,
+                metadata,
                 stored.extra,
             )
             records.append(MessageRecord(thread_id, seq, branch, parent_id, message, at))
@@ -208,9 +207,7 @@ def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequen
 
 def message_entry(message: Message, branch: int, at: Any) -> tuple[Any, ...]:
     """The log entry of a message whose id and producer are settled."""
-    body = message_model.MessageBody(
-        message.content, message.sender_agent_id, message.compaction, message.metadata, message.extra
-    )
+    body = MessageBody(message.content, message.sender_agent_id, message.compaction, message.metadata, message.extra)
     return (
         message.id,
         message.role,

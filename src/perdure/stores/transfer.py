@@ -15,7 +15,6 @@ from perdure.errors import ConflictError, CorruptError, NotFoundError, Unsupport
 from perdure.kernel.ops import Get, LogEntry, Read, Row, Scan
 from perdure.kernel.schema import Log, Schema
 from perdure.rules import names
-from perdure.stores.checked import checked
 from perdure.stores.core import Core
 from perdure.stores.store import Store
 from perdure.stores.transfer_import import Imported, check_lines, import_lines
@@ -102,7 +101,7 @@ async def _line_of(core: Core, row: Row, ahead: set[str]) -> list[str]:
 
 
 def _place(row: Row) -> tuple[Any, ...]:
-    return checked(HOT, row)["created_at"], row.key[0]
+    return row["created_at"], row.key[0]
 
 
 async def _chosen(core: Core, threads: Sequence[str]) -> AsyncIterator[str]:

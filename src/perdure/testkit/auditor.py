@@ -9,18 +9,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable
 
-from perdure.errors import CorruptError, InvalidError
+from perdure.errors import InvalidError, UnavailableError, shortened
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Get, Heads, Read, Row
 from perdure.kernel.schema import Table
 from perdure.rules import names
 from perdure.stores.soundness import row_problems
 from perdure.stores.store import Store
-from perdure.testkit.auditor_findings import CHECKS, CHUNK, Audit, Finding, Progress
+from perdure.testkit.auditor_findings import CHECKS, CHUNK, UNREADABLE, Audit, Finding, Progress, problem_of
 from perdure.testkit.auditor_tables import check_log, check_table
 from perdure.testkit.auditor_threads import check_thread
 
-__all__ = ["CHECKS", "Finding", "digest", "verify", "verify_engine", "verify_threads"]
+__all__ = ["CHECKS", "Finding", "digest", "engine_findings", "verify", "verify_engine", "verify_threads"]
 
 
 async def verify(store: Store, *, scope: str | None = None, progress: Progress | None = None) -> list[Finding]:
@@ -38,7 +38,7 @@ async def verify(store: Store, *, scope: str | None = None, progress: Progress |
         await _guarded(audit, f"table {table.name}", check_table(audit, table, alive))
     for log in schema.logs:
         await _guarded(audit, f"log {log.name}", check_log(audit, log, alive))
-    await _check_cycles(audit, lineage)
+    await _guarded(audit, "the tree of threads", _check_cycles(audit, lineage))
     if progress is not None:
         progress(f"tables of {audit.scope}", len(schema.tables), len(schema.tables))
     return audit.findings
@@ -74,11 +74,13 @@ async def verify_threads(store: Store, thread_ids: list[str]) -> list[Finding]:
 
 async def verify_engine(engine: Engine, *, progress: Progress | None = None) -> list[Finding]:
     """The engine's own integrity check, then everything of every scope."""
-    findings = [_of_engine(engine, "engine.check", problem) for problem in await engine.check()]
+    findings = await engine_findings(engine)
     try:
         scopes = await engine.scopes()
-    except CorruptError as error:
-        return [*findings, _of_engine(engine, "engine.check", f"its scopes cannot be read: {error.message}")]
+    except UnavailableError:
+        raise
+    except Exception as error:  # noqa: BLE001 - nothing that is stored may end an audit
+        return [*findings, _of_engine(engine, UNREADABLE, f"its scopes cannot be read: {problem_of(error)}")]
     for scope in scopes:
         try:
             names.check_scope(scope)
@@ -89,8 +91,19 @@ async def verify_engine(engine: Engine, *, progress: Progress | None = None) -> 
     return findings
 
 
+async def engine_findings(engine: Engine) -> list[Finding]:
+    """What the engine's own integrity check finds, also if that cannot come to its end."""
+    try:
+        problems = await engine.check()
+    except UnavailableError:
+        raise
+    except Exception as error:  # noqa: BLE001 - nothing that is stored may end an audit
+        problems = [f"its integrity check cannot be finished: {problem_of(error)}"]
+    return [_of_engine(engine, UNREADABLE, problem) for problem in problems]
+
+
 def _of_engine(engine: Engine, check: str, problem: str) -> Finding:
-    return Finding("*", engine.capabilities.engine, check, CHECKS[check][0], problem)
+    return Finding("*", engine.capabilities.engine, check, CHECKS[check][0], shortened(problem))
 
 
 def _audit(store: Store, scope: str | None) -> Audit:
@@ -107,8 +120,10 @@ async def _guarded(audit: Audit, record: str, check: Awaitable[None]) -> None:
     """Run a check; what cannot even be read (a torn page, text that is not UTF-8) is a finding, not the end."""
     try:
         await check
-    except (CorruptError, InvalidError) as error:
-        audit.report("engine.check", record, error.message)
+    except UnavailableError:
+        raise
+    except Exception as error:  # noqa: BLE001 - nothing that is stored may end an audit
+        audit.report(UNREADABLE, record, problem_of(error))
 
 
 async def _check_cycles(audit: Audit, lineage: dict[str, str | None]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.errors import PerdureError, UnavailableError, shortened
 from perdure.kernel.door import Kernel
 from perdure.kernel.ops import Ask, Row, Scan
 from perdure.rules.stored import Problem
@@ -18,6 +19,9 @@ from perdure.stores.store import Store
 
 CHUNK = 200
 """Rows or log entries read at a time."""
+
+UNREADABLE = "engine.check"
+"""The check that whatever cannot be read belongs to."""
 
 CHECKS: dict[str, tuple[str, str]] = {
     "engine.check": ("I1", "the engine's own integrity check finds nothing"),
@@ -90,7 +94,7 @@ class Audit:
 
     def report(self, check: str, record: str, problem: str) -> None:
         """Write a finding down."""
-        self.findings.append(Finding(self.scope, record, check, CHECKS[check][0], problem))
+        self.findings.append(Finding(self.scope, shortened(record), check, CHECKS[check][0], shortened(problem)))
 
     def expect(self, holds: bool, check: str, record: str, problem: str) -> bool:
         """Write a finding down unless the condition holds; says whether it does."""
@@ -106,12 +110,46 @@ class Audit:
         return len(self.findings) > before
 
     async def rows(self, table: str) -> AsyncIterator[Row]:
-        """Every row of a table by key, some at a time."""
+        """Every row of a table by key, some at a time.
+
+        A row that cannot be read (text that is not UTF-8, a torn page) is reported and passed over: the walk comes at
+        it from below, then from above. Only what lies between two such rows stays unseen.
+        """
+        before = len(self.findings)
+        async for row in self._walk(table, desc=False):
+            yield row
+        if any(finding.check == UNREADABLE for finding in self.findings[before:]):
+            async for row in self._walk(table, desc=True):
+                yield row
+
+    async def _walk(self, table: str, *, desc: bool) -> AsyncIterator[Row]:
         after: tuple[Any, ...] | None = None
+        size = CHUNK
         while True:
-            rows: list[Row] = (await self.view(Scan(table, after=after, limit=CHUNK)))[0]
+            try:
+                rows: list[Row] = (await self.view(Scan(table, after=after, limit=size, desc=desc)))[0]
+            except UnavailableError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever reading it raises is what there is to report
+                if size == 1:
+                    edge = (
+                        ("last" if desc else "first")
+                        if after is None
+                        else f"next {'below' if desc else 'above'} {after}"
+                    )
+                    self.report(UNREADABLE, f"{table}, the row {edge}", problem_of(error))
+                    return
+                size = max(1, size // 8)
+                continue
             for row in rows:
                 yield row
-            if len(rows) < CHUNK:
+            if len(rows) < size:
                 return
             after = rows[-1].key
+
+
+def problem_of(error: Exception) -> str:
+    """An error as the problem of a finding; one that is not ours shows that a check met what nobody expected."""
+    if isinstance(error, PerdureError):
+        return error.message
+    return f"it cannot be examined: {type(error).__name__}: {error}"

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
+from perdure.errors import UnavailableError
 from perdure.kernel.ops import LogEntry, Read
 from perdure.rules.stored import LogFacts
 from perdure.stores.soundness import entry_problems, message_problems
-from perdure.testkit.auditor_findings import CHUNK, Audit
+from perdure.testkit.auditor_findings import CHUNK, UNREADABLE, Audit, problem_of
 
 LOG = "messages"
 
@@ -29,22 +30,40 @@ class LogPass(msgspec.Struct):
 
 async def read_log(audit: Audit, thread: str, length: int, wanted: set[int]) -> LogPass:
     """Check every entry up to `length` and collect the facts."""
-    done = LogPass(LogFacts(wanted))
+    done, size = LogPass(LogFacts(wanted)), CHUNK
     while done.reached < length:
-        read = Read(LOG, thread, after=done.reached, upto=length, limit=CHUNK)
-        entries: list[LogEntry] = (await audit.view(read))[0]
+        try:
+            entries = await _chunk(audit, thread, Read(LOG, thread, after=done.reached, upto=length, limit=size))
+        except UnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever reading it raises is what there is to report
+            if size == 1:
+                done.reached, done.sound = done.reached + 1, False
+                audit.report(UNREADABLE, f"message {done.reached} of thread {thread!r}", problem_of(error))
+            size = max(1, size // 8)
+            continue
         if not entries:
             break
         for entry in entries:
             _check_entry(audit, thread, entry, done)
-        await _check_ids(audit, thread, entries)
     if done.reached < length:
         audit.report("log.gap", f"thread {thread!r}", _missing(done.reached + 1, length))
     return done
 
 
+async def _chunk(audit: Audit, thread: str, read: Read) -> list[LogEntry]:
+    """Some entries, each looked up by its id as well."""
+    entries: list[LogEntry] = (await audit.view(read))[0]
+    await _check_ids(audit, thread, entries)
+    return entries
+
+
 def _check_entry(audit: Audit, thread: str, entry: LogEntry, done: LogPass) -> None:
     seq = entry[0]
+    if type(seq) is not int:
+        audit.collect(entry_problems(audit.kernel.schema.log[LOG], thread, entry))
+        done.reached, done.sound = done.reached + 1, False
+        return
     if seq != done.reached + 1:
         audit.report("log.gap", f"thread {thread!r}", _missing(done.reached + 1, seq - 1))
     done.reached = seq

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure.errors import ConflictError, CorruptError, NotFoundError
+from perdure.errors import ConflictError, CorruptError, NotFoundError, UnavailableError
 from perdure.kernel import codec
 from perdure.kernel.ops import Get, Heads, LogEntry, Read, Ref, Row, Scan
 from perdure.kernel.schema import Table
@@ -19,7 +19,7 @@ from perdure.rules.sound_thread import thread_problems, wanted_seqs
 from perdure.rules.stored import ThreadRows
 from perdure.stores.erasure import is_arriving
 from perdure.stores.soundness import body_problems, row_problems
-from perdure.testkit.auditor_findings import Audit
+from perdure.testkit.auditor_findings import UNREADABLE, Audit, problem_of
 from perdure.testkit.auditor_log import LOG, read_log
 
 COLD, HOT = "threads", "thread_heads"
@@ -47,16 +47,18 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 async def read_thread(audit: Audit, thread: str) -> Snapshot:
     """Every row of a thread, and its log's length, from one snapshot."""
     tables = audit.kernel.schema.tables
-    head, lengths, children, parents, *rows = await audit.view(
+    head, (length,), children, parents, *rows = await audit.view(
         Get(HOT, [(thread,)]),
         Heads(LOG, [thread]),
         Scan(HOT, "parent_created", (thread,)),
         Get(HOT, Ref(0, ("parent",))),
         *[_rows_of(table, thread) for table in tables],
     )
+    if type(length) is not int:
+        raise CorruptError(f"the length of its log is {length!r:.80}", where=f"thread {thread!r}")
     found = {table.name: some for table, some in zip(tables, rows, strict=True)}
     found[HOT] = [row for row in head if row is not None]
-    return Snapshot(thread=thread, tables=found, length=lengths[0], children=children, parents=parents)
+    return Snapshot(thread=thread, tables=found, length=length, children=children, parents=parents)
 
 
 def _rows_of(table: Table, thread: str) -> Scan:
@@ -66,7 +68,13 @@ def _rows_of(table: Table, thread: str) -> Scan:
 async def check_thread(audit: Audit, thread: str) -> None:
     """Check everything of one thread."""
     before = len(audit.findings)
-    seen = await read_thread(audit, thread)
+    try:
+        seen = await read_thread(audit, thread)
+    except UnavailableError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever reading it raises is what there is to report
+        await _check_in_pieces(audit, thread, error)
+        return
     head = seen.one(HOT)
     if head is None:
         _check_tombstone(audit, seen)
@@ -85,16 +93,42 @@ async def check_thread(audit: Audit, thread: str) -> None:
         del audit.findings[before:]
 
 
+async def _check_in_pieces(audit: Audit, thread: str, error: Exception) -> None:
+    """A thread that cannot be read as a whole: each table by itself, then the log, so that one damage hides no other.
+
+    What holds between the tables is not asked: they do not come from one moment, and one of them is not there.
+    """
+    before = len(audit.findings)
+    for table in audit.kernel.schema.tables:
+        try:
+            rows: list[Row] = (await audit.view(_rows_of(table, thread)))[0]
+        except UnavailableError:
+            raise
+        except Exception as damage:  # noqa: BLE001 - whatever reading it raises is what there is to report
+            audit.report(UNREADABLE, f"{table.name} of thread {thread!r}", problem_of(damage))
+            continue
+        _check_table_rows(audit, table, rows)
+    ((length,),) = await audit.view(Heads(LOG, [thread]))
+    if type(length) is int:
+        await read_log(audit, thread, length, set())
+    if len(audit.findings) == before:
+        audit.report(UNREADABLE, f"thread {thread!r}", problem_of(error))
+
+
 def _check_rows(audit: Audit, seen: Snapshot, tables: Sequence[Table]) -> set[str]:
     """Check every row by itself; the tables that have a row whose columns are not sound."""
-    damaged: set[str] = set()
-    for table in tables:
-        for row in seen.tables[table.name]:
-            if audit.collect(row_problems(table, row)):
-                damaged.add(table.name)
-            else:
-                audit.collect(body_problems(table.name, row))
-    return damaged
+    return {table.name for table in tables if not _check_table_rows(audit, table, seen.tables[table.name])}
+
+
+def _check_table_rows(audit: Audit, table: Table, rows: Sequence[Row]) -> bool:
+    """Check rows of one table by themselves; False if the columns of one are not sound."""
+    sound = True
+    for row in rows:
+        if audit.collect(row_problems(table, row)):
+            sound = False
+        else:
+            audit.collect(body_problems(table.name, row))
+    return sound
 
 
 def _stored(seen: Snapshot, head: Row) -> ThreadRows:

@@ -13,7 +13,13 @@ from typing import Any
 
 from perdure.engines.sqlite.forks import Identity
 from perdure.engines.sqlite.queries import Queries
-from perdure.engines.sqlite.statements import Statements, TableStatements, condition_arguments, condition_shape
+from perdure.engines.sqlite.statements import (
+    COMPUTED,
+    Statements,
+    TableStatements,
+    condition_arguments,
+    condition_shape,
+)
 from perdure.engines.sqlite.unique import claims, intended
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Conflict
@@ -168,9 +174,12 @@ class Session:
             self._not_patched(position, op)
 
     def _not_patched(self, position: int, op: Patch) -> None:
+        row = self._row(op)
+        if row is not None:
+            _refuse_damage(op, row)
         if op.default is None:
             raise self._unmet(position, op, PRESENT if op.if_ is ANY else op.if_)
-        if self._row(op) is not None:
+        if row is not None:
             raise self._unmet(position, op, op.if_)
         statements = self.tables[op.table]
         self._wrote(position, op, statements.insert, self._row_arguments(statements, op, op.default))
@@ -230,6 +239,15 @@ class Session:
         row = intended(statements.table, op, self._row(op), self.moment)
         for group, values in claims(statements.groups, row):
             yield values, statements.owner[group]
+
+
+def _refuse_damage(op: Patch, row: Row) -> None:
+    """Nothing can be computed with a number that is text: raises `CorruptError`."""
+    for name, value in op.set.items():
+        if type(value) in COMPUTED and row[name] is not None and type(row[name]) is not int:
+            raise CorruptError(
+                f"{op.table}.{name} is {row[name]!r:.80}, which is no integer", where=f"{op.table} {op.key}"
+            )
 
 
 _WRITE: dict[type, Callable[[Session, int, Any], None]] = {

@@ -27,6 +27,9 @@ _ASSIGN: dict[type, Callable[[str, int], str]] = {
     Min: lambda c, n: f"min(ifnull({c}, ?{n}), ?{n})",
 }
 
+COMPUTED = frozenset(_ASSIGN)
+"""Expressions that compute with what a column holds."""
+
 
 class Moment:
     """What `Now` and `Seq` mean in the transaction at hand."""
@@ -127,7 +130,14 @@ class TableStatements:
         if body:
             parts.append(f'"body" = ?{numbers.take()}')
         parts.append(f'"rev" = ?{numbers.take()}')
-        sql = f"UPDATE {self._name} SET {', '.join(parts)} WHERE {self._where(numbers, condition)}"
+        where = [self._where(numbers, condition)]
+        # SQLite would take text for 0. A row that is left out for this is told apart in `Session._not_patched`.
+        where += [
+            f"typeof({quote(name)}) IN ('integer', 'null')"
+            for name, kind in zip(assigned, kinds, strict=True)
+            if kind in _ASSIGN
+        ]
+        sql = f"UPDATE {self._name} SET {', '.join(parts)} WHERE {' AND '.join(where)}"
         getters = tuple((place, self._getters[kind]) for place, kind in enumerate(kinds) if kind in self._getters)
         plan = PatchPlan(sql, getters, swaps=Swap in kinds)
         if len(self.patches) >= SHAPES_KEPT:

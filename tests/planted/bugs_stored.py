@@ -1,0 +1,43 @@
+"""Bugs in how stored data is checked on its way in; see `bugs`."""
+
+from __future__ import annotations
+
+from tests.planted.bug import Bug
+
+STORED = (
+    Bug(
+        "a row without a time is served",
+        "stores/checked.py",
+        "if rule.always)",
+        'if rule.always and not name.endswith("at"))',
+        ("case:lifecycle/damage-not-served@memory",),
+    ),
+    Bug(
+        "listed runs are not checked",
+        "kernel/answers.py",
+        "elif kind is Scan:",
+        'elif kind is Scan and read.table != "runs":  # type: ignore[union-attr]',
+        ("test:tests/unit/test_checked.py::test_every_column_of_every_table_is_checked",),
+    ),
+    Bug(
+        "deep JSON is read",
+        "kernel/codec.py",
+        "if len(data) > NEVER_DEEP and _nests_deeper(data, STORED_DEPTH):",
+        "if len(data) > 1_000 * NEVER_DEEP and _nests_deeper(data, STORED_DEPTH):",
+        ("test:tests/unit/test_checked.py::test_stored_json_may_nest_so_deeply_and_no_deeper",),
+    ),
+    Bug(
+        "an audit leaves the log at the first entry that it cannot read",
+        "testkit/auditor_log.py",
+        "            if size == 1:\n",
+        "            if size > 0:\n                raise\n            if size == 1:\n",
+        ("test:tests/unit/test_checked.py::test_an_audit_goes_on_after_what_it_cannot_read",),
+    ),
+    Bug(
+        "SQLite takes text for zero",
+        "engines/sqlite/statements.py",
+        "IN ('integer', 'null')",
+        "IN ('integer', 'null', 'text', 'real', 'blob')",
+        ("test:tests/unit/test_checked.py::test_nothing_is_computed_with_a_number_that_is_none",),
+    ),
+)
