@@ -19,8 +19,7 @@ class Known:
     kind: str
 
 
-KNOWN: tuple[Known, ...] = (
-)
+KNOWN: tuple[Known, ...] = ()
 
 
 def known_kinds(target: str) -> frozenset[str]:

@@ -24,9 +24,10 @@ from perdure.engines.redis.layout import Layout
 from perdure.engines.redis.names import encode_key
 from perdure.engines.redis.reads import Reads
 from perdure.errors import CorruptError
-from perdure.kernel.ops import Get, Read, Row
+from perdure.kernel.ops import Ask, Get, Read, Row, Scan
 from perdure.model.message import MessageRecord
 from perdure.stores import records
+from perdure.stores.checked import answer_check
 from perdure.stores.layout import SCHEMA
 from perdure.stores.transfer_lines import NOT_CARRIED
 
@@ -133,8 +134,16 @@ def _direct(case: dict[str, Any]) -> str:
         body = body.decode(errors="replace")
     if case["table"] == "messages":
         entry = (case["key"][1], 1, *case["values"], b"{}" if body is None else body)
+        _come_in(Read("messages", "t"), [entry])
         return _show(records.message_record("t", entry, None))
-    return _record(_row(case["table"], case["key"], case["values"], body))
+    table, row = _row(case["table"], case["key"], case["values"], body)
+    _come_in(Scan(table), [row])
+    return _record((table, row))
+
+
+def _come_in(ask: Ask, answer: list[Any]) -> None:
+    """What every answer passes on its way to a store."""
+    answer_check(SCHEMA)([ask], [answer])
 
 
 def _row(table: str, key: Sequence[Any], values: Sequence[Any], body: Any) -> tuple[str, Row]:
@@ -145,6 +154,7 @@ def _through_redis(case: dict[str, Any]) -> str:
     table = case["table"]
     ask = Read("messages", "t") if table == "messages" else Get(table, [("x",)])
     (found,) = _reads().answers([ask], case["answer"])
+    _come_in(ask, found)
     made = [row for row in found if row is not None]
     for row in made:
         if table == "messages":

@@ -27,7 +27,6 @@ from perdure.model.branch import Branch, Label
 from perdure.model.run import Run
 from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
-from perdure.stores.checked import checked
 from perdure.stores.store import Store
 
 LimitOption = Annotated[int, typer.Option("--limit", "-n", help=f"At most so many, 1 to {limits.PAGE_MAX}.")]
@@ -225,7 +224,7 @@ async def _count_pending(store: Store, thread_id: str) -> int:
     """How many messages are pending, without reading them: a full queue may hold gigabytes."""
     core = store._core  # noqa: SLF001 - no list counts
     row = (await core.view(Get("queues", [(thread_id,)])))[0][0]
-    return 0 if row is None else int(checked("queues", row)["count"])
+    return 0 if row is None else int(row["count"])
 
 
 def _show_branches(session: Session, branches: list[Branch], labels: list[Label]) -> None:
