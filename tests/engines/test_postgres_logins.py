@@ -8,10 +8,10 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.engines.toys import SCHEMA
+from tests.engines.toys import SCHEMA, eventually
 
 from perdure.engines.postgres import open_engine
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, UnavailableError
 from perdure.kernel.url import Host, parse_url
 from perdure.testkit.servers import fresh_database, server
 
@@ -19,26 +19,29 @@ METHODS = {"scram-sha-256": "scram-sha-256", "md5": "md5", "password": "scram-sh
 """How the server asks, and how it keeps the password."""
 
 
+def begin_with(rules: Path, line: str) -> None:
+    """Put a rule before all others."""
+    text = rules.read_text(encoding="utf-8")
+    rules.write_text(text if line in text else line + text, encoding="utf-8")
+
+
 async def account(url: str, method: str) -> str:
     """A role that has to log in by this method; the URL for it."""
     role, kept = f"by_{method.replace('-', '_')}", METHODS[method]
     connection: Any = await asyncpg.connect(url)
     try:
-        rules = Path(await connection.fetchval("SHOW hba_file"))
-        line = f"host all {role} all {method}\n"
-        text = rules.read_text(encoding="utf-8")
-        if line not in text:
-            rules.write_text(line + text, encoding="utf-8")
+        begin_with(Path(await connection.fetchval("SHOW hba_file")), f"host all {role} all {method}\n")
+        before = await connection.fetchval("SELECT pg_conf_load_time()")
         await connection.execute("SELECT pg_reload_conf()")
+
+        async def reloaded() -> None:
+            if await connection.fetchval("SELECT pg_conf_load_time()") == before:
+                raise UnavailableError("the old rules are in force")
+
+        await eventually(reloaded)
         await connection.execute(f"SET password_encryption = '{kept}'")
         await connection.execute(f"DROP ROLE IF EXISTS {role}")
         await connection.execute(f"CREATE ROLE {role} SUPERUSER LOGIN PASSWORD 's3cret-word'")
-        while not await connection.fetchval(
-            "SELECT count(*) FROM pg_hba_file_rules WHERE user_name = ARRAY[$1::text] AND auth_method = $2",
-            role,
-            method,
-        ):
-            await asyncio.sleep(0.01)
     finally:
         await connection.close()
     parts = parse_url(url)
