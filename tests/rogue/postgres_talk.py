@@ -209,7 +209,7 @@ LOGIN_SCRIPTS: dict[str, Script] = {
     "a billion rounds": challenge(2_147_483_647),
     "SCRAM that is never checked": before_login(SCRAM, LOGGED_IN + READY),
     "a signature that is wrong": challenge(4_096, asks(12, b"v=eA==")),
-    "no signature at all": challenge(4_096, WELCOME + message(b"E", b"\0")),
+    "no signature at all": challenge(4_096, WELCOME),
     "GSS": before_login(asks(7)),
     "an error": then_close(failure("go away", "28P01")),
     "an error that steers a terminal": then_close(failure("\x1b[2Jbell\x07\x9b", "28000")),

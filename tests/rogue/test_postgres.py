@@ -93,6 +93,12 @@ def test_a_login_that_goes_wrong(name: str) -> None:
     asyncio.run(meet(talk.LOGIN_SCRIPTS[name]))
 
 
+@pytest.mark.parametrize("name", ["SCRAM that is never checked", "no signature at all"])
+def test_a_server_that_begins_scram_has_to_end_it(name: str) -> None:
+    for error in asyncio.run(meet(talk.LOGIN_SCRIPTS[name], options=PATIENT)):
+        assert "did not prove that it knows the password" in error.message
+
+
 @pytest.mark.parametrize("name", talk.ENDLESS_SCRIPTS)
 def test_a_login_without_end(name: str) -> None:
     with little_memory():

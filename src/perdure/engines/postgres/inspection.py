@@ -21,7 +21,7 @@ _HEADER = 5
 _KINDS = frozenset(b"123ACDEGHIKNRSTVWZcdnstv")
 _LOGIN_KINDS = frozenset(b"EKNRSZv")
 _TEXT_KINDS = frozenset(b"ACENS")
-_CLEARTEXT, _MD5, _SASL, _SASL_CONTINUE, _SASL_FINAL = 3, 5, 10, 11, 12
+_OK, _CLEARTEXT, _MD5, _SASL, _SASL_CONTINUE, _SASL_FINAL = 0, 3, 5, 10, 11, 12
 _GSS, _GSS_CONTINUE, _SSPI = 7, 8, 9
 _AFTER = {_SASL_CONTINUE: (_SASL,), _SASL_FINAL: (_SASL_CONTINUE,), _GSS_CONTINUE: (_GSS, _SSPI, _GSS_CONTINUE)}
 """What must have been the request before, for those that continue one."""
@@ -93,6 +93,8 @@ class Inspection:
             raise Offence("it does not speak PostgreSQL's protocol")
         if code == _SASL_CONTINUE and _TOO_MANY_ROUNDS.search(body):
             raise Offence("it asks to hash the password over a million times, which would stop this process")
+        if code == _OK and self._asked in (_SASL, _SASL_CONTINUE):
+            raise Offence("it began SCRAM and did not prove that it knows the password")
         if code == _CLEARTEXT and not self._cleartext:
             raise CleartextAsked
         self._asked = code
