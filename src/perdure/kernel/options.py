@@ -7,7 +7,7 @@ from perdure.errors import InvalidError
 
 def count(name: str, value: str) -> int:
     """A number of things."""
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 1_000:
+    if not (value.isascii() and value.isdigit() and len(value) <= 8 and 1 <= int(value) <= 1_000):
         raise InvalidError(f"{name} is a number from 1 to 1000, not {value!r:.80}")
     return int(value)
 

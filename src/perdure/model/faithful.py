@@ -15,7 +15,9 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
+from perdure import limits
 from perdure.errors import InvalidError, shown
+from perdure.model.plain import Refusal
 
 
 class Extra(Mapping[str, Any]):
@@ -94,23 +96,100 @@ def _never(kind: type, value: Any) -> Any:
 
 def from_json(cls: type[F], value: Any, path: str) -> F:
     """Build a record from decoded JSON, keeping unknown fields; a wrong shape names its path."""
-    if not isinstance(value, dict):
-        raise InvalidError(f"expected an object, not {shown(value)}", path=path)
-    known, extra = {}, {}
-    tag_field = cls.__struct_config__.tag_field
-    fields = _fields(cls)
-    for name, item in value.items():
-        if name in fields:
-            attribute, hint = fields[name]
-            known[attribute] = _parse(hint, item, f"{path}.{name}")
-        elif name != tag_field:
-            extra[name] = item
-    if extra:
-        known["extra"] = Extra(extra)
     try:
-        return cls(**known)
-    except TypeError as error:
-        raise InvalidError(f"{cls.__name__}: {error}", path=path) from None
+        record: F = _record_parser(cls)(value, 1)
+    except Refusal as refusal:
+        raise refusal.at(path) from None
+    return record
+
+
+# A parser builds what one type hint asks for; it is made once for each hint, and told how deep it stands.
+Parser = Callable[[Any, int], Any]
+
+
+@cache
+def _parser(hint: Any) -> Parser:
+    if hint is Any:
+        return _as_it_is
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _union_parser(get_args(hint))
+    if origin is list:
+        return _list_parser(hint)
+    if isinstance(hint, type) and issubclass(hint, Faithful):
+        return _record_parser(hint)
+    return _plain_parser(hint)
+
+
+def _as_it_is(value: Any, depth: int) -> Any:
+    return value
+
+
+def _plain_parser(hint: Any) -> Parser:
+    exact = hint if isinstance(hint, type) else None
+
+    def parse(value: Any, depth: int) -> Any:
+        if type(value) is exact:
+            return value
+        try:
+            return msgspec.convert(value, hint, strict=True)
+        except msgspec.ValidationError as error:
+            raise Refusal(str(error)) from None
+
+    return parse
+
+
+def _list_parser(hint: Any) -> Parser:
+    (inner,) = get_args(hint)
+    parse_other = _plain_parser(hint)
+
+    def parse(value: Any, depth: int) -> Any:
+        if not isinstance(value, list):
+            return parse_other(value, depth)
+        parse_item = _parser(inner)  # asked for late: a block may hold a list of blocks
+        items: list[Any] = []
+        try:
+            for item in value:
+                items.append(parse_item(item, depth))  # noqa: PERF401 - how many there are says where it went wrong
+        except Refusal as refusal:
+            refusal.steps.append(len(items))
+            raise
+        return items
+
+    return parse
+
+
+@cache
+def _record_parser(cls: type[Faithful]) -> Parser:
+    fields = {name: (attribute, _parser(hint)) for name, (attribute, hint) in _fields(cls).items()}
+    tag_field = cls.__struct_config__.tag_field
+
+    def parse(value: Any, depth: int) -> Any:
+        if not isinstance(value, dict):
+            raise Refusal(f"expected an object, not {shown(value)}")
+        if depth > limits.JSON_DEPTH:
+            raise Refusal(f"nested deeper than {limits.JSON_DEPTH} levels")
+        known: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
+        name = ""
+        try:
+            for name, item in value.items():
+                field = fields.get(name)
+                if field is not None:
+                    known[field[0]] = field[1](item, depth + 1)
+                elif name != tag_field:
+                    extra[name] = item
+        except Refusal as refusal:
+            refusal.steps.append(name)
+            raise
+        if extra:
+            known["extra"] = Extra(extra)
+        try:
+            return cls(**known)
+        except TypeError as error:
+            raise Refusal(f"{cls.__name__}: {error}") from None
+
+    return parse
 
 
 @cache
@@ -119,40 +198,45 @@ def _fields(cls: type[Faithful]) -> dict[str, tuple[str, Any]]:
     return {f.encode_name: (f.name, hints[f.name]) for f in msgspec.structs.fields(cls) if f.name != "extra"}
 
 
-def _parse(hint: Any, value: Any, path: str) -> Any:
-    if hint is Any:
-        return value
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return _parse_union(get_args(hint), value, path)
-    if origin is list and isinstance(value, list):
-        return [_parse(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(value)]
-    if isinstance(hint, type) and issubclass(hint, Faithful):
-        return from_json(hint, value, path)
-    try:
-        return msgspec.convert(value, hint, strict=True)
-    except msgspec.ValidationError as error:
-        raise InvalidError(str(error), path=path) from None
-
-
-def _parse_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
-    if value is None and types.NoneType in members:
-        return None
-    records = [m for m in members if isinstance(m, type) and issubclass(m, Faithful)]
-    if Opaque in members and isinstance(value, dict):
-        for record in records:
-            if record.__struct_config__.tag == value.get("type"):
-                return from_json(record, value, path)
-        if not isinstance(value.get("type"), str):
-            raise InvalidError("a tagged object needs a text field `type`", path=path)
-        return Opaque(Untyped(value))
+def _union_parser(members: tuple[Any, ...]) -> Parser:
     others = [m for m in members if m is not types.NoneType]
-    if len(others) == 1:
-        return _parse(others[0], value, path)
+    parse_other = _parser(others[0]) if len(others) == 1 else _plain_parser(Union[tuple(others)])  # noqa: UP007 - built at run time
+    parse_tagged = _tagged_parser(members) if Opaque in members else None
+    optional = types.NoneType in members
+
+    def parse(value: Any, depth: int) -> Any:
+        if value is None and optional:
+            return None
+        if parse_tagged is not None and isinstance(value, dict):
+            return parse_tagged(value, depth)
+        return parse_other(value, depth)
+
+    return parse
+
+
+def _tagged_parser(members: tuple[Any, ...]) -> Parser:
+    """Reads an object by its `type`: one of the records, else opaque."""
+    records = [m for m in members if isinstance(m, type) and issubclass(m, Faithful)]
+    by_tag: dict[Any, type[Faithful]] = {record.__struct_config__.tag: record for record in records}
+
+    def parse(value: Any, depth: int) -> Any:
+        tag = value.get("type")
+        if type(tag) is not str:
+            raise Refusal("a tagged object needs a text field `type`")
+        record = by_tag.get(tag)
+        return Opaque(Untyped(value)) if record is None else _record_parser(record)(value, depth)
+
+    return parse
+
+
+def fields_of(extra: Any, path: str) -> dict[str, Any]:
+    """The unknown fields that a caller gave, as a plain dict."""
     try:
-        return msgspec.convert(value, Union[tuple(others)], strict=True)  # noqa: UP007 - built at run time
-    except msgspec.ValidationError as error:
-        raise InvalidError(str(error), path=path) from None
+        if isinstance(extra, Mapping):
+            return dict(extra)
+    except Exception:  # noqa: BLE001 - a caller's own mapping may raise anything
+        raise InvalidError(f"extra cannot be read as a mapping: {shown(extra)}", path=path) from None
+    raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path=path)
 
 
 def to_json(value: Any) -> Any:
@@ -171,9 +255,9 @@ def _struct_to_json(record: Faithful) -> dict[str, Any]:
     out: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
     for field in _struct_fields(type(record)):
         value = getattr(record, field.name)
-        if field.name == "extra" or value is field.default or (value == [] and not field.required):
+        if field.name == "extra" or value is field.default or (type(value) is list and not value and not field.required):
             continue
-        if value == field.default and type(value) is type(field.default):
+        if type(value) is type(field.default) and value == field.default:
             continue
         out[field.encode_name] = to_json(value)
     out.update(getattr(record, "extra", NO_EXTRA))
