@@ -16,7 +16,7 @@ from perdure import limits
 from perdure.errors import InvalidError, shown
 from perdure.ids import new_id
 from perdure.kernel import codec
-from perdure.model.faithful import Faithful, Reader, carries_unknown, to_json
+from perdure.model.faithful import Faithful, Reader, carries_unknown, fields_of, to_json
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange, Waiting
 from perdure.model.state import REMOVE, Doc
@@ -128,7 +128,9 @@ def _check_run(run: Any, thread_id: str) -> str | None:
         hint = "pass a run, run.step(…), run.wait(…), run.finish(…), run.fail(…) or NewRun(agent_id)"
         raise InvalidError(f"run must be a Run, RunChange or NewRun, not a {type(run).__name__}", hint=hint)
     record = run.run if isinstance(run, RunChange) else run
-    names.check_rev(record.rev, "run.rev")
+    if type(record) is not Run:
+        raise InvalidError(f"run.run must be a Run, not {shown(record)}")
+    machine.check_read(record)
     if record.thread_id != thread_id:
         raise InvalidError(f"run {record.id!r} belongs to thread {record.thread_id!r}, not to {thread_id!r}")
     if isinstance(run, RunChange):
@@ -144,9 +146,7 @@ def _check_record(record: Any, kind: type[Faithful], path: str) -> None:
         return
     if type(record) is not kind:
         raise InvalidError(f"must be a {kind.__name__}, not {shown(record)}", path=path)
-    extra: Any = getattr(record, "extra", None)
-    if not isinstance(extra, Mapping):
-        raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path=path)
+    fields_of(getattr(record, "extra", None), path)
     try:
         plain = to_json(record)
     except RecursionError:
