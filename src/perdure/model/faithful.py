@@ -57,6 +57,8 @@ class Faithful(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 class Untyped(dict[str, Any]):
     """A JSON object of unknown type. Being no type that msgspec reads, it always takes the careful way."""
 
+    __slots__ = ()
+
 
 class Opaque(msgspec.Struct, frozen=True, tag="(opaque)", tag_field="type", gc=False):
     """Something of an unknown `type`, kept exactly as it came."""
@@ -255,7 +257,11 @@ def _struct_to_json(record: Faithful) -> dict[str, Any]:
     out: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
     for field in _struct_fields(type(record)):
         value = getattr(record, field.name)
-        if field.name == "extra" or value is field.default or (type(value) is list and not value and not field.required):
+        if (
+            field.name == "extra"
+            or value is field.default
+            or (type(value) is list and not value and not field.required)
+        ):
             continue
         if type(value) is type(field.default) and value == field.default:
             continue

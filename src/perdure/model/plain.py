@@ -116,7 +116,7 @@ class _Walk:
                     size = 0
                     self.check(item, depth + 1)
                 else:
-                    _check_other(item, kind)
+                    size += _check_number(item, kind)
             self._spend(size)
         except Refusal as refusal:
             refusal.steps.append(step)
@@ -140,16 +140,18 @@ def _check_keys(holder: dict[Any, Any]) -> int:
     return size
 
 
-def _check_other(item: Any, kind: type) -> None:
-    """A number, or no JSON at all."""
+def _check_number(item: Any, kind: type) -> int:
+    """A number, or no JSON at all; digits beyond the first count, as an integer may have a thousand of them."""
     if kind is int:
-        if item.bit_length() > limits.JSON_INTEGER_BITS:
+        bits = item.bit_length()
+        if bits > limits.JSON_INTEGER_BITS:
             raise Refusal(f"an integer of more than {limits.JSON_INTEGER_BITS} bits")
-    elif kind is float:
-        if not math.isfinite(item):
-            raise Refusal(f"{item} is not JSON", "use null or a string")
-    else:
+        return int(bits) >> 2  # a digit holds less than four bits
+    if kind is not float:
         raise Refusal(f"a {kind.__name__} is not JSON", _HINTS.get(kind, "convert it first"))
+    if not math.isfinite(item):
+        raise Refusal(f"{item} is not JSON", "use null or a string")
+    return 0
 
 
 def _check_text(text: str) -> None:

@@ -9,7 +9,19 @@ from typing import NamedTuple
 
 from perdure import limits
 from perdure.errors import InvalidError, shown
-from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, WAITING, NewRun, Run, RunBody, RunChange, RunOutput, Waiting
+from perdure.model.run import (
+    CREATED,
+    DONE,
+    RUNNING,
+    STATUSES,
+    WAITING,
+    NewRun,
+    Run,
+    RunBody,
+    RunChange,
+    RunOutput,
+    Waiting,
+)
 from perdure.model.run_snapshots import SeqRange
 from perdure.rules.names import check_count, check_id, check_rev, check_word
 
