@@ -96,14 +96,13 @@ class _Walk:
         if depth > limits.JSON_DEPTH:
             raise Refusal(f"nested deeper than {limits.JSON_DEPTH} levels")
         size = 2 * len(holder)
-        if type(holder) is list:
-            pairs: Any = enumerate(holder)
-        else:
+        items: Any = holder
+        if type(holder) is dict:
             size += _check_keys(holder)
-            pairs = holder.items()
-        step: Step = 0
+            items = holder.values()
+        item: Any = None
         try:
-            for step, item in pairs:
+            for item in items:
                 kind = type(item)
                 if kind is str:
                     size += len(item)
@@ -119,13 +118,19 @@ class _Walk:
                     size += _check_number(item, kind)
             self._spend(size)
         except Refusal as refusal:
-            refusal.steps.append(step)
+            refusal.steps.append(_step_to(item, holder))
             raise
 
     def _spend(self, size: int) -> None:
         self.room -= size
         if self.room < 0:
             raise Refusal(f"more than {self._most:,} bytes of JSON, which is the limit")
+
+
+def _step_to(item: Any, holder: Any) -> Step:
+    """Where an item was met: the first place that holds this very object, as it would have been refused there."""
+    steps = holder.items() if type(holder) is dict else enumerate(holder)
+    return next((step for step, other in steps if other is item), 0)
 
 
 def _check_keys(holder: dict[Any, Any]) -> int:

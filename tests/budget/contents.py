@@ -1,0 +1,131 @@
+"""Content built to hurt, and plain content of the same size to compare it with.
+
+Plain is what agents carry every day: a tool call whose input is a list of small records. Each hurtful material has one
+property that made some check, reader or writer slow or fat, or might: long keys above long lists, deep nesting, many
+blocks, many unknown fields, huge integers, objects that are small as JSON and large in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from perdure import Message, Text, ToolUse
+from perdure.model.faithful import Extra, Opaque, Untyped
+
+MESSAGE = 192 * 1024
+"""Bytes of a message, a state document and a run's metadata: enough that constants vanish."""
+CUSTOM = 48 * 1024
+"""Bytes of a thread's custom object, which may have 64 KiB."""
+
+Json = Callable[[int], dict[str, Any]]
+Blocks = Callable[[int], list[Any]]
+
+
+def repeated(make: Callable[[int], Any], size: int) -> list[Any]:
+    """As many items as weigh `size` bytes as JSON, each made from its number."""
+    weight = len(msgspec.json.encode(make(123_456))) + 1
+    return [make(n) for n in range(max(1, size // weight))]
+
+
+def plain(size: int) -> dict[str, Any]:
+    """A list of small records, as a tool returns them."""
+
+    def record(n: int) -> dict[str, Any]:
+        return {"id": n, "name": f"item {n}", "done": False, "price": n * 1.5, "tags": ["red", "small"], "next": None}
+
+    return {"records": repeated(record, size)}
+
+
+def nested(depth: int) -> Any:
+    """Lists within lists."""
+    value: Any = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+@dataclass(frozen=True)
+class Material:
+    """One kind of content: JSON objects of a size, and the blocks of an assistant's message of a size."""
+
+    name: str
+    json: Json = plain
+    blocks: Blocks | None = None
+    refused: bool = False
+    part: int = 1
+    """Which part of the usual size it has: tracing memory is slow."""
+
+    def message(self, **fields: Any) -> Message:
+        """A message of this content."""
+        size = MESSAGE // self.part
+        blocks = [ToolUse("c", "f", self.json(size))] if self.blocks is None else self.blocks(size)
+        return Message.assistant(blocks, **fields)
+
+    @cached_property
+    def value(self) -> dict[str, Any]:
+        """A document of this content."""
+        return self.json(MESSAGE // self.part)
+
+    @cached_property
+    def custom(self) -> dict[str, Any]:
+        """A smaller one."""
+        return self.json(CUSTOM // self.part)
+
+    @cached_property
+    def given(self) -> Message:
+        """A message that is built before anything is measured."""
+        return self.message()
+
+
+PLAIN = Material("plain")
+
+HURTFUL = (
+    Material("long key, many elements", lambda size: {"k" * 2_000: [0] * ((size - 2_000) // 2)}),
+    Material("many long keys", lambda size: {f"{n:04}" + "k" * 500: n for n in range(size // 512)}),
+    Material("deep nesting", lambda size: {"d": repeated(lambda n: nested(55), size)}),
+    Material("many fields", lambda size: {f"f{n}": n for n in range(size // 13)}),
+    Material("huge integers", lambda size: {"n": repeated(lambda n: 2**4_090 + n, size)}),
+    Material("empty lists", lambda size: {"c": repeated(lambda n: [], size)}),
+    Material("small objects", lambda size: {"c": repeated(lambda n: {"a": n}, size)}),
+    Material("control characters", lambda size: {"t": "\x00" * (size // 6)}),
+    Material("emoji in short strings", lambda size: {"t": repeated(lambda n: "\U0001f600", size)}),
+    Material("many text blocks", blocks=lambda size: [Text("x")] * (size // 27)),
+    Material("many tool calls", blocks=lambda size: [ToolUse(f"c{n}", "f") for n in range(size // 45)]),
+    Material("many unknown blocks", blocks=lambda size: [Opaque(Untyped({"type": "x"})) for _ in range(size // 13)][:9_999]),
+    Material("unknown fields on blocks", blocks=lambda size: [Text("x", extra=Extra(a=n)) for n in range(size // 36)]),
+    Material("an unknown block of many fields", blocks=lambda size: [Opaque(Untyped({"type": "x", **HURTFUL[3].json(size)}))]),
+    Material("one unknown block among many", blocks=lambda size: [Opaque(Untyped({"type": "x"})), *[Text("x")] * (size // 27)]),
+)  # fmt: skip
+
+_TAIL: tuple[tuple[str, Any], ...] = (
+    ("bytes", b"x"),
+    ("a lone surrogate", "\ud800"),
+    ("65 levels", nested(65)),
+    ("an integer of 5,000 digits", 10**5_000),
+)
+
+
+def _refused(what: str, tail: Any) -> Material:
+    return Material(
+        f"refused: {what} below a long key",
+        lambda size: {"k" * 2_000: [0] * ((size - 2_000) // 2) + [tail]},
+        refused=True,
+    )
+
+
+def _repeated_call(size: int) -> list[Any]:
+    calls = [ToolUse(f"c{n}", "f") for n in range(size // 45)]
+    return [*calls, calls[-1]]
+
+
+REFUSED = (
+    *(_refused(what, tail) for what, tail in _TAIL),
+    Material("refused: the last call repeats an id", blocks=_repeated_call, refused=True),
+    Material("refused: too many blocks", blocks=lambda size: [Text("")] * 10_001, refused=True),
+)
+"""What no call accepts: refusing it may cost no more than taking in plain content."""

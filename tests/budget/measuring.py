@@ -1,0 +1,117 @@
+"""What a call costs: processor time beside that of plain content, and peak memory beside the bytes of its content.
+
+Both sides are timed in one process, the cheapest of several attempts counts, and what looks too dear is measured again,
+so that a busy machine does not fail the test: noise only ever adds.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import tracemalloc
+from dataclasses import dataclass
+
+from tests.budget.calls import Call
+from tests.budget.contents import Material
+
+from perdure import Store
+from perdure.errors import CorruptError, InvalidError
+
+TIMES = 10.0
+"""How much more processor time than plain content of the same size."""
+MEMORY = 20.0
+"""How many bytes of memory for one byte of content, beyond the answer itself.
+
+An answer weighs what Python objects weigh: `[]` is 3 bytes of JSON and 64 of memory, whoever decodes it.
+"""
+FLOOR = 128 * 1024
+"""Bytes that any call may take: statements, pages, small objects."""
+ATTEMPTS_IN_DOUBT = 10
+
+
+@dataclass
+class Cost:
+    """One call with one material: a multiple, of plain content's processor time or of the content's own bytes."""
+
+    call: str
+    material: str
+    multiple: float
+    most: float
+
+    @property
+    def within(self) -> bool:
+        """Is it within the budget?"""
+        return self.multiple <= self.most
+
+
+class Bench:
+    """A store that is filled with one material, and the calls that are made on it.
+
+    `refuses` is the error that every call must end with, if its content is refused.
+    """
+
+    def __init__(self, store: Store, material: Material, refuses: type[Exception] | None = None) -> None:
+        self.store = store
+        self.material = material
+        self._refuses = refuses
+        self._count = 0
+
+    async def seconds(self, call: Call, attempts: int = 1) -> float:
+        """Processor time of the cheapest attempt."""
+        return min([await self._attempt(call) for _ in range(attempts)])
+
+    async def _attempt(self, call: Call) -> float:
+        await self._set_up(call)
+        start = time.process_time()
+        await self._run(call)
+        return time.process_time() - start
+
+    async def memory(self, call: Call) -> int:
+        """Peak memory of a call, less what its answer holds of it."""
+        await self._set_up(call)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            answer = await self._run(call)
+            after, peak = tracemalloc.get_traced_memory()
+            del answer
+            left = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        return peak - (after - left)
+
+    async def _set_up(self, call: Call) -> None:
+        self._count += 1
+        if call.setup is not None:
+            await call.setup(self.store, self.material, self._count)
+
+    async def _run(self, call: Call) -> object:
+        if self._refuses is None:
+            return await call.run(self.store, self.material, self._count)
+        try:
+            await call.run(self.store, self.material, self._count)
+        except (InvalidError, CorruptError) as error:
+            if type(error) is self._refuses:
+                return str(error)
+        raise LookupError(f"{self.material.name} was not refused by {self._refuses.__name__}")
+
+
+async def time_cost(name: str, call: Call, plain: Bench, hurt: Bench, known: float) -> Cost:
+    """How much more time a call takes; `known` is what it took with plain content before."""
+    seconds = await hurt.seconds(call)
+    for _ in range(ATTEMPTS_IN_DOUBT):
+        if seconds <= TIMES * known:
+            break
+        known, seconds = min(known, await plain.seconds(call)), min(seconds, await hurt.seconds(call))
+    return Cost(name, hurt.material.name, seconds / known, TIMES)
+
+
+async def memory_cost(name: str, call: Call, hurt: Bench) -> Cost:
+    """How much memory a call takes for each byte of its content."""
+    weight = call.weight // hurt.material.part
+    peak = await hurt.memory(call)
+    for _ in range(2):
+        if peak <= FLOOR + MEMORY * weight:
+            break
+        peak = min(peak, await hurt.memory(call))
+    return Cost(name, hurt.material.name, max(0, peak - FLOOR) / max(weight, 1), MEMORY if weight else 0)
