@@ -13,7 +13,7 @@ from typing import Any
 from tests.budget.contents import CUSTOM, MESSAGE, Material
 
 from perdure import Message, Store, Ticket
-from perdure.stores.transfer import export_lines, import_lines
+from perdure.stores.transfer import export_lines
 
 Action = Callable[[Store, Material, int], Awaitable[Any]]
 SIZES = {"message": MESSAGE, "value": MESSAGE, "run": MESSAGE, "pending": MESSAGE, "custom": CUSTOM}
@@ -28,8 +28,6 @@ class Call:
     setup: Action | None = None
     takes: bool = False
     """Does it take content from the caller, which may be refused?"""
-    traced: bool = True
-    """Is its memory measured here? That of an import is bounded by tests of its own."""
 
     @property
     def weight(self) -> int:
@@ -104,17 +102,12 @@ async def _export(store: Store, m: Material, n: int) -> Any:
     return await _every(export_lines(store, ["t"]))
 
 
-async def _import(store: Store, m: Material, n: int) -> Any:
-    lines = await _every(export_lines(store, ["t"]))
-    return await import_lines(store.scoped(f"{store.scope}-import-{n}"), lambda: lines)
-
-
 async def _json(store: Store, m: Material, n: int) -> Any:
     return m.given.to_json()
 
 
 async def _from_json(store: Store, m: Material, n: int) -> Any:
-    return Message.from_json(m.given.to_json())
+    return Message.from_json(m.decoded)
 
 
 async def _now(value: Any) -> Any:
@@ -198,7 +191,6 @@ CALLS: dict[str, Call] = {
     "Message.to_json": Call(_json, ("message",)),
     "Message.from_json": Call(_from_json, ("message",)),
     "export": Call(_export, ALL),
-    "import": Call(_import, ALL, traced=False),
 }
 
 NOT_MEASURED = {"store.close"}

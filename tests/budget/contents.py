@@ -81,6 +81,11 @@ class Material:
         """A message that is built before anything is measured."""
         return self.message()
 
+    @cached_property
+    def decoded(self) -> Any:
+        """The same message as decoded JSON."""
+        return self.given.to_json()
+
 
 PLAIN = Material("plain")
 

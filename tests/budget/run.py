@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import gc
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +24,7 @@ from perdure.testkit.providers import provider_named
 
 START = 1_700_000_000_000
 ATTEMPTS_PLAIN = 4
-TRACED_PART = 4
+TRACED_PART = 8
 
 
 @asynccontextmanager
@@ -35,6 +36,7 @@ async def opened(engine: str) -> AsyncIterator[Store]:
     try:
         yield store
     finally:
+        gc.unfreeze()
         await store.close()
         await provider.stop()
 
@@ -44,24 +46,25 @@ async def measure_time(engine: str) -> list[Cost]:
     async with opened(engine) as store:
         plain = await _bench(store.scoped("plain"), PLAIN)
         known = {name: await plain.seconds(call, ATTEMPTS_PLAIN) for name, call in CALLS.items()}
-        return [
-            await time_cost(name, call, plain, hurt, known[name])
-            async for name, call, hurt in _benches(store, (*HURTFUL, *REFUSED))
-        ]
+        costs = []
+        async for name, call, hurt in _benches(store, (*HURTFUL, *REFUSED)):
+            costs.append(await time_cost(name, call, plain, hurt, known[name]))
+        return costs
 
 
 async def measure_memory(engine: str) -> list[Cost]:
     """The same for memory, which has no need of plain content."""
     materials = [dataclasses.replace(material, part=TRACED_PART) for material in (*HURTFUL, *REFUSED)]
     async with opened(engine) as store:
-        return [
-            await memory_cost(name, call, hurt) async for name, call, hurt in _benches(store, materials) if call.traced
-        ]
+        return [await memory_cost(name, call, hurt) async for name, call, hurt in _benches(store, materials)]
 
 
 async def _benches(store: Store, materials: Sequence[Material]) -> AsyncIterator[tuple[str, Call, Bench]]:
     for number, material in enumerate(materials):
         hurt = await _bench(store.scoped(f"hurt-{number}"), material)
+        # What is there already is no cost of a call: without this each would pay for walks over all materials.
+        gc.collect()
+        gc.freeze()
         for name, call in CALLS.items():
             if not material.refused or _takes(call, material):
                 yield name, call, hurt

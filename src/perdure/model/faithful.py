@@ -28,6 +28,13 @@ class Extra(Mapping[str, Any]):
     def __init__(self, fields: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         self._fields: dict[str, Any] = {**(fields or {}), **more}
 
+    @classmethod
+    def holding(cls, fields: dict[str, Any]) -> Extra:
+        """Fields that nobody else has: they are kept without being copied."""
+        made = cls.__new__(cls)
+        made._fields = fields  # noqa: SLF001 - its own
+        return made
+
     def __getitem__(self, name: str) -> Any:
         return self._fields[name]
 
@@ -163,7 +170,8 @@ def _list_parser(hint: Any) -> Parser:
 
 @cache
 def _record_parser(cls: type[Faithful]) -> Parser:
-    fields = {name: (attribute, _parser(hint)) for name, (attribute, hint) in _fields(cls).items()}
+    # Most fields are text: those that hold just what their hint says need no call.
+    fields = {name: (attribute, hint, _parser(hint)) for name, (attribute, hint) in _fields(cls).items()}
     tag_field = cls.__struct_config__.tag_field
 
     def parse(value: Any, depth: int) -> Any:
@@ -177,15 +185,17 @@ def _record_parser(cls: type[Faithful]) -> Parser:
         try:
             for name, item in value.items():
                 field = fields.get(name)
-                if field is not None:
-                    known[field[0]] = field[1](item, depth + 1)
-                elif name != tag_field:
-                    extra[name] = item
+                if field is None:
+                    if name != tag_field:
+                        extra[name] = item
+                else:
+                    attribute, exact, parse_item = field
+                    known[attribute] = item if type(item) is exact else parse_item(item, depth + 1)
         except Refusal as refusal:
             refusal.steps.append(name)
             raise
         if extra:
-            known["extra"] = Extra(extra)
+            known["extra"] = Extra.holding(extra)
         try:
             return cls(**known)
         except TypeError as error:
@@ -253,27 +263,34 @@ def to_json(value: Any) -> Any:
 
 
 def _struct_to_json(record: Faithful) -> dict[str, Any]:
-    config = record.__struct_config__
-    out: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
-    for field in _struct_fields(type(record)):
-        value = getattr(record, field.name)
-        if (
-            field.name == "extra"
-            or value is field.default
-            or (type(value) is list and not value and not field.required)
-        ):
+    tag, fields = _layout(type(record))
+    out: dict[str, Any] = dict(tag)
+    for name, written, default, required in fields:
+        value = getattr(record, name)
+        if value is default:
             continue
-        if type(value) is type(field.default) and value == field.default:
-            continue
-        out[field.encode_name] = to_json(value)
-    out.update(getattr(record, "extra", NO_EXTRA))
+        kind = type(value)
+        if kind is list:
+            if value or required:
+                out[written] = [to_json(item) for item in value]
+        elif kind is not type(default) or value != default:
+            out[written] = value if kind is str else to_json(value)
+    extra = getattr(record, "extra", NO_EXTRA)
+    if extra is not NO_EXTRA:
+        out.update(extra)
     return out
 
 
 @cache
-def _struct_fields(cls: type[Faithful]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Looking at a class costs far more than looking at its record."""
-    return msgspec.structs.fields(cls)
+def _layout(cls: type[Faithful]) -> tuple[dict[str, Any], tuple[tuple[str, str, Any, bool], ...]]:
+    """The tag of a class, and of each field its name, its name in JSON, its default, and whether it must be given.
+
+    Looking at a class costs far more than looking at its record.
+    """
+    config = cls.__struct_config__
+    fields = [field for field in msgspec.structs.fields(cls) if field.name != "extra"]
+    listed = tuple((field.name, field.encode_name, field.default, field.required) for field in fields)
+    return {config.tag_field: config.tag} if config.tag_field else {}, listed
 
 
 def carries_unknown(value: Any) -> bool:
