@@ -89,23 +89,44 @@ class Material:
 
 PLAIN = Material("plain")
 
+
+def unknown_block(**fields: Any) -> Opaque:
+    """A block of a type that this build does not know."""
+    return Opaque(Untyped({"type": "x", **fields}))
+
+
+def many_fields(size: int) -> dict[str, Any]:
+    """An object of many short fields."""
+    return {f"f{n}": n for n in range(size // 13)}
+
+
+def many_calls(size: int) -> list[Any]:
+    """Tool calls, each with an id of its own."""
+    return [ToolUse(f"c{n}", "f") for n in range(size // 45)]
+
+
+def many_texts(size: int) -> list[Any]:
+    """Text blocks of one letter."""
+    return [Text("x")] * (size // 27)
+
+
 HURTFUL = (
     Material("long key, many elements", lambda size: {"k" * 2_000: [0] * ((size - 2_000) // 2)}),
     Material("many long keys", lambda size: {f"{n:04}" + "k" * 500: n for n in range(size // 512)}),
     Material("deep nesting", lambda size: {"d": repeated(lambda n: nested(55), size)}),
-    Material("many fields", lambda size: {f"f{n}": n for n in range(size // 13)}),
+    Material("many fields", many_fields),
     Material("huge integers", lambda size: {"n": repeated(lambda n: 2**4_090 + n, size)}),
     Material("empty lists", lambda size: {"c": repeated(lambda n: [], size)}),
     Material("small objects", lambda size: {"c": repeated(lambda n: {"a": n}, size)}),
     Material("control characters", lambda size: {"t": "\x00" * (size // 6)}),
     Material("emoji in short strings", lambda size: {"t": repeated(lambda n: "\U0001f600", size)}),
-    Material("many text blocks", blocks=lambda size: [Text("x")] * (size // 27)),
-    Material("many tool calls", blocks=lambda size: [ToolUse(f"c{n}", "f") for n in range(size // 45)]),
-    Material("many unknown blocks", blocks=lambda size: [Opaque(Untyped({"type": "x"})) for _ in range(size // 13)][:9_999]),
+    Material("many text blocks", blocks=many_texts),
+    Material("many tool calls", blocks=many_calls),
+    Material("many unknown blocks", blocks=lambda size: [unknown_block() for _ in range(min(9_999, size // 13))]),
     Material("unknown fields on blocks", blocks=lambda size: [Text("x", extra=Extra(a=n)) for n in range(size // 36)]),
-    Material("an unknown block of many fields", blocks=lambda size: [Opaque(Untyped({"type": "x", **HURTFUL[3].json(size)}))]),
-    Material("one unknown block among many", blocks=lambda size: [Opaque(Untyped({"type": "x"})), *[Text("x")] * (size // 27)]),
-)  # fmt: skip
+    Material("an unknown block of many fields", blocks=lambda size: [unknown_block(**many_fields(size))]),
+    Material("one unknown block among many", blocks=lambda size: [unknown_block(), *many_texts(size)]),
+)
 
 _TAIL: tuple[tuple[str, Any], ...] = (
     ("bytes", b"x"),
@@ -116,21 +137,19 @@ _TAIL: tuple[tuple[str, Any], ...] = (
 
 
 def _refused(what: str, tail: Any) -> Material:
-    return Material(
-        f"refused: {what} below a long key",
-        lambda size: {"k" * 2_000: [0] * ((size - 2_000) // 2) + [tail]},
-        refused=True,
-    )
+    def json(size: int) -> dict[str, Any]:
+        return {"k" * 2_000: [0] * ((size - 2_000) // 2) + [tail]}
 
-
-def _repeated_call(size: int) -> list[Any]:
-    calls = [ToolUse(f"c{n}", "f") for n in range(size // 45)]
-    return [*calls, calls[-1]]
+    return Material(f"refused: {what} below a long key", json, refused=True)
 
 
 REFUSED = (
     *(_refused(what, tail) for what, tail in _TAIL),
-    Material("refused: the last call repeats an id", blocks=_repeated_call, refused=True),
+    Material(
+        "refused: the last call repeats an id",
+        blocks=lambda size: [*many_calls(size), many_calls(size)[-1]],
+        refused=True,
+    ),
     Material("refused: too many blocks", blocks=lambda size: [Text("")] * 10_001, refused=True),
 )
 """What no call accepts: refusing it may cost no more than taking in plain content."""

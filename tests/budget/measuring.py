@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -25,9 +26,10 @@ Many small containers make the decoder itself dear, and the garbage collector be
 times as long as a list of records. A call that does nothing with plain content is compared with the decoder too.
 """
 MEMORY = 20.0
-"""How many bytes of memory for one byte of content, beyond the answer itself.
+"""How many bytes of memory for one byte of content, beyond the answer itself; or twice what the bare decoder takes.
 
-An answer weighs what Python objects weigh: `[]` is 3 bytes of JSON and 64 of memory, whoever decodes it.
+An answer weighs what Python objects weigh: `[]` is 3 bytes of JSON and 64 of memory, whoever decodes it. Some calls
+read back what they were given, to compare it, and drop it again.
 """
 FLOOR = 96 * 1024
 """Bytes that any call may take: statements, pages, small objects."""
@@ -52,14 +54,25 @@ class Cost:
 class Bench:
     """A store that is filled with one material, and the calls that are made on it.
 
-    `refuses` is the error that every call must end with, if its content is refused.
+    `refuses` is the error that every call must end with; one that `may_refuse` may. `body` is what is stored, where
+    that is not the material's message.
     """
 
-    def __init__(self, store: Store, material: Material, refuses: type[Exception] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        material: Material,
+        *,
+        refuses: type[Exception] | None = None,
+        may_refuse: type[Exception] | None = None,
+        body: bytes | None = None,
+    ) -> None:
         self.store = store
         self.material = material
-        self.decoder = decoder_seconds(material)
+        self.decoder = decoder_seconds(material, body)
+        self.decoder_bytes = decoder_bytes(material)
         self._refuses = refuses
+        self._may_refuse = may_refuse
         self._count = 0
 
     async def seconds(self, call: Call, attempts: int = 1) -> float:
@@ -92,26 +105,45 @@ class Bench:
             await call.setup(self.store, self.material, self._count)
 
     async def _run(self, call: Call) -> object:
-        if self._refuses is None:
-            return await call.run(self.store, self.material, self._count)
         try:
-            await call.run(self.store, self.material, self._count)
+            answer = await call.run(self.store, self.material, self._count)
         except (InvalidError, CorruptError) as error:
-            if type(error) is self._refuses:
-                return str(error)
-        raise LookupError(f"{self.material.name} was not refused by {self._refuses.__name__}")
+            if type(error) not in (self._refuses, self._may_refuse):
+                raise
+            return str(error)
+        if self._refuses is not None:
+            raise LookupError(f"{self.material.name} was accepted")
+        return answer
 
 
-def decoder_seconds(material: Material) -> float:
+def decoder_seconds(material: Material, body: bytes | None) -> float:
     """Processor time that decoding takes, without anything of ours: of this content, or of plain content."""
-    texts = [msgspec.json.encode(each.given.to_json()) for each in (PLAIN, material) if not each.refused]
+    texts = [msgspec.json.encode(each.decoded) for each in (PLAIN, material) if not each.refused]
+    if body is not None:
+        texts.append(body)
 
     def once(text: bytes) -> float:
         start = time.process_time()
-        msgspec.json.decode(text)
+        with suppress(RecursionError, msgspec.DecodeError):
+            msgspec.json.decode(text)
         return time.process_time() - start
 
     return max(min(once(text) for _ in range(3)) for text in texts)
+
+
+def decoder_bytes(material: Material) -> float:
+    """Bytes of memory that the bare decoder takes for each byte of this content."""
+    if material.refused:
+        return 0.0
+    text = msgspec.json.encode(material.decoded)
+    tracemalloc.start()
+    try:
+        value = msgspec.json.decode(text)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    del value
+    return peak / len(text)
 
 
 async def time_cost(name: str, call: Call, plain: Bench, hurt: Bench, known: float) -> Cost:
@@ -128,9 +160,10 @@ async def time_cost(name: str, call: Call, plain: Bench, hurt: Bench, known: flo
 async def memory_cost(name: str, call: Call, hurt: Bench) -> Cost:
     """How much memory a call takes for each byte of its content."""
     weight = call.weight // hurt.material.part
+    most = max(MEMORY, 2 * hurt.decoder_bytes) if weight else 0
     peak = await hurt.memory(call)
     for _ in range(2):
-        if peak <= FLOOR + MEMORY * weight:
+        if peak <= FLOOR + most * weight:
             break
         peak = min(peak, await hurt.memory(call))
-    return Cost(name, hurt.material.name, max(0, peak - FLOOR) / max(weight, 1), MEMORY if weight else 0)
+    return Cost(name, hurt.material.name, max(0, peak - FLOOR) / max(weight, 1), most)

@@ -13,13 +13,15 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from tests.budget import prepared
 from tests.budget.calls import CALLS, Call, fill
 from tests.budget.contents import HURTFUL, PLAIN, REFUSED, Material
+from tests.budget.growth import GROWING, growth_cost
 from tests.budget.measuring import Bench, Cost, memory_cost, time_cost
 
 from perdure import Store
 from perdure.clock import ManualClock
-from perdure.errors import InvalidError
+from perdure.errors import CorruptError, InvalidError
 from perdure.testkit.providers import provider_named
 
 START = 1_700_000_000_000
@@ -72,7 +74,31 @@ async def _benches(store: Store, materials: Sequence[Material]) -> AsyncIterator
 
 async def _bench(store: Store, material: Material) -> Bench:
     await fill(store, PLAIN if material.refused else material)
-    return Bench(store, material, InvalidError if material.refused else None)
+    return Bench(store, material, refuses=InvalidError if material.refused else None)
+
+
+async def measure_growth(engine: str) -> list[Cost]:
+    """Every call that takes or reads many small things."""
+    async with opened(engine) as store:
+        return [await growth_cost(name, growing, store) for name, growing in GROWING.items()]
+
+
+async def measure_prepared(engine: str) -> list[Cost]:
+    """Every call that reads messages, on bodies that were put straight into the engine."""
+    async with opened(engine) as store:
+        plain = await _prepared(store.scoped("plain"), PLAIN.name, prepared.plain_body())
+        known = {name: await plain.seconds(call, ATTEMPTS_PLAIN) for name, call in prepared.READS.items()}
+        costs = []
+        for number, (what, body) in enumerate((prepared.BODIES | prepared.DAMAGED).items()):
+            hurt = await _prepared(store.scoped(f"hurt-{number}"), what, body())
+            for name, call in prepared.READS.items():
+                costs.append(await time_cost(name, call, plain, hurt, known[name]))
+        return costs
+
+
+async def _prepared(store: Store, name: str, body: bytes) -> Bench:
+    await prepared.fill(store, body)
+    return Bench(store, Material(name), body=body, may_refuse=CorruptError if name in prepared.DAMAGED else None)
 
 
 def _takes(call: Call, material: Material) -> bool:
@@ -86,6 +112,14 @@ def table(costs: Sequence[Cost], most: int | None = 12) -> str:
     return "\n".join(f"  {cost.multiple:6.1f} x  {cost.call:30} {cost.material}" for cost in dearest[:most])
 
 
+MEASURES = {
+    "processor time, beside plain content": measure_time,
+    "peak memory, beside the bytes of the content": measure_memory,
+    "reading prepared bodies, processor time beside plain bodies": measure_prepared,
+    "many small things, processor time beside a quarter of them": measure_growth,
+}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the costs on each engine; 1 if something is beyond the budget."""
     parser = argparse.ArgumentParser(prog="python -m tests.budget.run")
@@ -94,10 +128,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     beyond = 0
     for engine in options.engines:
-        for what, measure in (("time of plain content", measure_time), ("bytes of content", measure_memory)):
+        for what, measure in MEASURES.items():
             costs = asyncio.run(measure(engine))
             beyond += sum(not cost.within for cost in costs)
-            sys.stdout.write(f"{engine}: {len(costs)} costs, as multiples of the {what}\n")
+            sys.stdout.write(f"{engine}, {what}: {len(costs)} measured\n")
             sys.stdout.write(table(costs, None if options.all else 12) + "\n\n")
     return 1 if beyond else 0
 

@@ -32,7 +32,7 @@ class Extra(Mapping[str, Any]):
     def holding(cls, fields: dict[str, Any]) -> Extra:
         """Fields that nobody else has: they are kept without being copied."""
         made = cls.__new__(cls)
-        made._fields = fields  # noqa: SLF001 - its own
+        made._fields = fields
         return made
 
     def __getitem__(self, name: str) -> Any:

@@ -122,14 +122,15 @@ def _check_fields(message: Message) -> int:
 
 def _check_blocks(blocks: list[Any]) -> int:
     """Refuse what is no block, or wrong in itself, naming its place in the content."""
-    size = at = 0
+    size = checked = 0
     try:
-        for at, block in enumerate(blocks):
+        for block in blocks:
             size += _check_block(block)
+            checked += 1
             if size > limits.MESSAGE_BYTES:
                 break  # One long text may stand in many blocks: the whole is refused before it is put together.
     except InvalidError as error:
-        raise below(error, f"content[{at}]") from None
+        raise below(error, f"content[{checked}]") from None
     if size > limits.MESSAGE_BYTES:
         raise _too_large("content")
     return size

@@ -1,4 +1,4 @@
-"""Cases: content built to hurt. Whatever its keys, blocks, depth and numbers, it is kept exactly or refused in words."""
+"""Cases: content built to hurt. Whatever its keys, blocks, depth and numbers, it is kept or refused in words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _refuse_everywhere(kit: Kit, message: Message, saying: str) -> None:
         store.pending.freeze("t", messages=[message]),
     ):
         error = await untouched(store, InvalidError, attempt)
-        expect(saying in str(error), f"{saying!r} is not in {str(error):.300}")
+        expect(saying in str(error), f"{saying!r} is not in {error!s:.300}")
         expect(len(str(error)) < 1_000, f"a message of {len(str(error)):,} characters")
 
 
@@ -97,7 +97,7 @@ async def case_long_keys(kit: Kit) -> None:
         store.state.put("t", "s", wrong),
     ):
         error = await untouched(store, InvalidError, attempt)
-        expect("…[20000]" in str(error) and len(str(error)) < 500, f"the path is cut: {str(error):.300}")
+        expect("…[20000]" in str(error) and len(str(error)) < 500, f"the path is cut: {error!s:.300}")
 
 
 @case("messages", "shared-parts", covers=("store.commit", "state.put"))
@@ -139,7 +139,7 @@ async def case_huge_integers(kit: Kit) -> None:
             store.runs.create("t", "agent", metadata=holder),
         ):
             error = await untouched(store, InvalidError, attempt)
-            expect("4096 bits" in str(error), f"the limit is named: {str(error):.300}")
+            expect("4096 bits" in str(error), f"the limit is named: {error!s:.300}")
     await raises(NotFoundError, store.state.get("t", "d"))
 
 
