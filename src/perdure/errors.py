@@ -140,7 +140,7 @@ class UnsupportedError(PerdureError):
 _SHOWN = 80
 _SHOWN_ITEMS = 6
 _SHOWN_LEVELS = 3
-_BRACKETS = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}"}
+_BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}"}
 
 
 def shown(value: Any) -> str:

@@ -17,9 +17,9 @@ import msgspec
 from perdure import Message, Text, ToolUse
 from perdure.model.faithful import Extra, Opaque, Untyped
 
-MESSAGE = 192 * 1024
+MESSAGE = 128 * 1024
 """Bytes of a message, a state document and a run's metadata: enough that constants vanish."""
-CUSTOM = 48 * 1024
+CUSTOM = 40 * 1024
 """Bytes of a thread's custom object, which may have 64 KiB."""
 
 Json = Callable[[int], dict[str, Any]]

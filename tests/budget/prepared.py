@@ -37,15 +37,15 @@ def plain_body() -> bytes:
 
 
 BODIES: dict[str, BODY] = {
-    "15,000 unknown blocks": lambda: _blocks(*_times(b'{"type":"x"}')),
+    "10,000 unknown blocks": lambda: _blocks(*_times(b'{"type":"x"}')),
     "one unknown block behind many": lambda: _blocks(*_times(b'{"type":"text","text":""}'), b'{"type":"x"}'),
     "unknown blocks with long keys": lambda: _blocks(*_times(b'{"type":"x","' + b"k" * 2_000 + b'":[0]}')),
     "unknown fields everywhere": lambda: _blocks(*_times(b'{"type":"text","text":"","a":{"b":[1]}}')),
     "results in results, 30 levels": lambda: _blocks(*_times(_nested_result(30))),
     "a long key above a long list": lambda: (
-        b'{"content":[],"metadata":{"' + b"k" * 2_000 + b'":[' + b"0," * 95_000 + b"0]}}"
+        b'{"content":[],"metadata":{"' + b"k" * 2_000 + b'":[' + b"0," * 63_000 + b"0]}}"
     ),
-    "integers of 4,000 digits": lambda: b'{"content":[],"metadata":{"n":[' + (b"7" * 4_000 + b",") * 48 + b"0]}}",
+    "integers of 4,000 digits": lambda: b'{"content":[],"metadata":{"n":[' + (b"7" * 4_000 + b",") * 32 + b"0]}}",
 }
 DAMAGED: dict[str, BODY] = {
     "results in results, 3,000 levels": lambda: _blocks(_nested_result(3_000)),

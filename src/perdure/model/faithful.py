@@ -173,10 +173,17 @@ def _record_parser(cls: type[Faithful]) -> Parser:
     # Most fields are text: those that hold just what their hint says need no call.
     fields = {name: (attribute, hint, _parser(hint)) for name, (attribute, hint) in _fields(cls).items()}
     tag_field = cls.__struct_config__.tag_field
+    # What holds no records and brings nothing unknown is msgspec's business, several times faster.
+    ordinary = frozenset((*fields, tag_field)) if not _nested(cls) else frozenset()
 
     def parse(value: Any, depth: int) -> Any:
         if not isinstance(value, dict):
             raise Refusal(f"expected an object, not {shown(value)}")
+        if ordinary and value.keys() <= ordinary:
+            try:
+                return msgspec.convert(value, cls, strict=True)
+            except msgspec.ValidationError:
+                pass  # what follows says where it is wrong
         if depth > limits.JSON_DEPTH:
             raise Refusal(f"nested deeper than {limits.JSON_DEPTH} levels")
         known: dict[str, Any] = {}
@@ -212,31 +219,33 @@ def _fields(cls: type[Faithful]) -> dict[str, tuple[str, Any]]:
 
 def _union_parser(members: tuple[Any, ...]) -> Parser:
     others = [m for m in members if m is not types.NoneType]
+    if Opaque in members:
+        return _tagged_parser(others)
     parse_other = _parser(others[0]) if len(others) == 1 else _plain_parser(Union[tuple(others)])  # noqa: UP007 - built at run time
-    parse_tagged = _tagged_parser(members) if Opaque in members else None
     optional = types.NoneType in members
 
     def parse(value: Any, depth: int) -> Any:
-        if value is None and optional:
-            return None
-        if parse_tagged is not None and isinstance(value, dict):
-            return parse_tagged(value, depth)
-        return parse_other(value, depth)
+        return None if value is None and optional else parse_other(value, depth)
 
     return parse
 
 
-def _tagged_parser(members: tuple[Any, ...]) -> Parser:
+def _tagged_parser(members: list[Any]) -> Parser:
     """Reads an object by its `type`: one of the records, else opaque."""
     records = [m for m in members if isinstance(m, type) and issubclass(m, Faithful)]
-    by_tag: dict[Any, type[Faithful]] = {record.__struct_config__.tag: record for record in records}
+    parse_other = _plain_parser(Union[tuple(members)])  # noqa: UP007 - built at run time
+    by_tag: dict[Any, Parser] = {}
 
     def parse(value: Any, depth: int) -> Any:
+        if not isinstance(value, dict):
+            return parse_other(value, depth)
+        if not by_tag:  # filled late: a block may hold blocks
+            by_tag.update({record.__struct_config__.tag: _record_parser(record) for record in records})
         tag = value.get("type")
         if type(tag) is not str:
             raise Refusal("a tagged object needs a text field `type`")
-        record = by_tag.get(tag)
-        return Opaque(Untyped(value)) if record is None else _record_parser(record)(value, depth)
+        parse_record = by_tag.get(tag)
+        return Opaque(Untyped(value)) if parse_record is None else parse_record(value, depth)
 
     return parse
 

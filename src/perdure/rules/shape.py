@@ -41,7 +41,7 @@ _MEDIA = frozenset((Image, Audio, Video, Document))
 
 def check_messages(messages: Sequence[Message], *, stored: bool = False) -> None:
     """Check each message and that no id repeats among them; what is `stored` already may hold what is now refused."""
-    if not isinstance(messages, (list, tuple)):
+    if type(messages) not in (list, tuple):
         raise InvalidError(f"messages is a list of Message, not a {type(messages).__name__}", hint="messages=[message]")
     if len(messages) > limits.COMMIT_MESSAGES:
         raise InvalidError(f"{len(messages)} messages in one commit, the limit is {limits.COMMIT_MESSAGES}")

@@ -396,7 +396,7 @@ def _check_mode(mode: DeliveryMode) -> DeliveryMode:
 
 
 def _check_ids(ids: Any, what: str) -> list[str]:
-    if not isinstance(ids, (list, tuple)):
+    if type(ids) not in (list, tuple):
         raise InvalidError(f"{what} is a list of message ids, not {shown(ids)}")
     if len(ids) > limits.PENDING_PER_THREAD:
         raise InvalidError(f"{what} has {len(ids):,} ids, a queue holds at most {limits.PENDING_PER_THREAD:,}")
