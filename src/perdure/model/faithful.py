@@ -252,12 +252,18 @@ def _tagged_parser(members: list[Any]) -> Parser:
 
 def fields_of(extra: Any, path: str) -> dict[str, Any]:
     """The unknown fields that a caller gave, as a plain dict."""
+    fields = as_dict(extra)
+    if fields is None:
+        raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path=path)
+    return fields
+
+
+def as_dict(given: Any) -> dict[Any, Any] | None:
+    """What a caller gave as a mapping, as a plain dict; None if it is none, or cannot be read."""
     try:
-        if isinstance(extra, Mapping):
-            return dict(extra)
+        return dict(given) if isinstance(given, Mapping) else None
     except Exception:  # noqa: BLE001 - a caller's own mapping may raise anything
-        raise InvalidError(f"extra cannot be read as a mapping: {shown(extra)}", path=path) from None
-    raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path=path)
+        return None
 
 
 def to_json(value: Any) -> Any:
@@ -266,7 +272,7 @@ def to_json(value: Any) -> Any:
         return dict(value.data)
     if isinstance(value, Faithful):
         return _struct_to_json(value)
-    if isinstance(value, list):
+    if type(value) is list:
         return [to_json(item) for item in value]
     return value
 
@@ -304,7 +310,7 @@ def _layout(cls: type[Faithful]) -> tuple[dict[str, Any], tuple[tuple[str, str, 
 
 def carries_unknown(value: Any) -> bool:
     """True if anything inside needs the careful way when written."""
-    if isinstance(value, list):
+    if type(value) is list:
         return any(carries_unknown(item) for item in value)
     if isinstance(value, Opaque):
         return True
