@@ -544,9 +544,10 @@ BUGS = (
     Bug(
         "every value that is checked has its path spelled",
         "model/plain.py",
-        "                kind = type(item)\n                if kind is str:",
-        '                self.__class__.paths.append(str(item) + "x" * 200)\n'
-        "                kind = type(item)\n                if kind is str:",
+        "            for item in items:\n",
+        "            paths: list[str] = []\n"
+        "            for item in items:\n"
+        "                paths.append('k' * 200 + str(len(paths)))\n",
         ("test:tests/budget/test_budget.py::test_memory",),
     ),
     Bug(
