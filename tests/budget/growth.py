@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.budget.measuring import ATTEMPTS_IN_DOUBT, TIMES, Cost
+from tests.budget.measuring import TIMES, Cost
 
 from perdure import Message, Store, ToolUse
+from perdure.errors import InvalidError
 
 Step = Callable[[Store, int], Awaitable[Any]]
 PART = 4
+ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,19 @@ async def _guarded(store: Store, many: int) -> Any:
     return await store.commit("t", expect_state=revs, state={"d0": 1})
 
 
+async def _repeated_call(store: Store, many: int) -> None:
+    """The last of many calls repeats an id, and is refused."""
+    calls = [ToolUse(f"c{n}", "f") for n in range(many)]
+    try:
+        await store.commit("t", messages=[Message.assistant([*calls, calls[-1]])])
+    except InvalidError:
+        return
+    raise LookupError("a repeated call was accepted")
+
+
 GROWING: dict[str, Growing] = {
     "commit, messages with ids": Growing(lambda s, n: s.commit("t", messages=texts(n), key="k")),
+    "commit, a repeated call": Growing(_repeated_call, 9_000),
     "commit, documents": Growing(_documents),
     "commit, guards of documents": Growing(_guarded, setup=_documents),
     "state.list": Growing(lambda s, n: s.state.list("t"), setup=_documents),
@@ -106,7 +119,7 @@ GROWING: dict[str, Growing] = {
 async def growth_cost(name: str, growing: Growing, store: Store) -> Cost:
     """How much longer the call takes with four times as many; the cheapest attempts are compared."""
     few, many = [], []
-    for attempt in range(ATTEMPTS_IN_DOUBT):
+    for attempt in range(ATTEMPTS):
         few.append(await _seconds(growing, store.scoped(f"{name[:40]} few {attempt}"), growing.many // PART))
         many.append(await _seconds(growing, store.scoped(f"{name[:40]} many {attempt}"), growing.many))
         if min(many) <= TIMES * min(few):

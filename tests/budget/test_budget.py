@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 from tests.budget.calls import CALLS, NOT_MEASURED, public_methods
+from tests.budget.growth import GROWING
 from tests.budget.measuring import Cost
 from tests.budget.run import measure_growth, measure_memory, measure_prepared, measure_time, table
 
@@ -52,5 +54,6 @@ def test_reading_prepared_bodies(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", EMBEDDED)
-def test_growth(engine: str) -> None:
-    check(measure_growth, engine)
+@pytest.mark.parametrize("name", GROWING, ids=[name.replace(", ", "-").replace(" ", "-") for name in GROWING])
+def test_growth(engine: str, name: str) -> None:
+    check(partial(measure_growth, names=[name]), engine)

@@ -548,7 +548,7 @@ BUGS = (
         "            paths: list[str] = []\n"
         "            for item in items:\n"
         "                paths.append('k' * 200 + str(len(paths)))\n",
-        ("test:tests/budget/test_budget.py::test_memory",),
+        ("test:tests/unit/test_faithful.py::test_a_check_takes_little_memory",),
     ),
     Bug(
         "what is huge as JSON is encoded before it is refused",
@@ -561,15 +561,15 @@ BUGS = (
         "a repeated call id is searched for by counting",
         "rules/shape.py",
         "        if call.id in seen:",
-        "        if [other.id for other in message.tool_calls].count(call.id) > 1:",
-        ("test:tests/budget/test_budget.py::test_time[memory]",),
+        "        if [other.id for other in message.content].count(call.id) > 1:",
+        ("test:tests/budget/test_budget.py::test_growth[commit-a-repeated-call-memory]",),
     ),
     Bug(
         "the fold looks at every summary for every record",
         "rules/views.py",
         "        elif record.seq > reached:",
         "        elif not any(_interval(m)[0] <= record.seq <= _interval(m)[1] for m in winners):",
-        ("test:tests/budget/test_budget.py::test_growth[memory]",),
+        ("test:tests/budget/test_budget.py::test_growth[messages.history-summaries-memory]",),
     ),
     Bug(
         "a queue may be changed by two at once",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -161,3 +162,14 @@ def test_what_is_huge_as_json_is_refused_by_the_walk() -> None:
     assert check_json(small, "value") >= 200_000
     with pytest.raises(InvalidError, match=r"^value: more than 100,000 bytes of JSON"):
         check_json(small, "value", 100_000)
+
+
+def test_a_check_takes_little_memory() -> None:
+    value = {"k" * 2_000: [0] * 30_000}
+    tracemalloc.start()
+    try:
+        check_json(value, "value")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 62_000, f"{peak:,} bytes for 62,000 bytes of JSON"
