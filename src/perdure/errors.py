@@ -8,7 +8,7 @@ can never be mistaken for an empty one.
 
 from __future__ import annotations
 
-import reprlib
+from itertools import islice
 from typing import Any
 
 
@@ -147,19 +147,6 @@ class UnsupportedError(PerdureError):
     code = "unsupported"
 
 
-class _Shown(reprlib.Repr):
-    """Short representations that neither recurse deeply nor fail."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxlevel = 3
-        self.maxstring = self.maxother = self.maxlong = 80
-
-    def repr_int(self, x: int, level: int) -> str:
-        """Decimal, unless it is so long that Python refuses to spell it."""
-        return repr(x) if x.bit_length() <= 256 else f"an integer of {x.bit_length():,} bits"
-
-
 _MESSAGE_MOST = 2_000
 """Characters of a message: some echo what a store or a server sent, and that may be a megabyte."""
 
@@ -170,17 +157,41 @@ def _cut(text: str) -> str:
     )
 
 
-_shown = _Shown()
+_SHOWN = 80
+_SHOWN_ITEMS = 6
+_SHOWN_LEVELS = 3
+_BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}"}
 
 
 def shown(value: Any) -> str:
-    """A value as an error message shows it: at most 80 characters, whatever it is and however deep.
+    """A value as an error message shows it: at most 80 characters, whatever it is and however deep or long.
 
     A caller may pass anything where an id belongs. `repr` of a list nested 10,000 deep raises `RecursionError`, that of
-    a huge integer `ValueError`; neither may take the place of the refusal.
+    a huge integer `ValueError`, and that of a long list takes as long as the list; none may spoil the refusal.
     """
     try:
-        text = _shown.repr(value)
+        text = _represent(value, _SHOWN_LEVELS)
     except Exception:  # noqa: BLE001 - a caller's own __repr__ may raise anything
         text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:79] + "…"
+    text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return text.encode("utf-8", "backslashreplace").decode()[:_SHOWN]
+
+
+def _represent(value: Any, levels: int) -> str:
+    """`repr`, looking only at the beginning of what is long; exact types only, as a subclass may do anything."""
+    kind = type(value)
+    if kind is str or kind is bytes or kind is bytearray:
+        return repr(value[: _SHOWN + 1])
+    if kind is int:
+        return repr(value) if value.bit_length() <= 256 else f"an integer of {value.bit_length():,} bits"
+    brackets = _BRACKETS.get(kind)
+    if brackets is None:
+        return str.__getitem__(repr(value), slice(0, _SHOWN + 1))
+    if levels == 0:
+        return brackets[0] + "..." + brackets[1]
+    parts = [_represent(item, levels - 1) for item in islice(value, _SHOWN_ITEMS)]
+    if kind is dict:
+        held = zip(parts, islice(value.values(), _SHOWN_ITEMS), strict=True)
+        parts = [f"{key}: {_represent(item, levels - 1)}" for key, item in held]
+    more = ["..."] if len(value) > _SHOWN_ITEMS else []
+    return brackets[0] + ", ".join([*parts, *more]) + brackets[1]

@@ -18,6 +18,9 @@ PAGE_MAX: Final = 200
 MESSAGE_BYTES: Final = 4 * 1024 * 1024
 COMMIT_BYTES: Final = 8 * 1024 * 1024
 COMMIT_MESSAGES: Final = 1_000
+BLOCKS_PER_MESSAGE: Final = 10_000
+"""Blocks of one message, those inside its tool results included: ten times what long real ones hold. Each costs a
+reader some microseconds, whatever it weighs, and 4 MiB have room for 300,000 of them."""
 STATE_BYTES: Final = 256 * 1024
 CUSTOM_BYTES: Final = 64 * 1024
 RUN_BYTES: Final = 1024 * 1024

@@ -140,7 +140,7 @@ async def open_engine(
     if not isinstance(given, str) or not url.strip():
         what = "an empty text" if isinstance(given, str) else f"a {type(given).__name__}"
         raise InvalidError(f"a store is opened by its URL, not by {what}", hint=f"known: {_KNOWN}")
-    if durability not in ("power", "process"):
+    if type(durability) is not str or durability not in ("power", "process"):
         raise InvalidError(f"durability is 'power' or 'process', not {shown(durability)}")
     scheme = _scheme(url)
     if pool is not None and _SERVERS.get(scheme) != "postgres":

@@ -507,7 +507,7 @@ BUGS = (
     Bug(
         "a run counts past what an engine keeps exactly",
         "rules/machine.py",
-        "if held + check_count(added, name) > limits.INTEGER_MAX:",
+        'if check_count(held, f"run.{name}") + check_count(added, name) > limits.INTEGER_MAX:',
         "if check_count(added, name) > limits.INTEGER_MAX:",
         ("case:runs/counters-end@memory",),
     ),

@@ -64,7 +64,78 @@ class Hostile:
     __str__ = __repr__
 
 
+class HostileText(str):
+    """Text that lies and raises."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no comparison")
+
+    def __hash__(self) -> int:
+        raise RuntimeError("no hash")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    def isascii(self) -> bool:
+        return True
+
+    def encode(self, *args: Any) -> bytes:
+        raise RuntimeError("no bytes")
+
+
+class HostileNumber(int):
+    """A number that raises."""
+
+    def __le__(self, other: Any) -> bool:
+        raise RuntimeError("no comparison")
+
+    __eq__ = __ge__ = __lt__ = __gt__ = __le__  # type: ignore[assignment]
+    __hash__ = int.__hash__
+
+    def bit_length(self) -> int:
+        raise RuntimeError("no length")
+
+
+class HostileDict(dict[str, Any]):
+    """An object that cannot be read."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("no keys")
+
+    def __len__(self) -> int:
+        raise RuntimeError("no length")
+
+    def get(self, *args: Any) -> Any:
+        raise RuntimeError("no fields")
+
+    keys = items = values = __iter__  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return HostileText("x" * 1_000)
+
+
+class HostileList(list[Any]):
+    """A list that cannot be read."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise RuntimeError("no items")
+
+    def __len__(self) -> int:
+        raise RuntimeError("no length")
+
+    def __repr__(self) -> str:
+        raise RecursionError
+
+
 ABSURD = {
+    "hostile text": HostileText("t"),
+    "hostile number": HostileNumber(1),
+    "hostile dict": HostileDict(a=1),
+    "hostile list": HostileList([1]),
+    "a long list": list(range(300_000)),
+    "a long dict": {n: n for n in range(300_000)},
     "deep list": deep_list(),
     "deep dict": deep_dict(),
     "huge integer": 10**5_000,
@@ -178,6 +249,8 @@ RECORDS: dict[type, dict[str, Any]] = {
     DeliveryMode: {},
     Doc: {"value": 1},
 }
+LONG = {"long text", "a long list"}
+"""Long, but JSON."""
 TEXTS = {"text", "thinking", "signature", "data", "url"}
 """Fields that hold text of any length."""
 
@@ -205,7 +278,7 @@ def test_absurd_fields_are_refused_before_any_io(kind: type) -> None:
     wrong = []
     for field in kind.__struct_fields__:
         for what, value in ABSURD.items():
-            if what == "long text" and (field in TEXTS or (kind, field) in ((ToolUse, "input"), (Doc, "value"))):
+            if what in LONG and (field in TEXTS or (kind, field) in ((ToolUse, "input"), (Doc, "value"))):
                 continue
             given = holding(kind(**{**RECORDS[kind], field: value}))
             verb = store.pending.append if "mode" in given else store.commit
@@ -273,6 +346,12 @@ def test_everything_can_be_shown(value: Any) -> None:
     text = shown(value)
     assert 0 < len(text) <= 80
     text.encode()
+
+
+def test_only_the_beginning_of_what_is_long_is_looked_at() -> None:
+    assert shown({n: [n] for n in range(1_000_000)}) == "{0: [0], 1: [1], 2: [2], 3: [3], 4: [4], 5: [5], ...}"
+    assert shown(b"x" * 10_000_000) == "b'" + "x" * 77 + "…"
+    assert shown(HostileDict()) == "x" * 79 + "…"
 
 
 def test_what_is_short_is_shown_whole() -> None:

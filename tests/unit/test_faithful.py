@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from perdure.ids import new_id, new_rev
 from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.model.faithful import Extra, write
-from perdure.model.message import BODY_READER, Message, MessageBody, Text, write_body
+from perdure.model.message import BODY_READER, Message, MessageBody, Text, ToolResult, write_body
 from perdure.model.plain import check_json
+from perdure.model.run import Run, Ticket
 
 JSON = st.recursive(
     st.none()
@@ -124,3 +126,50 @@ def test_ids_rise_and_revs_fit() -> None:
     ids = [new_id() for _ in range(5000)]
     assert ids == sorted(set(ids))
     assert all(0 < new_rev() < 2**53 for _ in range(1000))
+
+
+def test_a_path_is_cut_in_its_keys_and_as_a_whole() -> None:
+    value: Any = b"x"
+    for n in range(20):
+        value = {"k" * 100 + str(n): [0, value]}
+    with pytest.raises(InvalidError) as caught:
+        check_json(value, "value")
+    path = caught.value.path or ""
+    assert path.startswith("value." + "k" * 79 + "…[1]." + "k" * 79)
+    assert path.endswith("…[1]")
+    assert len(path) == 401
+
+
+def test_a_run_waits_for_tickets_only() -> None:
+    run: Any = Run(**dict.fromkeys(Run.__struct_fields__))
+    for tickets in ([5], "x", [Ticket(ticket_id=5)], [Ticket(ticket_id="a", tool_call_id=5)], {"a": 1}):  # type: ignore[arg-type]
+        with pytest.raises(InvalidError):
+            run.wait(tickets)
+
+
+def test_a_message_nested_beyond_the_stack_has_no_json() -> None:
+    block: Any = Text("x")
+    for _ in range(5_000):
+        block = ToolResult("c", [block])
+    with pytest.raises(InvalidError, match="nested too deeply"):
+        Message("tool", [block]).to_json()
+
+
+def test_what_is_huge_as_json_is_refused_by_the_walk() -> None:
+    small: Any = [0] * 10
+    for _ in range(4):
+        small = [small] * 10
+    assert check_json(small, "value") >= 200_000
+    with pytest.raises(InvalidError, match=r"^value: more than 100,000 bytes of JSON"):
+        check_json(small, "value", 100_000)
+
+
+def test_a_check_takes_little_memory() -> None:
+    value = {"k" * 2_000: [0] * 30_000}
+    tracemalloc.start()
+    try:
+        check_json(value, "value")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 62_000, f"{peak:,} bytes for 62,000 bytes of JSON"

@@ -41,7 +41,7 @@ def encode(value: Any) -> bytes:
 
 def encode_checked(value: Any, path: str, most: int) -> bytes:
     """Check, encode, and refuse more than `most` bytes."""
-    check_json(value, path)
+    check_json(value, path, most)
     data = _encoder.encode(value)
     if len(data) > most:
         raise InvalidError(f"{len(data):,} bytes of JSON, the limit is {most:,}", path=path)

@@ -35,6 +35,8 @@ def encode_cursor(query: tuple[Any, ...], keyset: tuple[Any, ...]) -> str:
 def decode_cursor(text: str, query: tuple[Any, ...], keyset_types: tuple[type, ...]) -> tuple[Any, ...]:
     """The keyset inside a cursor of this very query; one of the wrong shape was forged."""
     try:
+        if type(text) is not str:
+            raise ValueError
         framed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         payload, checksum = framed[:-4], framed[-4:]
         if binascii.crc32(payload).to_bytes(4, "big") != checksum or _spell(framed) != text:

@@ -15,7 +15,9 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
+from perdure import limits
 from perdure.errors import InvalidError, shown
+from perdure.model.plain import Refusal
 
 
 class Extra(Mapping[str, Any]):
@@ -25,6 +27,13 @@ class Extra(Mapping[str, Any]):
 
     def __init__(self, fields: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         self._fields: dict[str, Any] = {**(fields or {}), **more}
+
+    @classmethod
+    def holding(cls, fields: dict[str, Any]) -> Extra:
+        """Fields that nobody else has: they are kept without being copied."""
+        made = cls.__new__(cls)
+        made._fields = fields
+        return made
 
     def __getitem__(self, name: str) -> Any:
         return self._fields[name]
@@ -54,6 +63,8 @@ class Faithful(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 class Untyped(dict[str, Any]):
     """A JSON object of unknown type. Being no type that msgspec reads, it always takes the careful way."""
+
+    __slots__ = ()
 
 
 class Opaque(msgspec.Struct, frozen=True, tag="(opaque)", tag_field="type", gc=False):
@@ -94,23 +105,110 @@ def _never(kind: type, value: Any) -> Any:
 
 def from_json(cls: type[F], value: Any, path: str) -> F:
     """Build a record from decoded JSON, keeping unknown fields; a wrong shape names its path."""
-    if not isinstance(value, dict):
-        raise InvalidError(f"expected an object, not {shown(value)}", path=path)
-    known, extra = {}, {}
-    tag_field = cls.__struct_config__.tag_field
-    fields = _fields(cls)
-    for name, item in value.items():
-        if name in fields:
-            attribute, hint = fields[name]
-            known[attribute] = _parse(hint, item, f"{path}.{name}")
-        elif name != tag_field:
-            extra[name] = item
-    if extra:
-        known["extra"] = Extra(extra)
     try:
-        return cls(**known)
-    except TypeError as error:
-        raise InvalidError(f"{cls.__name__}: {error}", path=path) from None
+        record: F = _record_parser(cls)(value, 1)
+    except Refusal as refusal:
+        raise refusal.at(path) from None
+    return record
+
+
+# A parser builds what one type hint asks for; it is made once for each hint, and told how deep it stands.
+Parser = Callable[[Any, int], Any]
+
+
+@cache
+def _parser(hint: Any) -> Parser:
+    if hint is Any:
+        return _as_it_is
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _union_parser(get_args(hint))
+    if origin is list:
+        return _list_parser(hint)
+    if isinstance(hint, type) and issubclass(hint, Faithful):
+        return _record_parser(hint)
+    return _plain_parser(hint)
+
+
+def _as_it_is(value: Any, depth: int) -> Any:
+    return value
+
+
+def _plain_parser(hint: Any) -> Parser:
+    exact = hint if isinstance(hint, type) else None
+
+    def parse(value: Any, depth: int) -> Any:
+        if type(value) is exact:
+            return value
+        try:
+            return msgspec.convert(value, hint, strict=True)
+        except msgspec.ValidationError as error:
+            raise Refusal(str(error)) from None
+
+    return parse
+
+
+def _list_parser(hint: Any) -> Parser:
+    (inner,) = get_args(hint)
+    parse_other = _plain_parser(hint)
+
+    def parse(value: Any, depth: int) -> Any:
+        if not isinstance(value, list):
+            return parse_other(value, depth)
+        parse_item = _parser(inner)  # asked for late: a block may hold a list of blocks
+        items: list[Any] = []
+        try:
+            for item in value:
+                items.append(parse_item(item, depth))  # noqa: PERF401 - how many there are says where it went wrong
+        except Refusal as refusal:
+            refusal.steps.append(len(items))
+            raise
+        return items
+
+    return parse
+
+
+@cache
+def _record_parser(cls: type[Faithful]) -> Parser:
+    # Most fields are text: those that hold just what their hint says need no call.
+    fields = {name: (attribute, hint, _parser(hint)) for name, (attribute, hint) in _fields(cls).items()}
+    tag_field = cls.__struct_config__.tag_field
+    # What holds no records and brings nothing unknown is msgspec's business, several times faster.
+    ordinary = frozenset((*fields, tag_field)) if not _nested(cls) else frozenset()
+
+    def parse(value: Any, depth: int) -> Any:
+        if not isinstance(value, dict):
+            raise Refusal(f"expected an object, not {shown(value)}")
+        if ordinary and value.keys() <= ordinary:
+            try:
+                return msgspec.convert(value, cls, strict=True)
+            except msgspec.ValidationError:
+                pass  # what follows says where it is wrong
+        if depth > limits.JSON_DEPTH:
+            raise Refusal(f"nested deeper than {limits.JSON_DEPTH} levels")
+        known: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
+        name = ""
+        try:
+            for name, item in value.items():
+                field = fields.get(name)
+                if field is None:
+                    if name != tag_field:
+                        extra[name] = item
+                else:
+                    attribute, exact, parse_item = field
+                    known[attribute] = item if type(item) is exact else parse_item(item, depth + 1)
+        except Refusal as refusal:
+            refusal.steps.append(name)
+            raise
+        if extra:
+            known["extra"] = Extra.holding(extra)
+        try:
+            return cls(**known)
+        except TypeError as error:
+            raise Refusal(f"{cls.__name__}: {error}") from None
+
+    return parse
 
 
 @cache
@@ -119,40 +217,53 @@ def _fields(cls: type[Faithful]) -> dict[str, tuple[str, Any]]:
     return {f.encode_name: (f.name, hints[f.name]) for f in msgspec.structs.fields(cls) if f.name != "extra"}
 
 
-def _parse(hint: Any, value: Any, path: str) -> Any:
-    if hint is Any:
-        return value
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return _parse_union(get_args(hint), value, path)
-    if origin is list and isinstance(value, list):
-        return [_parse(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(value)]
-    if isinstance(hint, type) and issubclass(hint, Faithful):
-        return from_json(hint, value, path)
-    try:
-        return msgspec.convert(value, hint, strict=True)
-    except msgspec.ValidationError as error:
-        raise InvalidError(str(error), path=path) from None
-
-
-def _parse_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
-    if value is None and types.NoneType in members:
-        return None
-    records = [m for m in members if isinstance(m, type) and issubclass(m, Faithful)]
-    if Opaque in members and isinstance(value, dict):
-        for record in records:
-            if record.__struct_config__.tag == value.get("type"):
-                return from_json(record, value, path)
-        if not isinstance(value.get("type"), str):
-            raise InvalidError("a tagged object needs a text field `type`", path=path)
-        return Opaque(Untyped(value))
+def _union_parser(members: tuple[Any, ...]) -> Parser:
     others = [m for m in members if m is not types.NoneType]
-    if len(others) == 1:
-        return _parse(others[0], value, path)
+    if Opaque in members:
+        return _tagged_parser(others)
+    parse_other = _parser(others[0]) if len(others) == 1 else _plain_parser(Union[tuple(others)])  # noqa: UP007 - built at run time
+    optional = types.NoneType in members
+
+    def parse(value: Any, depth: int) -> Any:
+        return None if value is None and optional else parse_other(value, depth)
+
+    return parse
+
+
+def _tagged_parser(members: list[Any]) -> Parser:
+    """Reads an object by its `type`: one of the records, else opaque."""
+    records = [m for m in members if isinstance(m, type) and issubclass(m, Faithful)]
+    parse_other = _plain_parser(Union[tuple(members)])  # noqa: UP007 - built at run time
+    by_tag: dict[Any, Parser] = {}
+
+    def parse(value: Any, depth: int) -> Any:
+        if not isinstance(value, dict):
+            return parse_other(value, depth)
+        if not by_tag:  # filled late: a block may hold blocks
+            by_tag.update({record.__struct_config__.tag: _record_parser(record) for record in records})
+        tag = value.get("type")
+        if type(tag) is not str:
+            raise Refusal("a tagged object needs a text field `type`")
+        parse_record = by_tag.get(tag)
+        return Opaque(Untyped(value)) if parse_record is None else parse_record(value, depth)
+
+    return parse
+
+
+def fields_of(extra: Any, path: str) -> dict[str, Any]:
+    """The unknown fields that a caller gave, as a plain dict."""
+    fields = as_dict(extra)
+    if fields is None:
+        raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path=path)
+    return fields
+
+
+def as_dict(given: Any) -> dict[Any, Any] | None:
+    """What a caller gave as a mapping, as a plain dict; None if it is none, or cannot be read."""
     try:
-        return msgspec.convert(value, Union[tuple(others)], strict=True)  # noqa: UP007 - built at run time
-    except msgspec.ValidationError as error:
-        raise InvalidError(str(error), path=path) from None
+        return dict(given) if isinstance(given, Mapping) else None
+    except Exception:  # noqa: BLE001 - a caller's own mapping may raise anything
+        return None
 
 
 def to_json(value: Any) -> Any:
@@ -161,34 +272,45 @@ def to_json(value: Any) -> Any:
         return dict(value.data)
     if isinstance(value, Faithful):
         return _struct_to_json(value)
-    if isinstance(value, list):
+    if type(value) is list:
         return [to_json(item) for item in value]
     return value
 
 
 def _struct_to_json(record: Faithful) -> dict[str, Any]:
-    config = record.__struct_config__
-    out: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
-    for field in _struct_fields(type(record)):
-        value = getattr(record, field.name)
-        if field.name == "extra" or value is field.default or (value == [] and not field.required):
+    tag, fields = _layout(type(record))
+    out: dict[str, Any] = dict(tag)
+    for name, written, default, required in fields:
+        value = getattr(record, name)
+        if value is default:
             continue
-        if value == field.default and type(value) is type(field.default):
-            continue
-        out[field.encode_name] = to_json(value)
-    out.update(getattr(record, "extra", NO_EXTRA))
+        kind = type(value)
+        if kind is list:
+            if value or required:
+                out[written] = [to_json(item) for item in value]
+        elif kind is not type(default) or value != default:
+            out[written] = value if kind is str else to_json(value)
+    extra = getattr(record, "extra", NO_EXTRA)
+    if extra is not NO_EXTRA:
+        out.update(extra)
     return out
 
 
 @cache
-def _struct_fields(cls: type[Faithful]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Looking at a class costs far more than looking at its record."""
-    return msgspec.structs.fields(cls)
+def _layout(cls: type[Faithful]) -> tuple[dict[str, Any], tuple[tuple[str, str, Any, bool], ...]]:
+    """The tag of a class, and of each field its name, its name in JSON, its default, and whether it must be given.
+
+    Looking at a class costs far more than looking at its record.
+    """
+    config = cls.__struct_config__
+    fields = [field for field in msgspec.structs.fields(cls) if field.name != "extra"]
+    listed = tuple((field.name, field.encode_name, field.default, field.required) for field in fields)
+    return {config.tag_field: config.tag} if config.tag_field else {}, listed
 
 
 def carries_unknown(value: Any) -> bool:
     """True if anything inside needs the careful way when written."""
-    if isinstance(value, list):
+    if type(value) is list:
         return any(carries_unknown(item) for item in value)
     if isinstance(value, Opaque):
         return True

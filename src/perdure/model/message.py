@@ -208,7 +208,10 @@ class Message(Faithful, frozen=True, gc=False):
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data, unknown fields at their level."""
-        data: dict[str, Any] = to_json(self)
+        try:
+            data: dict[str, Any] = to_json(self)
+        except RecursionError:
+            raise InvalidError("nested too deeply", path="message") from None
         return data
 
     @property

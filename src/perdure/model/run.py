@@ -175,9 +175,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         **counters: Unpack[Counters],
     ) -> RunChange:
         """Pause until the tickets are answered."""
-        if tickets is not None and not isinstance(tickets, list):
-            raise InvalidError("tickets is a list of Ticket", hint="run.wait([ticket])")
-        ordered = sorted(tickets or [], key=lambda t: (t.tool_call_id or "", t.ticket_id))
+        ordered = sorted(_check_tickets(tickets), key=lambda t: (t.tool_call_id or "", t.ticket_id))
         return RunChange(
             run=self, status=WAITING, waiting=Waiting(reason=reason, tickets=ordered, message=message), **counters
         )
@@ -206,6 +204,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def _end(self, outcome: Outcome, counters: Counters) -> RunChange:
         return RunChange(run=self, status=DONE, outcome=outcome, **counters)
+
+
+def _check_tickets(tickets: Any) -> list[Ticket]:
+    """The tickets, sound enough to be sorted; the commit checks the rest."""
+    given = [] if tickets is None else tickets
+    if type(given) is not list or any(type(ticket) is not Ticket for ticket in given):
+        raise InvalidError("tickets is a list of Ticket", hint="run.wait([ticket])")
+    for ticket in given:
+        call: Any = ticket.tool_call_id
+        if type(ticket.ticket_id) is not str or (call is not None and type(call) is not str):
+            raise InvalidError("ticket_id is text, and so is tool_call_id where there is one", path="tickets")
+    return given
 
 
 class RunChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):

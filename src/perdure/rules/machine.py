@@ -9,9 +9,21 @@ from typing import NamedTuple
 
 from perdure import limits
 from perdure.errors import InvalidError, shown
-from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, WAITING, NewRun, Run, RunBody, RunChange, Waiting
+from perdure.model.run import (
+    CREATED,
+    DONE,
+    RUNNING,
+    STATUSES,
+    WAITING,
+    NewRun,
+    Run,
+    RunBody,
+    RunChange,
+    RunOutput,
+    Waiting,
+)
 from perdure.model.run_snapshots import SeqRange
-from perdure.rules.names import check_count, check_id, check_word
+from perdure.rules.names import check_count, check_id, check_rev, check_word
 
 _MOVES = {
     CREATED: (CREATED, RUNNING, DONE),
@@ -35,7 +47,7 @@ def check_change(change: RunChange) -> None:
     """Refuse a change that is malformed in itself."""
     for name in ("steps", "input_tokens", "output_tokens"):
         _check_counter(name, getattr(change.run, name), getattr(change, name))
-    if change.status is not None and change.status not in STATUSES:
+    if change.status is not None and (type(change.status) is not str or change.status not in STATUSES):
         raise InvalidError(f"{shown(change.status)} is not a run status")
     if (change.waiting is not None) != (change.status == WAITING):
         raise InvalidError("a run has something to wait for exactly while it waits")
@@ -47,9 +59,19 @@ def check_change(change: RunChange) -> None:
         _check_waiting(change.waiting)
 
 
+def check_read(run: Run) -> None:
+    """Refuse a record that no store gave out: its id, branch and body go into the transaction as they are."""
+    check_rev(run.rev, "run.rev")
+    check_id(run.id, "run.id")
+    check_id(run.thread_id, "run.thread_id")
+    check_count(run.branch, "run.branch")
+    if type(run.body) is not RunBody or (run.output is not None and type(run.output) is not RunOutput):
+        raise InvalidError("run is not a record that a store returned", hint="read it again with runs.get")
+
+
 def _check_counter(name: str, held: int, added: int) -> None:
     """The sum is checked here because it is known here: a change applies to the run exactly as it was read."""
-    if held + check_count(added, name) > limits.INTEGER_MAX:
+    if check_count(held, f"run.{name}") + check_count(added, name) > limits.INTEGER_MAX:
         raise InvalidError(f"{name} would be {held + added}, past 2^52", hint="end this run and start another")
 
 
@@ -67,7 +89,7 @@ def check_new(run: NewRun, thread_id: str) -> None:
         check_id(run.id, "run id")
     if run.parent_run_id is not None:
         check_id(run.parent_run_id, "parent_run_id")
-    if run.status not in (CREATED, RUNNING):
+    if type(run.status) is not str or run.status not in (CREATED, RUNNING):
         raise InvalidError(f"a run begins as created or running, not as {shown(run.status)}")
     if run.body.waiting is not None or run.body.outcome is not None:
         raise InvalidError("a new run neither waits nor has an outcome")

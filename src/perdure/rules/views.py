@@ -70,14 +70,19 @@ def _results_without_call(end: Sequence[MessageRecord]) -> list[MessageRecord]:
 
 def unfinished(path: Sequence[MessageRecord]) -> list[UnfinishedCall]:
     """Tool calls that no tool message answers (or retracts) later on the path, in order."""
-    waiting: list[UnfinishedCall] = []
+    waiting: dict[int, UnfinishedCall] = {}
+    asked: dict[str, list[int]] = {}
+    number = 0
     for record in path:
         answered = call_answered(record.message.role, record.message.content)
         if answered is not None:
-            waiting = [found for found in waiting if found.call.id != answered]
+            for settled in asked.pop(answered, ()):
+                del waiting[settled]
         for call in record.message.tool_calls:
-            waiting.append(UnfinishedCall(call, record.message_id, record.seq, record.run_id))
-    return waiting
+            number += 1
+            waiting[number] = UnfinishedCall(call, record.message_id, record.seq, record.run_id)
+            asked.setdefault(call.id, []).append(number)
+    return list(waiting.values())
 
 
 def fold(path: Sequence[MessageRecord]) -> list[MessageRecord]:
@@ -90,25 +95,29 @@ def fold(path: Sequence[MessageRecord]) -> list[MessageRecord]:
     winning_seqs = {mark.seq for mark in winners}
     out: list[MessageRecord] = []
     placed: set[int] = set()
+    begun = reached = 0
     for record in path:
-        covering = [mark for mark in winners if mark.seq not in placed and _covers(mark, record.seq)]
-        for mark in covering:
-            placed.add(mark.seq)
-            out.append(mark)
+        # Seqs rise along a path, and so do both ends of the winners' intervals: each is looked at once.
+        while begun < len(winners) and _interval(winners[begun])[0] <= record.seq:
+            mark, begun = winners[begun], begun + 1
+            reached = _interval(mark)[1]
+            if record.seq <= reached and mark.seq not in placed:
+                placed.add(mark.seq)
+                out.append(mark)
         if record.seq in losers:
             continue
         if record.seq in winning_seqs:
             if record.seq not in placed:
                 placed.add(record.seq)
                 out.append(record)
-        elif not any(_covers(mark, record.seq) for mark in winners):
+        elif record.seq > reached:
             out.append(record)
     return out
 
 
-def _covers(mark: MessageRecord, seq: int) -> bool:
+def _interval(mark: MessageRecord) -> tuple[int, int]:
     interval = mark.message.compaction
-    return interval is not None and interval.from_seq <= seq <= interval.to_seq
+    return (0, 0) if interval is None else (interval.from_seq, interval.to_seq)
 
 
 def _widest(marks: list[MessageRecord]) -> list[MessageRecord]:
@@ -182,6 +191,7 @@ def _withdrawn(path: Sequence[MessageRecord]) -> _Withdrawn:
             owner[record.seq] = (made[-1], answered) if made else None
             if _is_marker(record.message):
                 calls.update((seq, answered) for seq in made)
+                del made[:-1]  # withdrawn for good: many markers of one id must not count them again
         for call in _calls(record.message):
             if call.id in named:
                 asked.setdefault(call.id, []).append(record.seq)

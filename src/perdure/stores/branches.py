@@ -33,19 +33,18 @@ from perdure.kernel.ops import (
     Segment,
 )
 from perdure.model.branch import Branch, Label
-from perdure.model.message import ToolResult, text_of
 from perdure.model.run import DONE, STATUSES
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import names
 from perdure.stores.core import Core, gave_up, require, thread_topic
 from perdure.stores.paths import resolve_branch
-from perdure.stores.records import branch_from, label_from, message_record
+from perdure.stores.previews import preview
+from perdure.stores.records import branch_from, label_from
 from perdure.stores.written import row_made
 
 LOG = "messages"
 BranchList = list[Branch]
 LabelList = list[Label]
-_PREVIEW = 80
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -75,7 +74,7 @@ class Branches:
         for start in range(0, len(ids), limits.BATCH_ROWS):
             some = ids[start : start + limits.BATCH_ROWS]
             entries = (await self._core.view(Read(LOG, thread_id, where={"id": some})))[0]
-            previews.update({entry[2]: _preview(thread_id, entry) for entry in entries})
+            previews.update({entry[2]: preview(thread_id, entry) for entry in entries})
         return [branch_from(row, head["branch"], previews.get(row["head"])) for row in alive]
 
     async def iter(self, thread_id: str) -> AsyncIterator[Branch]:
@@ -119,7 +118,7 @@ class Branches:
             return branch_from(row, head["branch"])
         thread = str(row.key[0])
         entries = (await self._core.view(Read(LOG, thread, where={"id": row["head"]})))[0]
-        return branch_from(row, head["branch"], _preview(thread, entries[0]) if entries else None)
+        return branch_from(row, head["branch"], preview(thread, entries[0]) if entries else None)
 
     async def fork(
         self,
@@ -306,7 +305,7 @@ def _check_name(name: str) -> None:
 
 
 def _after(thread_id: str, entry: LogEntry) -> Origin:
-    return Origin(entry[4], entry[0], entry[2], _preview(thread_id, entry))
+    return Origin(entry[4], entry[0], entry[2], preview(thread_id, entry))
 
 
 def _fork_ops(head: Row, number: int, name: str | None, origin: Origin, switch: bool) -> tuple[Patch, Put]:
@@ -336,13 +335,3 @@ def _refuse_name(conflict: Conflict, thread_id: str, name: str | None) -> None:
             f"thread {thread_id!r} already has a branch called {(conflict.actual or {}).get('name', name)!r}",
             actual=name,
         ) from None
-
-
-def _preview(thread_id: str, entry: LogEntry) -> str:
-    record = message_record(thread_id, entry, None)
-    text = " ".join(record.text.split())
-    if not text:
-        calls = ", ".join(call.name for call in record.message.tool_calls)
-        results = [block for block in record.content if isinstance(block, ToolResult)]
-        text = f"[{calls}]" if calls else " ".join(text_of(results[0].content).split()) if results else ""
-    return text[: _PREVIEW - 1] + "…" if len(text) > _PREVIEW else text

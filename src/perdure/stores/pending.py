@@ -6,7 +6,7 @@ again. Freezing is a commit like any other, with the consumed entries leaving th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from perdure.errors import AlreadyExists, InvalidError, NotFoundError, Selection
 from perdure.ids import new_id
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import PRESENT, Applied, Check, Condition, Default, Get, Op, Patch, Read, Ref, Row, Scan
+from perdure.model.faithful import fields_of
 from perdure.model.message import Message, refuse_foreign_calls
 from perdure.model.pending import BOUNDARIES, DeliveryMode, PendingMessage, PendingQueue
 from perdure.model.plain import check_json
@@ -47,13 +48,14 @@ class Queue(msgspec.Struct, frozen=True):
         """What guards the next change."""
         return 0 if self.row is None else self.row["revision"]
 
-    def position_of(self, message_id: str, thread_id: str) -> int:
-        """Where an entry stands, from 0; raises when it was consumed or never was."""
-        for i, entry in enumerate(self.entries):
-            if entry.item.id == message_id:
-                return i
-        _refuse_consumed(self, [message_id])
-        raise NotFoundError(f"pending message {message_id!r} is not in thread {thread_id!r}")
+    def named(self, message_ids: Sequence[str], thread_id: str) -> list[Entry]:
+        """The entries with these ids, in this order; raises for one that was consumed or never was."""
+        by_id = {entry.item.id: entry for entry in self.entries}
+        for message_id in message_ids:
+            if message_id not in by_id:
+                _refuse_consumed(self, [message_id])
+                raise NotFoundError(f"pending message {message_id!r} is not in thread {thread_id!r}")
+        return [by_id[message_id] for message_id in message_ids]
 
 
 class Pending:
@@ -116,6 +118,7 @@ class Pending:
     ) -> PendingMessage:
         """Replace a pending message (its id stays), and its mode if one is given."""
         names.check_id(message_id, "message id")
+        shape.check_block_count(message, "message")
         shape.check_message(message, "message")
         refuse_foreign_calls(message.extra, "message")
         check_size([message])
@@ -126,7 +129,7 @@ class Pending:
         _check_guard(if_revision)
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, [message_id])
-            entry = queue.entries[queue.position_of(message_id, thread_id)]
+            (entry,) = queue.named([message_id], thread_id)
             _check_revision(entry.item, if_revision)
             patch = edited(entry, message, mode)
             applied = await self._change(thread_id, queue, [patch], 0)
@@ -140,7 +143,7 @@ class Pending:
         _check_guard(if_revision)
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, [message_id])
-            entry = queue.entries[queue.position_of(message_id, thread_id)]
+            (entry,) = queue.named([message_id], thread_id)
             _check_revision(entry.item, if_revision)
             if await self._change(thread_id, queue, without(queue.entries, {message_id}), -1) is not None:
                 return
@@ -167,7 +170,7 @@ class Pending:
                     expected=len(ids),
                     actual=len(queue.entries),
                 )
-            order = [queue.entries[queue.position_of(name, thread_id)] for name in ids]
+            order = queue.named(ids, thread_id)
             if not order:
                 return PendingQueue([], queue.revision)
             patches = requeued(order)
@@ -321,16 +324,16 @@ def _what_fits(taken: Sequence[PendingMessage]) -> list[PendingMessage]:
 
 
 def _refuse_consumed(queue: Queue, ids: Sequence[str]) -> None:
-    pending = {entry.item.id for entry in queue.entries}
+    consumed = set(queue.committed).difference(entry.item.id for entry in queue.entries)
     for name in ids:
-        if name in queue.committed and name not in pending:
+        if name in consumed:
             raise InvalidError(f"pending message {name!r} was already consumed", hint="committed messages never change")
 
 
 def _refuse_selection(expected: Sequence[str] | None, chosen: list[str]) -> None:
     if expected is not None and list(expected) != chosen:
         raise SelectionConflict(
-            f"the boundary takes {chosen}, the caller saw {list(expected)}",
+            f"the boundary takes {shown(chosen)}, the caller saw {shown(list(expected))}",
             expected=list(expected),
             actual=chosen,
             hint="select again and retry",
@@ -363,15 +366,16 @@ def _run_id(run: Run | RunChange | NewRun | None) -> str | None:
 
 
 def _refuse_known(queue: Queue, ids: Sequence[str], thread_id: str) -> None:
+    pending, committed = {entry.item.id for entry in queue.entries}, set(queue.committed)
     for name in ids:
-        if any(entry.item.id == name for entry in queue.entries):
+        if name in pending:
             raise AlreadyExists(f"pending message {name!r} already exists in thread {thread_id!r}", actual=name)
-        if name in queue.committed:
+        if name in committed:
             raise InvalidError(f"pending message {name!r} was already consumed", hint="use a new id")
 
 
 def _check_boundary(boundary: Any, path: str | None = None) -> None:
-    if boundary not in BOUNDARIES:
+    if type(boundary) is not str or boundary not in BOUNDARIES:
         raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {shown(boundary)}", path=path)
 
 
@@ -379,23 +383,22 @@ def _check_mode(mode: DeliveryMode) -> DeliveryMode:
     if type(mode) is not DeliveryMode:
         raise InvalidError("mode is a DeliveryMode")
     _check_boundary(mode.boundary, path="mode")
-    if mode.granularity not in ("one", "batch"):
+    if type(mode.granularity) is not str or mode.granularity not in ("one", "batch"):
         raise InvalidError(f"granularity must be one or batch, not {shown(mode.granularity)}", path="mode")
     flags: list[Any] = [mode.barrier, mode.fallback_to_new_run]
     if any(type(flag) is not bool for flag in flags):
         raise InvalidError("barrier and fallback_to_new_run are booleans", path="mode")
-    extra: Any = mode.extra
-    if not isinstance(extra, Mapping):
-        raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path="mode")
-    check_json(dict(extra), "mode")
+    check_json(fields_of(mode.extra, "mode"), "mode")
     if mode.target_run_id is not None:
         names.check_id(mode.target_run_id, "target_run_id")
     return mode
 
 
 def _check_ids(ids: Any, what: str) -> list[str]:
-    if not isinstance(ids, (list, tuple)):
+    if type(ids) not in (list, tuple):
         raise InvalidError(f"{what} is a list of message ids, not {shown(ids)}")
+    if len(ids) > limits.PENDING_PER_THREAD:
+        raise InvalidError(f"{what} has {len(ids):,} ids, a queue holds at most {limits.PENDING_PER_THREAD:,}")
     return [names.check_id(name, f"{what}[{i}]") for i, name in enumerate(ids)]
 
 

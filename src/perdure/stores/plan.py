@@ -227,7 +227,8 @@ def _changed_columns(commit: Prepared, change: RunChange) -> dict[str, Any]:
     columns: dict[str, Any] = {"updated_at": NOW}
     for name in ("steps", "input_tokens", "output_tokens"):
         if getattr(change, name):
-            columns[name] = Inc(getattr(change, name))
+            # The sum, not an increment: the rev guards what it builds on, and no engine has to add beyond 2^52.
+            columns[name] = getattr(change.run, name) + getattr(change, name)
     if change.status is not None and change.status != change.run.status:
         columns["status"] = change.status
     if change.status == RUNNING and change.run.started_at is None:

@@ -16,13 +16,14 @@ from perdure import limits
 from perdure.errors import InvalidError, shown
 from perdure.ids import new_id
 from perdure.kernel import codec
-from perdure.model.faithful import Faithful, Reader, carries_unknown, to_json
+from perdure.model.faithful import Faithful, Reader, as_dict, carries_unknown, fields_of, to_json
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange, Waiting
 from perdure.model.state import REMOVE, Doc
 from perdure.rules import machine, names, shape
 
 _sorted = msgspec.json.Encoder(order="sorted")
+_MAPPED = {"state": "documents", "run_state": "documents", "expect_state": "revs"}
 _READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (RunBody, Waiting, Outcome)}
 
 
@@ -92,11 +93,13 @@ def prepare(
         names.check_id(expect_head, "expect_head")
     if key is not None:
         names.check_id(key, "key")
-    if run_state and run_id is None:
+    docs, run_docs = _mapping(state, "state"), _mapping(run_state, "run_state")
+    guarded = _mapping(expect_state, "expect_state")
+    if run_docs and run_id is None:
         raise InvalidError("run_state needs the run it belongs to", hint="pass run=")
     settled = [_settle(message, run, run_id, inputs) for message in messages]
-    documents = _documents(state, "") + _documents(run_state, run_id or "") if state or run_state else []
-    guards = _check_guards(expect_state, state or {}) if expect_state else {}
+    documents = _documents(docs, "") + _documents(run_docs, run_id or "") if docs or run_docs else []
+    guards = _check_guards(guarded, docs) if guarded else {}
     return Prepared(
         thread_id=thread_id,
         messages=settled,
@@ -128,7 +131,9 @@ def _check_run(run: Any, thread_id: str) -> str | None:
         hint = "pass a run, run.step(…), run.wait(…), run.finish(…), run.fail(…) or NewRun(agent_id)"
         raise InvalidError(f"run must be a Run, RunChange or NewRun, not a {type(run).__name__}", hint=hint)
     record = run.run if isinstance(run, RunChange) else run
-    names.check_rev(record.rev, "run.rev")
+    if type(record) is not Run:
+        raise InvalidError(f"run.run must be a Run, not {shown(record)}")
+    machine.check_read(record)
     if record.thread_id != thread_id:
         raise InvalidError(f"run {record.id!r} belongs to thread {record.thread_id!r}, not to {thread_id!r}")
     if isinstance(run, RunChange):
@@ -144,9 +149,7 @@ def _check_record(record: Any, kind: type[Faithful], path: str) -> None:
         return
     if type(record) is not kind:
         raise InvalidError(f"must be a {kind.__name__}, not {shown(record)}", path=path)
-    extra: Any = getattr(record, "extra", None)
-    if not isinstance(extra, Mapping):
-        raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path=path)
+    fields_of(getattr(record, "extra", None), path)
     try:
         plain = to_json(record)
     except RecursionError:
@@ -184,11 +187,17 @@ def _settle(message: Message, run: Any, run_id: str | None, inputs: bool) -> Mes
     )
 
 
-def _documents(state: Mapping[str, Any] | None, owner: str) -> list[tuple[str, str, Any]]:
+def _mapping(given: Any, what: str) -> dict[Any, Any]:
+    if given is None:
+        return {}
+    plain = as_dict(given)
+    if plain is None:
+        raise InvalidError(f"{what} maps names to {_MAPPED[what]}, it is not a {type(given).__name__}")
+    return plain
+
+
+def _documents(given: dict[Any, Any], owner: str) -> list[tuple[str, str, Any]]:
     found = []
-    given: Any = state or {}
-    if not isinstance(given, Mapping):
-        raise InvalidError(f"state maps names to documents, it is not a {type(given).__name__}")
     for name, value in given.items():
         names.check_id(name, "state name", most=limits.NAME_BYTES)
         if value is REMOVE:
@@ -201,9 +210,7 @@ def _documents(state: Mapping[str, Any] | None, owner: str) -> list[tuple[str, s
     return found
 
 
-def _check_guards(guards: Any, state: Mapping[str, Any]) -> Mapping[str, int | None]:
-    if not isinstance(guards, Mapping):
-        raise InvalidError(f"expect_state maps names to revs, it is not a {type(guards).__name__}")
+def _check_guards(guards: dict[Any, Any], state: dict[Any, Any]) -> Mapping[str, int | None]:
     for name, rev in guards.items():
         names.check_id(name, "state name", most=limits.NAME_BYTES)
         if rev is not None:

@@ -120,7 +120,7 @@ class Runs:
         names.check_limit(limit)
         if thread_id is not None:
             names.check_id(thread_id, "thread id")
-        if status is not None and status not in STATUSES:
+        if status is not None and (type(status) is not str or status not in STATUSES):
             raise InvalidError(f"status must be one of {', '.join(STATUSES)}, not {shown(status)}")
         query = ("runs", thread_id, status)
         after = None if cursor is None else decode_cursor(cursor, query, (int, str))

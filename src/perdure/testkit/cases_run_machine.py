@@ -166,6 +166,13 @@ async def case_counters_end(kit: Kit) -> None:
         await untouched(kit.store, InvalidError, kit.store.commit("t", run=change, messages=[Message.user("q")]))
     run = await move(kit.store, run.step(input_tokens=1))
     equal((run.steps, run.input_tokens, run.output_tokens), (2, 2**52, 2**52), "the sums")
+    # A record that lies about what it counted cannot push a stored counter past the end either.
+    run = await move(kit.store, msgspec.structs.replace(run, input_tokens=0).step(input_tokens=2**52))
+    stored = await kit.store.runs.get(run.id)
+    equal((type(stored.input_tokens), stored.input_tokens), (int, 2**52), "the stored sum")
+    for huge in (2**53, -1, 10**5_000, 1.0, "1", None):
+        forged = msgspec.structs.replace(run, output_tokens=huge)
+        await untouched(kit.store, InvalidError, kit.store.commit("t", run=forged.step(output_tokens=1)))
     await move(kit.store, run.finish())
 
 
