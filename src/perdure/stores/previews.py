@@ -12,7 +12,6 @@ import msgspec
 
 from perdure.kernel.ops import LogEntry
 from perdure.model.message import ToolResult, text_of
-from perdure.stores.checked import check_place
 from perdure.stores.records import message_record
 
 _MOST = 80
@@ -36,7 +35,6 @@ _glance = msgspec.json.Decoder(_Body).decode
 
 def preview(thread_id: str, entry: LogEntry) -> str:
     """The first 80 characters of a message: its text, else its calls, else what a tool answered."""
-    check_place(thread_id, entry)
     text = _glanced(entry)
     if text is None:
         text = _read(thread_id, entry)
