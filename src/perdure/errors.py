@@ -21,8 +21,8 @@ class PerdureError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         message = _cut(message)
         super().__init__(message)
-        self.message = message
-        self.hint = hint if hint is None else _cut(hint)
+        self.message: str = message
+        self.hint: str | None = hint if hint is None else _cut(hint)
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message

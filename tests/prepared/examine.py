@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from tests.audit.mutations import Damage
 from tests.audit.probes import READS, Probe
 from tests.cli.program import Done
+from tests.cli.steering import steering_on_screen
 from tests.prepared.excuses import EXCUSES, LEAKS, Excuse, excuse_of
 
 from perdure.errors import PerdureError
@@ -130,11 +131,15 @@ def _calls(stores: Stores) -> dict[str, Callable[[], object]]:
 
 
 def _commands(stores: Stores) -> Iterator[str]:
-    """Which commands end as a defect."""
+    """Which commands end as a defect, or write what would steer a terminal."""
     for words in COMMANDS:
         done = stores.command(*words.split())
-        if done is not None and done.code not in EXPECTED_CODES:
+        if done is None:
+            continue
+        if done.code not in EXPECTED_CODES:
             yield f"`perdure {words}` ended with {done.code}: {(done.err or done.out)!r:.200}"
+        if not words.startswith("export") and (odd := steering_on_screen(done.out + done.err)):
+            yield f"`perdure {words}` wrote {odd!r:.80}"
 
 
 def check_sound(stores: Stores) -> None:

@@ -90,8 +90,8 @@ class NotedLog:
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
         self.lines: dict[int, Line] = {}
-        self.places = NotedPlaces(scratch)
-        self.produced = NotedOutput(scratch)
+        self.places: NotedPlaces = NotedPlaces(scratch)
+        self.produced: NotedOutput = NotedOutput(scratch)
 
     def add(self, seq: int, place: Place) -> bool:
         """Note a message; False if its id is there already."""

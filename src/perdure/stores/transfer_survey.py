@@ -28,7 +28,7 @@ class Survey:
         self._scratch = scratch
         self.skip_existing = skip_existing
         self.detach = detach
-        self.skipped = 0
+        self.skipped: int = 0
         self._threads: list[str] = []
         self._runs: list[tuple[str, str]] = []
 
