@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.planted.bugs import BUGS, Bug  # noqa: E402
+from tests.planted.bugs_content import CONTENT_BUGS  # noqa: E402
 
 AT_ONCE = 2
 LIMIT = 1200
@@ -130,7 +131,7 @@ def main() -> int:
     parser.add_argument("--optimized", action="store_true", help="under python -O only")
     parser.add_argument("--plain", action="store_true", help="without python -O only")
     asked = parser.parse_args()
-    bugs = [bug for bug in BUGS if asked.only in bug.name or asked.only in bug.file]
+    bugs = [bug for bug in (*BUGS, *CONTENT_BUGS) if asked.only in bug.name or asked.only in bug.file]
     modes = [mode for mode in (False, True) if not (asked.optimized and not mode) and not (asked.plain and mode)]
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="perdure-planted-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
