@@ -11,13 +11,14 @@ Everything named here is green on the product as it is; `run.py` checks that fir
 from __future__ import annotations
 
 from tests.planted.bug import Bug
+from tests.planted.bugs_content import CONTENT_BUGS
 from tests.planted.bugs_fuzz import FUZZ_BUGS
-from tests.planted.bugs_hardening import HARDENING
 from tests.planted.bugs_imports import IMPORT_BUGS
 from tests.planted.bugs_logins import LOGIN_BUGS
 from tests.planted.bugs_redis import REDIS_BUGS
+from tests.planted.bugs_secrets import SECRET_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
-from tests.planted.bugs_stored import STORED
+from tests.planted.bugs_stored import STORED_BUGS
 from tests.planted.bugs_terminal import TERMINAL_BUGS
 
 BUGS = (
@@ -575,8 +576,9 @@ BUGS = (
         '_refuse(body_problems(name, row) if name != "runs" else ())',
         ("case:lifecycle/import-refuses@memory",),
     ),
-    *HARDENING,
-    *STORED,
+    *SECRET_BUGS,
+    *CONTENT_BUGS,
+    *STORED_BUGS,
     *TERMINAL_BUGS,
     *IMPORT_BUGS,
     *REDIS_BUGS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.planted.bug import Bug
 
-STORED = (
+STORED_BUGS = (
     Bug(
         "a row without a time is served",
         "stores/checked.py",

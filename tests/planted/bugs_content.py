@@ -1,33 +1,10 @@
-"""Bugs that let hostile content, prepared stores or rogue servers through; see `bugs` for what a bug is."""
+"""More bugs that the suite must find: in the checks of content, and in what content may cost."""
 
 from __future__ import annotations
 
 from tests.planted.bug import Bug
 
-HARDENING = (
-    # Secrets.
-    Bug(
-        "every option of a URL is shown",
-        "kernel/redaction.py",
-        "return value if name in HARMLESS and",
-        "return value if",
-        ("test:tests/unit/test_redaction.py",),
-    ),
-    Bug(
-        "a URL that does not parse is shown",
-        "kernel/redaction.py",
-        'return f"{scheme}://{STARS}" if rest else text',
-        "return text",
-        ("test:tests/unit/test_redaction.py",),
-    ),
-    Bug(
-        "a parsed URL prints its password",
-        "engines/mysql/target.py",
-        "def __repr__(self)",
-        "def written(self)",
-        ("test:tests/unit/test_redaction.py",),
-    ),
-    # What content costs.
+CONTENT_BUGS = (
     Bug(
         "a counter is an increment again, on a record that may lie",
         "stores/plan.py",
@@ -56,27 +33,27 @@ HARDENING = (
         "            paths: list[str] = []\n"
         "            for item in items:\n"
         "                paths.append('k' * 200 + str(len(paths)))\n",
-        ("test:tests/unit/test_faithful.py::test_a_check_takes_little_memory",),
+        ("program:tests.budget.spot_checks memory",),
     ),
     Bug(
         "what is huge as JSON is encoded before it is refused",
         "model/plain.py",
         "self.room -= size",
         "self.room -= 0",
-        ("test:tests/unit/test_faithful.py::test_what_is_huge_as_json_is_refused_by_the_walk",),
+        ("program:tests.budget.spot_checks size",),
     ),
     Bug(
         "a repeated call id is searched for by counting",
         "rules/shape.py",
         "        if call.id in seen:",
         "        if [other.id for other in message.content].count(call.id) > 1:",
-        ("test:tests/budget/test_budget.py::test_growth[commit-a-repeated-call-memory]",),
+        ("program:tests.budget.spot_checks repeated-call",),
     ),
     Bug(
         "the fold looks at every summary for every record",
         "rules/views.py",
         "        elif record.seq > reached:",
         "        elif not any(_interval(m)[0] <= record.seq <= _interval(m)[1] for m in winners):",
-        ("test:tests/budget/test_budget.py::test_growth[messages.history-summaries-memory]",),
+        ("program:tests.budget.spot_checks summaries",),
     ),
 )
