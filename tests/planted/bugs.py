@@ -325,8 +325,8 @@ BUGS = (
     Bug(
         "a summary leaves out the last message it covers",
         "rules/views.py",
-        "interval.from_seq <= seq <= interval.to_seq",
-        "interval.from_seq <= seq < interval.to_seq",
+        "        elif record.seq > reached:",
+        "        elif record.seq >= reached:",
         ("case:messages/fold-*@memory",),
     ),
     Bug(
@@ -424,7 +424,7 @@ BUGS = (
     Bug(
         "expect is judged before the fence",
         "stores/commit.py",
-        '    _refuse_fence(commit, checked("thread_heads", scene.head))\n    _refuse_expect(commit, scene)\n',
+        "    _refuse_fence(commit, scene.head)\n    _refuse_expect(commit, scene)\n",
         "    _refuse_expect(commit, scene)\n    _refuse_fence(commit, scene.head)\n",
         ("case:commit/order-*@memory",),
     ),
@@ -550,8 +550,8 @@ BUGS = (
     Bug(
         "reads look into the default scope",
         "stores/core.py",
-        "answers = await self.kernel.view(self.scope, *reads)",
-        'answers = await self.kernel.view("default", *reads)',
+        "answers = await self.kernel.view(self.scope, *reads)\n        self._check(",
+        'answers = await self.kernel.view("default", *reads)\n        self._check(',
         ("case:scope/*@memory",),
     ),
     # The auditor, and what an import lets in.

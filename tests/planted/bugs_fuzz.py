@@ -41,8 +41,8 @@ FUZZ_BUGS = (
     Bug(
         "a text is taken before its end has come",
         "engines/redis/resp.py",
-        "if len(came) < begin + size + 2:",
-        "if len(came) < begin + size:",
+        "if len(self._came) < end + 2:",
+        "if len(self._came) < end:",
         _by("resp"),
     ),
 )
