@@ -1,4 +1,4 @@
-"""Single checks of the budget as a program, for planted bugs: it raises instead of asserting, so that `-O` changes nothing.
+"""Single checks of the budget as a program, for planted bugs: it raises where a test would assert, so `-O` sees it too.
 
 python -m tests.budget.spot_checks memory | size | repeated-call | summaries
 """
