@@ -39,6 +39,7 @@ def test_a_fifo_is_written_into(program: Program, tmp_path: Path) -> None:
     assert list(tmp_path.glob(".*")) == []
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_fifo_that_nobody_reads_can_be_interrupted(program: Program, tmp_path: Path) -> None:
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
@@ -47,7 +48,10 @@ def test_a_fifo_that_nobody_reads_can_be_interrupted(program: Program, tmp_path:
         assert process.stderr is not None
         assert b"waiting for a reader" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE) == 130
+        try:
+            assert process.wait(DEADLINE) == 130
+        finally:
+            process.kill()  # or leaving the block would wait for it
     assert stat.S_ISFIFO(fifo.stat().st_mode)
 
 
