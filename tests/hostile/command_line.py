@@ -68,7 +68,7 @@ class CommandLine:
         """Run a command with --json; every line it writes is JSON."""
         done = self._run([arguments[0], "--json", *arguments[1:]], variables, screen=False)
         for line in (done.out + done.err).splitlines():
-            json.loads(line)
+            _check_json(line, arguments)
         odd = steering(done.out) + steering(done.err)
         if odd:
             raise Broken(f"{_shown(arguments)} --json steers the terminal: {odd[:5]}")
@@ -111,6 +111,13 @@ class CommandLine:
         if _fits_environment(url):
             ways.append((["threads"], {"PERDURE_STORE": url}))
         yield ways[number % len(ways)]
+
+
+def _check_json(line: str, arguments: list[str]) -> None:
+    try:
+        json.loads(line)
+    except ValueError:
+        raise Broken(f"{_shown(arguments)} --json wrote {line!r:.300}") from None
 
 
 def _fits_environment(text: str) -> bool:

@@ -232,7 +232,8 @@ async def _open(url: str, scope: str, access: Access) -> Opening:
     # Only an import may bring a store into the world: a typing error must not.
     if access != "create":
         await insist_there(url)
-    return perdure.open(url, scope=scope, read_only=access == "read")
+    # A command is over before housekeeping is; interrupted while it connects, a driver complains on stderr.
+    return perdure.open(url, scope=scope, read_only=access == "read", housekeeping=False)
 
 
 async def insist_there(url: str) -> None:
