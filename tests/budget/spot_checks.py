@@ -1,4 +1,4 @@
-"""Single checks of the budget as a program, for planted bugs: it raises and asserts nothing, so `python -O` sees the same.
+"""Single checks of the budget as a program, for planted bugs. It asserts nothing, so `python -O` sees the same.
 
 python -m tests.budget.spot_checks memory | size | repeated-call | summaries
 """
