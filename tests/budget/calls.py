@@ -86,6 +86,7 @@ async def _fork(store: Store, m: Material, n: int) -> None:
 
 
 async def _move_run(store: Store, m: Material, n: int) -> Any:
+    """Three commits, each of which writes the run's body."""
     run = await store.runs.start("w", "agent", metadata=m.value)
     ticket = Ticket(ticket_id="x", arguments=m.value)
     waiting = (await store.commit("w", run=run.wait([ticket], message="?"))).run
@@ -122,7 +123,7 @@ CALLS: dict[str, Call] = {
     "store.capabilities": Call(lambda s, m, n: _now(s.capabilities())),
     "store.scoped": Call(lambda s, m, n: _now(s.scoped("other"))),
     "store.commit": Call(_commit, ("message", "value"), takes=True),
-    "store.commit of a run's moves": Call(_move_run, ("run", "value", "custom"), takes=True),
+    "store.commit of a run's moves": Call(_move_run, ("run", "run", "run", "value", "custom"), takes=True),
     "threads.find": Call(lambda s, m, n: s.threads.find("t"), ("custom",)),
     "threads.get": Call(lambda s, m, n: s.threads.get("t"), ("custom",)),
     "threads.list": Call(lambda s, m, n: s.threads.list(resource_id="hurt"), ("custom",)),

@@ -260,6 +260,8 @@ def fields_of(extra: Any, path: str) -> dict[str, Any]:
 
 def as_dict(given: Any) -> dict[Any, Any] | None:
     """What a caller gave as a mapping, as a plain dict; None if it is none, or cannot be read."""
+    if type(given) is Extra:
+        return given._fields
     try:
         return dict(given) if isinstance(given, Mapping) else None
     except Exception:  # noqa: BLE001 - a caller's own mapping may raise anything
@@ -292,7 +294,7 @@ def _struct_to_json(record: Faithful) -> dict[str, Any]:
             out[written] = value if kind is str else to_json(value)
     extra = getattr(record, "extra", NO_EXTRA)
     if extra is not NO_EXTRA:
-        out.update(extra)
+        out.update(as_dict(extra) or {})
     return out
 
 

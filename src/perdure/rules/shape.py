@@ -8,11 +8,12 @@ of what they checked, so that what is far too large is refused before it is enco
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from perdure import limits
 from perdure.errors import InvalidError, shown
-from perdure.model.faithful import NO_EXTRA, Opaque, Untyped, fields_of
+from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, Untyped, fields_of
 from perdure.model.message import (
     Audio,
     Base64Source,
@@ -249,14 +250,19 @@ def _check_opaque(block: Opaque) -> int:
 
 def _check_extra(record: Any) -> int:
     fields = fields_of(record.extra, "")
-    known = set(record.__struct_fields__) - {"extra"}
-    if record.__struct_config__.tag_field:
-        known.add("type")
     size = check_json(fields, "")
-    taken = known.intersection(fields)
+    kind: type[Faithful] = type(record)
+    taken = _known_names(kind).intersection(fields)
     if taken:
         raise InvalidError(f"extra holds {shown(min(taken))}, which is a field of its own", path="")
     return size
+
+
+@cache
+def _known_names(kind: type[Faithful]) -> frozenset[str]:
+    """What a record calls its own, and no unknown field may be called."""
+    tag = {"type"} if kind.__struct_config__.tag_field else set()
+    return frozenset(kind.__struct_fields__) - {"extra"} | tag
 
 
 def _check_object(value: Any, path: str) -> int:
