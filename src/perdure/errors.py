@@ -163,6 +163,12 @@ _SHOWN_LEVELS = 3
 _BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}"}
 
 
+def named_type(kind: type) -> str:
+    """A type with its article: `a set`, `an int`."""
+    name = kind.__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
 def shown(value: Any) -> str:
     """A value as an error message shows it: at most 80 characters, whatever it is and however deep or long.
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from perdure.clock import Clock, system_clock
-from perdure.errors import InvalidError, UnsupportedError, shown
+from perdure.errors import InvalidError, UnsupportedError, named_type, shown
 from perdure.kernel.engine import Engine, Migration
 from perdure.kernel.redaction import STARS, redacted
 from perdure.kernel.url import BAD_ESCAPE, has_bad_escape
@@ -137,8 +137,9 @@ async def open_engine(
 ) -> Engine:
     """The engine behind a URL."""
     given: object = url
-    if not isinstance(given, str) or not url.strip():
-        what = "an empty text" if isinstance(given, str) else f"a {type(given).__name__}"
+    url = str.__str__(given) if isinstance(given, str) else ""  # a subclass may compare as it likes
+    if not url.strip():
+        what = "an empty text" if isinstance(given, str) else named_type(type(given))
         raise InvalidError(f"a store is opened by its URL, not by {what}", hint=f"known: {_KNOWN}")
     if type(durability) is not str or durability not in ("power", "process"):
         raise InvalidError(f"durability is 'power' or 'process', not {shown(durability)}")

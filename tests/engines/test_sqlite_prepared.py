@@ -137,7 +137,7 @@ def test_a_prepared_file_is_refused_by_name_and_left_as_it_is(sound: Path, name:
     ("preparation", "hint"),
     [
         ("CREATE TRIGGER spy AFTER INSERT ON notes BEGIN SELECT 1; END", "DROP TRIGGER spy"),
-        ('CREATE TABLE "x; .shell id" (a)', "if you added it, remove it and keep it"),
+        ('CREATE TABLE "x; .shell id" (a)', "if you added it, copy it to a file of its own, then remove it"),
         (
             "DROP INDEX items__due",
             'CREATE INDEX "items__due" ON "items" ("scope", "due", "id") WHERE "due" IS NOT NULL',

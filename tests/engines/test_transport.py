@@ -18,9 +18,8 @@ ENGINES = {"postgres": postgres, "mysql": mysql}
 
 @pytest.fixture
 def distant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No host is taken for this machine, and nobody was warned yet."""
+    """No host is taken for this machine."""
     monkeypatch.setattr(transport, "is_local", lambda host: host is None)
-    monkeypatch.setattr(transport, "_warned", set())
 
 
 async def url_of(kind: str) -> str:
@@ -55,8 +54,8 @@ def test_a_distant_server_without_tls(kind: str, distant: None) -> None:
         for health in healths:
             assert not health.ok
             assert health.settings["tls"] == "none"
-            assert unprotected(health) == told
-        assert len(told) == 1
+            assert unprotected(health) == told[:1]
+        assert told == told[:1] * 2
         assert "is not encrypted" in told[0]
 
     asyncio.run(main())

@@ -16,7 +16,6 @@ from tests.rogue.redis_server import CANARY, Rogue, array, bulk
 
 from perdure.engines.redis import open_engine, plan_migration
 from perdure.errors import UnavailableError
-from perdure.kernel import transport
 from perdure.kernel.transport import InsecureTransportWarning
 from perdure.testkit.servers import server
 
@@ -45,12 +44,6 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
 
 
 Identity = Callable[[str], tuple[Path, ssl.SSLContext]]
-
-
-@pytest.fixture
-def unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has warned of nothing yet."""
-    monkeypatch.setattr(transport, "_warned", set())
 
 
 def test_nothing_is_sent_before_the_certificate_is_verified(identity: Identity) -> None:
@@ -123,7 +116,6 @@ def test_without_tls_those_whom_a_server_names_get_the_password() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("unwarned")
 def test_a_way_that_leaves_the_machine_unprotected_is_a_problem_and_a_warning() -> None:
     async def main() -> None:
         plain = await empty()
@@ -140,7 +132,6 @@ def test_a_way_that_leaves_the_machine_unprotected_is_a_problem_and_a_warning() 
         secured = server("redis-tls").url
         async with engine_at(secured) as engine:
             assert (await engine.health()).settings["tls"] == "verified"
-        transport._warned.clear()
         unchecked = secured.replace("127.0.0.1", "127.1") + "&ssl_check_hostname=no"
         with pytest.warns(InsecureTransportWarning, match="certificate is not verified"):
             async with engine_at(unchecked) as engine:
@@ -151,7 +142,6 @@ def test_a_way_that_leaves_the_machine_unprotected_is_a_problem_and_a_warning() 
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("unwarned")
 def test_who_turns_the_warning_into_an_error_keeps_the_password() -> None:
     async def main() -> None:
         async with Rogue(lambda _: b"+OK\r\n") as rogue:

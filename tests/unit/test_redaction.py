@@ -58,6 +58,7 @@ def test_redacted(url: str, shown: str) -> None:
     assert redacted(url) == shown
     assert redacted(shown) == shown
     if "://" in url and shown != "***":
+        assert masked_urls(f"{url}: cannot be reached") == f"{shown}: cannot be reached"
         assert masked_urls(f"cannot reach {url} now") == f"cannot reach {shown} now"
 
 
@@ -71,13 +72,15 @@ def test_no_option_shows_a_value_that_is_not_known_to_be_harmless(scheme: str, o
     url = f"{scheme}://h/d?{option}={value}"
     assert CANARY not in redacted(url)
     assert CANARY not in masked_urls(f"'{url}' is refused")
-    assert CANARY not in masked_secrets(f"the server said: {value.partition('&')[0]} is wrong for {url}", url)
+    assert CANARY not in masked_secrets(f"cannot use {url}", url)
 
 
-def test_a_secret_is_starred_however_it_is_spelled() -> None:
-    url = "postgresql://app:k%40narien%2Bvogel@db/app"
-    assert masked_secrets("no: k@narien+vogel, k%40narien%2Bvogel", url) == "no: ***, ***"
-    assert masked_secrets("of a, not of :p@ and =p", "redis://:p@h?x=p") == "of a, not of :***@ and =***"
+def test_a_secret_is_starred_in_pieces_of_its_url_and_nowhere_else() -> None:
+    url = "postgresql://app:k%40n@db/app?sslpassword=vogel"
+    said = "no: app:k@n@db, app:k%40n@db, sslpassword=vogel, a vogel"
+    assert masked_secrets(said, url) == "no: app:***@db, app:***@db, sslpassword=***, a vogel"
+    said = "postgresql://postgres:***@db/x: no thread is called postgres"
+    assert masked_urls(masked_secrets(said, "postgresql://postgres:postgres@db/x")) == said
 
 
 def test_the_account_of_an_example_stays_readable() -> None:

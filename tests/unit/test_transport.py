@@ -9,13 +9,7 @@ import pytest
 import perdure
 from perdure.cli import application
 from perdure.engines.mysql.target import parse_target
-from perdure.kernel import transport
-from perdure.kernel.transport import is_local, tls_level, transport_problem, warn_once
-
-
-@pytest.fixture(autouse=True)
-def _nobody_was_warned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "_warned", set())
+from perdure.kernel.transport import is_local, tls_level, transport_problem, warn_insecure
 
 
 @pytest.mark.parametrize(
@@ -78,21 +72,22 @@ def test_levels() -> None:
     assert tls_level(encrypted=True, verified=True) == "verified"
 
 
-def test_a_warning_comes_once_per_engine_and_host() -> None:
+def test_python_shows_each_problem_once() -> None:
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for engine, host in [("mysql", "db"), ("mysql", "db"), ("postgres", "db"), ("mysql", "db2")]:
-            warn_once(engine, host, "not encrypted")
-        warn_once("mysql", "db3", None)
-    assert [warning.category for warning in caught] == 3 * [perdure.InsecureTransportWarning]
+        warnings.simplefilter("default")
+        for problem in ("db is not encrypted", "db is not encrypted", "db is not verified", None):
+            warn_insecure(problem)
+    assert [str(warning.message) for warning in caught] == ["db is not encrypted", "db is not verified"]
 
 
-def test_a_warning_that_is_an_error_comes_every_time() -> None:
+def test_a_warning_that_is_an_error_comes_every_time_also_after_it_was_shown() -> None:
     with warnings.catch_warnings():
+        warnings.simplefilter("ignore", perdure.InsecureTransportWarning)
+        warn_insecure("not encrypted")
         warnings.simplefilter("error", perdure.InsecureTransportWarning)
         for _ in range(2):
             with pytest.raises(perdure.InsecureTransportWarning, match="not encrypted"):
-                warn_once("mysql", "db", "not encrypted")
+                warn_insecure("not encrypted")
 
 
 def test_the_command_line_warns_in_one_line(
@@ -103,9 +98,9 @@ def test_the_command_line_warns_in_one_line(
         warnings.simplefilter("always")
         warnings.showwarning = application._show_warning
         monkeypatch.setattr("sys.argv", ["perdure", "threads"])
-        warn_once("mysql", "db", problem)
+        warn_insecure(problem)
         monkeypatch.setattr("sys.argv", ["perdure", "threads", "--json"])
-        warn_once("postgres", "db", problem)
+        warn_insecure(problem)
     assert " ".join(capsys.readouterr().err.split()) == f"warning: {problem}"
 
 

@@ -263,6 +263,9 @@ def guarded(work: Callable[[], Coroutine[Any, Any, int | None]], *, as_json: boo
     except PerdureError as error:
         report(error.message, error.hint, error.code, as_json=as_json)
         return FINDINGS if isinstance(error, CorruptError) else USER_ERROR
+    except perdure.InsecureTransportWarning as warning:  # by PYTHONWARNINGS=error
+        report(str(warning), None, "insecure_transport", as_json=as_json)
+        return USER_ERROR
     except BrokenPipeError:
         # The reader has seen enough (`| head`); Python must not complain about it when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

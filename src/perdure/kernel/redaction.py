@@ -19,6 +19,7 @@ from perdure.kernel.url import Dialect, ServerUrl, parse_url, raw_account
 STARS = "***"
 HARMLESS = frozenset(
     {
+        "allow_cleartext",
         "allow_eviction",
         "command_timeout",
         "connect_timeout",
@@ -30,6 +31,8 @@ HARMLESS = frozenset(
         "prepared",
         "schema",
         "ssl",
+        "ssl_cert_reqs",
+        "ssl_check_hostname",
         "ssl_max_protocol_version",
         "ssl_min_protocol_version",
         "sslmode",
@@ -44,11 +47,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}")
 _FILES = ("sqlite", "memory")
 _LENIENT = Dialect("server", "scheme://host", bare_password=True)
 # The scheme is bounded, or a long word would be read again from each of its letters.
-_URL = re.compile(r"[\w+.-]{1,32}://[^\s'\"]*[^\s'\",;.)]")
+_URL = re.compile(r"[\w+.-]{1,32}://[^\s'\"]*[^\s'\",;:.)]")
 _EXAMPLE = ("user", "password")
 """The account in the URLs of hints; there is nothing in it to hide."""
-_TOO_SHORT = 4
-"""Shorter secrets are starred only where they stand in a URL: `a` is also a letter of every other word."""
 
 
 def redacted(text: str) -> str:
@@ -73,13 +74,14 @@ def masked_urls(text: str) -> str:
 
 
 def masked_secrets(text: str, url: str) -> str:
-    """A text with stars for the URL's secrets, wherever they stand and however they are spelled."""
+    """A text with stars for a URL that was given, and for its secrets where they stand in a piece of it.
+
+    A secret on its own stays: `thread` may be a password, and is a word of half our messages. What a driver or a server
+    says is cleaned where it comes in.
+    """
     text = text.replace(url, redacted(url))
     for secret in sorted(set(_secrets(url)), key=len, reverse=True):
-        if len(secret) >= _TOO_SHORT:
-            text = text.replace(secret, STARS)
-        else:
-            text = text.replace(f":{secret}@", f":{STARS}@").replace(f"={secret}", f"={STARS}")
+        text = text.replace(f":{secret}@", f":{STARS}@").replace(f"={secret}", f"={STARS}")
     return text
 
 

@@ -6,7 +6,6 @@ the network can read along or answer in the server's place. Loopback and Unix so
 
 from __future__ import annotations
 
-import threading
 import warnings
 from ipaddress import IPv6Address, ip_address
 from typing import Literal
@@ -14,14 +13,12 @@ from typing import Literal
 Tls = Literal["none", "encrypted", "verified"]
 
 _SHOWN_CHARACTERS = 200
-_warned: set[tuple[str, str]] = set()
-_warning = threading.Lock()
 
 
 class InsecureTransportWarning(UserWarning):
     """A store was opened over a network without TLS, or without checking who answers.
 
-    Issued once per engine and host in a process. Turn it into an error to insist on verified TLS:
+    Python shows it once for each host. Turn it into an error to insist on verified TLS:
     `warnings.simplefilter("error", perdure.InsecureTransportWarning)`.
     """
 
@@ -64,18 +61,11 @@ def transport_problem(host: str | None, *, encrypted: bool, verified: bool, advi
     )
 
 
-def warn_once(engine: str, host: str | None, problem: str | None) -> None:
-    """Issue an `InsecureTransportWarning` with this problem, the first time for this engine and host."""
-    if problem is None or host is None:
-        return
-    with _warning:
-        if (engine, host) in _warned:
-            return
-        _warned.add((engine, host))
-    try:
+def warn_insecure(problem: str | None) -> None:
+    """Issue an `InsecureTransportWarning` with this problem.
+
+    Python itself shows each problem once. Nothing is remembered here, so an application that turns the warning into an
+    error is never let through.
+    """
+    if problem is not None:
         warnings.warn(problem, InsecureTransportWarning, stacklevel=2)
-    except InsecureTransportWarning:
-        # The application insists on verified TLS: every attempt fails, not only the first.
-        with _warning:
-            _warned.discard((engine, host))
-        raise

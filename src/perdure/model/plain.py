@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure import limits
-from perdure.errors import InvalidError, shown
+from perdure.errors import InvalidError, named_type, shown
 
 _HINTS: dict[Any, str] = {
     bytes: "encode it yourself, for example as base64 text",
@@ -153,7 +153,7 @@ def _check_number(item: Any, kind: type) -> int:
             raise Refusal(f"an integer of more than {limits.JSON_INTEGER_BITS} bits")
         return int(bits) >> 2  # a digit holds less than four bits
     if kind is not float:
-        raise Refusal(f"a {kind.__name__} is not JSON", _HINTS.get(kind, "convert it first"))
+        raise Refusal(f"{named_type(kind)} is not JSON", _HINTS.get(kind, "convert it first"))
     if not math.isfinite(item):
         raise Refusal(f"{item} is not JSON", "use null or a string")
     return 0

@@ -66,8 +66,8 @@ def body_problems(name: str, row: Row) -> Iterator[Problem]:
         yield Problem(check, record, error.message)
 
 
-def message_problems(thread: str, entry: LogEntry) -> Iterator[Problem]:
-    """What is wrong with a message whose columns are sound."""
+def message_problems(thread: str, entry: LogEntry, *, is_new: bool = False) -> Iterator[Problem]:
+    """What is wrong with a message whose columns are sound; one that `is_new` keeps limits that older builds lacked."""
     record = f"message {entry[0]} of thread {thread!r}"
     too_long = size_problem("messages", entry[-1])
     if too_long is not None:
@@ -77,6 +77,8 @@ def message_problems(thread: str, entry: LogEntry) -> Iterator[Problem]:
         check_json(codec.decode(entry[-1], record), "body")
         message = records.message_record(thread, entry, None).message
         shape.check_message(message, "message")
+        if is_new:
+            shape.check_block_count(message, "message")
         if message.compaction is not None:
             shape.check_summary_place(message.compaction, entry[0], "message")
     except (CorruptError, InvalidError) as error:

@@ -16,9 +16,11 @@ from perdure.errors import InvalidError
 from perdure.kernel.ops import LogEntry, Row
 from perdure.kernel.schema import Schema
 from perdure.rules.columns import check_plausible
+from perdure.rules.shape import check_block_count
 from perdure.rules.sound_thread import thread_problems
 from perdure.rules.stored import Problem, ThreadRows, add_to_line, place_of
 from perdure.scratch import Scratch
+from perdure.stores.records import pending_from
 from perdure.stores.soundness import body_problems, message_problems
 from perdure.stores.transfer_lines import COLD, HOT, NOT_CARRIED, EntryLine, RowLine
 from perdure.stores.transfer_notes import NotedLog, NotedRows, NotedStatuses
@@ -59,6 +61,8 @@ class ThreadCheck:
         name = line.table.name
         row = _as_row(line)
         _refuse(body_problems(name, row))
+        if name == "pending":
+            check_block_count(pending_from(row).message, f"pending message {row.key[1]!r}")
         check_plausible(name, line.columns, self._file.latest)
         if not self._remember(name, row):
             raise InvalidError(f"{name} {line.key} is there twice")
@@ -90,7 +94,7 @@ class ThreadCheck:
             self._message(line.thread, (line.seq, 1, *line.values, line.body))
 
     def _message(self, thread: str, entry: LogEntry) -> None:
-        _refuse(message_problems(thread, entry))
+        _refuse(message_problems(thread, entry, is_new=True))
         seq, place = entry[0], place_of(entry[2:-1])
         add_to_line(self._log.lines, seq, place)
         if not self._log.add(seq, place):

@@ -13,7 +13,7 @@ from perdure.engines.mysql.translate import DRIVER_ERRORS, translate
 from perdure.engines.mysql.wire import Wire, open_wire, refuse_unless_able
 from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
-from perdure.kernel.transport import warn_once
+from perdure.kernel.transport import warn_insecure
 
 __all__ = ["MysqlEngine", "open_engine", "plan_migration"]
 
@@ -37,7 +37,7 @@ async def open_engine(
     try:
         with target.sense():
             found = await _prepare(pool, schema, read_only=read_only)
-        warn_once("mysql", target.host, target.transport_problem())
+        warn_insecure(target.transport_problem())
     except BaseException:
         pool.abandon()
         raise

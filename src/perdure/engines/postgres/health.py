@@ -23,7 +23,7 @@ _SETTINGS = (
     "statement_timeout",
     "lock_timeout",
 )
-_ADVICE = "use sslmode=verify-full"
+_ADVICE = "use sslmode=verify-full with sslrootcert=FILE, the certificate of its authority"
 _READ_SETTINGS = (
     "SELECT pg_catalog.current_database() AS database, "
     + ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in _SETTINGS)

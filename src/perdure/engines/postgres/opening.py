@@ -21,7 +21,7 @@ from perdure.engines.sql.answers import Sense
 from perdure.errors import InvalidError, UnsupportedError
 from perdure.kernel.engine import Capabilities, Durability, Migration
 from perdure.kernel.schema import Schema
-from perdure.kernel.transport import warn_once
+from perdure.kernel.transport import warn_insecure
 
 OLDEST_SERVER = 130_000
 _SESSION = """SELECT pg_catalog.current_setting('server_version_num') AS version,
@@ -52,8 +52,8 @@ async def open_postgres(
         with sense:
             await _with_connection(pool, prepare)
             found = await health.settings(pool, layout)
-        for host, problem in health.transport_problems(pool).items():
-            warn_once("postgres", host, problem)
+        for problem in health.transport_problems(pool).values():
+            warn_insecure(problem)
     except BaseException:
         await pool.close()
         raise

@@ -19,7 +19,7 @@ from perdure.engines.redis.resp import SMALL, command
 from perdure.engines.redis.tls import tls_context
 from perdure.engines.redis.translate import ANSWERS, Lost, SpeaksPlain, no_master, refusal, unreachable
 from perdure.engines.redis.url import Address, Target
-from perdure.kernel.transport import transport_problem, warn_once
+from perdure.kernel.transport import transport_problem, warn_insecure
 
 _LOOK_AFTER = 0.5
 _LOOK_FOR = 0.5
@@ -66,7 +66,7 @@ async def _expect(line: Line, wanted: bytes, *arguments: bytes) -> None:
 async def _greet(target: Target, address: Address, begin: Callable[[Line], Awaitable[None]]) -> Line:
     """Connect and begin within `connect_timeout`; a connection that is not ready then is closed."""
     # Before anything is sent: a caller who turns the warning into an error keeps the password.
-    warn_once("redis", address[0], problem_of(target, address[0]))
+    warn_insecure(problem_of(target, address[0]))
     secrets = (target.password,) if target.password else ()
     line = Line(target.shown, target.connect_timeout, secrets)
     greeting = asyncio.ensure_future(_open(line, target, address, begin))

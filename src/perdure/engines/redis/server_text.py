@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 
 LONGEST = 2_000
+_SECRET_CHARACTERS = 4
+"""A shorter password is part of too many words to be taken out of them."""
 HIDDEN = "***"
 MEANINGS = (
     *("OOM", "READONLY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY"),
@@ -25,7 +27,8 @@ def cleaned(text: str, secrets: Sequence[str] = ()) -> str:
     """A server's words as they may be shown and logged."""
     shown = text[: LONGEST + max(map(len, secrets), default=0)]
     for secret in secrets:
-        shown = _without(shown, secret)
+        if len(secret) >= _SECRET_CHARACTERS:
+            shown = _without(shown, secret)
     return escaped(shown[:LONGEST])
 
 

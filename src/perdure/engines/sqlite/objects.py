@@ -155,9 +155,10 @@ def _parts(sql: str) -> tuple[list[str], list[list[str]]]:
 def _foreign(item: Object) -> Difference:
     kind = item.kind.upper() if item.kind in ("table", "index", "view", "trigger") else None
     drop = f" (DROP {kind} {item.name})" if kind is not None and _is_plain(item.name) else ""
+    keep = "copy it to a file of its own, then " if item.kind == "table" else ""
     return Difference(
         f"{item} is not part of a Perdure store",
-        f"if you added it, remove it{drop} and keep it in a file of its own; otherwise restore a backup",
+        f"if you added it, {keep}remove it{drop}; otherwise restore a backup",
     )
 
 

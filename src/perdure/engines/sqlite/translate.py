@@ -6,6 +6,7 @@ things of the person who reads about them. Nothing here decides whether a commit
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -48,9 +49,7 @@ def translate(error: Exception, path: str) -> PerdureError:
         hint = "restore a backup, or save what is readable with `sqlite3 .recover`"
         return CorruptError(message, where=path, hint=hint)
     if code == sqlite3.SQLITE_CANTOPEN:
-        return UnavailableError(
-            f"{path} cannot be opened: {error}", hint="check that its directory exists and is writable"
-        )
+        return _not_opened(error, path)
     if code == sqlite3.SQLITE_IOERR or isinstance(error, OSError):
         return UnavailableError(f"an I/O error on {path}: {error}", hint="check the disk; nothing was written")
     if code == sqlite3.SQLITE_ERROR and "trigger" in message:
@@ -60,6 +59,19 @@ def translate(error: Exception, path: str) -> PerdureError:
     if code == sqlite3.SQLITE_ERROR:
         return CorruptError(f"the file does not have the expected tables: {message}", where=path)
     return UnavailableError(f"SQLite failed on {path}: {error}")
+
+
+def _not_opened(error: Exception, path: str) -> UnavailableError:
+    """Most often another user's file: new ones are for their owner alone, and so are the side files of a crash."""
+    for file in (path, f"{path}-wal", f"{path}-shm"):
+        with suppress(OSError):
+            mode = Path(file).stat().st_mode & 0o777
+            if not os.access(file, os.R_OK):
+                return UnavailableError(
+                    f"{file} may not be read by this process: its mode is {mode:o}",
+                    hint=f"chmod it, and {path}-wal and {path}-shm where they exist",
+                )
+    return UnavailableError(f"{path} cannot be opened: {error}", hint="check that its directory exists and is writable")
 
 
 def _no_space(path: str) -> bool:

@@ -81,7 +81,10 @@ class Inspector:
                 return
             recorded = _read_recorded(connection, path, objects)
             if recorded is None:
-                raise UnsupportedError(f"{path} is empty", hint="open it without read_only to create the tables")
+                raise UnsupportedError(
+                    f"{path} is empty",
+                    hint="run perdure migrate, or open it without read_only: that creates the tables",
+                )
             if self._accepted is not None and recorded.version > schema.version:
                 # A newer build has brought the file up to date since this store was opened. It only adds tables,
                 # columns and indexes, which are no concern of this one.
@@ -91,7 +94,7 @@ class Inspector:
             if recorded.version < schema.version:
                 raise UnsupportedError(
                     f"{path} holds schema version {recorded.version}, this build reads {schema.version}",
-                    hint="open it once without read_only: that brings it up to date",
+                    hint="run perdure migrate, or open it once without read_only: that brings it up to date",
                 )
             refuse(differences(objects, schema), path)
             self._accepted = objects
