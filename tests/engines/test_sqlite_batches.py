@@ -14,7 +14,7 @@ from tests.engines.toys import SCOPE, columns, do, note, notes, open_engine, row
 from perdure import failpoints
 from perdure.clock import ManualClock
 from perdure.engines.sqlite.engine import SqliteEngine
-from perdure.errors import OutcomeUnknown, UnavailableError
+from perdure.errors import CorruptError, OutcomeUnknown, UnavailableError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import PRESENT, Append, Delete, Heads, Inc, Patch, Put, Read
 
@@ -169,7 +169,7 @@ def test_a_broken_member_gets_its_own_error(on_sqlite: Any) -> None:
     async def scenario(engine: SqliteEngine) -> None:
         broken = do(engine, Append("notes", "t", [note("x", body=b"\xff")]))
         outcomes = await together(engine, [do(engine, notes("t", "a")), broken, do(engine, notes("t", "b"))])
-        assert isinstance(outcomes[1], UnicodeDecodeError)
+        assert isinstance(outcomes[1], CorruptError)
         assert [outcomes[i].seqs["notes", "t"] for i in (0, 2)] == [1, 2]
 
     on_sqlite(scenario)

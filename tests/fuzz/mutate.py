@@ -92,7 +92,8 @@ EDITS = ("replace", "remove", "rename", "add", "copy", "splice", "text", "nest")
 def edited(draw: Draw, seeds: Sequence[Any], odd: Sequence[Any] = (), keys: Sequence[str] = ()) -> Any:
     """A seed after a few edits anywhere in its tree; `keys` are names worth giving to a field."""
     holder = [_copied(draw(st.sampled_from(seeds)))]
-    fresh = values | st.sampled_from(odd) if odd else values
+    # Copied, or a later edit would change what the next case draws.
+    fresh = values | st.sampled_from(odd).map(_copied) if odd else values
     names = st.sampled_from(keys) | st.text(max_size=4) if keys else st.text(max_size=4)
     for _ in range(draw(st.integers(0, 4))):
         slots = _slots(holder)

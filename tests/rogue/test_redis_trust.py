@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.engines.redis_place import empty, engine_at, refusal
+from tests.engines.redis_place import DEADLINE, empty, engine_at, refusal
 from tests.engines.toys import SCHEMA
 from tests.rogue.redis_server import CANARY, Rogue, array, bulk
 
 from perdure.engines.redis import open_engine, plan_migration
-from perdure.errors import UnavailableError
+from perdure.errors import PerdureError, UnavailableError
 from perdure.kernel.transport import InsecureTransportWarning
 from perdure.testkit.servers import server
 
@@ -46,6 +46,15 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
 Identity = Callable[[str], tuple[Path, ssl.SSLContext]]
 
 
+async def refused_once_heard(url: str, rogue: Rogue, words: bytes) -> PerdureError:
+    """How opening ends once the rogue has heard these words: a second is short for a busy machine."""
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            error = await refusal(open_engine(url, SCHEMA))
+            if words in rogue.heard:
+                return error
+
+
 def test_nothing_is_sent_before_the_certificate_is_verified(identity: Identity) -> None:
     async def main() -> None:
         trusted, _ = identity("trusted")
@@ -66,8 +75,7 @@ def test_a_node_that_a_cluster_names_must_prove_who_it_is(identity: Identity) ->
             slots = array(array(b":0\r\n", b":16383\r\n", there))
             async with Rogue(lambda _: slots, tls=honest) as node:
                 url = f"{node.url}&ssl_ca_certs={trusted}".replace("rediss:", "rediss+cluster:")
-                assert isinstance(await refusal(open_engine(url, SCHEMA)), UnavailableError)
-                assert SECRET in node.heard
+                assert isinstance(await refused_once_heard(url, node, SECRET), UnavailableError)
             assert not elsewhere.heard
 
     asyncio.run(main())
@@ -80,8 +88,9 @@ def test_a_master_that_a_sentinel_names_must_prove_who_it_is(identity: Identity)
             there = array(bulk(b"127.0.0.1"), bulk(b"%d" % elsewhere.port))
             async with Rogue(lambda _: there, tls=honest) as sentinel:
                 url = f"{sentinel.url}&ssl_ca_certs={trusted}".replace("rediss:", "rediss+sentinel:")
-                assert isinstance(await refusal(open_engine(url.replace("/0?", "/main?"), SCHEMA)), UnavailableError)
-                assert b"get-master-addr-by-name" in sentinel.heard
+                url = url.replace("/0?", "/main?")
+                error = await refused_once_heard(url, sentinel, b"get-master-addr-by-name")
+                assert isinstance(error, UnavailableError)
                 assert SECRET not in sentinel.heard
             assert not elsewhere.heard
 
@@ -110,8 +119,7 @@ def test_without_tls_those_whom_a_server_names_get_the_password() -> None:
                 async with Rogue(lambda _, told=told: told) as rogue:
                     url = rogue.url.replace("redis:", f"redis+{kind}:")
                     url = url.replace("/0?", "/main?") if kind == "sentinel" else url
-                    await refusal(open_engine(url, SCHEMA))
-                assert SECRET in elsewhere.heard
+                    await refused_once_heard(url, elsewhere, SECRET)
 
     asyncio.run(main())
 

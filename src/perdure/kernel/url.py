@@ -154,6 +154,9 @@ class _Reader:
         # A bare / or ? in a password ends the account too early, and its @ stands in the path or the options.
         if "@" in path or "#" in path + query + hosts or ("@" in query and not at and not path):
             raise self._encode_password()
+        if ";" in hosts + path:
+            # As other libraries write options; the whole of it would be a name, and be shown as one.
+            raise self._wrong("has a ; behind the host: options stand behind a ?, as in ?name=value")
         if not self._dialect.bare_password:
             self._check_bare(account)
         user, _, password = account.partition(":")

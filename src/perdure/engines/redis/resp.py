@@ -121,16 +121,16 @@ class Answers:
             return PENDING
         kind, told, begin = came[at], came[at + 1 : end], end + 2
         if kind == _BULK:
-            return self._bulk(_number(told), begin)
+            return self._bulk(_length(told), begin)
         self._pass(begin)
         if kind == _STATUS:
             return bytes(told)
         if kind == _ERROR:
             return _refusal(cleaned(told.decode(errors="replace"), self._secrets))
-        return _Array(_size(_number(told))) if kind == _ARRAY else _number(told)
+        return _Array(_length(told)) if kind == _ARRAY else _number(told)
 
     def _bulk(self, size: int, begin: int) -> Any:
-        if _size(size) < 0:
+        if size < 0:
             self._pass(begin)
             return None
         self._refuse_beyond(size)
@@ -155,10 +155,11 @@ def _number(told: bytearray) -> int:
     return int(told)
 
 
-def _size(number: int) -> int:
-    if number < -1:
-        raise InvalidResponse(f"{number} is no length")
-    return number
+def _length(told: bytearray) -> int:
+    """How many bytes or values follow; -1 stands for none at all."""
+    if told.startswith(b"-") and told != b"-1":
+        raise InvalidResponse(f"{bytes(told[:40])!r} is no length")
+    return _number(told)
 
 
 def _refusal(told: str) -> Exception:
