@@ -21,8 +21,11 @@ from tests.engines.test_sqlite_errors import opened
 from tests.engines.toys import DEADLINE, SCHEMA, drive
 
 import perdure
+import perdure.sync
+from perdure import Message, failpoints
 from perdure.engines.sqlite import open_sqlite
 from perdure.engines.sqlite.interrupts import ReadConnection, Stop, Stopped
+from perdure.errors import UnavailableError
 
 ROWS = 10_000_000
 """Seconds of work, within which a request must be noticed."""
@@ -136,3 +139,25 @@ def test_what_is_stopped_in_one_task_is_answered_in_the_next(tmp_path: Path) -> 
         await engine.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_commit_may_be_interrupted_anywhere_and_the_next_goes_through(tmp_path: Path, number: int) -> None:
+    program = [sys.executable, "-m", "tests.engines.interrupted_commits", str(tmp_path / "x.db"), str(number)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_store_is_not_used_in_a_handler_that_interrupts_a_commit(tmp_path: Path) -> None:
+    with perdure.sync.open(str(tmp_path / "x.db")) as store:
+
+        def nested(_: str) -> None:
+            with pytest.raises(UnavailableError, match="in the middle of a commit"):
+                store.commit("t", messages=[Message.user("nested")])
+
+        failpoints.arm("sqlite.before_commit", nested)
+        try:
+            store.commit("t", messages=[Message.user("outer")])
+        finally:
+            failpoints.disarm()
+        assert [record.text for record in store.messages.history("t")] == ["outer"]

@@ -125,17 +125,21 @@ def _twice(now: Told, path: Path) -> Told:
 
 @contextmanager
 def _origin(file: str) -> Iterator[Path]:
-    """The file itself; what comes from stdin is put aside first, because it is read twice."""
-    if file != STANDARD:
-        path = Path(file)
-        if path.is_dir():
-            raise InvalidError(f"{file!r} is a directory", hint="name a file in it")
-        if not path.is_file():
-            raise NotFoundError(f"there is no file {file!r}")
+    """The file itself; what comes from a stream (stdin, a FIFO) is put aside first, because it is read twice."""
+    path = Path(file)
+    if file != STANDARD and path.is_dir():
+        raise InvalidError(f"{file!r} is a directory", hint="name a file in it")
+    if file != STANDARD and not path.exists():
+        raise NotFoundError(f"there is no file {file!r}")
+    if file != STANDARD and path.is_file():
         yield path
         return
     with tempfile.NamedTemporaryFile(prefix="perdure-import-") as spool:
-        shutil.copyfileobj(sys.stdin.buffer, spool)
+        if file == STANDARD:
+            shutil.copyfileobj(sys.stdin.buffer, spool)
+        else:
+            with path.open("rb") as stream:
+                shutil.copyfileobj(stream, spool)
         spool.flush()
         yield Path(spool.name)
 

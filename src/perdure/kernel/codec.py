@@ -60,7 +60,10 @@ def decode(data: bytes | str | None, where: str) -> Any:
 
 
 def check_depth(data: bytes | str, where: str) -> None:
-    """Refuse stored JSON that nests too deeply, before anything recurses into it; almost free for ordinary bodies."""
+    """Refuse stored JSON that is too long or nests too deeply, before anything is built of it; almost free for ordinary
+    bodies."""
+    if len(data) > limits.COMMIT_BYTES:
+        raise CorruptError(f"stored JSON of {len(data):,} bytes, the limit is {limits.COMMIT_BYTES:,}", where=where)
     if len(data) > NEVER_DEEP and _nests_deeper(data, STORED_DEPTH):
         raise CorruptError(f"stored JSON nests deeper than {STORED_DEPTH} levels", where=where)
 

@@ -56,7 +56,8 @@ def redacted(text: str) -> str:
     """A URL, a path or a connection string as it may be shown."""
     scheme, mark, rest = text.partition("://")
     if not mark:
-        return STARS if _may_hold_secret(text) else text
+        path, query, _ = text.partition("?")
+        return STARS if _may_hold_secret(path) else path + (f"?{STARS}" if query else "")
     if _SCHEME.fullmatch(scheme) is None:
         return STARS
     if scheme in _FILES:
@@ -97,7 +98,7 @@ def _may_hold_secret(text: str) -> bool:
 
 def _starts_with_option(text: str) -> bool:
     name, equals, _ = text.partition("=")
-    return bool(equals) and _OPTION.fullmatch(name) is not None and not text.endswith((".db", ".sqlite", ".sqlite3"))
+    return bool(equals) and _OPTION.fullmatch(name) is not None and "/" not in text
 
 
 def _file(rest: str) -> str:

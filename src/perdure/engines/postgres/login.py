@@ -114,10 +114,14 @@ class GuardedTransport:
                 raise Offence(f"it sent more than {self._most:,} bytes")
             return data if self._inspection is None else self._inspection.admit(data)
         except Offence as offence:
-            self.offence = f"the server was cut off: {offence}"
-            self._loop.refusal = _asks_for_cleartext if isinstance(offence, CleartextAsked) else _offends(str(offence))
-            self.inner.abort()
+            self.cut_off(offence)
             return b""
+
+    def cut_off(self, offence: Offence) -> None:
+        """End the connection for what the server did."""
+        self.offence = f"the server was cut off: {offence}"
+        self._loop.refusal = _asks_for_cleartext if isinstance(offence, CleartextAsked) else _offends(str(offence))
+        self.inner.abort()
 
 
 class _Meeting(asyncio.Protocol):
@@ -158,8 +162,12 @@ class _Guard(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         admitted = self._transport.admit(data)
-        if admitted:
+        if not admitted:
+            return
+        try:
             self._protocol.data_received(admitted)
+        except Exception:  # noqa: BLE001 - an answer that nobody asked for trips the driver; asyncio would call it fatal
+            self._transport.cut_off(Offence("it sent what nobody asked for"))
 
 
 def _asks_for_cleartext(where: str) -> PerdureError:

@@ -11,6 +11,7 @@ that would run it. `objects` refuses such a file when it is opened; this is for 
 
 from __future__ import annotations
 
+import itertools
 import random
 import sqlite3
 import sys
@@ -39,6 +40,8 @@ _WAL_BYTES_KEPT = 32 * 1024 * 1024
 _SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
 _STATEMENTS_KEPT = 512
 _CACHE_KIB = 16_384
+# Twenty million steps are about a second. Reading the schema of a store takes a few thousand.
+_STEPS_PER_LOOK, _LOOKS_AT_OPENING = 100_000, 200
 _WARY = ("trusted_schema=OFF", "cell_size_check=ON")
 
 
@@ -93,6 +96,7 @@ def _connect(
             cached_statements=_STATEMENTS_KEPT,
         )
         _distrust(connection)
+        _bound_steps(connection)
         for setting in (*_WARY, *settings, f"cache_size=-{_CACHE_KIB}"):
             connection.execute(f"PRAGMA {setting}")
     except DRIVER_ERRORS as error:
@@ -106,6 +110,19 @@ def _distrust(connection: sqlite3.Connection) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 0)
     if sys.version_info >= (3, 12):
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
+
+
+def _bound_steps(connection: sqlite3.Connection) -> None:
+    """End whatever runs after so many steps, until `lift_bound`: pages that lead to each other make a schema of a
+    hundred million rows from a small file, and SQLite reads it whole before the first statement."""
+    looks = itertools.count()
+    connection.set_progress_handler(lambda: next(looks) >= _LOOKS_AT_OPENING, _STEPS_PER_LOOK)
+
+
+def lift_bound(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """The tables are those that were declared: from here on a statement may take as long as it needs."""
+    connection.set_progress_handler(None, 0)
+    return connection
 
 
 def use_wal(connection: sqlite3.Connection, path: str) -> None:

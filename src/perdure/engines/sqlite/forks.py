@@ -101,8 +101,10 @@ class TrackedConnection(sqlite3.Connection):
         held = self.held
         if held is None or held not in self._registry.held:
             return
-        super().close()
-        self._registry.held.discard(held)
+        try:
+            super().close()
+        finally:  # Ctrl-C may come in between
+            self._registry.held.discard(held)
 
     def __del__(self) -> None:
         warn = getattr(super(), "__del__", None)  # newer Pythons warn of a connection that nobody closed
@@ -121,12 +123,12 @@ def connect(path: str, uri: str, *, create: bool = False, **options: Any) -> sql
             if create:
                 _create_private(path)
             connection: TrackedConnection = sqlite3.connect(uri, uri=True, factory=TrackedConnection, **options)
+        held.identities.add(identity_of(path))
+        held.connection = weakref.ref(connection)
+        connection.held = held
     except BaseException:
         registry.held.discard(held)
         raise
-    held.identities.add(identity_of(path))
-    held.connection = weakref.ref(connection)
-    connection.held = held
     return connection
 
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from perdure.engines.sqlite.connect import file_stamp, reader_connection, still_connection
+from perdure.engines.sqlite.connect import file_stamp, lift_bound, reader_connection, still_connection
 from perdure.engines.sqlite.interrupts import ReadConnection, Stop
 from perdure.engines.sqlite.paths import DatabaseFile
 from perdure.engines.sqlite.queries import Queries
@@ -40,7 +40,7 @@ def inspected(connection: sqlite3.Connection, inspector: Inspector) -> sqlite3.C
     except BaseException:
         connection.close()
         raise
-    return connection
+    return lift_bound(connection)
 
 
 class Readers:

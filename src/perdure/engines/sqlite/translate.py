@@ -48,6 +48,8 @@ def translate(error: Exception, path: str) -> PerdureError:
     if isinstance(error, UnicodeDecodeError) or code in DAMAGED or "could not decode to utf-8" in message.lower():
         hint = "restore a backup, or save what is readable with `sqlite3 .recover`"
         return CorruptError(message, where=path, hint=hint)
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return CorruptError("reading its list of tables does not end", where=path, hint="restore a backup")
     if code == sqlite3.SQLITE_CANTOPEN:
         return _not_opened(error, path)
     if code == sqlite3.SQLITE_IOERR or isinstance(error, OSError):

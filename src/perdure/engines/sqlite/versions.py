@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from perdure import failpoints
 from perdure.engines.sql.additions import parse_declaration
 from perdure.engines.sql.record import META, Recorded, facts, missing, recorded_from, refuse_unless_usable
-from perdure.engines.sqlite.connect import PAGE_SIZE, retry_busy, use_wal
+from perdure.engines.sqlite.connect import PAGE_SIZE, lift_bound, retry_busy, use_wal
 from perdure.engines.sqlite.layout import create_additions, create_all
 from perdure.engines.sqlite.objects import (
     CREATE_META,
@@ -39,6 +39,7 @@ def prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
     """Make the file hold this schema, or refuse it untouched."""
     try:
         recorded = retry_busy(lambda: inspect(connection, path, schema), path)
+        lift_bound(connection)
         if recorded is None:
             connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
         use_wal(connection, path)

@@ -7,6 +7,10 @@ make a batch larger; an idle writer starts at once, and batches form while the d
 Tasks are served by the writer's thread. A blocking caller that finds the lock free becomes the leader and runs the
 queue in its own thread until its own job is done; if the lock is taken it waits for its outcome. No wake-up is lost:
 a job is queued before the lock is tried, and a leader looks at the queue again after it has released the lock.
+
+A signal handler may raise in a blocking caller between any two steps, as Ctrl-C does. So the lock is one that knows its
+owner: it is released by whoever has it, even if the exception came before that could be noted; and those who wait look
+up now and then, in case a leader was struck before it could hand over.
 """
 
 from __future__ import annotations
@@ -19,10 +23,11 @@ from typing import Any
 from perdure.engines.sqlite.committer import Committer
 from perdure.engines.sqlite.jobs import Job, deliver, mark_interrupted
 from perdure.engines.sqlite.translate import DRIVER_ERRORS
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, UnavailableError
 from perdure.kernel.refusals import closed
 
 BATCH_MOST = 256
+_LOOK_UP_S = 1.0
 
 Publish = Callable[[set[tuple[str, str]]], None]
 
@@ -34,7 +39,8 @@ class Writer:
         self._committer = committer
         self._publish = publish
         self._jobs: deque[Job] = deque()
-        self._lead = threading.Lock()
+        self._lead = threading.RLock()
+        self._drainer: int | None = None
         # A binary semaphore: held while the thread sleeps, released to wake it.
         self._wake = threading.Lock()
         self._wake.acquire()
@@ -51,29 +57,45 @@ class Writer:
 
     def run(self, job: Job) -> Any:
         """Queue a job and block until its outcome, leading the queue if nobody else does."""
+        self._refuse_nested()
         gate = job.gate = threading.Lock()
         gate.acquire()
         self._jobs.append(job)
-        if self._lead.acquire(blocking=False):
-            self._lead_until(job)
-        elif self._stopped:
-            self._refuse_rest()
-        gate.acquire()
+        try:
+            if self._lead.acquire(blocking=False):
+                if not self._stopped:
+                    self._drain(job)
+            elif self._stopped:
+                self._refuse_rest()
+        finally:
+            # Nothing may stand before this: a signal handler runs after a call, never within one of the lock's.
+            try:  # noqa: SIM105 - `suppress` is a call
+                self._lead.release()
+            except RuntimeError:
+                pass  # another thread leads
+        self._hand_over()
+        while not gate.acquire(timeout=_LOOK_UP_S):
+            self._signal()
         return job.outcome()
 
     def data_version(self) -> int | None:
         """The file's change counter; None while somebody is writing."""
-        if not self._lead.acquire(blocking=False):
-            return None
         try:
-            return None if self._stopped else self._committer.data_version()
+            if not self._lead.acquire(blocking=False) or self._stopped or self._drainer is not None:
+                return None
+            return self._committer.data_version()
         except (*DRIVER_ERRORS, PerdureError):
             return None  # the next commit or read will say what is wrong
         finally:
-            self._step_down()
+            try:
+                self._lead.release()
+                self._hand_over()
+            except RuntimeError:
+                pass  # another thread leads
 
     def inspect(self, question: Callable[[Committer], Any]) -> Any:
         """Ask something of the writing connection between two batches."""
+        self._refuse_nested()
         with self._lead:
             if self._stopped:
                 raise closed()
@@ -83,6 +105,7 @@ class Writer:
 
     def stop(self) -> None:
         """Commit what is queued, close the connection, end the thread; idempotent."""
+        self._refuse_nested()
         with self._lead:
             if not self._stopped:
                 self._drain(None)
@@ -93,22 +116,20 @@ class Writer:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
+    def _refuse_nested(self) -> None:
+        """A signal handler may run in the middle of a batch, and would find it half committed."""
+        if self._drainer == threading.get_ident():
+            raise UnavailableError(
+                "this thread is in the middle of a commit", hint="use no store in a signal handler that interrupts one"
+            )
+
     def _serve(self) -> None:
         while not self._stopped:
             self._wake.acquire()
-            self._lead.acquire()
-            self._lead_until(None)
-
-    def _lead_until(self, own: Job | None) -> None:
-        try:
-            if not self._stopped:
-                self._drain(own)
-        finally:
-            self._step_down()
-
-    def _step_down(self) -> None:
-        self._lead.release()
-        self._hand_over()
+            with self._lead:
+                if not self._stopped:
+                    self._drain(None)
+            self._hand_over()
 
     def _hand_over(self) -> None:
         """After releasing the lock: whatever came meanwhile is the thread's."""
@@ -118,6 +139,13 @@ class Writer:
             self._signal()
 
     def _drain(self, own: Job | None) -> None:
+        self._drainer = threading.get_ident()
+        try:
+            self._commit_batches(own)
+        finally:
+            self._drainer = None
+
+    def _commit_batches(self, own: Job | None) -> None:
         jobs = self._jobs
         while jobs and (own is None or not own.done):
             batch: list[Job] = []
