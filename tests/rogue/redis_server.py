@@ -49,7 +49,7 @@ class Rogue:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
         self.port: int = self._server.sockets[0].getsockname()[1]
         scheme = "rediss" if self._tls else "redis"
         self.url = f"{scheme}://:{CANARY}@127.0.0.1:{self.port}/0?connect_timeout=1&command_timeout=1"
@@ -59,13 +59,18 @@ class Rogue:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.close()
+        await asyncio.sleep(0.01)  # who was accepted in the last moment is met now
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task: Any = asyncio.current_task()
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
+        # Also if it is cancelled before its first step.
+        task.add_done_callback(lambda _: writer.transport.abort())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with self._honest_server() as passed_on:
                 while words := await self._request(reader):
@@ -78,7 +83,6 @@ class Rogue:
             pass
         finally:
             self.ended += 1
-            writer.transport.abort()
 
     async def _request(self, reader: asyncio.StreamReader) -> list[bytes]:
         self.requests += 1
