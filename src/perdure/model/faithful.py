@@ -150,11 +150,10 @@ def _plain_parser(hint: Any) -> Parser:
 
 def _list_parser(hint: Any) -> Parser:
     (inner,) = get_args(hint)
-    parse_other = _plain_parser(hint)
 
     def parse(value: Any, depth: int) -> Any:
         if not isinstance(value, list):
-            return parse_other(value, depth)
+            raise Refusal(f"expected a list, not {shown(value)}")
         parse_item = _parser(inner)  # asked for late: a block may hold a list of blocks
         items: list[Any] = []
         try:
