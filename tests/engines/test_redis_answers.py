@@ -78,7 +78,7 @@ def test_a_long_answer_is_not_kept_twice() -> None:
     assert not parser.unread
 
 
-@pytest.mark.parametrize("password", ["hunter2", "script", "OOM", "a", "x-OOM-y", "ACL failure", "*"])
+@pytest.mark.parametrize("password", ["hunter2", "script", "OOM", "x-OOM-y", "ACL failure", "****"])
 def test_a_password_is_never_repeated(password: str) -> None:
     said = f"-ERR you sent '{password}' and ({password})\r\n".encode()
     refusal = Answers(secrets=(password,)).feed(said)

@@ -12,12 +12,13 @@ import functools
 import inspect
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 from rich.console import RenderableType
@@ -38,6 +39,7 @@ from perdure.model.message import MessageRecord
 from perdure.opening import Opening, is_server, plan_migration, sqlite_path
 from perdure.stores.store import Store
 
+T = TypeVar("T")
 FINDINGS, USER_ERROR, DEFECT = 1, 2, 70
 Access = Literal["none", "read", "write", "create"]
 
@@ -256,10 +258,18 @@ async def is_new(url: str) -> bool:
     return not url.startswith("memory://") and not await asyncio.to_thread(Path(sqlite_path(url)).exists)
 
 
+async def _heard(work: Coroutine[Any, Any, T]) -> T:
+    """Work that hears every Ctrl-C: one that arrives just before the loop falls asleep would not be noticed until
+    something else woke it. A loop that has a signal handler of its own is woken by each signal, whichever it is."""
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # only in the main thread, only where it exists
+        asyncio.get_running_loop().add_signal_handler(signal.SIGURG, int)
+    return await work
+
+
 def guarded(work: Callable[[], Coroutine[Any, Any, int | None]], *, as_json: bool) -> int:
     """Run a command to its end; whatever happens becomes an exit code, and at most one line on stderr."""
     try:
-        return asyncio.run(work()) or 0
+        return asyncio.run(_heard(work())) or 0
     except PerdureError as error:
         report(error.message, error.hint, error.code, as_json=as_json)
         return FINDINGS if isinstance(error, CorruptError) else USER_ERROR

@@ -26,6 +26,7 @@ from perdure.testkit.servers.process import free_port
 Direction = Literal["up", "down"]
 T = TypeVar("T")
 _CHUNK = 65_536
+_TURNS = 10
 _TICKS = 20
 """Into how many pieces a second of throttled traffic is divided."""
 
@@ -157,8 +158,11 @@ class Proxy:
             task.cancel()
 
     async def _ended(self) -> None:
-        """Every connection has let go of its sockets."""
-        await asyncio.gather(*self._links, return_exceptions=True)
+        """Every connection has let go of its sockets; one that was accepted just now shows some turns later."""
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+            self._abort_links()
+            await asyncio.gather(*self._links, return_exceptions=True)
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
