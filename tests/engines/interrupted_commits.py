@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import signal
 import sys
+import warnings
 from types import FrameType
 
 import perdure.sync
@@ -49,6 +50,7 @@ def commit(store: perdure.sync.Store, key: str, wait: float) -> bool:
 
 def main(path: str, seed: int) -> int:
     """Interrupt so many commits, then look for those that were acknowledged."""
+    warnings.simplefilter("ignore", RuntimeWarning)  # of a coroutine that was interrupted before its first step
     chance = random.Random(seed)
     signal.signal(signal.SIGALRM, interrupt)
     acknowledged: list[str] = []

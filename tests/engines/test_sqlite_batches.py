@@ -29,7 +29,8 @@ async def together(engine: SqliteEngine, work: list[Awaitable[Any]]) -> list[Any
     tasks = [asyncio.ensure_future(each) for each in work]
     while len(writer._jobs) < len(work):  # noqa: ASYNC110 - the writer has no event for it
         await asyncio.sleep(0)
-    writer._step_down()
+    writer._lead.release()
+    writer._hand_over()
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -155,7 +155,15 @@ class Committer:
 
     def _give_up_connection(self) -> None:
         session, self._session = self._session, None
-        if session is not None:
+        if session is None:
+            return
+        try:
+            # Closing alone leaves the transaction, and its lock, to whoever still refers to one of its statements, as
+            # the traceback of an interrupt does.
+            session.connection.rollback()
+        except sqlite3.Error:
+            pass  # closing has the last word
+        finally:
             session.connection.close()
 
     def checkpoint(self, *, idle: bool) -> None:
