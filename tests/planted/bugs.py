@@ -187,7 +187,7 @@ BUGS = (
         '        cursor.execute("BEGIN")\n        answers = self._queries.view(cursor, scope, reads)\n'
         '        cursor.execute("COMMIT")\n',
         "        answers = self._queries.view(cursor, scope, reads)\n",
-        ("case:load/long-view@sqlite", "case:load/one-snapshot*@sqlite"),
+        ("test:tests/engines/test_sqlite_readers.py::test_the_reads_of_a_view_see_one_moment",),
     ),
     Bug(
         "sqlite: a unique value may pass between rows",
