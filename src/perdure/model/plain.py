@@ -65,15 +65,16 @@ def below(error: InvalidError, path: str) -> InvalidError:
     return moved
 
 
-def check_json(value: Any, path: str, most: int = limits.MESSAGE_BYTES) -> int:
+def check_json(value: Any, path: str, most: int = limits.MESSAGE_BYTES, *, wrapped: int = 0) -> int:
     """Refuse anything that JSON cannot carry exactly, naming where it stands below `path`.
 
     Returns a lower bound of the value's size as JSON. A value that must take more than `most` bytes is refused without
     being encoded: a list that holds one list ten times, and so on for 20 levels, is small in memory and huge as JSON.
+    `wrapped` is how many levels of our own may stand around what the limit of depth is meant for.
     """
     walk = _Walk(most)
     try:
-        walk.check([value], 0)
+        walk.check([value], -wrapped)
     except Refusal as refusal:
         refusal.steps.pop()  # the index in the list made here
         if walk.room < 0:

@@ -48,6 +48,10 @@ def _rev_problems(name: str, rev: Any) -> Iterator[str]:
         yield f"{name}.rev is no rev: {rev!r:.80}"
 
 
+_WRAPPED = 8
+"""A value stands in a body as, say, the input of a block in the content of a message; its own check comes after."""
+
+
 def body_problems(name: str, row: Row) -> Iterator[Problem]:
     """What is wrong with the body of a row whose columns are sound."""
     rule = _BODIES.get(name)
@@ -60,7 +64,7 @@ def body_problems(name: str, row: Row) -> Iterator[Problem]:
         yield Problem(check, record, too_long)
         return
     try:
-        check_json(codec.decode(row.body, record), "body")
+        check_json(codec.decode(row.body, record), "body", wrapped=_WRAPPED)
         read(row)
     except (CorruptError, InvalidError) as error:
         yield Problem(check, record, error.message)
@@ -74,7 +78,7 @@ def message_problems(thread: str, entry: LogEntry, *, is_new: bool = False) -> I
         yield Problem("log.body", record, too_long)
         return
     try:
-        check_json(codec.decode(entry[-1], record), "body")
+        check_json(codec.decode(entry[-1], record), "body", wrapped=_WRAPPED)
         message = records.message_record(thread, entry, None).message
         shape.check_message(message, "message")
         if is_new:
