@@ -19,8 +19,8 @@ from rich.text import Text
 
 import perdure
 from perdure import Message, Store, ToolUse
-from perdure.cli.growing import grow
 from perdure.cli.tree import draw
+from perdure.cli.tree_loading import grow
 
 WIDTH = 92
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "tree.svg"

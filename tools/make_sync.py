@@ -1,4 +1,4 @@
-"""Write `src/perdure/sync/faces.py` from the async stores: the same methods, the same types, blocking.
+"""Write `src/perdure/sync/stores.py` from the async stores: the same methods, the same types, blocking.
 
 Only async code is written by hand. Each `async def` of a store becomes a plain method that drives the same coroutine;
 an async iterator becomes an iterator. A test fails when the written file is not what this tool would write.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STORES = ROOT / "src" / "perdure" / "stores"
-TARGET = ROOT / "src" / "perdure" / "sync" / "faces.py"
+TARGET = ROOT / "src" / "perdure" / "sync" / "stores.py"
 CLASSES = ("threads", "messages", "branches", "pending", "runs", "state")
 READS = {"find", "get", "list", "children", "validate_parent", "range", "history", "external", "unfinished_calls"}
 READS |= {"current", "labels", "threads", "latest"}

@@ -21,9 +21,9 @@ from perdure.errors import InvalidError, UnsupportedError, named_type, shown
 from perdure.kernel.engine import Engine, Migration
 from perdure.kernel.redaction import STARS, redacted
 from perdure.kernel.url import BAD_ESCAPE, has_bad_escape
-from perdure.rules.names import check_flag, check_scope
+from perdure.rules.checks import check_flag, check_scope
 from perdure.stores.housekeeping import Housekeeper
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
 
 _KNOWN = (

@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.audit.mutations import BODIES, INTEGERS, ONCE, TEXTS, Damage, other
 
-from perdure.stores.layout import SCHEMA
-from perdure.stores.transfer_lines import NOT_CARRIED
+from perdure.stores.schema import SCHEMA
+from perdure.stores.transfer.lines import NOT_CARRIED
 
 Line = dict[str, Any]
 Damaged = tuple[Damage, list[bytes]]

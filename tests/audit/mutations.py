@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure import limits
 from perdure.kernel.schema import Log, Table
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 
 SCOPE = "default"
 NOT_UTF8 = b"\xff"

@@ -12,11 +12,11 @@ from tests.audit.mutations import SCOPE, File
 from tests.audit.samples import rich
 
 from perdure import Message
+from perdure.audit.verify import Finding, verify_engine
 from perdure.engines.sqlite import open_sqlite
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
 from perdure.sync.driver import Driver
-from perdure.testkit.auditor import Finding, verify_engine
 
 T = TypeVar("T")
 

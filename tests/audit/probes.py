@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from perdure import Message, Store
-from perdure.stores.transfer import export_lines
+from perdure.stores.transfer.export import export_lines
 
 Probe = Callable[[Store], Awaitable[object]]
 

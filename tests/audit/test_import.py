@@ -15,12 +15,12 @@ from tests.audit.mutations import Damage
 from tests.audit.samples import rich
 
 from perdure import InvalidError
+from perdure.audit.verify import Finding, verify
 from perdure.engines.memory import open_memory
 from perdure.errors import PerdureError
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.stores.transfer import export_lines, import_lines
-from perdure.testkit.auditor import Finding, verify
+from perdure.stores.transfer.export import export_lines, import_lines
 
 NAMES = [shape.name for shape in (*SCHEMA.tables, *SCHEMA.logs)]
 ROUNDS = 250

@@ -15,7 +15,7 @@ from tests.audit.probes import READS, WRITES
 
 from perdure.errors import PerdureError
 from perdure.kernel.schema import Log, Table
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 
 SHAPES = [*SCHEMA.tables, *SCHEMA.logs]
 NAMES = [shape.name for shape in SHAPES]

@@ -13,7 +13,7 @@ from typing import Any
 from tests.budget.contents import CUSTOM, MESSAGE, Material
 
 from perdure import Message, Store, Ticket
-from perdure.stores.transfer import export_lines
+from perdure.stores.transfer.export import export_lines
 
 Action = Callable[[Store, Material, int], Awaitable[Any]]
 SIZES = {"message": MESSAGE, "value": MESSAGE, "run": MESSAGE, "pending": MESSAGE, "custom": CUSTOM}

@@ -18,7 +18,7 @@ from tests.budget.run import measure_growth, measure_memory, measure_prepared, m
 
 from perdure import Store
 from perdure.engines.memory import MemoryEngine
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.testkit.providers import BUILTIN, EMBEDDED
 
 MARGIN = 1.5

@@ -12,8 +12,8 @@ import pytest
 
 import perdure
 from perdure import Store
-from perdure.stores.transfer import export_lines, import_lines
-from perdure.testkit.auditor import verify
+from perdure.audit.verify import verify
+from perdure.stores.transfer.export import export_lines, import_lines
 
 Lines = list[bytes]
 

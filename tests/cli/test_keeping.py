@@ -136,7 +136,7 @@ def test_an_interrupted_copy_says_what_that_means(
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("perdure.cli.keeping.copy", interrupted)
+    monkeypatch.setattr("perdure.cli.maintenance.copy", interrupted)
     done = program.run("copy", program.url, str(tmp_path / "copy.db"), *more)
     assert (done.code, done.out, done.err) == (130, "", f"stopped; {said}\n")
 

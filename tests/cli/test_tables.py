@@ -12,7 +12,7 @@ from tests.cli.test_terminal import COLOUR, on_a_terminal
 
 import perdure
 from perdure import Message
-from perdure.cli.session import Desk
+from perdure.cli.command import Desk
 from perdure.cli.tables import Column, fitted
 
 WIDTHS = (120, 80, 60, 40)

@@ -26,14 +26,14 @@ from perdure import (
     UnsupportedError,
     failpoints,
 )
+from perdure.audit.verify import verify
 from perdure.clock import ManualClock, system_clock
 from perdure.engines.memory import open_memory
 from perdure.kernel.ops import Append, Get, Heads, Put, Read, Scan
 from perdure.kernel.schema import Index, Log, Table, integer, text
 from perdure.stores.cleanup import sweep
-from perdure.stores.layout import SCHEMA
-from perdure.stores.transfer import Imported, Progress, export_lines, import_lines
-from perdure.testkit.auditor import verify
+from perdure.stores.schema import SCHEMA
+from perdure.stores.transfer.export import Imported, Progress, export_lines, import_lines
 
 
 @pytest.fixture(autouse=True)
@@ -250,7 +250,7 @@ def test_an_import_that_fails_half_way_takes_its_things_with_it(crossing: int) -
 CRASHING = """
 import asyncio, sys
 import perdure
-from perdure.stores.transfer import import_lines, read_lines
+from perdure.stores.transfer.export import import_lines, read_lines
 
 async def main():
     async with perdure.open(sys.argv[1]) as store:
@@ -308,7 +308,7 @@ async def _interrupted(store: Store, lines: Lines) -> None:
 
     failpoints.arm("import.between_chunks", stop)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perdure.stores.transfer_arrival.Arrival.abandon", _nothing)
+        patch.setattr("perdure.stores.transfer.arrival.Arrival.abandon", _nothing)
         with pytest.raises(Killed):
             await import_lines(store, lambda: lines)
 

@@ -20,7 +20,7 @@ class Mine(MemoryProvider):
 FORGETFUL = """
 from perdure.engines.memory import MemoryEngine
 from perdure.kernel.ops import Check
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.testkit.providers import MemoryProvider
 
 

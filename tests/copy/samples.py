@@ -8,7 +8,7 @@ from tests.cli.samples import everything
 
 from perdure import Message, Store
 from perdure.kernel.engine import Engine
-from perdure.stores.transfer import export_lines
+from perdure.stores.transfer.export import export_lines
 
 SCOPES = ("default", "acme", "Ünïcode 🦆 'quoted\"")
 

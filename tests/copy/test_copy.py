@@ -19,15 +19,15 @@ from tests.engines.toys import drive
 
 import perdure
 from perdure import ConflictError, CorruptError, InvalidError, Message, NotFoundError, Store
+from perdure.audit.verify import verify_engine
+from perdure.copy import LAST, Copied, copy, copy_engine
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import PRESENT, Delete, Patch, Put, Scan
-from perdure.moving import LAST, Copied, copy, copy_engine
 from perdure.opening import open_engine
-from perdure.testkit.auditor import verify_engine
 
 KILLED = """
 import asyncio, os, signal, sys
-from perdure.moving import copy
+from perdure.copy import copy
 
 def stop(told):
     if told.stage == sys.argv[3] and told.done >= int(sys.argv[4]):

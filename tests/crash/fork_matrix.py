@@ -33,7 +33,7 @@ import perdure
 import perdure.engines.sqlite  # loaded before the first fork: an import under way in a thread would stop the child
 import perdure.sync
 from perdure import Message, PerdureError
-from perdure.moving import copy
+from perdure.copy import copy
 from perdure.opening import plan_migration
 
 PARENT_DOES = ("exits", "closes", "keeps")

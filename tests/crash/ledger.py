@@ -14,7 +14,7 @@ from tests.crash.workload import SLOTS, Try, perform
 
 from perdure import Store
 from perdure.kernel.ops import Get, Heads, Scan
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 
 
 class Broken(Exception):

@@ -20,8 +20,8 @@ from tests.crash.forking import in_child
 
 import perdure
 from perdure import Message, UnavailableError
-from perdure.moving import copy
-from perdure.testkit.auditor import verify_engine
+from perdure.audit.verify import verify_engine
+from perdure.copy import copy
 
 COMMITS = 50
 DEADLINE = 120.0

@@ -24,7 +24,7 @@ from tests.crash.forking import Child, in_child, tell
 
 import perdure
 from perdure import Message
-from perdure.engines.sqlite.connect import file_size
+from perdure.engines.sqlite.connections.connect import file_size
 
 BOUND = 64 * 2**20
 READERS = 3

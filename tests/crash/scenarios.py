@@ -14,7 +14,7 @@ from pathlib import Path
 
 import perdure
 from perdure import Message, NewRun
-from perdure.stores.transfer import export_lines, import_lines
+from perdure.stores.transfer.export import export_lines, import_lines
 
 THREAD = "t"
 LARGE = 1_200

@@ -23,11 +23,11 @@ from tests.crash.scenarios import LARGE, THREAD, exported, fill, imported, said
 
 import perdure
 from perdure import failpoints
+from perdure.audit.verify import verify_engine
 from perdure.engines.sqlite import open_sqlite
 from perdure.stores.cleanup import sweep
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.testkit.auditor import verify_engine
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "tests" / "fixtures" / "schema-1.db"

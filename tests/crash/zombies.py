@@ -26,8 +26,8 @@ from tests.crash.forking import Child, in_child
 
 import perdure
 from perdure import Message, failpoints
+from perdure.audit.verify import verify_threads
 from perdure.errors import StaleClaim
-from perdure.testkit.auditor import verify_threads
 
 POINTS = ("commit.before_transact", "sqlite.before_begin", "commit.after_transact")
 """Where a worker is paused: before its transaction, before the lock, and after it landed but before it was told."""

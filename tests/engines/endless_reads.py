@@ -25,8 +25,8 @@ from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, drive
 
 from perdure.cli import main as command_line
 from perdure.engines.sqlite import health, open_sqlite
-from perdure.engines.sqlite.core import Core
-from perdure.engines.sqlite.reader import THREADS_MOST
+from perdure.engines.sqlite.engine.database import Core
+from perdure.engines.sqlite.read import THREADS_MOST
 from perdure.kernel.ops import Heads
 
 LONG = """

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.engines.toys import SCHEMA, SCOPE
 
 from perdure.engines.sqlite import open_sqlite
-from perdure.engines.sqlite.reader import THREADS_MOST, ReaderThreads
+from perdure.engines.sqlite.read import THREADS_MOST, ReaderThreads
 from perdure.kernel.ops import Heads
 
 PATIENCE = 60.0

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from perdure.engines.mysql.connections.connection import Rows, Wire, flavour, open_wire
 from perdure.engines.mysql.target import parse_target
-from perdure.engines.mysql.wire import Rows, Wire, flavour, open_wire
 from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
 DEADLINE = 240.0

@@ -25,9 +25,9 @@ from tests.engines.mysql_place import connect, sql
 
 import perdure
 from perdure import Store
-from perdure.engines.mysql.layout import heads_name, names
-from perdure.engines.mysql.wire import Rows, Wire
-from perdure.stores.layout import SCHEMA
+from perdure.engines.mysql.connections.connection import Rows, Wire
+from perdure.engines.mysql.schema import heads_name, names
+from perdure.stores.schema import SCHEMA
 from perdure.testkit.servers.local import LocalServer
 from perdure.testkit.servers.mysql import MysqlRecipe
 

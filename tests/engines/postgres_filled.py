@@ -15,9 +15,9 @@ import msgspec
 
 import perdure
 from perdure import Message
-from perdure.engines.postgres.pool import OwnPool
-from perdure.engines.postgres.sessions import BEGIN
-from perdure.stores import layout
+from perdure.engines.postgres.connections.pool import OwnPool
+from perdure.engines.postgres.connections.session_settings import BEGIN
+from perdure.stores import schema
 from perdure.stores.store import Store
 
 RESOURCE, PARENT, TEMPLATE = "user", "root", "t"
@@ -41,7 +41,7 @@ async def fill(url: str, threads: int, messages: int) -> None:
     await store.close()
     link = await asyncpg.connect(url)
     try:
-        for name in (*layout.SCHEMA.table, *layout.SCHEMA.log, *[f"{log}__heads" for log in layout.SCHEMA.log]):
+        for name in (*schema.SCHEMA.table, *schema.SCHEMA.log, *[f"{log}__heads" for log in schema.SCHEMA.log]):
             await link.execute(f'ALTER TABLE perdure."{name}" SET (autovacuum_enabled = off)')
             await _copy(link, name, threads)
     finally:

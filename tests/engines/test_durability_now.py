@@ -15,9 +15,9 @@ from tests.engines.redis_place import client_at, until
 
 import perdure
 from perdure.engines.mysql import health as mysql_health
+from perdure.engines.shared import durability
+from perdure.engines.shared.durability import DurabilityReading
 from perdure.errors import UnavailableError
-from perdure.kernel import durability
-from perdure.kernel.durability import DurabilityReading
 from perdure.kernel.engine import Durability
 from perdure.model.message import Message
 from perdure.testkit.servers.local import LocalServer

@@ -14,11 +14,12 @@ from tests.engines.mysql_place import emptied, run, sql, stranger
 from tests.engines.test_mysql_transactions import _waiting_for
 from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, columns, do
 
-from perdure.engines.mysql import MysqlEngine, open_engine, pool, sockets
-from perdure.engines.mysql.login import Meter
+from perdure.engines.mysql import MysqlEngine, open_engine
+from perdure.engines.mysql.connections import pool, sockets
+from perdure.engines.mysql.connections.connection import Wire, open_wire
+from perdure.engines.mysql.connections.login import Meter
 from perdure.engines.mysql.target import parse_target
 from perdure.engines.mysql.watch import Hub
-from perdure.engines.mysql.wire import Wire, open_wire
 from perdure.errors import UnavailableError
 from perdure.kernel.ops import Inc, Patch, Put, Scan
 from perdure.testkit.proxy import Proxy

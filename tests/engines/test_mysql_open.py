@@ -13,8 +13,8 @@ from tests.engines.pacing import slow_clock
 from tests.engines.toys import SCHEMA, SCOPE, do, note
 
 from perdure import failpoints
-from perdure.engines.mysql import open_engine, plan_migration, versions
-from perdure.engines.mysql.layout import create_all
+from perdure.engines.mysql import migrate, open_engine, plan_migration
+from perdure.engines.mysql.schema import create_all
 from perdure.engines.mysql.target import parse_target
 from perdure.errors import CorruptError, InvalidError, UnavailableError, UnsupportedError
 from perdure.kernel.ops import Append, Get, Put, Scan
@@ -171,7 +171,7 @@ def test_the_lock_of_migrations_is_waited_for_longer_than_an_answer() -> None:
         url = await emptied("open")
         pass_time = slow_clock()
         other = await stranger(url)
-        name = versions._lock_name(parse_target(url).shown)
+        name = migrate._lock_name(parse_target(url).shown)
         await other.run(f"SELECT GET_LOCK({name}, 1)")
         opening = asyncio.create_task(open_engine(f"{url}?command_timeout={PATIENCE}", SCHEMA))
         await _outlasted(url, "User lock", opening, pass_time)

@@ -13,11 +13,11 @@ from tests.engines.test_sqlite_plans import HOT_READS
 
 from perdure.clock import system_clock
 from perdure.engines.mysql import open_engine
-from perdure.engines.mysql.queries import Queries
-from perdure.engines.mysql.transaction import Transaction
-from perdure.engines.sql.refs import Earlier
+from perdure.engines.mysql.read.queries import Queries
+from perdure.engines.mysql.write.transaction import Transaction
+from perdure.engines.shared.references import Earlier
 from perdure.kernel.ops import Append, Check, Drop, Inc, Op, Patch, Put
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.testkit.servers import ServerMissing, servers_required
 
 SCAN = "SELECT * FROM messages ORDER BY rev"

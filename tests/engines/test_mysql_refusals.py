@@ -10,7 +10,8 @@ import pytest
 from tests.engines.mysql_place import emptied, run, sql
 from tests.engines.toys import SCHEMA, notes
 
-from perdure.engines.mysql import open_engine, wire
+from perdure.engines.mysql import open_engine
+from perdure.engines.mysql.connections import connection
 from perdure.engines.mysql.target import Target, parse_target
 from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
 
@@ -19,13 +20,13 @@ from perdure.errors import InvalidError, PerdureError, UnavailableError, Unsuppo
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every attempt to connect, by host."""
     made: list[str] = []
-    connect = wire._open_once
+    connect = connection._open_once
 
     async def counted(target: Target, patience: float) -> Any:
         made.append(target.host)
         return await connect(target, patience)
 
-    monkeypatch.setattr(wire, "_open_once", counted)
+    monkeypatch.setattr(connection, "_open_once", counted)
     return made
 
 

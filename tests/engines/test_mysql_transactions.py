@@ -13,8 +13,8 @@ from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, START, columns, do, note
 from perdure import limits
 from perdure.clock import ManualClock
 from perdure.engines.mysql import MysqlEngine, open_engine, watch
-from perdure.engines.mysql.transaction import Transaction
-from perdure.engines.mysql.wire import Rows, Wire
+from perdure.engines.mysql.connections.connection import Rows, Wire
+from perdure.engines.mysql.write.transaction import Transaction
 from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import (
     ABSENT,

@@ -11,8 +11,8 @@ from tests.engines.pacing import slow_clock
 from tests.engines.test_mysql_transactions import fresh
 from tests.engines.toys import SCOPE, columns, do, row
 
-from perdure.engines.mysql.places import Places, Use
-from perdure.engines.mysql.turns import Turns
+from perdure.engines.mysql.connections.permits import Places, Use
+from perdure.engines.mysql.write.row_queue import Turns
 from perdure.errors import UnavailableError
 from perdure.kernel.ops import Inc, Patch, Put, Scan
 

@@ -13,10 +13,10 @@ from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, notes, watching
 
 import perdure
 from perdure import Message, Store
+from perdure.audit.verify import verify
 from perdure.engines.postgres import open_engine
 from perdure.errors import OutcomeUnknown, UnavailableError
 from perdure.kernel.ops import Heads
-from perdure.testkit.auditor import verify
 from perdure.testkit.proxy import Proxy
 from perdure.testkit.servers import StandbyPair, standby_pair
 

@@ -16,10 +16,10 @@ from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, eventually, notes
 import perdure
 from perdure import Message, Store
 from perdure.engines.postgres import PostgresEngine, open_engine
-from perdure.engines.postgres.layout import SERVER_CLOCK
-from perdure.engines.postgres.permits import Permits
-from perdure.engines.postgres.reach import STATEMENTS_KEPT
-from perdure.engines.postgres.versions import fingerprint
+from perdure.engines.postgres.connections.connect import STATEMENTS_KEPT
+from perdure.engines.postgres.connections.permits import Permits
+from perdure.engines.postgres.migrate import fingerprint
+from perdure.engines.postgres.schema.tables import SERVER_CLOCK
 from perdure.errors import ConflictError, UnavailableError
 from perdure.kernel.ops import Put
 from perdure.testkit.proxy import Proxy
@@ -271,8 +271,8 @@ async def _refused(engine: PostgresEngine) -> None:
 
 
 def test_a_connection_that_was_dropped_without_a_word_costs_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.engines.postgres.pool.IDLE_SECONDS", 0.0)
-    monkeypatch.setattr("perdure.engines.postgres.pool.TRIAL_SECONDS", 0.5)
+    monkeypatch.setattr("perdure.engines.postgres.connections.pool.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("perdure.engines.postgres.connections.pool.TRIAL_SECONDS", 0.5)
 
     async def main() -> None:
         url = await fresh_database(server("postgres"), "frame")

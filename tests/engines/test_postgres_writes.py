@@ -13,7 +13,7 @@ import pytest
 from tests.engines.toys import SCHEMA, SCOPE, columns, note, notes, row
 
 from perdure.engines.postgres import open_engine
-from perdure.engines.postgres.combine import LANES
+from perdure.engines.postgres.write.batching import LANES
 from perdure.errors import OutcomeUnknown, PerdureError, UnavailableError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from redis.exceptions import InvalidResponse, ResponseError
 
-from perdure.engines.redis import answers
-from perdure.engines.redis.resp import PENDING, Answers
-from perdure.engines.redis.server_text import LONGEST, cleaned
-from perdure.engines.redis.translate import came_before_writing, code_of
+from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections.resp import PENDING, Answers
+from perdure.engines.redis.connections.server_text import LONGEST, cleaned
+from perdure.engines.redis.errors import came_before_writing, code_of
 
 MANY = 10**6
 

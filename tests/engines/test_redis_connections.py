@@ -13,7 +13,8 @@ from tests.engines.redis_place import DEADLINE, client_at, empty, engine_at, ref
 from tests.engines.toys import SCHEMA, SCOPE, notes, watching
 
 from perdure import limits
-from perdure.engines.redis import open_engine, wire
+from perdure.engines.redis import open_engine
+from perdure.engines.redis.connections import pool
 from perdure.errors import UnavailableError
 from perdure.kernel.engine import Watch
 from perdure.kernel.ops import Read
@@ -84,7 +85,7 @@ def test_idle_connections_that_were_dropped_without_a_word_are_replaced(
             proxy.delay(0)
             proxy.strand()
             # As if they had been idle for long.
-            monkeypatch.setattr(wire, "_IDLE_CHECK", 0.0)
+            monkeypatch.setattr(pool, "_IDLE_CHECK", 0.0)
             async with asyncio.timeout(DEADLINE):
                 await engine.transact(SCOPE, [notes("t", "later")])
                 assert len((await engine.view(SCOPE, [Read("notes", "t")]))[0]) == 5

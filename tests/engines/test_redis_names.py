@@ -7,8 +7,8 @@ import itertools
 import pytest
 from redis.crc import key_slot
 
-from perdure.engines.redis.names import base_of, decode_key, encode_key, escape, grouped, tag_of, unescape
-from perdure.engines.redis.url import parse
+from perdure.engines.redis.schema.keys import base_of, decode_key, encode_key, escape, grouped, tag_of, unescape
+from perdure.engines.redis.target import parse
 from perdure.errors import InvalidError
 from perdure.kernel.schema import integer, text
 

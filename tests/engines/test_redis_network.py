@@ -15,9 +15,9 @@ from tests.engines.redis_place import DEADLINE, client_at, engine_at, refusal, u
 from tests.engines.toys import SCHEMA, notes, watching
 
 from perdure.engines.redis import open_engine
-from perdure.engines.redis.answers import data
-from perdure.engines.redis.network import Network
-from perdure.engines.redis.url import parse
+from perdure.engines.redis.connections.answers import data
+from perdure.engines.redis.connections.routing import Network
+from perdure.engines.redis.target import parse
 from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import ABSENT, Put, Read, Scan
 from perdure.testkit.servers import ServerSet, redis_cluster, server

@@ -17,8 +17,8 @@ from tests.engines.redis_place import DEADLINE, client_at, empty, engine_at, ref
 from tests.engines.toys import SCHEMA, SCOPE, notes
 
 from perdure.engines.redis import open_engine, plan_migration
-from perdure.engines.redis.check import literal
 from perdure.engines.redis.engine import RedisEngine
+from perdure.engines.redis.health.audit import literal
 from perdure.errors import CorruptError, InvalidError, PerdureError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Append, Drop, Get, Heads, Inc, Patch, Put, Read, Scan, Segment

@@ -14,10 +14,10 @@ from tests.engines.redis_place import client_at, empty, engine_at, refusal
 from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused
 
 from perdure.engines.redis import open_engine
-from perdure.engines.redis.layout import Layout
-from perdure.engines.redis.resp import PENDING, Answers, command
-from perdure.engines.redis.values import quoted
-from perdure.engines.redis.writes import Writer
+from perdure.engines.redis.connections.resp import PENDING, Answers, command
+from perdure.engines.redis.schema.layout import Layout
+from perdure.engines.redis.write.value_lua import quoted
+from perdure.engines.redis.write.writer import Writer
 from perdure.errors import CorruptError, OutcomeUnknown, UnsupportedError
 from perdure.kernel.ops import (
     ABSENT,

@@ -15,8 +15,9 @@ from tests.engines.redis_place import DEADLINE, client_at, empty, engine_at, ref
 from tests.engines.toys import SCHEMA, SCOPE, eventually, note, notes, refused, watching
 
 from perdure.clock import system_clock
-from perdure.engines.redis import open_engine, places, programs, rowcode
-from perdure.engines.redis.scripts import PROBE, REBUILD, lua
+from perdure.engines.redis import open_engine
+from perdure.engines.redis.connections.scripts import PROBE, REBUILD, lua
+from perdure.engines.redis.write import index_lua, row_lua, transaction_scripts
 from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import NOW, Append, Delete, Drop, Get, Op, Patch, Put, Read, Scan
 from perdure.testkit.proxy import Proxy
@@ -288,7 +289,7 @@ def test_every_command_of_a_commit_is_probed() -> None:
     used = re.compile(r"\b(?:call|allowed)\('([A-Z]+)'")
     probed = set(used.findall(PROBE.text.decode()))
     written = lua("gate", "append_check", "append_write", "reads", "take")
-    makers = [inspect.getsource(module) for module in (programs, rowcode, places)]
+    makers = [inspect.getsource(module) for module in (transaction_scripts, row_lua, index_lua)]
     for text in (written, *makers, REBUILD.text.decode()):
         found = set(used.findall(text))
         # Hints may be forbidden: a commit goes on without them.

@@ -11,8 +11,9 @@ import pytest
 from tests.engines.redis_place import DEADLINE, engine_at, refusal
 from tests.engines.toys import SCHEMA
 
-from perdure.engines.redis import connect, open_engine
-from perdure.engines.redis.url import parse
+from perdure.engines.redis import open_engine
+from perdure.engines.redis.connections import connect
+from perdure.engines.redis.target import parse
 from perdure.errors import InvalidError, UnavailableError
 from perdure.kernel.ops import Read
 from perdure.testkit.servers import server

@@ -9,9 +9,9 @@ import pytest
 from tests.engines import serial_order
 from tests.engines.toys import SERVERS
 
-from perdure.engines.sqlite.committer import Committer
-from perdure.engines.sqlite.jobs import Job
-from perdure.engines.sqlite.session import Session
+from perdure.engines.sql.embedded.write import Session
+from perdure.engines.sqlite.write.group_commit import Committer
+from perdure.engines.sqlite.write.jobs import Job
 from perdure.kernel.ops import Append
 
 

@@ -24,7 +24,7 @@ import perdure
 import perdure.sync
 from perdure import Message, failpoints
 from perdure.engines.sqlite import open_sqlite
-from perdure.engines.sqlite.interrupts import ReadConnection, Stop, Stopped
+from perdure.engines.sqlite.connections.interrupts import ReadConnection, Stop, Stopped
 from perdure.errors import UnavailableError
 
 ROWS = 10_000_000

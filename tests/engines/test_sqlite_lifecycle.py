@@ -16,9 +16,9 @@ import pytest
 
 import perdure
 from perdure import Message, UnavailableError
-from perdure.engines.sqlite import core as sqlite_core
-from perdure.engines.sqlite.core import Core
-from perdure.engines.sqlite.forks import registry
+from perdure.engines.sqlite.connections.forks import registry
+from perdure.engines.sqlite.engine import database
+from perdure.engines.sqlite.engine.database import Core
 
 DEADLINE = 60.0
 
@@ -87,13 +87,13 @@ def test_an_open_that_is_cancelled_when_it_is_done_leaves_nothing_open(
 ) -> None:
     """The result may wait in the loop already when the task is cancelled: it must not be lost there."""
     path, ready = tmp_path / "late.db", threading.Event()
-    real = sqlite_core.Core.__init__
+    real = database.Core.__init__
 
     def announced(*given: object) -> None:
         real(*given)  # type: ignore[arg-type]
         ready.set()
 
-    monkeypatch.setattr(sqlite_core.Core, "__init__", announced)
+    monkeypatch.setattr(database.Core, "__init__", announced)
 
     async def main() -> None:
         for _ in range(20):
@@ -110,13 +110,13 @@ def test_an_open_that_is_cancelled_when_it_is_done_leaves_nothing_open(
 
 def test_an_open_that_times_out_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, may_go = tmp_path / "slow.db", threading.Event()
-    real = sqlite_core.prepare
+    real = database.prepare
 
     def held(*given: object) -> None:
         may_go.wait(DEADLINE)
         real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sqlite_core, "prepare", held)
+    monkeypatch.setattr(database, "prepare", held)
 
     async def main() -> None:
         with pytest.raises(TimeoutError):

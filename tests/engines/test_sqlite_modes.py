@@ -13,7 +13,7 @@ import pytest
 from tests.engines.test_sqlite_errors import opened
 from tests.engines.toys import do, drive, notes
 
-from perdure.engines.sqlite.connect import writer_connection
+from perdure.engines.sqlite.connections.connect import writer_connection
 from perdure.errors import UnavailableError
 
 SIDES = ("", "-wal", "-shm")
@@ -70,7 +70,7 @@ def test_no_file_is_made_through_a_link_put_there_in_the_last_moment(tmp_path: P
 MOVE = """
 import asyncio, sys
 import perdure
-from perdure.moving import copy
+from perdure.copy import copy
 
 async def main(source, target):
     async with perdure.open(source) as store:

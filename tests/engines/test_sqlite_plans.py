@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from perdure.engines.sqlite.layout import create_all
-from perdure.engines.sqlite.queries import Queries
-from perdure.engines.sqlite.session import Session
-from perdure.engines.sqlite.statements import Statements
+from perdure.engines.sql.embedded.read import Queries
+from perdure.engines.sql.embedded.schema import create_all
+from perdure.engines.sql.embedded.statements import Statements
+from perdure.engines.sql.embedded.write import Session
 from perdure.kernel.ops import (
     ANY,
     NOW,
@@ -29,7 +29,7 @@ from perdure.kernel.ops import (
     Seq,
     Swap,
 )
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 
 HOT_READS: list[Ask] = [
     Get("thread_heads", [("t",)]),
@@ -156,7 +156,7 @@ def _written(connection: sqlite3.Connection, sql: str, roots: dict[int, str]) ->
 
 
 def test_shapes_are_bounded(explained: Explained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.engines.sqlite.statements.SHAPES_KEPT", 8)
+    monkeypatch.setattr("perdure.engines.sql.embedded.statements.SHAPES_KEPT", 8)
     monkeypatch.setattr("perdure.engines.sql.terms.SHAPES_KEPT", 8)
     session = _prepared(explained)
     columns = list(SCHEMA.table["runs"].columns)

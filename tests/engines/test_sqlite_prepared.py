@@ -21,7 +21,7 @@ from perdure.engines.sqlite import open_sqlite, plan_migration
 from perdure.errors import CorruptError, PerdureError, UnsupportedError
 from perdure.kernel.ops import Get, Heads, Put, Read, Scan
 from perdure.kernel.schema import Index, Schema, text
-from perdure.stores import layout
+from perdure.stores import schema
 
 Preparation = Callable[[sqlite3.Connection], None]
 ENDLESS = "WITH RECURSIVE s(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM s)"
@@ -154,9 +154,9 @@ def test_an_older_file_is_compared_with_its_own_declaration(tmp_path: Path) -> N
     shutil.copy(FIXTURE, path)
     prepare(path, run("CREATE TRIGGER spy AFTER UPDATE ON threads BEGIN DELETE FROM messages; END"))
     stamp = digest(path)
-    assert "trigger spy" in refusal(path, layout.SCHEMA, CorruptError)
+    assert "trigger spy" in refusal(path, schema.SCHEMA, CorruptError)
     with pytest.raises(CorruptError, match="trigger spy"):
-        asyncio.run(plan_migration(str(path), layout.SCHEMA))
+        asyncio.run(plan_migration(str(path), schema.SCHEMA))
     assert digest(path) == stamp
     prepare(path, run("DROP TRIGGER spy"))
     migrate(str(path))
@@ -171,9 +171,9 @@ def test_columns_added_by_one_version_after_another_are_accepted(tmp_path: Path)
         columns, indexes = (*text(name), *items.columns), (*items.indexes, Index(f"by_{name}", (name,), ("rank",)))
         larger = msgspec.structs.replace(items, columns=columns, indexes=indexes)
         versions.append(newer(versions[-1], tables=(larger, pairs)))
-    for schema in versions:
-        touch(path, schema)
-        touch(path, schema)
+    for version in versions:
+        touch(path, version)
+        touch(path, version)
     engine = drive(open_sqlite(str(path), versions[-1], read_only=True)).blocking()
     assert engine is not None
     assert drive(engine.check()) == []

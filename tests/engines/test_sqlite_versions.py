@@ -20,14 +20,14 @@ from tests.engines.toys import SCHEMA, SCOPE, do, drive, notes
 from tests.fixtures.make_old_db import FIXTURE, MADE_AT, version_1
 
 from perdure import failpoints
+from perdure.audit.verify import verify_engine
 from perdure.clock import ManualClock
 from perdure.engines.sqlite import open_sqlite
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
 from perdure.kernel.ops import Append, Put, Read, Scan
 from perdure.kernel.schema import Index, Log, Schema, Table, integer, text
-from perdure.stores import layout
+from perdure.stores import schema
 from perdure.stores.store import Store
-from perdure.testkit.auditor import verify_engine
 
 MIGRATE = "import asyncio, sys; from tests.engines.test_sqlite_versions import migrate; migrate(sys.argv[1])"
 
@@ -48,7 +48,7 @@ def touch(path: Path, schema: Schema) -> None:
 
 def migrate(path: str) -> None:
     """Open the file with today's schema, in whichever process this is."""
-    touch(Path(path), layout.SCHEMA)
+    touch(Path(path), schema.SCHEMA)
 
 
 def child(path: Path, failpoint: str = "") -> subprocess.Popen[bytes]:
@@ -117,7 +117,7 @@ def test_an_older_file_is_migrated_and_audits_clean(old: Path) -> None:
 
     async def main() -> None:
         clock = ManualClock(MADE_AT)
-        engine = await open_sqlite(str(old), layout.SCHEMA, clock=clock)
+        engine = await open_sqlite(str(old), schema.SCHEMA, clock=clock)
         async with Store(engine, "default") as store:
             assert await verify_engine(engine) == []
             history = await store.messages.history("thread-branched")
@@ -127,9 +127,9 @@ def test_an_older_file_is_migrated_and_audits_clean(old: Path) -> None:
 
     asyncio.run(main())
     assert recorded(old) == {
-        "version": str(layout.SCHEMA.version),
-        "digest": layout.SCHEMA.digest(),
-        "declaration": layout.SCHEMA.declaration(),
+        "version": str(schema.SCHEMA.version),
+        "digest": schema.SCHEMA.digest(),
+        "declaration": schema.SCHEMA.declaration(),
     }
     assert "runs__thread_status" in names(old)
     stamp = digest(old)
@@ -145,13 +145,13 @@ def test_killed_half_way_it_is_as_old_as_before_and_opens_again(old: Path, cross
     assert recorded(old)["version"] == "1"
     assert contents(old, version_1()) == before
     migrate(str(old))
-    assert recorded(old)["version"] == str(layout.SCHEMA.version)
+    assert recorded(old)["version"] == str(schema.SCHEMA.version)
     assert contents(old, version_1()) == before
 
 
 def test_an_error_half_way_is_told_and_undone(old: Path) -> None:
     failpoints.arm("sqlite.in_migration", "error", after=2)
-    assert "I/O error" in refusal(old, layout.SCHEMA, UnavailableError)
+    assert "I/O error" in refusal(old, schema.SCHEMA, UnavailableError)
     assert recorded(old)["version"] == "1"
     migrate(str(old))
 
@@ -160,7 +160,7 @@ def test_several_processes_migrate_at_once(old: Path) -> None:
     before = contents(old, version_1())
     processes = [child(old) for _ in range(4)]
     assert [process.wait(120) for process in processes] == [0, 0, 0, 0]
-    assert recorded(old)["version"] == str(layout.SCHEMA.version)
+    assert recorded(old)["version"] == str(schema.SCHEMA.version)
     assert contents(old, version_1()) == before
 
 
@@ -168,25 +168,25 @@ def test_several_processes_create_at_once(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
     processes = [child(path) for _ in range(4)]
     assert [process.wait(120) for process in processes] == [0, 0, 0, 0]
-    assert recorded(path)["digest"] == layout.SCHEMA.digest()
+    assert recorded(path)["digest"] == schema.SCHEMA.digest()
 
 
 def test_a_creation_killed_half_way_can_be_repeated(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
     assert child(path, "sqlite.in_migration=crash@5").wait(60) == -signal.SIGKILL
     migrate(str(path))
-    assert recorded(path)["digest"] == layout.SCHEMA.digest()
+    assert recorded(path)["digest"] == schema.SCHEMA.digest()
 
 
 def test_a_newer_file_is_refused_untouched(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
-    future = newer(layout.SCHEMA, logs=(*layout.SCHEMA.logs, Log("events", "thread")))
+    future = newer(schema.SCHEMA, logs=(*schema.SCHEMA.logs, Log("events", "thread")))
     touch(path, future)
     stamp, files = digest(path), sorted(tmp_path.iterdir())
     for read_only in (False, True):
-        message = refusal(path, layout.SCHEMA, UnsupportedError, read_only=read_only)
+        message = refusal(path, schema.SCHEMA, UnsupportedError, read_only=read_only)
         assert f"schema version {future.version}" in message
-        assert f"knows version {layout.SCHEMA.version}" in message
+        assert f"knows version {schema.SCHEMA.version}" in message
         assert "upgrade" in message
     assert (digest(path), sorted(tmp_path.iterdir())) == (stamp, files)
 

@@ -20,8 +20,8 @@ from tests.faults.link import DOWN, UP, Link
 from tests.faults.shell import UNCERTAIN, FaultFound, Figures, audit, bounded, insist, main, opened, parser_of, tell
 
 from perdure import Message, Receipt, Run, Store
+from perdure.audit.verify import verify_threads
 from perdure.errors import OutcomeUnknown
-from perdure.testkit.auditor import verify_threads
 from perdure.testkit.proxy import Direction
 from perdure.testkit.servers import server
 

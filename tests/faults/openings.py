@@ -21,8 +21,8 @@ from tests.faults.shell import FaultFound, Figures, address_of, bounded, main, o
 
 import perdure
 from perdure import Message
+from perdure.audit.verify import verify_engine
 from perdure.errors import UnavailableError
-from perdure.testkit.auditor import verify_engine
 from perdure.testkit.proxy import Direction
 from perdure.testkit.servers import server
 

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import perdure
+from perdure.audit.verify import verify_engine
 from perdure.errors import OutcomeUnknown, UnavailableError
-from perdure.testkit.auditor import verify_engine
 from perdure.testkit.servers import ServerMissing
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from tests.fuzz.mutate import spliced
 from tests.fuzz.target import Broken, Target
 
-from perdure.engines.redis.resp import PENDING, Answers
+from perdure.engines.redis.connections.resp import PENDING, Answers
 
 EXPECTED = (RedisError, ValueError)
 """What `Line` turns into a lost connection."""

@@ -23,7 +23,7 @@ from tests.fuzz.target import Broken, Target, refusal
 
 from perdure.engines.memory import open_memory
 from perdure.errors import CursorExpired, InvalidError, PerdureError
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
 from perdure.sync.driver import Driver
 

@@ -20,14 +20,14 @@ from tests.fuzz.mutate import SCALARS, spliced, values
 from tests.fuzz.target import Broken, Target, refusal
 
 from perdure import Message
+from perdure.audit.verify import digest, verify
 from perdure.cli.documents import branch_document, label_document, run_document, state_document, thread_document
 from perdure.engines.memory import open_memory
 from perdure.errors import PerdureError
 from perdure.kernel.ops import Scan
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.stores.transfer import check_lines, export_lines, import_lines
-from perdure.testkit.auditor import digest, verify
+from perdure.stores.transfer.export import check_lines, export_lines, import_lines
 
 EXPORTS = Path(__file__).parent / "exports"
 _WITNESS = "witness"

@@ -20,7 +20,7 @@ from tests.fuzz.target import Broken, Target, refusal
 import perdure.sync
 from perdure import Message, ToolUse
 from perdure.errors import PerdureError
-from perdure.stores.transfer import check_lines, export_lines
+from perdure.stores.transfer.export import check_lines, export_lines
 from perdure.sync.driver import Driver
 
 _KEYS = (

@@ -20,16 +20,16 @@ from tests.fuzz.mutate import SCALARS, edited, spliced
 from tests.fuzz.target import Broken, Target, refusal
 
 from perdure.cli.documents import branch_document, label_document, run_document, state_document, thread_document
-from perdure.engines.redis.layout import Layout
-from perdure.engines.redis.names import encode_key
-from perdure.engines.redis.reads import Reads
+from perdure.engines.redis.read.view import Reads
+from perdure.engines.redis.schema.keys import encode_key
+from perdure.engines.redis.schema.layout import Layout
 from perdure.errors import CorruptError
 from perdure.kernel.ops import Ask, Get, Read, Row, Scan
 from perdure.model.message import MessageRecord
 from perdure.stores import records
-from perdure.stores.checked import answer_check
-from perdure.stores.layout import SCHEMA
-from perdure.stores.transfer_lines import NOT_CARRIED
+from perdure.stores.answer_checks import answer_check
+from perdure.stores.schema import SCHEMA
+from perdure.stores.transfer.lines import NOT_CARRIED
 
 # No engine hands over a text that UTF-8 cannot carry.
 _CELLS: tuple[Any, ...] = (

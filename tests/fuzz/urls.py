@@ -18,7 +18,7 @@ from tests.fuzz.target import Broken, Target, refusal
 
 from perdure.engines.mysql.target import parse_target as parse_mysql
 from perdure.engines.postgres.target import parse_target as parse_postgres
-from perdure.engines.redis.url import parse as parse_redis
+from perdure.engines.redis.target import parse as parse_redis
 from perdure.errors import PerdureError
 from perdure.kernel.url import parse_hosts, parse_url, raw_account
 from perdure.opening import is_server, redacted, sqlite_path

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure.stores.transfer import export_lines, import_lines, read_lines
+from perdure.stores.transfer.export import export_lines, import_lines, read_lines
 
 MOST_MEMORY = 256 * 1024
 """In kilobytes, as `getrusage` counts on Linux."""

@@ -16,7 +16,7 @@ from tests.imports.test_hostile import judge_all
 from perdure.engines.memory import open_memory
 from perdure.engines.sqlite import open_sqlite
 from perdure.opening import open_engine
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.testkit.servers import fresh_database, server
 
 ENGINES = ("memory", "sqlite", "postgres", "mysql", "redis")

@@ -13,7 +13,7 @@ from typing import Any
 from tests.audit.lines import Line, parse, spell
 
 from perdure import limits
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 
 Hostile = tuple[str, list[bytes]]
 _MISSING = object()

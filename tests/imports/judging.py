@@ -13,16 +13,16 @@ from typing import Any
 from tests.audit.samples import rich
 
 from perdure import Message
+from perdure.audit.verify import verify
 from perdure.clock import system_clock
 from perdure.engines.memory import open_memory
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Read, Scan
 from perdure.stores.cleanup import sweep
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.stores.transfer import export_lines, import_lines
-from perdure.testkit.auditor import verify
+from perdure.stores.transfer.export import export_lines, import_lines
 
 
 async def valid_lines() -> list[bytes]:

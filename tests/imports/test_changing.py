@@ -12,9 +12,9 @@ from tests.imports.judging import content, valid_lines
 
 from perdure import InvalidError, Message
 from perdure.engines.memory import open_memory
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.stores.transfer import export_lines, import_lines
+from perdure.stores.transfer.export import export_lines, import_lines
 
 
 async def fresh() -> Store:

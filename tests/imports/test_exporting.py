@@ -11,9 +11,9 @@ import pytest
 from perdure import Message, limits
 from perdure.engines.memory import open_memory
 from perdure.kernel.ops import Ask
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.stores.transfer import export_lines, import_lines
+from perdure.stores.transfer.export import export_lines, import_lines
 
 DOCUMENTS = 100
 

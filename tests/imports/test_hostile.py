@@ -15,7 +15,7 @@ from perdure.engines.memory import open_memory
 from perdure.engines.sqlite import open_sqlite
 from perdure.kernel.engine import Engine
 from perdure.opening import open_engine
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
 SAMPLE = 29

@@ -17,8 +17,8 @@ from tests.imports.big_file import lines_of
 
 import perdure
 from perdure import InvalidError
-from perdure.stores.transfer import check_lines, export_lines, import_lines, read_lines
-from perdure.stores.transfer_lines import LINE_BYTES
+from perdure.stores.transfer.export import check_lines, export_lines, import_lines, read_lines
+from perdure.stores.transfer.lines import LINE_BYTES
 
 SMALL, LARGE = 500_000, 1_500_000
 MOST_GROWTH = 500_000

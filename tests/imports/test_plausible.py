@@ -15,9 +15,9 @@ from perdure.engines.memory import open_memory
 from perdure.kernel.ops import Scan
 from perdure.rules.columns import TIMES
 from perdure.stores.cleanup import sweep
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.stores.transfer import import_lines
+from perdure.stores.transfer.export import import_lines
 
 DAY = 24 * 3600 * 1000
 

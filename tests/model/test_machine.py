@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from perdure.testkit.machine import drive
-from perdure.testkit.machine_hypothesis import lockstep
-from perdure.testkit.model import OPERATIONS
+from perdure.testkit.fuzz.hypothesis import lockstep
+from perdure.testkit.fuzz.machine import drive
 from perdure.testkit.providers import BUILTIN
+from perdure.testkit.reference.model import OPERATIONS
 from perdure.testkit.volume import main, replay_line, report
 
 CALLS = 2_000

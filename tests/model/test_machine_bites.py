@@ -16,10 +16,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from perdure.kernel.ops import ANY
-from perdure.rules import lines, machine, selection, views
-from perdure.stores import births, commit, core, erasure, paths, plan, queues, records
-from perdure.testkit.machine import Difference, drive
-from perdure.testkit.machine_hypothesis import lockstep
+from perdure.rules import branch_path, pending_selection, run_machine, views
+from perdure.stores import branch_paths, context, deletion, pending_ops, records, thread_creation
+from perdure.stores.commit import execute
+from perdure.stores.commit.execute import plan
+from perdure.testkit.fuzz.hypothesis import lockstep
+from perdure.testkit.fuzz.machine import Difference, drive
 from perdure.testkit.providers import BUILTIN
 from perdure.testkit.volume import main
 
@@ -28,23 +30,23 @@ Fault = Callable[[pytest.MonkeyPatch], None]
 
 
 def _forked_one_too_early(patch: pytest.MonkeyPatch) -> None:
-    sound = lines.stretches
+    sound = branch_path.stretches
 
     def stretches(branch: int, origins: Any, *, where: str) -> Any:
         early = {number: (parent, max(0, seq - 1)) for number, (parent, seq) in origins.items()}
         return sound(branch, early, where=where)
 
-    patch.setattr(paths, "stretches", stretches)
+    patch.setattr(branch_paths, "stretches", stretches)
 
 
 def _created_takes_over(patch: pytest.MonkeyPatch) -> None:
-    sound = machine.pointers
+    sound = run_machine.pointers
 
-    def pointers(status: str, *, created: bool) -> machine.Pointers:
+    def pointers(status: str, *, created: bool) -> run_machine.Pointers:
         moves = sound(status, created=created)
         return moves._replace(take=(*moves.take, "open_run"), fill=()) if status == "created" else moves
 
-    patch.setattr(machine, "pointers", pointers)
+    patch.setattr(run_machine, "pointers", pointers)
 
 
 def _fence_is_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -72,12 +74,12 @@ def _expect_head_ignores_a_switch(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_content_replays(patch: pytest.MonkeyPatch) -> None:
-    sound = commit._replay
+    sound = execute._replay
 
     def replay(ground: Any, asked: Any, scene: Any) -> Any:
         return sound(ground, msgspec.structs.replace(asked, digest=scene.key["digest"]), scene)
 
-    patch.setattr(commit, "_replay", replay)
+    patch.setattr(execute, "_replay", replay)
 
 
 def _narrow_summaries_win(patch: pytest.MonkeyPatch) -> None:
@@ -85,31 +87,31 @@ def _narrow_summaries_win(patch: pytest.MonkeyPatch) -> None:
 
 
 def _barriers_are_passed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(selection, "_skippable", lambda mode, boundary: True)
+    patch.setattr(pending_selection, "_skippable", lambda mode, boundary: True)
 
 
 def _stale_lines_are_trusted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(paths, "_stale", lambda head, line, branch: False)
+    patch.setattr(branch_paths, "_stale", lambda head, line, branch: False)
 
 
 def _erasure_is_never_finished(patch: pytest.MonkeyPatch) -> None:
-    async def erase(ground: core.Core, *doomed: Any) -> None:
+    async def erase(ground: context.Core, *doomed: Any) -> None:
         return None
 
-    patch.setattr(erasure, "erase", erase)
+    patch.setattr(deletion, "erase", erase)
 
 
 def _cycles_are_not_seen(patch: pytest.MonkeyPatch) -> None:
-    sound = births.ancestor_checks
+    sound = thread_creation.ancestor_checks
 
-    async def ancestor_checks(ground: core.Core, thread_id: str, parent: str | None) -> Any:
+    async def ancestor_checks(ground: context.Core, thread_id: str, parent: str | None) -> Any:
         return await sound(ground, "nobody at all", parent)
 
     patch.setattr("perdure.stores.threads.ancestor_checks", ancestor_checks)
 
 
 def _reordering_keeps_revisions(patch: pytest.MonkeyPatch) -> None:
-    sound: Callable[[Any], list[Any]] = queues.requeued
+    sound: Callable[[Any], list[Any]] = pending_ops.requeued
 
     def requeued(order: Any) -> Any:
         return [msgspec.structs.replace(op, set={"position": op.set["position"]}) for op in sound(order)]
@@ -122,7 +124,7 @@ def _internal_messages_count_as_output(patch: pytest.MonkeyPatch) -> None:
         return [i for i, m in enumerate(messages) if m.run_id == run_id and m.role in ("assistant", "tool")]
 
     patch.setattr(plan, "produced", produced)
-    patch.setattr(commit, "produced", produced)
+    patch.setattr(execute, "produced", produced)
 
 
 def _steps_are_lost(patch: pytest.MonkeyPatch) -> None:

@@ -7,21 +7,21 @@ from tests.planted.bug import Bug
 CONTENT_BUGS = (
     Bug(
         "a counter is an increment again, on a record that may lie",
-        "stores/plan.py",
+        "stores/commit/plan.py",
         "columns[name] = getattr(change.run, name) + getattr(change, name)",
         "columns[name] = Inc(getattr(change, name))",
         ("case:runs/counters-end@memory",),
     ),
     Bug(
         "a message may have any number of blocks",
-        "rules/shape.py",
+        "rules/message_shape.py",
         "if count > limits.BLOCKS_PER_MESSAGE:",
         "if count > limits.MESSAGE_BYTES:",
         ("case:messages/blocks-limit@memory",),
     ),
     Bug(
         "blocks inside a tool result do not count",
-        "rules/shape.py",
+        "rules/message_shape.py",
         "count += len(block.content)",
         "count += 0",
         ("case:messages/blocks-limit@memory",),
@@ -44,7 +44,7 @@ CONTENT_BUGS = (
     ),
     Bug(
         "a repeated call id is searched for by counting",
-        "rules/shape.py",
+        "rules/message_shape.py",
         "        if call.id in seen:",
         "        if [other.id for other in message.content].count(call.id) > 1:",
         ("program:tests.budget.spot_checks repeated-call",),

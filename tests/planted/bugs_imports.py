@@ -7,21 +7,21 @@ from tests.planted.bug import Bug
 IMPORT_BUGS = (
     Bug(
         "an import writes whatever the second reading finds",
-        "stores/transfer_import.py",
+        "stores/transfer/importing.py",
         "if noted is None or noted[1] != item.digest:",
         "if noted is None:",
         ("case:lifecycle/import-refuses@memory", "test:tests/imports/test_changing.py"),
     ),
     Bug(
         "an import finds out about a run of another thread while it writes",
-        "stores/transfer_checks.py",
+        "stores/transfer/checks.py",
         'if name == "runs" and not self._file.scratch.add_run(str(line.key[0])):',
         'if name == "run" and not self._file.scratch.add_run(str(line.key[0])):',
         ("case:lifecycle/import-refuses@memory",),
     ),
     Bug(
         "an import takes a hierarchy of any depth",
-        "stores/transfer_survey.py",
+        "stores/transfer/survey.py",
         "if depth > limits.ANCESTORS:",
         "if depth < 0:",
         ("test:tests/imports/test_hostile.py::test_files_that_are_wrong_only_as_a_whole",),
@@ -35,14 +35,14 @@ IMPORT_BUGS = (
     ),
     Bug(
         "an import unfolds a body before it looks at its size",
-        "stores/transfer_lines.py",
+        "stores/transfer/lines.py",
         "if size > most + most // 4 + 4_096:",
         "if size < 0:",
         ("test:tests/imports/test_memory.py::test_a_line_of_brackets_is_refused_before_it_is_unfolded",),
     ),
     Bug(
         "an export mixes the pages of two moments",
-        "stores/transfer_rows.py",
+        "stores/transfer/rows.py",
         "if _revs(hot, cold, queue) != self._revs:",
         "if not self._revs:",
         ("test:tests/imports/test_exporting.py::test_pages_of_two_moments_are_never_mixed",),

@@ -7,28 +7,28 @@ from tests.planted.bug import Bug
 REDIS_BUGS = (
     Bug(
         "redis: the prefix is a pattern",
-        "engines/redis/check.py",
+        "engines/redis/health/audit.py",
         "pattern = literal(self._layout.prefix.encode())",
         "pattern = self._layout.prefix.encode()",
         ("test:tests/engines/test_redis_prepared.py::test_a_prefix_is_no_pattern",),
     ),
     Bug(
         "redis: anything that int() reads is a number",
-        "engines/redis/decode.py",
+        "engines/redis/read/decode.py",
         "if str(number) == value and -MOST <= number <= MOST:",
         "if -MOST <= number <= MOST:",
         ("test:tests/engines/test_redis_prepared.py::test_an_integer_that_is_none_is_named_with_its_key_and_column",),
     ),
     Bug(
         "redis: a sum beyond 2^53 is rounded",
-        "engines/redis/values.py",
+        "engines/redis/write/value_lua.py",
         "+ {given[0]}) >= 9007199254740992",
         "+ {given[0]}) >= 1e300",
         ("test:tests/engines/test_redis_prepared.py::test_a_sum_that_a_double_cannot_hold_is_refused_whole",),
     ),
     Bug(
         "redis: a single server may redirect",
-        "engines/redis/network.py",
+        "engines/redis/connections/routing.py",
         """            return await self._pool(self.target.addresses[0]).request(packed, room)
 """,
         """            try:
@@ -40,14 +40,14 @@ REDIS_BUGS = (
     ),
     Bug(
         "redis: an answer may nest as deep as it likes",
-        "engines/redis/resp.py",
+        "engines/redis/connections/resp.py",
         "if len(self._open) >= _DEEPEST:",
         "if len(self._open) < 0:",
         ("test:tests/engines/test_redis_answers.py::test_what_is_not_of_the_protocol_is_refused_at_once",),
     ),
     Bug(
         "redis: what a server repeats is shown",
-        "engines/redis/server_text.py",
+        "engines/redis/connections/server_text.py",
         "return text.replace(secret, HIDDEN)",
         "return text",
         (

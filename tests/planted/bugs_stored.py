@@ -7,7 +7,7 @@ from tests.planted.bug import Bug
 STORED_BUGS = (
     Bug(
         "a row without a time is served",
-        "stores/checked.py",
+        "stores/answer_checks.py",
         "if rule.always)",
         'if rule.always and not name.endswith("at"))',
         ("case:lifecycle/damage-not-served@memory",),
@@ -28,14 +28,14 @@ STORED_BUGS = (
     ),
     Bug(
         "an audit leaves the log at the first entry that it cannot read",
-        "testkit/auditor_log.py",
+        "audit/log.py",
         "            if size == 1:\n",
         "            if size > 0:\n                raise\n            if size == 1:\n",
         ("test:tests/unit/test_checked.py::test_an_audit_goes_on_after_what_it_cannot_read",),
     ),
     Bug(
         "SQLite takes text for zero",
-        "engines/sqlite/statements.py",
+        "engines/sql/embedded/statements.py",
         "IN ('integer', 'null')",
         "IN ('integer', 'null', 'text', 'real', 'blob')",
         ("test:tests/unit/test_checked.py::test_nothing_is_computed_with_a_number_that_is_none",),

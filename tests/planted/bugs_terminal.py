@@ -14,7 +14,7 @@ TERMINAL_BUGS = (
     ),
     Bug(
         "a status is shown as it is stored",
-        "cli/session.py",
+        "cli/command.py",
         "text = fitted_text(out.file, visible(str(cell)))",
         "text = fitted_text(out.file, str(cell))",
         ("test:tests/cli/test_tables.py::test_a_cell_is_as_wide_as_its_escapes",),

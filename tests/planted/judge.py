@@ -55,7 +55,7 @@ def run_cases(pattern: str, engine: str) -> int:
 
 def run_machine(engine: str, calls: int) -> int:
     """The model machine."""
-    from perdure.testkit.machine import drive
+    from perdure.testkit.fuzz.machine import drive
     from perdure.testkit.providers import provider_named
 
     try:

@@ -18,13 +18,13 @@ from tests.audit.samples import rich
 from tests.prepared.values import REDIS_BODIES, REDIS_INTEGERS, REDIS_TEXTS, SHAPES, columns
 
 import perdure
+from perdure.copy.engines import copy_engine
 from perdure.engines.memory import open_memory
-from perdure.engines.redis.names import base_of, encode_key
+from perdure.engines.redis.schema.keys import base_of, encode_key
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Scan
 from perdure.kernel.schema import Log, Table
-from perdure.moving.copying import copy_engine
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
 from perdure.testkit.servers import fresh_database, server
 

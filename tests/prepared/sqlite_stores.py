@@ -12,12 +12,12 @@ from tests.audit.place import Place
 from tests.cli.program import Done, Program
 from tests.prepared.values import SHAPES, SQLITE_BODIES, SQLITE_INTEGERS, SQLITE_TEXTS, columns
 
+from perdure.copy.engines import copy_engine
 from perdure.engines.memory import open_memory
 from perdure.engines.sqlite import open_sqlite
 from perdure.kernel.engine import Engine
 from perdure.kernel.schema import Log, Table
-from perdure.moving.copying import copy_engine
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
 
 _VALUES = {"int": SQLITE_INTEGERS, "text": SQLITE_TEXTS, "body": SQLITE_BODIES}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.kernel.schema import Log, Table
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 
 SHAPES: tuple[Table | Log, ...] = (*SCHEMA.tables, *SCHEMA.logs)
 

@@ -13,9 +13,9 @@ from tests.engines.toys import SCHEMA, SCOPE, eventually, notes
 from tests.rogue.redis_server import CANARY, LOGIN, WRONG, Rogue, array, bulk
 
 from perdure.engines.redis import open_engine, plan_migration
-from perdure.engines.redis.connect import connect
+from perdure.engines.redis.connections.connect import connect
 from perdure.engines.redis.engine import RedisEngine
-from perdure.engines.redis.url import parse
+from perdure.engines.redis.target import parse
 from perdure.errors import OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Get, Heads, Inc, Patch, Put, Read, Scan, Segment

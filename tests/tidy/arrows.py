@@ -30,16 +30,17 @@ ARROWS: dict[str, frozenset[str]] = {
     "stores": BELOW_STORES | {"rules", "scratch"},
     "opening": BELOW_STORES | {"rules", "stores"},
     "perdure": BELOW_STORES | {"opening", "stores"},
-    "moving": BELOW_STORES | {"opening"},
+    "copy": BELOW_STORES | {"opening"},
     "sync": EVERYTHING_BUT_ENGINES,
     "integrations": EVERYTHING_BUT_ENGINES,
-    "testkit": EVERYTHING_BUT_ENGINES,
-    "cli": EVERYTHING_BUT_ENGINES | {"moving", "testkit"},
+    "audit": EVERYTHING_BUT_ENGINES,
+    "testkit": EVERYTHING_BUT_ENGINES | {"audit"},
+    "cli": EVERYTHING_BUT_ENGINES | {"audit", "copy", "testkit"},
     "__main__": frozenset({"cli"}),
 }
-ENGINE_MAY_IMPORT = BELOW_STORES | {"engines.sql"}
+ENGINE_MAY_IMPORT = BELOW_STORES | {"engines.sql", "engines.shared"}
 # The model that the product is compared with shares no code with it.
-REFERENCE_MODEL = "perdure.testkit.model"
+REFERENCE_MODEL = "perdure.testkit.reference"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Import:
 
 
 def room_of(module: str) -> str:
-    """The room of a dotted module name: `perdure.engines.sqlite.writer` -> `engines.sqlite`."""
+    """The room of a dotted module name: `perdure.engines.sqlite.write.writer` -> `engines.sqlite`."""
     parts = module.split(".")[1:]
     if not parts:
         return "perdure"

@@ -27,10 +27,10 @@ BITES: list[tuple[Rule, str, str]] = [
     (rules.arrows_point_down, "kernel/ops.py", "from perdure.rules import runs"),
     (rules.arrows_point_down, "rules/runs.py", "from perdure.kernel.ops import Put"),
     (rules.arrows_point_down, "rules/runs.py", "from perdure.clock import Clock"),
-    (rules.arrows_point_down, "engines/sqlite/writer.py", "from perdure.stores.threads import Threads"),
-    (rules.arrows_point_down, "engines/sqlite/writer.py", "from perdure.engines.memory import MemoryEngine"),
-    (rules.arrows_point_down, "engines/sqlite/writer.py", "from perdure.engines import memory"),
-    (rules.arrows_point_down, "engines/sqlite/writer.py", "from ..memory import MemoryEngine"),
+    (rules.arrows_point_down, "engines/sqlite/write/writer.py", "from perdure.stores.threads import Threads"),
+    (rules.arrows_point_down, "engines/sqlite/write/writer.py", "from perdure.engines.memory import MemoryEngine"),
+    (rules.arrows_point_down, "engines/sqlite/write/writer.py", "from perdure.engines import memory"),
+    (rules.arrows_point_down, "engines/sqlite/write/writer.py", "from ...memory import MemoryEngine"),
     (rules.arrows_point_down, "engines/sqlite.py", "from perdure.rules import runs"),
     (rules.arrows_point_down, "engines/__init__.py", "from perdure.engines.memory import MemoryEngine"),
     (rules.arrows_point_down, "stores/threads.py", "from perdure.engines.memory import MemoryEngine"),
@@ -39,9 +39,9 @@ BITES: list[tuple[Rule, str, str]] = [
     (rules.arrows_point_down, "opening.py", "from perdure.engines.sqlite import SqliteEngine"),
     (rules.arrows_point_down, "opening.py", "from perdure.sync import Store"),
     (rules.arrows_point_down, "cli/tree.py", "from perdure.engines.sqlite import SqliteEngine"),
-    (rules.arrows_point_down, "testkit/model.py", "from perdure.errors import Conflict"),
-    (rules.arrows_point_down, "testkit/model.py", "from perdure.testkit.cases import case"),
-    (rules.arrows_point_down, "testkit/model/log.py", "import perdure"),
+    (rules.arrows_point_down, "testkit/reference/model.py", "from perdure.errors import Conflict"),
+    (rules.arrows_point_down, "testkit/reference/model.py", "from perdure.testkit.cases import case"),
+    (rules.arrows_point_down, "testkit/reference/log.py", "import perdure"),
     (rules.arrows_point_down, "gadgets/__init__.py", ""),
     (rules.modules_are_short, "kernel/ops.py", "x = 1\n" * (rules.MAX_MODULE_LINES + 1)),
     (rules.functions_are_short, "kernel/ops.py", LONG_FUNCTION),
@@ -70,15 +70,15 @@ BITES: list[tuple[Rule, str, str]] = [
     (rules.sql_stays_in_engines, "stores/threads.py", "q = f'INSERT OR IGNORE INTO {t} VALUES (?)'"),
     (rules.sql_stays_in_engines, "stores/threads.py", "run('PRAGMA journal_mode')"),
     (rules.sql_stays_in_engines, "cli/doctor.py", "run('BEGIN IMMEDIATE')"),
-    (rules.sql_stays_in_engines, "testkit/cases_load.py", "q = 'SELECT id FROM threads'"),
+    (rules.sql_stays_in_engines, "testkit/cases/load.py", "q = 'SELECT id FROM threads'"),
     (rules.server_urls_are_read_by_one_parser, "engines/mysql/target.py", "from urllib.parse import quote, urlsplit"),
     (
         rules.server_urls_are_read_by_one_parser,
-        "cli/session.py",
+        "cli/command.py",
         "def f():\n    from urllib.parse import urlparse",
     ),
     (rules.server_urls_are_read_by_one_parser, "testkit/proxy.py", "import urllib.parse\nurllib.parse.urlsplit('x')"),
-    (rules.server_urls_are_read_by_one_parser, "engines/redis/url.py", "from urllib.parse import parse_qsl"),
+    (rules.server_urls_are_read_by_one_parser, "engines/redis/target.py", "from urllib.parse import parse_qsl"),
     (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "print('x')"),
     (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "import typer\ntyper.echo(title)"),
     (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "out = Console(stderr=True)"),
@@ -95,11 +95,19 @@ INNOCENT: list[tuple[Rule, str, str]] = [
         "from perdure.errors import Conflict\nfrom perdure import limits",
     ),
     (rules.arrows_point_down, "model/message.py", "from perdure.model.block import Block\nfrom .block import Block"),
-    (rules.arrows_point_down, "engines/sqlite/writer.py", "from perdure.engines.sqlite import ddl\nfrom . import ddl"),
-    (rules.arrows_point_down, "engines/sqlite/writer.py", "from perdure.engines.sql import ddl"),
-    (rules.arrows_point_down, "engines/sqlite/writer.py", "from perdure.kernel.ops import Put\nimport sqlite3"),
+    (
+        rules.arrows_point_down,
+        "engines/sqlite/write/writer.py",
+        "from perdure.engines.sqlite import ddl\nfrom . import ddl",
+    ),
+    (rules.arrows_point_down, "engines/sqlite/write/writer.py", "from perdure.engines.sql import ddl"),
+    (rules.arrows_point_down, "engines/sqlite/write/writer.py", "from perdure.kernel.ops import Put\nimport sqlite3"),
     (rules.arrows_point_down, "opening.py", "def f():\n    from perdure.engines.sqlite import SqliteEngine"),
-    (rules.arrows_point_down, "testkit/model.py", "import dataclasses\nfrom perdure.testkit.model_log import Log"),
+    (
+        rules.arrows_point_down,
+        "testkit/reference/model.py",
+        "import dataclasses\nfrom perdure.testkit.model_log import Log",
+    ),
     (rules.arrows_point_down, "cli/doctor.py", "from perdure.testkit.audit import audit\nimport perdure"),
     (rules.modules_are_short, "kernel/ops.py", "x = 1\n" * rules.MAX_MODULE_LINES),
     (rules.functions_are_short, "kernel/ops.py", LONGEST_FUNCTION),
@@ -143,9 +151,11 @@ def test_findings_name_the_line() -> None:
 
 
 def test_relative_imports_are_resolved() -> None:
-    file = _product_file("engines/sqlite/writer.py", "from . import ddl\nfrom ..sql import x\nfrom ...errors import y")
+    file = _product_file(
+        "engines/sqlite/write/writer.py", "from . import ddl\nfrom ...sql import x\nfrom ....errors import y"
+    )
     found = [item.module for item in own_imports(file.tree, file.path.relative_to("src"))]
-    assert found == ["perdure.engines.sqlite", "perdure.engines.sql", "perdure.errors"]
+    assert found == ["perdure.engines.sqlite.write", "perdure.engines.sql", "perdure.errors"]
 
 
 def _product_file(path: str, source: str) -> File:

@@ -34,9 +34,9 @@ from perdure.engines.memory import MemoryEngine
 from perdure.errors import CursorExpired, InvalidError, shown
 from perdure.model.message import Compaction
 from perdure.model.run import RunBody
-from perdure.rules.names import check_count, check_id
-from perdure.stores.layout import SCHEMA
+from perdure.rules.checks import check_count, check_id
 from perdure.stores.runs import RunOptions
+from perdure.stores.schema import SCHEMA
 
 DEPTH = 10_000
 

@@ -16,12 +16,12 @@ import pytest
 
 import perdure
 from perdure import Message, ToolUse
+from perdure.audit.verify import CHECKS, Finding, digest, verify, verify_engine, verify_threads
 from perdure.engines.memory import open_memory
 from perdure.kernel.ops import NOW, Append, Delete, Drop, Get, Inc, Op, Patch, Put, Row
 from perdure.rules import views
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.testkit.auditor import CHECKS, Finding, digest, verify, verify_engine, verify_threads
 
 Damage = Callable[[Store], Awaitable[list[Op]]]
 DAMAGES: dict[str, tuple[set[str], Damage]] = {}

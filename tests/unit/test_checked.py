@@ -13,15 +13,15 @@ from tests.audit.samples import rich
 
 import perdure
 from perdure import Message, limits
+from perdure.audit.verify import verify
 from perdure.engines.memory import open_memory
 from perdure.errors import CorruptError
 from perdure.kernel import codec
 from perdure.kernel.ops import Ask, Get, Heads, Inc, Patch, Read, Row, Scan
 from perdure.kernel.schema import Log, Table
-from perdure.stores.checked import answer_check
-from perdure.stores.layout import SCHEMA
+from perdure.stores.answer_checks import answer_check
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.testkit.auditor import verify
 
 CHECK = answer_check(SCHEMA)
 WRONG: dict[str, tuple[Any, ...]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure.rules.columns import COLUMNS, HAVE_BODIES, column_problems
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 
 DIGEST = "7bd3dce679622f65"
 """Of schema 2. A rule that changed it would make every existing store migrate."""

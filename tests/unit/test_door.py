@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from perdure.kernel.door import Kernel, check_ops
 from perdure.kernel.ops import Applied, Op
+from perdure.kernel.validate import Kernel, check_ops
 from perdure.testkit.kit import registry, run_case
 from perdure.testkit.providers import MemoryProvider
 

@@ -29,7 +29,7 @@ import perdure, perdure.sync
 from perdure import Message
 from perdure.engines.memory.engine import MemoryEngine
 from perdure.opening import make_store
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 url = sys.argv[1]
 
 def code_of(child):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure.kernel.errands import run_in_thread
+from perdure.kernel.threads import run_in_thread
 
 DEADLINE = 60.0
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import perdure
 from perdure import Message, Store
-from perdure.moving import copy
-from perdure.stores.transfer import export_lines
-from perdure.stores.transfer_import import import_lines
-from perdure.testkit.auditor import verify
-from perdure.testkit.cases_messages_foreign import CALLS, holding, store_as_before
+from perdure.audit.verify import verify
+from perdure.copy import copy
+from perdure.stores.transfer.export import export_lines
+from perdure.stores.transfer.importing import import_lines
+from perdure.testkit.cases.messages_foreign import CALLS, holding, store_as_before
 
 EXPECTED = holding({"tool_calls": CALLS}, id="m")
 

@@ -20,9 +20,9 @@ from perdure.kernel.ops import NOW, Heads, Scan
 from perdure.stores import housekeeping
 from perdure.stores.cleanup import Progress, sweep
 from perdure.stores.housekeeping import ForkGate, Housekeeper
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.testkit.cases_clock import wall_clock_off_by
+from perdure.testkit.cases.clock import wall_clock_off_by
 
 DEADLINE = 60.0
 

@@ -9,7 +9,7 @@ from typing import Any
 from perdure import Message, Store
 from perdure.engines.memory import MemoryEngine
 from perdure.kernel.ops import Ask, Read
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 
 Act = Callable[[], Awaitable[Any]]
 

@@ -16,7 +16,7 @@ from perdure import DeliveryMode, Doc, Message, Store
 from perdure.engines.memory import MemoryEngine
 from perdure.errors import UnavailableError
 from perdure.kernel.ops import Applied, Ask, Op
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 
 Act = Callable[[Store], Awaitable[Any]]
 

@@ -10,7 +10,7 @@ import pytest
 
 from perdure.engines.mysql.target import parse_target as mysql_target
 from perdure.engines.postgres.target import parse_target as postgres_target
-from perdure.engines.redis.url import parse as redis_target
+from perdure.engines.redis.target import parse as redis_target
 from perdure.errors import InvalidError
 from perdure.kernel.redaction import masked_secrets, masked_urls, redacted
 from perdure.kernel.url import parse_url

@@ -10,10 +10,10 @@ import typer
 from rich.text import Text
 
 import perdure
-from perdure.cli import branching, doctor, keeping, looking, moving, talking
+from perdure.cli import branch, doctor, log, maintenance, show, transfer
+from perdure.cli.command import USER_ERROR, JsonOption, ScopeOption, StoreOption, report, report_defect
 from perdure.cli.encodings import tolerate_any_encoding
 from perdure.cli.helptext import Group
-from perdure.cli.session import USER_ERROR, JsonOption, ScopeOption, StoreOption, report, report_defect
 from perdure.cli.terminal import console, error_console, guarded_streams
 
 app = typer.Typer(
@@ -46,8 +46,8 @@ def shared(
     """Options that may stand before a command as well as after it."""
 
 
-for room in (looking, talking, branching, moving, keeping, doctor):
-    room.register(app)
+for module in (show, log, branch, transfer, maintenance, doctor):
+    module.register(app)
 
 
 def run() -> None:

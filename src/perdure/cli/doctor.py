@@ -10,16 +10,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from perdure.cli.command import FINDINGS, Desk, Session, command, without_passwords
 from perdure.cli.escaping import to_json_text
 from perdure.cli.helptext import Group
-from perdure.cli.session import FINDINGS, Desk, Session, command, without_passwords
 from perdure.cli.terminal import error_console, plain
 from perdure.kernel.engine import Capabilities, Health
 from perdure.stores.cleanup import sweep as sweep_core
 from perdure.stores.store import Store
 
 if TYPE_CHECKING:
-    from perdure.testkit.auditor import Finding
+    from perdure.audit.verify import Finding
 
 SURVIVES = {"none": "nothing", "process": "the end of the process", "power": "a power loss"}
 
@@ -56,11 +56,11 @@ async def verify_command(
 
 
 async def _audit(store: Store, progress: Callable[[str, int, int], None], *, all_scopes: bool) -> list[Finding]:
-    from perdure.testkit import auditor
+    from perdure.audit import verify
 
     if all_scopes:
-        return await auditor.verify_engine(store.engine, progress=progress)
-    return await auditor.engine_findings(store.engine) + await auditor.verify(store, progress=progress)
+        return await verify.verify_engine(store.engine, progress=progress)
+    return await verify.engine_findings(store.engine) + await verify.verify(store, progress=progress)
 
 
 def _findings_table(findings: list[Finding]) -> Table:

@@ -17,7 +17,7 @@ import msgspec
 from perdure import limits
 from perdure.errors import InvalidError, shown
 from perdure.model.run import STATUSES
-from perdure.rules.names import check_choice, check_count, check_id, check_title, check_word, lineage
+from perdure.rules.checks import check_choice, check_count, check_id, check_title, check_word, lineage
 
 Check = Callable[[Any, str], object]
 

@@ -35,12 +35,12 @@ from perdure.kernel.ops import (
 from perdure.model.branch import Branch, Label
 from perdure.model.run import DONE, STATUSES
 from perdure.model.unset import UNSET, Unset
-from perdure.rules import names
-from perdure.stores.core import Core, gave_up, require, thread_topic
-from perdure.stores.paths import resolve_branch
+from perdure.rules import checks
+from perdure.stores.branch_paths import resolve_branch
+from perdure.stores.context import Core, gave_up, require, thread_topic
 from perdure.stores.previews import preview
 from perdure.stores.records import branch_from, label_from
-from perdure.stores.written import row_made
+from perdure.stores.results import row_made
 
 LOG = "messages"
 BranchList = list[Branch]
@@ -83,19 +83,19 @@ class Branches:
             yield branch
 
     async def _rows(self, thread_id: str) -> tuple[Row, Sequence[Row]]:
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
         return require(heads[0], f"thread {thread_id!r}"), rows
 
     async def get(self, thread_id: str, branch: int | str) -> Branch:
         """One branch, by number or name; raises `NotFoundError`."""
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         number = await resolve_branch(self._core, thread_id, branch)
         return await self._one(thread_id, number)
 
     async def current(self, thread_id: str) -> Branch:
         """The branch that commits go to when they name none."""
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         return await self._one(thread_id, None)
 
     async def _one(self, thread_id: str, number: int | None) -> Branch:
@@ -133,15 +133,15 @@ class Branches:
 
         `at=None` starts another root. The branch becomes current only with `switch=True`.
         """
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         if (before is None) == isinstance(at, Unset):
             raise InvalidError("fork takes at=<message id>, at=None for a new root, or before=<message id>")
         origin_id = before if isinstance(at, Unset) else at
         if origin_id is not None:
-            names.check_id(origin_id, "message id")
+            checks.check_id(origin_id, "message id")
         if name is not None:
             _check_name(name)
-        names.check_flag(switch, "switch")
+        checks.check_flag(switch, "switch")
         given = name
         for _ in range(limits.QUEUE_ATTEMPTS):
             head, origin = await self._origin(thread_id, None if isinstance(at, Unset) else at, before)
@@ -168,7 +168,7 @@ class Branches:
         if at is None and before is None:
             heads = (await self._core.view(Get("thread_heads", [(thread_id,)])))[0]
             return require(heads[0], f"thread {thread_id!r}"), ROOT
-        head, entry = await self._entry(thread_id, names.check_id(at if before is None else before, "message id"))
+        head, entry = await self._entry(thread_id, checks.check_id(at if before is None else before, "message id"))
         if before is None:
             return head, _after(thread_id, entry)
         earlier, (row,) = await self._core.view(
@@ -275,10 +275,10 @@ class Branches:
 
     async def label(self, thread_id: str, message_id: str, label: str | None) -> None:
         """Mark a message; the last label wins, None removes it. Labels never reach the model."""
-        names.check_id(thread_id, "thread id")
-        names.check_id(message_id, "message id")
+        checks.check_id(thread_id, "thread id")
+        checks.check_id(message_id, "message id")
         if label is not None:
-            names.check_id(label, "label", most=limits.NAME_BYTES)
+            checks.check_id(label, "label", most=limits.NAME_BYTES)
         head, entry = await self._entry(thread_id, message_id)
         key = (thread_id, message_id)
         change: Op = Delete("labels", key)
@@ -292,14 +292,14 @@ class Branches:
 
     async def labels(self, thread_id: str) -> LabelList:
         """Every label of a thread, in the order of the messages."""
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("labels", eq=(thread_id,)))
         require(heads[0], f"thread {thread_id!r}")
         return sorted((label_from(row) for row in rows), key=lambda label: label.seq)
 
 
 def _check_name(name: str) -> None:
-    names.check_id(name, "branch name", most=limits.NAME_BYTES)
+    checks.check_id(name, "branch name", most=limits.NAME_BYTES)
     if name.isdigit():
         raise InvalidError(f"a branch cannot be called {name!r}: a number means the branch of that number")
 

@@ -14,9 +14,9 @@ import msgspec
 from perdure import limits
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Delete, Patch, Row, Scan
-from perdure.stores.births import is_expired
-from perdure.stores.core import Core
-from perdure.stores.erasure import Pause, erase, is_arriving, no_pause
+from perdure.stores.context import Core
+from perdure.stores.deletion import Pause, erase, is_arriving, no_pause
+from perdure.stores.thread_creation import is_expired
 
 _OUT_OF_ORDER_MS = 3_600_000
 """Tombstones may appear behind newer ones by so much: transactions that overlap, a server's clock that was set back."""

@@ -20,9 +20,9 @@ from contextlib import suppress
 
 from perdure import limits
 from perdure.kernel.engine import Engine
-from perdure.kernel.errands import run_in_thread
+from perdure.kernel.threads import run_in_thread
 from perdure.stores.cleanup import Progress, sweep
-from perdure.stores.core import Core
+from perdure.stores.context import Core
 
 _SCOPES_MOST = 20_000
 """How many scopes are remembered as clean; beyond that all are forgotten, and cleaned again when used."""

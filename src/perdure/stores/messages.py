@@ -17,12 +17,12 @@ from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, LogEntry, Read, Segment
 from perdure.model.message import MessageRecord, UnfinishedCall
 from perdure.model.page import Page
-from perdure.rules import names, views
-from perdure.stores.core import Core, require, thread_topic
+from perdure.rules import checks, views
+from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
+from perdure.stores.context import Core, require, thread_topic
+from perdure.stores.newest import Tail, newest_shown
 from perdure.stores.paging import every
-from perdure.stores.paths import PathQuery, read_path, resolve_branch
 from perdure.stores.records import message_records, path_records
-from perdure.stores.tails import Tail, newest_shown
 
 Direction = Literal["asc", "desc"]
 Visibility = Literal["any", "external", "internal"]
@@ -50,12 +50,12 @@ class Messages:
         cursor: str | None = None,
     ) -> Page[MessageRecord]:
         """Raw records of all branches in seq order, filtered by seq window, visibility or producing run."""
-        names.check_id(thread_id, "thread id")
-        names.check_limit(limit)
+        checks.check_id(thread_id, "thread id")
+        checks.check_limit(limit)
         where = _filters(visibility, run_id)
-        desc = names.check_choice(order, "order", "asc", "desc") == "desc"
-        low = 0 if after_seq is None else names.check_count(after_seq, "after_seq")
-        high = None if before_seq is None else names.check_count(before_seq, "before_seq") - 1
+        desc = checks.check_choice(order, "order", "asc", "desc") == "desc"
+        low = 0 if after_seq is None else checks.check_count(after_seq, "after_seq")
+        high = None if before_seq is None else checks.check_count(before_seq, "before_seq") - 1
         query = ("messages", thread_id, after_seq, before_seq, order, visibility, run_id)
         if cursor is not None:
             (last,) = decode_cursor(cursor, query, (int,))
@@ -106,8 +106,8 @@ class Messages:
 
     async def find(self, thread_id: str, message_id: str) -> MessageRecord | None:
         """The record with this message id, or None."""
-        names.check_id(thread_id, "thread id")
-        names.check_id(message_id, "message id")
+        checks.check_id(thread_id, "thread id")
+        checks.check_id(message_id, "message id")
         entries = await self._entries(thread_id, Read(LOG, thread_id, where={"id": message_id}))
         records = await self._records(thread_id, entries, gapless=False)
         return records[0] if records else None
@@ -121,9 +121,9 @@ class Messages:
 
     async def range(self, thread_id: str, from_seq: int, to_seq: int) -> Records:
         """Raw records `from_seq` to `to_seq`, both included; what is not there yet is simply not returned."""
-        names.check_id(thread_id, "thread id")
-        names.check_count(from_seq, "from_seq", least=1)
-        if names.check_count(to_seq, "to_seq", least=1) < from_seq:
+        checks.check_id(thread_id, "thread id")
+        checks.check_count(from_seq, "from_seq", least=1)
+        if checks.check_count(to_seq, "to_seq", least=1) < from_seq:
             raise InvalidError(f"the range {from_seq}..{to_seq} must not be empty")
         entries = await self._entries(thread_id, Read(LOG, thread_id, after=from_seq - 1, upto=to_seq))
         return await self._records(thread_id, entries, gapless=True)
@@ -169,9 +169,9 @@ class Messages:
     async def _query(
         self, thread_id: str, branch: int | str | None, upto: int | str | None, limit: int | None
     ) -> PathQuery:
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         if limit is not None:
-            names.check_count(limit, "limit", least=1)
+            checks.check_count(limit, "limit", least=1)
         number, end = await self._target(thread_id, branch, upto)
         by_message = isinstance(upto, str)  # A message outlives the branch that it was written on.
         return PathQuery(branch=number, upto=end, even_deleted=by_message)
@@ -189,16 +189,16 @@ class Messages:
             record = await self.get(thread_id, upto)
             return record.branch, record.seq
         if upto is not None:
-            names.check_count(upto, "upto")
+            checks.check_count(upto, "upto")
         return await resolve_branch(self._core, thread_id, branch), upto
 
     async def unfinished_calls(
         self, thread_id: str, *, branch: int | str | None = None, run_id: str | None = None
     ) -> UnfinishedCalls:
         """Tool calls on the path that no result answers: what recovery must look at (of one run, if given)."""
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         if run_id is not None:
-            names.check_id(run_id, "run id")
+            checks.check_id(run_id, "run id")
         number = await resolve_branch(self._core, thread_id, branch)
         path = await read_path(self._core, thread_id, PathQuery(branch=number))
         calls = views.unfinished(path_records(thread_id, path.entries, None))
@@ -209,8 +209,8 @@ class Messages:
 
         Ends when the thread is deleted, with `NotFoundError`.
         """
-        names.check_id(thread_id, "thread id")
-        names.check_count(after_seq, "after_seq")
+        checks.check_id(thread_id, "thread id")
+        checks.check_count(after_seq, "after_seq")
         watch = self._core.kernel.watch(self._core.scope, [thread_topic(thread_id)])
         try:
             while True:
@@ -272,12 +272,12 @@ class Messages:
 
 
 def _filters(visibility: Visibility, run_id: str | None) -> dict[str, Any]:
-    names.check_choice(visibility, "visibility", "any", "external", "internal")
+    checks.check_choice(visibility, "visibility", "any", "external", "internal")
     where: dict[str, Any] = {}
     if visibility != "any":
         where["visibility"] = "all" if visibility == "external" else "internal"
     if run_id is not None:
-        where["run"] = names.check_id(run_id, "run id")
+        where["run"] = checks.check_id(run_id, "run id")
     return where
 
 

@@ -22,14 +22,24 @@ from perdure.model.pending import BOUNDARIES, DeliveryMode, PendingMessage, Pend
 from perdure.model.plain import check_json
 from perdure.model.receipt import Receipt
 from perdure.model.run import NewRun, Run, RunChange
-from perdure.rules import names, selection, shape
-from perdure.stores.commit import landed, perform
-from perdure.stores.core import Core, gave_up, require, thread_topic
-from perdure.stores.plan import check_size
-from perdure.stores.prepare import canonical, prepare
-from perdure.stores.queues import Entry, added, changed, edited, enqueued, entry_from, renumbered, requeued, without
+from perdure.rules import checks, message_shape, pending_selection
+from perdure.stores.commit.execute import landed, perform
+from perdure.stores.commit.plan import check_size
+from perdure.stores.commit.request import canonical, prepare
+from perdure.stores.context import Core, gave_up, require, thread_topic
+from perdure.stores.pending_ops import (
+    Entry,
+    added,
+    changed,
+    edited,
+    enqueued,
+    entry_from,
+    renumbered,
+    requeued,
+    without,
+)
 from perdure.stores.records import message_entry, pending_from
-from perdure.stores.written import row_made
+from perdure.stores.results import row_made
 
 PendingMessages = list[PendingMessage]
 ThreadIds = list[str]
@@ -75,7 +85,7 @@ class Pending:
             yield item
 
     async def _queue(self, thread_id: str, ids: Sequence[str] = ()) -> Queue:
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         heads, queues, rows, committed = await self._core.view(
             Get("thread_heads", [(thread_id,)]),
             Get("queues", [(thread_id,)]),
@@ -117,9 +127,9 @@ class Pending:
         if_revision: int | None = None,
     ) -> PendingMessage:
         """Replace a pending message (its id stays), and its mode if one is given."""
-        names.check_id(message_id, "message id")
-        shape.check_block_count(message, "message")
-        shape.check_message(message, "message")
+        checks.check_id(message_id, "message id")
+        message_shape.check_block_count(message, "message")
+        message_shape.check_message(message, "message")
         refuse_foreign_calls(message.extra, "message")
         check_size([message])
         if message.id not in (None, message_id):
@@ -139,7 +149,7 @@ class Pending:
 
     async def retract(self, thread_id: str, message_id: str, *, if_revision: int | None = None) -> None:
         """Take a message back before anybody read it; the rest moves up."""
-        names.check_id(message_id, "message id")
+        checks.check_id(message_id, "message id")
         _check_guard(if_revision)
         for _ in range(limits.QUEUE_ATTEMPTS):
             queue = await self._queue(thread_id, [message_id])
@@ -228,7 +238,7 @@ class Pending:
             _refuse_known(queue, ids, thread_id)
             behind = enqueued(thread_id, queue.entries, fresh, delivery)
             waiting = [*(entry.item for entry in queue.entries), *behind]
-            taken = _what_fits(selection.select(waiting, boundary, _run_id(run)))
+            taken = _what_fits(pending_selection.select(waiting, boundary, _run_id(run)))
             _refuse_selection(expect_ids, [item.id for item in taken])
             if not taken and isinstance(run, NewRun):
                 raise _nothing_to_take(thread_id, boundary, expect_ids)
@@ -262,9 +272,9 @@ class Pending:
 
     async def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> ThreadIds:
         """Ids of threads that have pending messages, ascending, after an id."""
-        names.check_limit(limit)
+        checks.check_limit(limit)
         if after is not None:
-            names.check_id(after, "after")
+            checks.check_id(after, "after")
         found: list[str] = []
         while True:
             keyset = None if after is None else (after, after)
@@ -351,7 +361,7 @@ def _nothing_to_take(thread_id: str, boundary: str, expected: Sequence[str] | No
 
 def _checked(messages: Sequence[Message]) -> list[Message]:
     """Messages whose shape and size are right, each with an id."""
-    shape.check_messages(messages)
+    message_shape.check_messages(messages)
     fresh = [_with_id(message) for message in messages]
     check_size(fresh)
     return fresh
@@ -390,7 +400,7 @@ def _check_mode(mode: DeliveryMode) -> DeliveryMode:
         raise InvalidError("barrier and fallback_to_new_run are booleans", path="mode")
     check_json(fields_of(mode.extra, "mode"), "mode")
     if mode.target_run_id is not None:
-        names.check_id(mode.target_run_id, "target_run_id")
+        checks.check_id(mode.target_run_id, "target_run_id")
     return mode
 
 
@@ -399,12 +409,12 @@ def _check_ids(ids: Any, what: str) -> list[str]:
         raise InvalidError(f"{what} is a list of message ids, not {shown(ids)}")
     if len(ids) > limits.PENDING_PER_THREAD:
         raise InvalidError(f"{what} has {len(ids):,} ids, a queue holds at most {limits.PENDING_PER_THREAD:,}")
-    return [names.check_id(name, f"{what}[{i}]") for i, name in enumerate(ids)]
+    return [checks.check_id(name, f"{what}[{i}]") for i, name in enumerate(ids)]
 
 
 def _check_guard(if_revision: Any) -> None:
     if if_revision is not None:
-        names.check_count(if_revision, "if_revision")
+        checks.check_count(if_revision, "if_revision")
 
 
 def _check_revision(item: PendingMessage, if_revision: int | None) -> None:

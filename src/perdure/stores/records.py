@@ -26,8 +26,8 @@ from perdure.model.run import Run, RunOutput
 from perdure.model.run_snapshots import SeqRange
 from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
-from perdure.rules.sound_runs import receipt_ids
-from perdure.rules.stored import row_name
+from perdure.rules.soundness.runs import receipt_ids
+from perdure.rules.soundness.stored import row_name
 
 F = TypeVar("F", bound=Faithful)
 _UNREADABLE = (*codec.UNREADABLE, InvalidError)

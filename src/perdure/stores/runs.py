@@ -17,11 +17,11 @@ from perdure.model.message import Message
 from perdure.model.page import Page
 from perdure.model.run import CREATED, RUNNING, STATUSES, NewRun, Run, RunBody, RunInput
 from perdure.model.run_snapshots import RunActivation, RunRequest
-from perdure.rules import names
-from perdure.stores.commit import perform
-from perdure.stores.core import Core, require
+from perdure.rules import checks
+from perdure.stores.commit.execute import perform
+from perdure.stores.commit.request import prepare
+from perdure.stores.context import Core, require
 from perdure.stores.paging import every
-from perdure.stores.prepare import prepare
 from perdure.stores.records import run_from
 
 
@@ -64,7 +64,7 @@ class Runs:
         return await self._begin(thread_id, agent_id, RUNNING, options)
 
     async def _begin(self, thread_id: str, agent_id: str, status: str, options: RunOptions) -> Run:
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         new = NewRun(
             agent_id=agent_id,
             id=options.get("run_id"),
@@ -89,7 +89,7 @@ class Runs:
 
     async def find(self, run_id: str) -> Run | None:
         """The run, or None."""
-        names.check_id(run_id, "run id")
+        checks.check_id(run_id, "run id")
         runs, heads = await self._core.view(Get("runs", [(run_id,)]), Get("thread_heads", Ref(0, ("thread",))))
         # A run whose thread is being erased is already gone for every reader.
         return run_from(runs[0]) if runs[0] is not None and heads else None
@@ -103,7 +103,7 @@ class Runs:
 
     async def latest(self, thread_id: str) -> Run | None:
         """The thread's latest run: the one created or moved to running most recently; None if it has none."""
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         heads, runs = await self._core.view(Get("thread_heads", [(thread_id,)]), Get("runs", Ref(0, ("latest_run",))))
         require(heads[0], f"thread {thread_id!r}")
         return run_from(runs[0]) if runs else None
@@ -117,9 +117,9 @@ class Runs:
         cursor: str | None = None,
     ) -> Page[Run]:
         """Runs in order of creation: all, of a thread, in a status, or both."""
-        names.check_limit(limit)
+        checks.check_limit(limit)
         if thread_id is not None:
-            names.check_id(thread_id, "thread id")
+            checks.check_id(thread_id, "thread id")
         if status is not None and (type(status) is not str or status not in STATUSES):
             raise InvalidError(f"status must be one of {', '.join(STATUSES)}, not {shown(status)}")
         query = ("runs", thread_id, status)

@@ -15,10 +15,10 @@ from perdure.kernel.ops import LogEntry, Row
 from perdure.kernel.schema import Log, Table
 from perdure.model import thread as thread_model
 from perdure.model.plain import check_json
-from perdure.rules import machine, names, shape
+from perdure.rules import checks, message_shape, run_machine
 from perdure.rules.columns import column_problems, presence_problem, size_problem
-from perdure.rules.sound_runs import receipt_ids, run_record_problem
-from perdure.rules.stored import Problem, row_name
+from perdure.rules.soundness.runs import receipt_ids, run_record_problem
+from perdure.rules.soundness.stored import Problem, row_name
 from perdure.stores import records
 
 MOST_REV = 2**53
@@ -80,11 +80,11 @@ def message_problems(thread: str, entry: LogEntry, *, is_new: bool = False) -> I
     try:
         check_json(codec.decode(entry[-1], record), "body", wrapped=_WRAPPED)
         message = records.message_record(thread, entry, None).message
-        shape.check_message(message, "message")
+        message_shape.check_message(message, "message")
         if is_new:
-            shape.check_block_count(message, "message")
+            message_shape.check_block_count(message, "message")
         if message.compaction is not None:
-            shape.check_summary_place(message.compaction, entry[0], "message")
+            message_shape.check_summary_place(message.compaction, entry[0], "message")
     except (CorruptError, InvalidError) as error:
         yield Problem("log.body", record, error.message)
 
@@ -96,7 +96,7 @@ def _read_thread(row: Row) -> None:
 
 def _read_run(row: Row) -> None:
     run = records.run_from(row)
-    machine.check_stored(run)
+    run_machine.check_stored(run)
     problem = run_record_problem(run)
     if problem is not None:
         raise InvalidError(problem)
@@ -106,14 +106,14 @@ def _read_pending(row: Row) -> None:
     item = records.pending_from(row)
     if item.message.id != row.key[1]:
         raise InvalidError(f"its message says {item.message.id!r}")
-    shape.check_message(item.message, "message")
+    message_shape.check_message(item.message, "message")
     size = len(records.message_entry(item.message, 0, 0)[-1])
     if size > limits.MESSAGE_BYTES:
         raise InvalidError(f"{size:,} bytes, the limit is {limits.MESSAGE_BYTES:,}")
     for name in ("boundary", "granularity"):
-        names.check_word(getattr(item.mode, name), f"mode.{name}")
+        checks.check_word(getattr(item.mode, name), f"mode.{name}")
     if item.mode.target_run_id is not None:
-        names.check_id(item.mode.target_run_id, "target_run_id")
+        checks.check_id(item.mode.target_run_id, "target_run_id")
 
 
 def _read_receipt(row: Row) -> None:

@@ -15,8 +15,8 @@ from perdure.kernel import codec
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import ABSENT, ANY, NOW, PRESENT, Check, Condition, Delete, Get, Op, Patch, Put, Scan
 from perdure.model.state import Doc, StateDoc
-from perdure.rules import names
-from perdure.stores.core import Core, require, thread_topic
+from perdure.rules import checks
+from perdure.stores.context import Core, require, thread_topic
 from perdure.stores.records import state_from
 
 StateDocs = list[StateDoc]
@@ -44,8 +44,8 @@ class State:
 
     async def list(self, thread_id: str, *, run_id: str | None = None) -> StateDocs:
         """Every document of the thread (or of the run), by name."""
-        names.check_id(thread_id, "thread id")
-        owner = "" if run_id is None else names.check_id(run_id, "run id")
+        checks.check_id(thread_id, "thread id")
+        owner = "" if run_id is None else checks.check_id(run_id, "run id")
         heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("state", eq=(thread_id, owner)))
         require(heads[0], f"thread {thread_id!r}")
         return [state_from(row) for row in rows]
@@ -61,9 +61,9 @@ class State:
         """Write a document; with `if_rev`, only over that very revision (0: only if there is none)."""
         key = _key(thread_id, name, run_id)
         if if_rev is not None:
-            names.check_rev(if_rev, "if_rev")
+            checks.check_rev(if_rev, "if_rev")
         doc = value if isinstance(value, Doc) else Doc(value)
-        names.check_count(doc.schema, "schema", least=1)
+        checks.check_count(doc.schema, "schema", least=1)
         body = codec.encode_checked(doc.value, "value", limits.STATE_BYTES)
         condition: Condition = ANY if if_rev is None else ABSENT if if_rev == 0 else if_rev
         applied = await self._write(key, Put("state", key, {"schema": doc.schema, "at": NOW}, body, condition), if_rev)
@@ -81,7 +81,7 @@ class State:
         """Remove a document; one that is not there is fine unless `if_rev` names it."""
         key = _key(thread_id, name, run_id)
         if if_rev is not None:
-            names.check_rev(if_rev, "if_rev")
+            checks.check_rev(if_rev, "if_rev")
         if if_rev == 0:
             raise InvalidError("if_rev=0 means that there is no document, so there is nothing to delete")
         await self._write(key, Delete("state", key, ANY if if_rev is None else if_rev), if_rev)
@@ -112,6 +112,6 @@ class State:
 
 
 def _key(thread_id: str, name: str, run_id: str | None) -> tuple[str, str, str]:
-    names.check_id(thread_id, "thread id")
-    names.check_id(name, "state name", most=limits.NAME_BYTES)
-    return thread_id, "" if run_id is None else names.check_id(run_id, "run id"), name
+    checks.check_id(thread_id, "thread id")
+    checks.check_id(name, "state name", most=limits.NAME_BYTES)
+    return thread_id, "" if run_id is None else checks.check_id(run_id, "run id"), name

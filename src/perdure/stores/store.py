@@ -17,15 +17,15 @@ from perdure.kernel.ops import Get, Ref, Scan
 from perdure.model.message import Message
 from perdure.model.receipt import Receipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
-from perdure.rules import names, views
+from perdure.rules import checks, views
+from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
 from perdure.stores.branches import Branches
-from perdure.stores.commit import perform
-from perdure.stores.core import Core, require
+from perdure.stores.commit.execute import perform
+from perdure.stores.commit.request import prepare
+from perdure.stores.context import Core, require
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.messages import Messages
-from perdure.stores.paths import PathQuery, read_path, resolve_branch
 from perdure.stores.pending import Pending
-from perdure.stores.prepare import prepare
 from perdure.stores.records import branch_from, path_records, run_from, state_from, thread_from
 from perdure.stores.runs import Runs
 from perdure.stores.state import State
@@ -103,7 +103,7 @@ class Store:
 
     async def load(self, thread_id: str, *, branch: int | str | None = None) -> Snapshot:
         """A thread, its branch, history, latest run and state, all from one snapshot."""
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         number = await resolve_branch(self._core, thread_id, branch)
         also = (
             Get("threads", [(thread_id,)]),

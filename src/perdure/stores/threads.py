@@ -23,13 +23,13 @@ from perdure.model import thread as thread_model
 from perdure.model.page import Page
 from perdure.model.thread import Thread, ThreadBody
 from perdure.model.unset import UNSET, Unset
-from perdure.rules import names
-from perdure.stores.births import Birth, ancestor_checks, birth_ops, leaving
-from perdure.stores.core import Core, gave_up, require, thread_topic
-from perdure.stores.erasure import delete_thread
+from perdure.rules import checks
+from perdure.stores.context import Core, gave_up, require, thread_topic
+from perdure.stores.deletion import delete_thread
 from perdure.stores.paging import every
 from perdure.stores.records import read_body, thread_from
-from perdure.stores.written import row_changed, row_made
+from perdure.stores.results import row_changed, row_made
+from perdure.stores.thread_creation import Birth, ancestor_checks, birth_ops, leaving
 
 Strategy = Literal["reject", "detach", "cascade"]
 Order = Literal["active", "created"]
@@ -51,13 +51,13 @@ class Threads:
         custom: dict[str, Any] | None = None,
     ) -> Thread:
         """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing."""
-        name = new_id() if thread_id is None else names.check_id(thread_id, "thread id")
-        parent = names.lineage(parent_thread_id, "parent_thread_id")
+        name = new_id() if thread_id is None else checks.check_id(thread_id, "thread id")
+        parent = checks.lineage(parent_thread_id, "parent_thread_id")
         birth = Birth(
             thread_id=name,
             parent=parent,
-            resource=names.lineage(resource_id, "resource_id"),
-            title=names.check_title(title),
+            resource=checks.lineage(resource_id, "resource_id"),
+            title=checks.check_title(title),
             body=_body(ThreadBody(), custom),
         )
         for _ in range(limits.COMMIT_ATTEMPTS):
@@ -86,7 +86,7 @@ class Threads:
 
     async def find(self, thread_id: str) -> Thread | None:
         """The thread, or None."""
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         cold, hot = await self._core.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
         if hot[0] is None:
             return None
@@ -114,18 +114,18 @@ class Threads:
         With `if_rev`, raises `VersionConflict` unless the thread still has that `rev`. What commits move (version,
         branch, runs, children) is returned as this call found it, just before the change.
         """
-        names.check_id(thread_id, "thread id")
+        checks.check_id(thread_id, "thread id")
         cold: dict[str, Any] = {}
         if not isinstance(title, Unset):
-            cold["title"] = names.check_title(title)
+            cold["title"] = checks.check_title(title)
         if not isinstance(resource_id, Unset):
-            cold["resource"] = names.lineage(resource_id, "resource_id")
+            cold["resource"] = checks.lineage(resource_id, "resource_id")
         if not isinstance(parent_thread_id, Unset):
-            cold["parent"] = names.lineage(parent_thread_id, "parent_thread_id")
+            cold["parent"] = checks.lineage(parent_thread_id, "parent_thread_id")
         if not isinstance(custom, Unset):
             _check_custom(custom)
         if if_rev is not None:
-            names.check_rev(if_rev, "if_rev")
+            checks.check_rev(if_rev, "if_rev")
         for _ in range(limits.QUEUE_ATTEMPTS):
             row, head = await self._rows(thread_id)
             _check_rev(row, if_rev)
@@ -163,8 +163,8 @@ class Threads:
 
         Children: `reject` refuses with `HasChildren`, `detach` makes them roots, `cascade` deletes the whole subtree.
         """
-        names.check_id(thread_id, "thread id")
-        names.check_choice(strategy, "strategy", "reject", "detach", "cascade")
+        checks.check_id(thread_id, "thread id")
+        checks.check_choice(strategy, "strategy", "reject", "detach", "cascade")
         await delete_thread(self._core, thread_id, strategy)
 
     async def list(
@@ -178,11 +178,11 @@ class Threads:
         cursor: str | None = None,
     ) -> Page[Thread]:
         """Threads, newest first by activity (or creation), all or those of a resource, a parent, or the roots."""
-        resource = names.lineage(resource_id, "resource_id")
-        parent = names.lineage(parent_thread_id, "parent_thread_id")
-        names.check_choice(order, "order", "active", "created")
-        names.check_limit(limit)
-        names.check_flag(root, "root")
+        resource = checks.lineage(resource_id, "resource_id")
+        parent = checks.lineage(parent_thread_id, "parent_thread_id")
+        checks.check_choice(order, "order", "active", "created")
+        checks.check_limit(limit)
+        checks.check_flag(root, "root")
         if root and parent is not None:
             raise InvalidError("root=True cannot be combined with parent_thread_id")
         return await self._page(resource, parent, root=root, order=order, limit=limit, cursor=cursor)
@@ -227,8 +227,8 @@ class Threads:
         self, thread_id: str, *, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
     ) -> Page[Thread]:
         """The direct children of a thread, newest activity first; raises `NotFoundError` if it does not exist."""
-        names.check_id(thread_id, "thread id")
-        names.check_limit(limit)
+        checks.check_id(thread_id, "thread id")
+        checks.check_limit(limit)
         if cursor is not None:
             decode_cursor(cursor, _query(None, thread_id, root=False, order="active"), (int, str))
         await self.get(thread_id)
@@ -237,8 +237,8 @@ class Threads:
 
     async def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
         """Would this parent do? Raises `InvalidError` (itself, a cycle) or `NotFoundError` (missing, damaged chain)."""
-        names.check_id(thread_id, "thread id")
-        await ancestor_checks(self._core, thread_id, names.lineage(parent_thread_id, "parent_thread_id"))
+        checks.check_id(thread_id, "thread id")
+        await ancestor_checks(self._core, thread_id, checks.lineage(parent_thread_id, "parent_thread_id"))
 
 
 _ORDER_COLUMN = {"active": "updated_at", "created": "created_at"}

@@ -19,10 +19,10 @@ from perdure.model.message import Message
 from perdure.model.receipt import Receipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.opening import DurabilityChoice, as_text, check_options, is_server, make_store, open_engine
-from perdure.rules.names import check_scope
+from perdure.rules.checks import check_scope
 from perdure.stores.store import Store as AsyncStore
 from perdure.sync.driver import Driver, LoopDriver
-from perdure.sync.faces import Branches, Messages, Pending, Runs, State, Threads
+from perdure.sync.stores import Branches, Messages, Pending, Runs, State, Threads
 
 __all__ = ["Branches", "Messages", "Pending", "Runs", "State", "Store", "Threads", "open"]
 

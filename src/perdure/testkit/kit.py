@@ -146,11 +146,10 @@ def case(
 
 
 def registry() -> dict[str, Case]:
-    """Every case of every `cases_*` module of the kit, by id."""
-    package = importlib.import_module("perdure.testkit")
+    """Every case in `perdure.testkit.cases`, by id."""
+    package = importlib.import_module("perdure.testkit.cases")
     for module in pkgutil.iter_modules(package.__path__):
-        if module.name.startswith("cases_"):
-            importlib.import_module(f"perdure.testkit.{module.name}")
+        importlib.import_module(f"{package.__name__}.{module.name}")
     return dict(sorted(CASES.items()))
 
 

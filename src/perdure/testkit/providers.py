@@ -19,7 +19,7 @@ from perdure.clock import Clock
 from perdure.engines.memory import MemoryEngine, open_memory
 from perdure.errors import UnsupportedError
 from perdure.opening import DurabilityChoice
-from perdure.stores.layout import SCHEMA
+from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
 from perdure.testkit.kit import Provider
 

@@ -15,7 +15,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 
-from perdure.testkit.machine import Tally, drive
+from perdure.testkit.fuzz.machine import Tally, drive
 from perdure.testkit.providers import BUILTIN, provider_named
 
 _READS = ("get", "find", "list", "children", "validate_parent", "range", "external", "history", "unfinished_calls")

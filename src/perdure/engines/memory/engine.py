@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perdure.clock import Clock, steady_clock, system_clock
-from perdure.engines.memory.data import Scope
-from perdure.engines.memory.transaction import Transaction
-from perdure.engines.memory.views import Earlier, answer, select
+from perdure.engines.memory.read import Earlier, answer, select
+from perdure.engines.memory.schema import Scope
+from perdure.engines.memory.write import Transaction
+from perdure.engines.shared.signals import LoopSignal, Signal, ThreadSignal
 from perdure.errors import PerdureError, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
-from perdure.kernel.effects import evaluate
 from perdure.kernel.engine import Capabilities, Engine, Health, Watch
 from perdure.kernel.ops import Applied, Ask, Op, Row, Scan, Taken
 from perdure.kernel.schema import Schema
-from perdure.kernel.signals import LoopSignal, Signal, ThreadSignal
+from perdure.kernel.semantics import evaluate
 
 _CAPABILITIES = Capabilities(
     engine="memory",

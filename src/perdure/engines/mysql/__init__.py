@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from perdure.clock import Clock, system_clock
-from perdure.engines.mysql import health, versions
+from perdure.engines.mysql import health, migrate
+from perdure.engines.mysql.connections.connection import Wire, open_wire, refuse_unless_able
+from perdure.engines.mysql.connections.pool import Pool
 from perdure.engines.mysql.engine import MysqlEngine
-from perdure.engines.mysql.pool import Pool
+from perdure.engines.mysql.errors import DRIVER_ERRORS, translate
 from perdure.engines.mysql.target import parse_target
-from perdure.engines.mysql.translate import DRIVER_ERRORS, translate
-from perdure.engines.mysql.wire import Wire, open_wire, refuse_unless_able
 from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
 from perdure.kernel.transport import warn_insecure
@@ -51,9 +51,9 @@ async def _prepare(pool: Pool, schema: Schema, *, read_only: bool) -> dict[str, 
     try:
         refuse_unless_able(wire, target.shown)
         if read_only or not target.migrate:
-            await versions.verify(wire, schema, target.shown)
+            await migrate.verify(wire, schema, target.shown)
         else:
-            await versions.prepare(wire, schema, target.shown)
+            await migrate.prepare(wire, schema, target.shown)
         found = await health.settings(wire)
         health.durability(found)
         return found
@@ -70,7 +70,7 @@ async def plan_migration(url: str, schema: Schema) -> Migration:
         wire: Wire = await open_wire(target)
         try:
             refuse_unless_able(wire, target.shown)
-            return await versions.plan(wire, schema, target.shown)
+            return await migrate.plan(wire, schema, target.shown)
         except DRIVER_ERRORS as error:
             raise translate(error, target.shown) from error
         finally:

@@ -8,16 +8,16 @@ from typing import Any
 
 from perdure.clock import Clock
 from perdure.engines.mysql import health
-from perdure.engines.mysql.pool import Pool, ask
-from perdure.engines.mysql.queries import Queries
-from perdure.engines.mysql.turns import Turns
-from perdure.engines.mysql.viewing import view
+from perdure.engines.mysql.connections.pool import Pool, ask
+from perdure.engines.mysql.read.queries import Queries
+from perdure.engines.mysql.read.view import view
 from perdure.engines.mysql.watch import Hub, Subscription
-from perdure.engines.mysql.writer import Writer
-from perdure.kernel.durability import DurabilityReading
+from perdure.engines.mysql.write.row_queue import Turns
+from perdure.engines.mysql.write.writer import Writer
+from perdure.engines.shared.durability import DurabilityReading
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
+from perdure.kernel.lifecycle import closed, opened_read_only
 from perdure.kernel.ops import Append, Applied, Ask, Drop, Op, Scan, Taken
-from perdure.kernel.refusals import closed, opened_read_only
 from perdure.kernel.schema import Schema
 
 _NOTES = (

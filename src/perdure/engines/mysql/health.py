@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.engines.mysql.layout import heads_name, quote, table_names
-from perdure.engines.mysql.text import equal, literal, literals
-from perdure.engines.mysql.wire import LONG_WORK, PACKET_NEEDED, RELIED_ON, Wire, flavour
+from perdure.engines.mysql.connections.connection import LONG_WORK, PACKET_NEEDED, RELIED_ON, Wire, flavour
+from perdure.engines.mysql.connections.literals import equal, literal, literals
+from perdure.engines.mysql.schema import heads_name, quote, table_names
 from perdure.kernel.engine import Durability
 from perdure.kernel.schema import Log, Schema
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from perdure.engines.sql.answers import Sense
+from perdure.engines.shared.options import count, seconds, yes_or_no
+from perdure.engines.shared.server_answers import Sense
 from perdure.errors import InvalidError
-from perdure.kernel.options import count, seconds, yes_or_no
 from perdure.kernel.transport import Tls, tls_level, transport_problem
 from perdure.kernel.url import Dialect, Host, ServerUrl, parse_url
 

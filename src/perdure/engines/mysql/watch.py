@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from perdure.engines.mysql.layout import HINTS, quote
-from perdure.engines.mysql.pool import Pool, ask
-from perdure.engines.mysql.text import literals
-from perdure.engines.mysql.wire import Rows, Wire
+from perdure.engines.mysql.connections.connection import Rows, Wire
+from perdure.engines.mysql.connections.literals import literals
+from perdure.engines.mysql.connections.pool import Pool, ask
+from perdure.engines.mysql.schema import HINTS, quote
+from perdure.engines.shared.signals import LoopSignal
 from perdure.errors import PerdureError
 from perdure.ids import new_rev
-from perdure.kernel.signals import LoopSignal
 
 Topic = tuple[str, str]
 

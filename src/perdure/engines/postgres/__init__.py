@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure.clock import Clock, system_clock
 from perdure.engines.postgres.engine import PostgresEngine
-from perdure.engines.postgres.opening import open_postgres, plan_on
+from perdure.engines.postgres.open import open_postgres, plan_on
 from perdure.engines.postgres.target import parse_target
 from perdure.kernel.engine import Durability, Migration
 from perdure.kernel.schema import Schema

@@ -10,17 +10,17 @@ import msgspec
 
 from perdure.clock import Clock
 from perdure.engines.postgres import health
-from perdure.engines.postgres.layout import Layout
-from perdure.engines.postgres.pool import OwnPool, Pool
-from perdure.engines.postgres.queries import Queries
-from perdure.engines.postgres.take import Claims
+from perdure.engines.postgres.connections.pool import OwnPool, Pool
+from perdure.engines.postgres.read.view import Queries
+from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.postgres.watch import Hub, Subscription
-from perdure.engines.postgres.writer import Writer
-from perdure.engines.sql.answers import Sense
-from perdure.kernel.durability import DurabilityReading
+from perdure.engines.postgres.write.take import Claims
+from perdure.engines.postgres.write.writer import Writer
+from perdure.engines.shared.durability import DurabilityReading
+from perdure.engines.shared.server_answers import Sense
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
+from perdure.kernel.lifecycle import closed, forked, opened_read_only
 from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
-from perdure.kernel.refusals import closed, forked, opened_read_only
 
 
 class PostgresEngine:

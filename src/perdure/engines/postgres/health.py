@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.engines.postgres.layout import Layout, quote
-from perdure.engines.postgres.pool import Pool
-from perdure.engines.postgres.sessions import READ_OVERRIDDEN, overridden
-from perdure.engines.sql.record import META
+from perdure.engines.postgres.connections.pool import Pool
+from perdure.engines.postgres.connections.session_settings import READ_OVERRIDDEN, overridden
+from perdure.engines.postgres.schema.tables import Layout, quote
+from perdure.engines.shared.schema_record import META
 from perdure.kernel.engine import Durability
 from perdure.kernel.schema import Log
 from perdure.kernel.transport import Tls, tls_level, transport_problem

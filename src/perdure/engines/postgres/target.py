@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.engines.shared.options import count, seconds, yes_or_no
 from perdure.errors import InvalidError
-from perdure.kernel.options import count, seconds, yes_or_no
 from perdure.kernel.url import Dialect, Host, ServerUrl, parse_hosts, parse_port, parse_url
 
 _OWN = (

@@ -20,13 +20,13 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines.postgres.pool import Pool
-from perdure.engines.postgres.reach import Connection, Way
+from perdure.engines.postgres.connections.connect import Connection, Way
+from perdure.engines.postgres.connections.pool import Pool
+from perdure.engines.postgres.errors import DRIVER_ERRORS
 from perdure.engines.postgres.target import Target
-from perdure.engines.postgres.translate import DRIVER_ERRORS
+from perdure.engines.shared.signals import LoopSignal, Signal
 from perdure.errors import PerdureError
 from perdure.ids import new_rev
-from perdure.kernel.signals import LoopSignal, Signal
 
 Topic = tuple[str, str]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from perdure.clock import Clock, system_clock
-from perdure.engines.redis import health
+from perdure.engines.redis.connections.permissions import refuse_missing
+from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.engine import RedisEngine
-from perdure.engines.redis.layout import Layout
-from perdure.engines.redis.network import Network
-from perdure.engines.redis.permissions import refuse_missing
-from perdure.engines.redis.translate import Lost
-from perdure.engines.redis.url import parse
-from perdure.engines.redis.versions import bring_up_to_date, look, plan
-from perdure.engines.sql.record import refuse_unless_current
+from perdure.engines.redis.errors import Lost
+from perdure.engines.redis.health import settings
+from perdure.engines.redis.migrate import bring_up_to_date, look, plan
+from perdure.engines.redis.schema.layout import Layout
+from perdure.engines.redis.target import parse
+from perdure.engines.shared.schema_record import refuse_unless_current
 from perdure.errors import InvalidError, UnavailableError
 from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
@@ -37,9 +37,9 @@ async def open_engine(
     target = parse(url)
     network = Network(target)
     try:
-        found = await health.settings(network)
+        found = await settings.settings(network)
         if not target.allow_eviction:
-            health.refuse_eviction(found, target.shown)
+            settings.refuse_eviction(found, target.shown)
         if not read_only:
             await refuse_missing(network)
         if read_only or not target.migrate:
@@ -54,7 +54,7 @@ async def open_engine(
     except BaseException:
         await network.close()
         raise
-    return RedisEngine(network, layout, clock, health.durability_of(found), read_only=read_only)
+    return RedisEngine(network, layout, clock, settings.durability_of(found), read_only=read_only)
 
 
 async def plan_migration(url: str, schema: Schema) -> Migration:

@@ -16,27 +16,28 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from perdure.clock import Clock, system_clock
-from perdure.engines.redis import answers, health
-from perdure.engines.redis.check import Audit
-from perdure.engines.redis.decode import ascending, text_of
-from perdure.engines.redis.layout import Layout
-from perdure.engines.redis.names import ordered
-from perdure.engines.redis.network import Network
-from perdure.engines.redis.outcomes import CONFLICT, OTHER_SCHEMA, Claim, Done, Refused, claimed, committed
-from perdure.engines.redis.programs import Program
-from perdure.engines.redis.reads import Reads
-from perdure.engines.redis.scripts import VIEW
-from perdure.engines.redis.shapes import pack
-from perdure.engines.redis.translate import Lost, Silent, Stopped
-from perdure.engines.redis.versions import bring_scope, holds_anything, mark_of, register, registered
+from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections.routing import Network
+from perdure.engines.redis.connections.scripts import VIEW
+from perdure.engines.redis.errors import Lost, Silent, Stopped
+from perdure.engines.redis.health import settings
+from perdure.engines.redis.health.audit import Audit
+from perdure.engines.redis.migrate import bring_scope, holds_anything, mark_of, register, registered
+from perdure.engines.redis.read.decode import ascending, text_of
+from perdure.engines.redis.read.view import Reads
+from perdure.engines.redis.schema.keys import ordered
+from perdure.engines.redis.schema.layout import Layout
+from perdure.engines.redis.schema.table_info import pack
 from perdure.engines.redis.watch import Hub, Subscription
-from perdure.engines.redis.writes import Groups, Writer, conflict_of, encode_record
+from perdure.engines.redis.write.outcomes import CONFLICT, OTHER_SCHEMA, Claim, Done, Refused, claimed, committed
+from perdure.engines.redis.write.transaction_scripts import Program
+from perdure.engines.redis.write.writer import Groups, Writer, conflict_of, encode_record
+from perdure.engines.shared.durability import DurabilityReading
 from perdure.errors import CorruptError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
-from perdure.kernel.durability import DurabilityReading
 from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
+from perdure.kernel.lifecycle import closed, forked, opened_read_only, other_loop
 from perdure.kernel.ops import NOW, Applied, Ask, Op, Patch, Scan, Taken
-from perdure.kernel.refusals import closed, forked, opened_read_only, other_loop
 from perdure.kernel.transport import tls_level
 
 _UNFILLED = 0
@@ -89,7 +90,7 @@ class RedisEngine:
         self.capabilities = _capabilities(self._network.target.kind, durability, read_only=self._read_only)
 
     async def _read_durability(self) -> Durability:
-        found: Durability = await self._asked(lambda: health.durability_now(self._network))
+        found: Durability = await self._asked(lambda: settings.durability_now(self._network))
         return found
 
     def _ready(self) -> None:
@@ -282,12 +283,12 @@ class RedisEngine:
     @_finished_before_close
     async def health(self) -> Health:
         """Read the real settings."""
-        found = await self._asked(lambda: health.settings(self._network))
+        found = await self._asked(lambda: settings.settings(self._network))
         target = self._network.target
-        told = health.problems(found, several=target.kind != "single") + health.transport_problems(target, found)
+        told = settings.problems(found, several=target.kind != "single") + settings.transport_problems(target, found)
         tls = tls_level(encrypted=target.tls, verified=target.verified)
         shown = {"url": target.shown, "prefix": self._layout.prefix, "tls": tls, "servers": found}
-        return Health("redis", not told, health.durability_of(found), shown, tuple(told))
+        return Health("redis", not told, settings.durability_of(found), shown, tuple(told))
 
     async def close(self) -> None:
         """Finish what was submitted, then release everything; idempotent, and nothing at all in a forked child."""

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from perdure import limits
-from perdure.engines.redis import answers
-from perdure.engines.redis.connect import connect
-from perdure.engines.redis.line import Line
-from perdure.engines.redis.network import Network
-from perdure.engines.redis.resp import command
-from perdure.engines.redis.translate import Lost
+from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections.connect import connect
+from perdure.engines.redis.connections.connection import Line
+from perdure.engines.redis.connections.resp import command
+from perdure.engines.redis.connections.routing import Network
+from perdure.engines.redis.errors import Lost
+from perdure.engines.shared.signals import LoopSignal
 from perdure.errors import PerdureError
-from perdure.kernel.signals import LoopSignal
 
 
 class Hub:

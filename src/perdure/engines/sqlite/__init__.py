@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from perdure.clock import Clock, system_clock
-from perdure.engines.sqlite.connect import Sync
-from perdure.engines.sqlite.core import Core, open_core
-from perdure.engines.sqlite.engine import SqliteEngine
+from perdure.engines.sqlite.connections.connect import Sync
+from perdure.engines.sqlite.engine.async_engine import SqliteEngine
+from perdure.engines.sqlite.engine.database import Core, open_core
 from perdure.engines.sqlite.planning import plan
 from perdure.kernel.engine import Migration
-from perdure.kernel.errands import run_in_thread
 from perdure.kernel.schema import Schema
+from perdure.kernel.threads import run_in_thread
 
 __all__ = ["open_sqlite", "plan_migration"]
 

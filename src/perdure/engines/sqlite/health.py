@@ -10,10 +10,10 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Any
 
-from perdure.engines.sqlite.connect import file_size
-from perdure.engines.sqlite.layout import quote
-from perdure.engines.sqlite.objects import differences, read_objects
-from perdure.engines.sqlite.versions import read_recorded
+from perdure.engines.sql.embedded.schema import quote
+from perdure.engines.sqlite.connections.connect import file_size
+from perdure.engines.sqlite.migrate import read_recorded
+from perdure.engines.sqlite.schema import differences, read_objects
 from perdure.kernel.schema import Log, Schema
 
 _NETWORK = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")

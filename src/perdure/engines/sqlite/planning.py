@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from perdure.engines.sql.additions import additions, parse_declaration
-from perdure.engines.sqlite.connect import file_size, retry_busy, still_connection
-from perdure.engines.sqlite.layout import create_additions, create_all
-from perdure.engines.sqlite.paths import usable_path
-from perdure.engines.sqlite.translate import DRIVER_ERRORS, translate
-from perdure.engines.sqlite.versions import inspect
+from perdure.engines.shared.migrations import additions, parse_declaration
+from perdure.engines.sql.embedded.schema import create_additions, create_all
+from perdure.engines.sqlite.connections.connect import file_size, retry_busy, still_connection
+from perdure.engines.sqlite.errors import DRIVER_ERRORS, translate
+from perdure.engines.sqlite.migrate import inspect
+from perdure.engines.sqlite.target import usable_path
 from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
 

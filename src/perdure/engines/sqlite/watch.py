@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from perdure import limits
-from perdure.kernel.signals import Signal
+from perdure.engines.shared.signals import Signal
 
 Topic = tuple[str, str]
 

@@ -1,0 +1,93 @@
+"""`perdure log`: the messages of a branch, and the new ones as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from perdure import limits
+from perdure.cli.command import Session, ThreadArgument, command
+from perdure.cli.render import whole_message
+from perdure.errors import InvalidError
+from perdure.model.branch import Branch
+from perdure.model.message import MessageRecord
+from perdure.stores.branch_paths import PathQuery, read_path
+from perdure.stores.records import path_records
+from perdure.stores.store import Store
+
+VIEWS = ("raw", "external", "history")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app)(log)
+
+
+async def log(
+    session: Session,
+    thread: ThreadArgument,
+    *,
+    branch: Annotated[str | None, typer.Option("--branch", "-b", help="A branch's name or number.")] = None,
+    view: Annotated[str, typer.Option(help="raw (all), external (for people), history (for the model).")] = "raw",
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, max=limits.INTEGER_MAX, help="Only the newest so many.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages until Ctrl-C.")] = False,
+) -> None:
+    """Show the messages of the current branch, or of another; with --json, one record per line.
+
+    With --follow and no --branch, what is written on other branches from now on is shown too.
+    """
+    if view not in VIEWS:
+        raise InvalidError(f"the view {view!r} is not known", hint=f"use {', '.join(VIEWS)}")
+    if follow and view != "raw":
+        raise InvalidError("--follow shows records as they are written", hint="leave --view out")
+    name = await session.thread_id(thread)
+    chosen = await session.store.branches.current(name) if branch is None else await session.branch(name, branch)
+    version = (await session.store.threads.get(name)).version
+    records = await _records(session.store, chosen, view, limit)
+    for record in records:
+        _write(session, record)
+    if follow:
+        # Ctrl-C is how following ends, so it is no failure.
+        with suppress(asyncio.CancelledError):
+            await _follow(session, chosen, records, everywhere=branch is None, version=version)
+
+
+async def _follow(
+    session: Session, branch: Branch, shown: Sequence[MessageRecord], *, everywhere: bool, version: int
+) -> None:
+    """What is written from now on: on this branch, and on others too unless this one was asked for."""
+    after = max(shown[-1].seq if shown else 0, branch.fork_seq)
+    async for record in session.store.messages.follow(branch.thread_id, after_seq=after):
+        if record.branch == branch.id:
+            _write(session, record)
+        elif everywhere and record.seq > version:
+            _write(session, record, branch=await _name_of(session.store, record))
+
+
+async def _records(store: Store, branch: Branch, view: str, limit: int | None) -> Sequence[MessageRecord]:
+    if view == "external":
+        return await store.messages.external(branch.thread_id, branch=branch.id, limit=limit)
+    if view == "history":
+        return await store.messages.history(branch.thread_id, branch=branch.id, limit=limit)
+    core = store._core  # noqa: SLF001 - raw records of one line have no list
+    path = await read_path(core, branch.thread_id, PathQuery(branch=branch.id, limit=limit))
+    return path_records(branch.thread_id, path.entries, path.parent_id)
+
+
+async def _name_of(store: Store, record: MessageRecord) -> str:
+    branches = await store.branches.list(record.thread_id)
+    return next((item.name for item in branches if item.id == record.branch), f"branch {record.branch}")
+
+
+def _write(session: Session, record: MessageRecord, *, branch: str | None = None) -> None:
+    if session.as_json:
+        session.emit(record.to_json())
+    else:
+        session.out.print(whole_message(record, branch=branch), soft_wrap=True)
+        session.out.file.flush()

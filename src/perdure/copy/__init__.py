@@ -1,0 +1,67 @@
+"""Moving a whole store to another engine: `await perdure.copy.copy("sqlite:///agents.db", "postgresql://…")`.
+
+This is what `perdure copy` runs. Nobody should write to either store meanwhile. Whatever is written before the copy has
+its last look at both sides is noticed, and the copy fails; a write during that look or after it may be missed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from perdure.copy.engines import Copied, Part, Progress, Told, chosen_scopes, copy_engine
+from perdure.errors import InvalidError
+from perdure.kernel.engine import Engine
+from perdure.kernel.redaction import redacted
+from perdure.opening import is_server, open_engine, plan_migration, sqlite_path
+
+__all__ = ["Copied", "Part", "Progress", "Told", "copy", "copy_engine"]
+
+LAST = ("thread_heads",)
+"""A thread is alive exactly as long as its row here exists. Copied last, no thread is seen at the destination before
+all of it has arrived, and one that is half copied cannot be written to."""
+
+
+async def copy(
+    source_url: str,
+    target_url: str,
+    *,
+    scopes: Sequence[str] | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Copied:
+    """Copy every scope (or some) of one store to another, of any engine, and prove it by counts and checksums.
+
+    The source is opened read-only. The destination is made if it is missing; what it holds already must be the same as
+    at the source, or `ConflictError` names the first difference. Interrupted, it can be run again. A dry run changes
+    nothing and tells what would be copied.
+    """
+    for url in (source_url, target_url):
+        if url.startswith("memory://"):
+            raise InvalidError("a memory:// store begins empty and is gone at the end", hint="name a store that stays")
+    file = _file(source_url)
+    if source_url == target_url or (file is not None and file == _file(target_url)):
+        raise InvalidError(f"source and destination are the same: {redacted(source_url)}")
+    source = await open_engine(source_url, read_only=True)
+    try:
+        if scopes is not None:
+            await chosen_scopes(source, scopes)  # before a destination is made for nothing
+        target = await _dry_target(target_url) if dry_run else await open_engine(target_url)
+        try:
+            return await copy_engine(source, target, scopes=scopes, last=LAST, dry_run=dry_run, progress=progress)
+        finally:
+            await target.close()
+    finally:
+        await source.close()
+
+
+def _file(url: str) -> str | None:
+    """The file behind a URL, whatever links lead there; None for a server."""
+    return None if is_server(url) else os.path.realpath(sqlite_path(url))
+
+
+async def _dry_target(url: str) -> Engine:
+    """The destination as it is; where there is nothing yet, something empty in its place."""
+    if (await plan_migration(url)).current is None:
+        return await open_engine("memory://")
+    return await open_engine(url, read_only=True)

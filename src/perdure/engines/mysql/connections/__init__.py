@@ -1,0 +1,1 @@
+"""MySQL connections: opening, login, the pool, and values as SQL text."""

@@ -1,0 +1,1 @@
+"""The MySQL read path: statements of reads, and views answered from one snapshot."""

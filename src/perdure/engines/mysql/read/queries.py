@@ -1,0 +1,183 @@
+"""Answers to `Get`, `Scan`, `Read` and `Heads`, with the statements that the SQL engines share.
+
+A read is a generator: it yields the statements it wants answered and is sent their rows, so that `view` can put the
+statements of many reads into one packet. `FORCE INDEX` names the index that the declaration promises, so a plan cannot
+silently become a scan of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, TypeVar
+
+from perdure.clock import Clock, system_clock
+from perdure.engines.mysql.connections.connection import Rows
+from perdure.engines.mysql.connections.literals import equal, literal, literals, one_of
+from perdure.engines.mysql.schema import heads_name, names, quote
+from perdure.engines.shared.references import Earlier
+from perdure.engines.sql.dialect import Dialect, Marks
+from perdure.engines.sql.reads import LogReads, Statement, TableReads, in_order_asked
+from perdure.engines.sql.terms import where_arguments, where_terms
+from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan, Segment
+from perdure.kernel.schema import Log, Schema, Table
+
+T = TypeVar("T")
+SERVER_CLOCK = "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
+Answering = Generator[list[str], list[Rows], Any]
+
+DIALECT = Dialect(
+    mark=lambda _: "%s",
+    within="{0} IN {1}",
+    pack=tuple,
+    quotes="`",
+    hint=" FORCE INDEX ({0})",
+    primary="PRIMARY",
+    compares_rows=False,
+)
+# Longer lists the optimiser may turn into something else (MariaDB makes a join of 1,000 values).
+KEYS_AT_ONCE = 500
+# Every entry is compared with every segment of its statement.
+SEGMENTS_AT_ONCE = 32
+
+
+class TableQueries:
+    """Every read of one table."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._reads = TableReads(table, DIALECT, quote(table.name))
+        self.rows = self._reads.rows
+
+    def get(self, scope: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+        """Rows by their keys, in no order."""
+        source = DIALECT.hinted(f"{self._reads.source} t", "PRIMARY")
+        for some in chunks(list(dict.fromkeys(keys)), KEYS_AT_ONCE):
+            where = f"{equal(('scope',), (scope,))} AND ({one_of(self.table.key_names, some)})"
+            yield f"SELECT {self._reads.chosen} FROM {source} WHERE {where}"
+
+    def scan(self, scope: str, scan: Scan, eq: tuple[Any, ...]) -> str:
+        """Rows in the order of an index."""
+        return bound(scope, self._reads.scan(scan, eq))
+
+
+class LogQueries:
+    """Every read of one log."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self._reads = LogReads(log, DIALECT, quote(log.name), "PRIMARY")
+
+    def read(self, scope: str, read: Read) -> str:
+        """Entries of a partition, whatever their segment."""
+        return bound(scope, self._reads.read(read))
+
+    def segments(self, read: Read) -> list[list[Segment]]:
+        """The segments to read, in the order of reading, as many at a time as one statement takes."""
+        segments = self._reads.segments(read)
+        return list(chunks(segments[::-1] if read.desc else segments, SEGMENTS_AT_ONCE))
+
+    def within(self, scope: str, read: Read, segments: Sequence[Segment], limit: int | None) -> str:
+        """Entries of some segments: each is a range of the primary key."""
+        marks = Marks(DIALECT)
+        terms = [self._reads.partition_term(marks), *where_terms(DIALECT, read.where, marks, "m.")]
+        sql, arguments = " AND ".join(terms), [read.partition, *where_arguments(DIALECT, read.where)]
+        stretches = " OR ".join([self._stretch(segment) for segment in segments])
+        way = " DESC" if read.desc else ""
+        most = "" if limit is None else f" LIMIT {limit}"
+        where = f"{bound(scope, (sql, arguments))} AND ({stretches})"
+        return f"SELECT {self._reads.chosen} FROM {self._reads.in_order} WHERE {where} ORDER BY m.`seq`{way}{most}"
+
+    def _stretch(self, segment: Segment) -> str:
+        upto = "" if segment.upto is None else f" AND m.`seq` <= {segment.upto}"
+        return f"(m.`seq` > {segment.after}{upto} AND m.{quote(self.log.segment or '')} = {segment.value})"
+
+    def heads(self, scope: str, partitions: Sequence[str]) -> Iterator[str]:
+        """The last seqs of the partitions that have any."""
+        chosen = names((self.log.partition, "last"))
+        for some in chunks(list(dict.fromkeys(partitions)), KEYS_AT_ONCE):
+            where = f"{equal(('scope',), (scope,))} AND {quote(self.log.partition)} IN ({literals(some)})"
+            source = DIALECT.hinted(quote(heads_name(self.log.name)), "PRIMARY")
+            yield f"SELECT {chosen} FROM {source} WHERE {where}"
+
+
+class Queries:
+    """The reads of a whole schema. `clock` is what `Now` reads; the system's stands for the server's own."""
+
+    def __init__(self, schema: Schema, clock: Clock) -> None:
+        self.schema = schema
+        self.clock = clock
+        self.tables = {table.name: TableQueries(table) for table in schema.tables}
+        self.logs = {log.name: LogQueries(log) for log in schema.logs}
+
+    def answering(self, scope: str, read: Ask, earlier: Earlier) -> Answering:
+        """The generator that answers one read, whose `Ref`, if any, has been answered."""
+        if isinstance(read, Get):
+            return self._get(scope, read, earlier)
+        if isinstance(read, Scan):
+            return self._scan(scope, read, earlier)
+        if isinstance(read, Heads):
+            return self._heads(scope, read)
+        if isinstance(read, Now):
+            return self._now(read)
+        return self._read(scope, read)
+
+    def in_stages(self, read: Ask) -> bool:
+        """True for a read that may need an answer before it knows its next statement."""
+        return isinstance(read, Read) and read.limit is not None and len(read.segments or ()) > SEGMENTS_AT_ONCE
+
+    def _get(self, scope: str, read: Get, earlier: Earlier) -> Answering:
+        table = self.tables[read.table]
+        keys = earlier.keys(read.keys) if isinstance(read.keys, Ref) else read.keys
+        found = (yield list(table.get(scope, keys))) if keys else []
+        rows = in_order_asked(keys, chain.from_iterable(map(table.rows, found)))
+        return [row for row in rows if row is not None] if isinstance(read.keys, Ref) else rows
+
+    def _scan(self, scope: str, read: Scan, earlier: Earlier) -> Answering:
+        eq = earlier.eq(read.eq)
+        if eq is None:
+            return []
+        (found,) = yield [self.tables[read.table].scan(scope, read, eq)]
+        rows: list[Row] = self.tables[read.table].rows(found)
+        return rows
+
+    def _heads(self, scope: str, read: Heads) -> Answering:
+        found = (yield list(self.logs[read.log].heads(scope, read.partitions))) if read.partitions else []
+        last: dict[str, int] = dict(chain.from_iterable(found))
+        return [last.get(partition, 0) for partition in read.partitions]
+
+    def _now(self, read: Now) -> Answering:
+        if self.clock is not system_clock:
+            return self.clock() + read.plus
+        (((now,),),) = yield [SERVER_CLOCK]
+        return int(now) + read.plus
+
+    def _read(self, scope: str, read: Read) -> Answering:
+        log = self.logs[read.log]
+        entries: list[LogEntry] = []
+        if read.segments is None:
+            (found,) = yield [log.read(scope, read)]
+            return list(found)
+        groups = log.segments(read)
+        if read.limit is None and groups:
+            parts = yield [log.within(scope, read, group, None) for group in groups]
+            return list(chain.from_iterable(parts))
+        for group in groups:
+            (found,) = yield [log.within(scope, read, group, (read.limit or 0) - len(entries))]
+            entries += found
+            if len(entries) == read.limit:
+                break
+        return entries
+
+
+def bound(scope: str, statement: Statement) -> str:
+    """A shared statement with its values in it."""
+    sql, arguments = statement
+    return sql % tuple([literal(value) for value in (scope, *arguments)])
+
+
+def chunks(values: Sequence[T], most: int) -> Iterator[list[T]]:
+    """The values, at most `most` at a time."""
+    rest = iter(values)
+    while some := list(islice(rest, most)):
+        yield some

@@ -1,0 +1,149 @@
+"""The tables inside a MySQL database, derived from the declarations: real tables that any report can read.
+
+Text columns are VARBINARY: the only type that compares as bytes, trailing spaces included, on MariaDB and MySQL alike
+(their byte-exact collations have different names), and whose index entries are as long as the text: with utf8mb4 four
+bytes a character are reserved, and three ids and a scope would not fit the 3,072 bytes of a key. Bodies are LONGTEXT.
+A log is clustered by (scope, partition, seq); beside it stands a table of *heads* with the last seq of every partition,
+whose row serialises the appenders. NULLs are distinct in a unique index, so no index needs a condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from perdure import limits
+from perdure.engines.shared.migrations import Additions
+from perdure.kernel.schema import Column, Index, Log, Schema, Table
+
+META, HINTS = "perdure_meta", "perdure_hints"
+INDEXED_BYTES = max(limits.ID_BYTES, limits.NAME_BYTES)
+PLAIN_BYTES = limits.TITLE_BYTES
+_SCOPE = f"`scope` VARBINARY({limits.SCOPE_BYTES}) NOT NULL"
+_ENGINE = "ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+CREATE_META = (
+    f"CREATE TABLE IF NOT EXISTS `{META}` (`name` VARBINARY(64) NOT NULL, `value` LONGTEXT NOT NULL,"
+    f" PRIMARY KEY (`name`)) {_ENGINE}"
+)
+CREATE_HINTS = (
+    f"CREATE TABLE IF NOT EXISTS `{HINTS}` (`id` BIGINT NOT NULL AUTO_INCREMENT, `origin` BIGINT NOT NULL, {_SCOPE},"
+    f" `topic` VARBINARY({2 * INDEXED_BYTES}) NOT NULL, PRIMARY KEY (`id`)) {_ENGINE}"
+)
+
+
+def quote(name: str) -> str:
+    """A declared name as an SQL identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def names(columns: Iterable[str]) -> str:
+    """Declared names as a column list."""
+    return ", ".join(map(quote, columns))
+
+
+def index_name(owner: str, name: str) -> str:
+    """The name of a declared index; the owner's name keeps it apart from those of other tables in a plan."""
+    return f"{owner}__{name}"
+
+
+def heads_name(log: str) -> str:
+    """The table with the last seq of each partition of a log; its columns: scope, the partition, last."""
+    return f"{log}__heads"
+
+
+def table_names(schema: Schema) -> list[str]:
+    """Every table that the declarations lead to."""
+    return [*schema.table, *schema.log, *[heads_name(log) for log in schema.log], META, HINTS]
+
+
+def create_all(schema: Schema) -> Iterator[str]:
+    """The statements that make an empty database ours; each may be run again."""
+    yield CREATE_META
+    yield CREATE_HINTS
+    for table in schema.tables:
+        yield create_table(table)
+    for log in schema.logs:
+        yield from create_log(log)
+
+
+class Step:
+    """One statement of a migration, with what must not be there yet for it to be needed."""
+
+    def __init__(self, sql: str, table: str, *, column: str | None = None, index: str | None = None) -> None:
+        self.sql = sql
+        self.table = table
+        self.column = column
+        self.index = index
+
+
+def addition_steps(additions: Additions, schema: Schema) -> Iterator[Step]:
+    """The statements that bring an older database up to date."""
+    for table in additions.tables:
+        yield Step(create_table(table), table.name)
+    for log in additions.logs:
+        for sql in create_log(log):
+            yield Step(sql, log.name)
+    for owner, column in additions.columns:
+        kind = _type(column, column.name in _indexed(schema, owner))
+        sql = f"ALTER TABLE {quote(owner)} ADD COLUMN {quote(column.name)} {kind} NULL"
+        yield Step(sql, owner, column=column.name)
+    for table, index in additions.indexes:
+        name = index_name(table.name, index.name)
+        sql = f"CREATE INDEX {quote(name)} ON {quote(table.name)} ({names(_index_columns(table, index))})"
+        yield Step(sql, table.name, index=name)
+
+
+def create_table(table: Table) -> str:
+    """A table with its indexes: one statement, so that it is there wholly or not at all."""
+    indexed = _indexed_in_table(table)
+    parts = [_SCOPE, *[f"{quote(c.name)} {_type(c, True)} NOT NULL" for c in table.key]]
+    parts += [f"{quote(c.name)} {_type(c, c.name in indexed)} NULL" for c in table.columns]
+    parts += ["`rev` BIGINT NOT NULL", "`body` LONGTEXT NULL", f"PRIMARY KEY ({names(('scope', *table.key_names))})"]
+    for index in table.indexes:
+        name = quote(index_name(table.name, index.name))
+        parts.append(f"KEY {name} ({names(_index_columns(table, index))})")
+    for group in table.unique:
+        parts.append(f"UNIQUE KEY {quote(unique_name(table.name, group))} ({names(('scope', *group))})")
+    return f"CREATE TABLE IF NOT EXISTS {quote(table.name)} ({', '.join(parts)}) {_ENGINE}"
+
+
+def unique_name(owner: str, group: tuple[str, ...]) -> str:
+    """The name of the index over a unique group."""
+    return index_name(owner, "unique_" + "_".join(group))
+
+
+def create_log(log: Log) -> Iterator[str]:
+    """A log and its heads."""
+    partition = f"{quote(log.partition)} VARBINARY({INDEXED_BYTES}) NOT NULL"
+    parts = [_SCOPE, partition, "`seq` BIGINT NOT NULL", "`rev` BIGINT NOT NULL"]
+    parts += [f"{quote(c.name)} {_type(c, c.name in log.unique)} NULL" for c in log.columns]
+    parts += ["`body` LONGTEXT NOT NULL", f"PRIMARY KEY ({names(('scope', log.partition, 'seq'))})"]
+    for column in log.unique:
+        name = quote(index_name(log.name, column))
+        parts.append(f"UNIQUE KEY {name} ({names(('scope', column, log.partition))})")
+    yield f"CREATE TABLE IF NOT EXISTS {quote(log.name)} ({', '.join(parts)}) {_ENGINE}"
+    yield (
+        f"CREATE TABLE IF NOT EXISTS {quote(heads_name(log.name))} ({_SCOPE}, {partition}, `last` BIGINT NOT NULL,"
+        f" PRIMARY KEY ({names(('scope', log.partition))})) {_ENGINE}"
+    )
+
+
+def _index_columns(table: Table, index: Index) -> tuple[str, ...]:
+    columns = ("scope", *index.by, *index.order)
+    return columns + tuple(name for name in table.key_names if name not in columns)
+
+
+def _indexed_in_table(table: Table) -> set[str]:
+    used = {name for index in table.indexes for name in (*index.by, *index.order)}
+    return used | {name for group in table.unique for name in group}
+
+
+def _indexed(schema: Schema, owner: str) -> set[str]:
+    table = schema.table.get(owner)
+    return _indexed_in_table(table) if table is not None else set(schema.log[owner].unique)
+
+
+def _type(column: Column, indexed: bool) -> str:
+    if column.type == "int":
+        return "BIGINT"
+    return f"VARBINARY({INDEXED_BYTES if indexed else PLAIN_BYTES})"

@@ -1,0 +1,350 @@
+"""One transaction: lock and read, decide in Python, write and commit. Two packets.
+
+The first packet begins the transaction and locks every row and partition that the operations name, in one order for all
+(schema position, then key), reading only the columns that conditions and expressions need. The second writes and
+commits. At READ COMMITTED a row that exists is held by its lock; a row that does not exist cannot be locked, so
+
+- what will be inserted is guarded by its primary key: a duplicate means that somebody was quicker, and all runs again;
+- what a `Delete` or a `Drop` finds absent is first occupied with a placeholder (rev 0), which the transaction removes.
+
+Every lock is held to the end, so the outcome equals the order in which transactions commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.engines.mysql.connections.literals import equal, literal, literals, one_of
+from perdure.engines.mysql.schema import heads_name, names, quote
+from perdure.engines.mysql.write.unique import Claim, check_claims, group_columns
+from perdure.kernel.engine import Conflict
+from perdure.kernel.ops import (
+    ABSENT,
+    ANY,
+    PRESENT,
+    Append,
+    Check,
+    Delete,
+    Drop,
+    Inc,
+    Max,
+    Min,
+    Now,
+    Op,
+    Patch,
+    Put,
+    Row,
+    Swap,
+)
+from perdure.kernel.schema import Log, Schema, Table
+from perdure.kernel.semantics import evaluate, meets, observed
+
+RowOp = Check | Put | Patch | Delete
+LogOp = Append | Drop
+STATEMENT_CHARACTERS = 1024 * 1024
+"""Where an append is split over statements, so that they can be split over packets."""
+DELETED_AT_ONCE = 500
+"""How many rows one statement deletes."""
+_READS_OLD = frozenset((Inc, Max, Min, Swap))
+
+
+class RowStep(msgspec.Struct, gc=False):
+    """An operation on a row: what to read of it, then what was found, then what it becomes.
+
+    A row of rev 0 is a placeholder: its place is `occupied`, and yet there is no `row`.
+    """
+
+    position: int
+    op: RowOp
+    table: Table
+    where: str
+    columns: tuple[str, ...]
+    occupied: bool = False
+    row: Row | None = None
+    new: dict[str, Any] | None = None
+
+
+class LogStep(msgspec.Struct, gc=False):
+    """An operation on a partition, and the last seq that was found there (None: no row of heads)."""
+
+    position: int
+    op: LogOp
+    log: Log
+    where: str
+    head: int | None = None
+
+
+Step = RowStep | LogStep
+Group = list[Step]
+"""Steps that are carried out together: one, or deletions of rows of one table."""
+Rows = Sequence[tuple[Any, ...]]
+
+
+class Transaction:
+    """Builds both packets of one list of operations; may be run again from the start."""
+
+    def __init__(self, schema: Schema, scope: str, rev: int, ops: Sequence[Op]) -> None:
+        self.scope = scope
+        self.rev = rev
+        self.now = 0
+        self.seqs: dict[tuple[str, str], int] = {}
+        self.claims: list[Claim] = []
+        self._last: dict[str, int] = {}
+        self._steps = self._plan(schema, ops)
+        self._groups = _grouped(self._steps)
+
+    def _plan(self, schema: Schema, ops: Sequence[Op]) -> list[Step]:
+        """The operations as steps, in the order in which everybody locks."""
+        crowded = _crowded(schema, ops)
+        places = {name: place for place, name in enumerate((*schema.table, *schema.log))}
+        planned: list[tuple[int, tuple[Any, ...], Step]] = []
+        for position, op in enumerate(ops):
+            if isinstance(op, (Append, Drop)):
+                log = schema.log[op.log]
+                where = equal(("scope", log.partition), (self.scope, op.partition))
+                planned.append((places[op.log], (op.partition,), LogStep(position, op, log, where)))
+            else:
+                table = schema.table[op.table]
+                where = equal(("scope", *table.key_names), (self.scope, *op.key))
+                columns = _needed(table, op, crowded=op.table in crowded)
+                planned.append((places[op.table], op.key, RowStep(position, op, table, where, columns)))
+        planned.sort(key=lambda entry: entry[:2])
+        return [step for _, _, step in planned]
+
+    def locking(self) -> str:
+        """The first packet: one SELECT per group of steps, in order."""
+        statements = ["START TRANSACTION"]
+        for group in self._groups:
+            step = group[0]
+            if isinstance(step, RowStep):
+                if _occupies(step):
+                    statements.append(self._occupy_rows(group))
+                statements.append(self._lock_rows(step, group))
+            else:
+                heads = quote(heads_name(step.log.name))
+                if isinstance(step.op, Drop):
+                    statements.append(self._occupy_head(step))
+                statements.append(f"SELECT `last` FROM {heads} WHERE {step.where} FOR UPDATE")
+        return ";".join(statements)
+
+    def _lock_rows(self, step: RowStep, group: Group) -> str:
+        chosen, table = names(("rev", *step.columns)), step.table
+        if len(group) == 1:
+            return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where} FOR UPDATE"
+        key = names(table.key_names)
+        # Points of the primary key are visited in its order, so the locks are taken in the order everybody takes them.
+        # ORDER BY would not promise more: the planner locks the rows first, and then sorts them.
+        return f"SELECT {chosen}, {key} FROM {self._rows_of(table, group)} FOR UPDATE"
+
+    def _rows_of(self, table: Table, group: Group) -> str:
+        """The rows of many steps, behind FROM."""
+        scoped = equal(("scope",), (self.scope,))
+        listed = one_of(table.key_names, [step.op.key for step in group if isinstance(step, RowStep)])
+        return f"{quote(table.name)} t FORCE INDEX (PRIMARY) WHERE {scoped} AND ({listed})"
+
+    def _occupy_rows(self, group: Group) -> str:
+        # ON DUPLICATE KEY takes the exclusive lock at once; IGNORE would take a shared one and deadlock on upgrade.
+        steps = [step for step in group if isinstance(step, RowStep)]
+        table = steps[0].table
+        columns = names(("scope", *table.key_names, "rev"))
+        values = ", ".join([f"({literals((self.scope, *step.op.key, 0))})" for step in steps])
+        return f"INSERT INTO {quote(table.name)} ({columns}) VALUES {values} ON DUPLICATE KEY UPDATE `rev` = `rev`"
+
+    def _occupy_head(self, step: LogStep) -> str:
+        columns = names(("scope", step.log.partition, "last"))
+        values = literals((self.scope, step.op.partition, 0))
+        heads = quote(heads_name(step.log.name))
+        return f"INSERT INTO {heads} ({columns}) VALUES ({values}) ON DUPLICATE KEY UPDATE `last` = `last`"
+
+    def decide(self, answers: Sequence[Sequence[tuple[Any, ...]]], now: int) -> None:
+        """Judge what was read and work out what to write; raises `Conflict`."""
+        self.now, self.seqs, self._last, self.claims = now, {}, {}, []
+        for step, rows in self._answered(answers):
+            if isinstance(step, LogStep):
+                step.head = rows[0][0] if rows else None
+                if isinstance(step.op, Append):
+                    self._measure(step, step.op)
+            else:
+                step.occupied = bool(rows)
+                step.row = _as_row(step, rows[0]) if rows and rows[0][0] != 0 else None
+        for step in self._steps:
+            if isinstance(step, RowStep):
+                self._settle(step)
+        check_claims(self.claims)
+
+    def _answered(self, answers: Sequence[Rows]) -> Iterator[tuple[Step, Rows]]:
+        """Each step with the rows that were found for it: one or none."""
+        for group, rows in zip(self._groups, answers, strict=True):
+            if len(group) == 1:
+                yield group[0], rows
+                continue
+            by_key = {row[1 + len(_columns(group)) :]: row for row in rows}
+            for step in group:
+                row = by_key.get(step.op.key) if isinstance(step, RowStep) else None
+                yield step, [] if row is None else [row]
+
+    def _measure(self, step: LogStep, op: Append) -> None:
+        head = step.head or 0
+        if op.expect is not None and op.expect != head:
+            raise Conflict(step.position, "length", op.expect, head)
+        for column in step.log.unique:
+            place = step.log.position[column]
+            seen: set[Any] = set()
+            for entry in op.entries:
+                if entry[place] is not None and entry[place] in seen:
+                    raise Conflict(step.position, "unique", None, {column: entry[place]})
+                seen.add(entry[place])
+        last = head + len(op.entries)
+        self.seqs[op.log, op.partition] = last
+        self._last.setdefault(op.log, last)
+
+    def _settle(self, step: RowStep) -> None:
+        op, row = step.op, step.row
+        if isinstance(op, Patch) and row is None:
+            if op.default is None:
+                raise Conflict(step.position, "condition", PRESENT if op.if_ is ANY else op.if_, None)
+            step.new = self._whole(step.table, op.default.columns, op.default.body)
+        elif not meets(row, op.if_):
+            raise Conflict(step.position, "condition", op.if_, observed(row, op.if_))
+        elif isinstance(op, Put):
+            step.new = self._whole(step.table, op.columns, op.body)
+        elif isinstance(op, Patch) and row is not None:
+            step.new = {n: evaluate(v, _old(row, n), self.now, self._last) for n, v in op.set.items()}
+            if op.body is not None:
+                step.new["body"] = op.body
+        if step.table.unique and not isinstance(op, Check):
+            self.claims.append(Claim(step.position, step.table, op.key, row, step.new))
+
+    def _whole(self, table: Table, columns: dict[str, Any], body: bytes | None) -> dict[str, Any]:
+        new = {name: evaluate(columns.get(name), None, self.now, self._last) for name in table.column_names}
+        new["body"] = body
+        return new
+
+    def writing(self) -> Iterator[str]:
+        """The statements between the locks and the commit."""
+        for group in self._groups:
+            step = group[0]
+            if isinstance(step, LogStep):
+                yield from self._drop(step, step.op) if isinstance(step.op, Drop) else self._append(step, step.op)
+            elif isinstance(step.op, Delete) and len(group) > 1:
+                yield f"DELETE t FROM {self._rows_of(step.table, group)}"
+            elif isinstance(step.op, Delete):
+                yield f"DELETE FROM {quote(step.table.name)} WHERE {step.where}"
+            elif step.new is not None:
+                yield self._update(step, step.new) if step.occupied else self._insert(step, step.new)
+
+    def _insert(self, step: RowStep, new: dict[str, Any]) -> str:
+        columns = ("scope", *step.table.key_names, "rev", *new)
+        values = literals((self.scope, *step.op.key, self.rev, *new.values()))
+        return f"INSERT INTO {quote(step.table.name)} ({names(columns)}) VALUES ({values})"
+
+    def _update(self, step: RowStep, new: dict[str, Any]) -> str:
+        parts = [f"`rev` = {self.rev}", *[f"{quote(n)} = {literal(v)}" for n, v in new.items()]]
+        return f"UPDATE {quote(step.table.name)} SET {', '.join(parts)} WHERE {step.where}"
+
+    def _append(self, step: LogStep, op: Append) -> Iterator[str]:
+        log, heads = step.log, quote(heads_name(step.log.name))
+        last = self.seqs[op.log, op.partition]
+        fixed = literals((self.scope, op.partition))
+        if step.head is None:
+            yield f"INSERT INTO {heads} ({names(('scope', log.partition, 'last'))}) VALUES ({fixed}, {last})"
+        else:
+            yield f"UPDATE {heads} SET `last` = {last} WHERE {step.where}"
+        columns = names(("scope", log.partition, "seq", "rev", *log.column_names, "body"))
+        insert = f"INSERT INTO {quote(log.name)} ({columns}) VALUES "
+        rows: list[str] = []
+        size = 0
+        for seq, entry in enumerate(op.entries, (step.head or 0) + 1):
+            values = literals([self.now + v.plus if type(v) is Now else v for v in entry])
+            rows.append(f"({fixed}, {seq}, {self.rev}, {values})")
+            size += len(values)
+            if size > STATEMENT_CHARACTERS:
+                yield insert + ", ".join(rows)
+                rows, size = [], 0
+        if rows:
+            yield insert + ", ".join(rows)
+
+    def _drop(self, step: LogStep, op: Drop) -> Iterator[str]:
+        head, heads = step.head or 0, quote(heads_name(step.log.name))
+        if head > op.keep:
+            yield f"DELETE FROM {quote(step.log.name)} WHERE {step.where} AND `seq` > {op.keep}"
+        left = min(head, op.keep)
+        yield (
+            f"UPDATE {heads} SET `last` = {left} WHERE {step.where}"
+            if left
+            else f"DELETE FROM {heads} WHERE {step.where}"
+        )
+
+    def owners(self) -> list[tuple[Conflict, str]]:
+        """After a duplicate: for each unique value this transaction wants, the conflict it would be, and a query that
+        finds a row if somebody else has it."""
+        asked = [pair for claim in self.claims for pair in claim.owners(self.scope)]
+        for step in self._steps:
+            if isinstance(step, LogStep) and isinstance(step.op, Append):
+                asked += self._entry_owners(step, step.op)
+        return asked
+
+    def _entry_owners(self, step: LogStep, op: Append) -> Iterator[tuple[Conflict, str]]:
+        for column in step.log.unique:
+            for entry in op.entries:
+                value = entry[step.log.position[column]]
+                if value is not None:
+                    sql = f"SELECT 1 FROM {quote(op.log)} WHERE {step.where} AND {equal((column,), (value,))}"
+                    conflict = Conflict(step.position, "unique", None, {column: value})
+                    # Entries of an earlier statement of this very packet carry our own rev.
+                    yield conflict, f"{sql} AND `rev` <> {self.rev}"
+
+
+def _grouped(steps: Sequence[Step]) -> list[Group]:
+    groups: list[Group] = []
+    for step in steps:
+        if groups and len(groups[-1]) < DELETED_AT_ONCE and _go_together(groups[-1][-1], step):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return groups
+
+
+def _go_together(one: Step, other: Step) -> bool:
+    if not isinstance(one, RowStep) or not isinstance(other, RowStep) or not isinstance(one.op, Delete):
+        return False
+    same = one.table is other.table and one.columns == other.columns and _occupies(one) == _occupies(other)
+    return same and isinstance(other.op, Delete)
+
+
+def _columns(group: Group) -> tuple[str, ...]:
+    """What is read of each row of a group, beside its rev and key."""
+    return group[0].columns if isinstance(group[0], RowStep) else ()
+
+
+def _occupies(step: RowStep) -> bool:
+    """True for a deletion that may find nothing: what it finds absent must stay so until the commit."""
+    return isinstance(step.op, Delete) and (step.op.if_ is ANY or step.op.if_ is ABSENT)
+
+
+def _crowded(schema: Schema, ops: Sequence[Op]) -> set[str]:
+    """Tables with unique groups of which several rows are written: there a value could pass from one to another."""
+    written = [op.table for op in ops if isinstance(op, (Put, Patch, Delete)) and schema.table[op.table].unique]
+    return {name for name in written if written.count(name) > 1}
+
+
+def _needed(table: Table, op: RowOp, *, crowded: bool) -> tuple[str, ...]:
+    """The columns whose present values an operation depends on."""
+    needed: set[str] = set(op.if_) if isinstance(op.if_, dict) else set()
+    if isinstance(op, Patch):
+        needed.update(name for name, value in op.set.items() if type(value) in _READS_OLD)
+    if table.unique:
+        needed.update(group_columns(table, None if crowded else op))
+    return tuple(sorted(needed))
+
+
+def _as_row(step: RowStep, found: tuple[Any, ...]) -> Row:
+    place = {name: at for at, name in enumerate(step.columns)}
+    return Row(step.op.key, found[1 : 1 + len(place)], found[0], None, place)
+
+
+def _old(row: Row, name: str) -> Any:
+    return row[name] if name in row.place else None

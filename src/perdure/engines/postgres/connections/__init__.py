@@ -1,0 +1,1 @@
+"""PostgreSQL connections: opening, login, pools and session settings."""

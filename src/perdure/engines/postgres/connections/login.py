@@ -1,0 +1,220 @@
+"""Logging in to PostgreSQL without handing the password to whoever answers.
+
+The server chooses how a client proves who it is, and asyncpg does whatever is asked: a man in the middle who refuses
+TLS and asks for the password in clear text would get it. asyncpg takes the event loop to connect with, so it is given
+one that puts a guard between the driver and the socket. The guard looks at what arrives before the driver does: a
+request for the password in clear passes over verified TLS and Unix sockets only, or where the URL allows it. It sees
+the connection that is used, so a server cannot show one face to a probe and another to the login.
+
+The guard also bounds what a server may send: a login is short, and an answer has an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+
+from perdure import limits
+from perdure.engines.postgres.connections.message_guard import CleartextAsked, Inspection, Offence
+from perdure.engines.postgres.errors import DRIVER_ERRORS, unreadable
+from perdure.errors import InvalidError, PerdureError, UnavailableError
+
+_TLS_REQUEST = struct.pack("!II", 8, 80_877_103)
+"""What the client asks first; the answer is a single letter and no message."""
+
+
+class LoginLoop:
+    """The running event loop as the driver sees it: every TCP connection it makes is guarded.
+
+    `refusal` makes the error for a server that was cut off here; the driver only sees a lost connection. `connected`
+    tells what the server did wrong from what is wrong with the URL.
+    """
+
+    def __init__(self, *, allow_cleartext: bool, metered: bool) -> None:
+        self.running: Any = asyncio.get_running_loop()
+        self.allow_cleartext = allow_cleartext
+        self.metered = metered
+        self.refusal: Callable[[str], PerdureError] | None = None
+        self.connected = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.running, name)
+
+    async def create_connection(
+        self, factory: Callable[[], Any], host: str | None = None, port: int | None = None, **options: Any
+    ) -> tuple[GuardedTransport, Any]:
+        """Connect; what the driver gets is the guard in front of the transport."""
+        if self.refusal is not None:
+            # The driver would try the same server once more without TLS.
+            raise ConnectionError("this server was refused")
+        _, meeting = await self.running.create_connection(
+            lambda: _Meeting(self, factory(), host), host, port, **options
+        )
+        return meeting.transport, meeting.protocol
+
+    async def start_tls(self, transport: GuardedTransport, protocol: Any, context: Any, **options: Any) -> Any:
+        """Go on encrypted, as guarded as before."""
+        secured = await self.running.start_tls(transport.inner, protocol, context, **options)
+        return None if secured is None else GuardedTransport(self, secured, transport.host)
+
+
+class GuardedTransport:
+    """A transport with a guard on it. `offence` says what it was cut off for."""
+
+    def __init__(self, loop: LoginLoop, inner: Any, host: str | None) -> None:
+        tls = inner.get_extra_info("ssl_object")
+        self.inner = inner
+        self.host = host
+        self.encrypted = tls is not None
+        self.verified = tls is not None and tls.context.verify_mode == ssl.CERT_REQUIRED
+        self.offence: str | None = None
+        self._loop = loop
+        self._inspection: Inspection | None = None
+        self._received = 0
+        self._most: int | None = limits.LOGIN_BYTES
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def logged_in(self) -> None:
+        """From now on the server answers questions, each of them within bounds."""
+        if self._inspection is not None:
+            self._inspection.logging_in = False
+        self._received = 0
+        self._most = limits.ANSWER_BYTES if self._loop.metered else None
+
+    def set_protocol(self, protocol: Any) -> None:
+        """Hand what arrives to another protocol, under the same guard."""
+        self.inner.set_protocol(_Guard(self, protocol))
+
+    def write(self, data: Any) -> None:
+        """Send. The first message begins the conversation, after the letter about TLS."""
+        if self._inspection is None:
+            if data != _TLS_REQUEST:
+                self._inspection = Inspection(cleartext=self.verified or self._loop.allow_cleartext)
+        elif not self._inspection.logging_in:
+            self._received = 0
+        self.inner.write(data)
+
+    def writelines(self, buffers: Any) -> None:
+        """Send several at once."""
+        for buffer in buffers:
+            self.write(buffer)
+
+    def admit(self, data: bytes) -> bytes:
+        """What of this the driver may see; nothing, and the connection is cut, when the server is up to something."""
+        self._received += len(data)
+        try:
+            if self._most is not None and self._received > self._most:
+                raise Offence(f"it sent more than {self._most:,} bytes")
+            return data if self._inspection is None else self._inspection.admit(data)
+        except Offence as offence:
+            self.cut_off(offence)
+            return b""
+
+    def cut_off(self, offence: Offence) -> None:
+        """End the connection for what the server did."""
+        self.offence = f"the server was cut off: {offence}"
+        self._loop.refusal = _asks_for_cleartext if isinstance(offence, CleartextAsked) else _offends(str(offence))
+        self.inner.abort()
+
+
+class _Meeting(asyncio.Protocol):
+    """Introduces the driver's protocol to the guarded transport, and is gone before the first byte arrives."""
+
+    def __init__(self, loop: LoginLoop, protocol: Any, host: str | None) -> None:
+        self.protocol = protocol
+        self._loop = loop
+        self._host = host
+        self.transport: GuardedTransport
+
+    def connection_made(self, transport: Any) -> None:
+        self._loop.connected = True
+        self.transport = GuardedTransport(self._loop, transport, self._host)
+        self.transport.set_protocol(self.protocol)
+        self.protocol.connection_made(self.transport)
+
+
+class _Guard(asyncio.Protocol):
+    """Passes on to the driver's protocol what the transport admits."""
+
+    def __init__(self, transport: GuardedTransport, protocol: Any) -> None:
+        self._transport = transport
+        self._protocol = protocol
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._protocol.connection_lost(exc)
+
+    def eof_received(self) -> bool | None:
+        closing: bool | None = self._protocol.eof_received()
+        return closing
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        admitted = self._transport.admit(data)
+        if not admitted:
+            return
+        try:
+            self._protocol.data_received(admitted)
+        except Exception:  # noqa: BLE001 - an answer that nobody asked for trips the driver; asyncio would call it fatal
+            self._transport.cut_off(Offence("it sent what nobody asked for"))
+
+
+def _asks_for_cleartext(where: str) -> PerdureError:
+    return InvalidError(
+        f"{where} asks for the password in clear text, and the connection does not prove who is asking: not sent",
+        hint="verify the server with sslmode=verify-full, or let it use scram-sha-256; "
+        "allow_cleartext=yes sends the password to whoever answers",
+    )
+
+
+def _offends(offence: str) -> Callable[[str], PerdureError]:
+    return lambda where: UnavailableError(
+        f"the login to {where} was broken off: {offence}", hint="check host and port in the URL"
+    )
+
+
+def _readable(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a connection, with whatever the driver trips over in an answer as one of the driver's own errors."""
+
+    async def call(self: GuardedConnection, *args: Any, **options: Any) -> Any:
+        try:
+            return await method(self, *args, **options)
+        except DRIVER_ERRORS as error:
+            if self.transport is not None and self.transport.offence is not None:
+                raise asyncpg.InternalClientError(self.transport.offence) from error
+            raise
+        except Exception as error:
+            raise unreadable(error) from error
+
+    return call
+
+
+class GuardedConnection(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
+    """A connection that was logged in under guard; `transport` says how it is protected, None on a Unix socket."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        guards = [given for given in args if isinstance(given, GuardedTransport)]
+        self.transport = guards[0] if guards else None
+        if self.transport is not None:
+            self.transport.logged_in()
+        # From here on the driver wants the loop itself: it asks the loop for the current task.
+        plain: list[Any] = [given.running if isinstance(given, LoginLoop) else given for given in args]
+        super().__init__(*plain, **options)
+
+    execute = _readable(asyncpg.Connection.execute)
+    executemany = _readable(asyncpg.Connection.executemany)
+    fetch = _readable(asyncpg.Connection.fetch)
+    fetchrow = _readable(asyncpg.Connection.fetchrow)
+    fetchval = _readable(asyncpg.Connection.fetchval)
+    add_listener = _readable(asyncpg.Connection.add_listener)

@@ -1,0 +1,1 @@
+"""The PostgreSQL read path: any number of reads as one statement."""

@@ -1,0 +1,109 @@
+"""Statements that read by the index that is meant, whatever the planner believes about the data.
+
+A server that has not analysed its tables yet guesses: one row in 200 has a given scope, one in 200 a given thread. A
+store that is being filled is nothing like that, and a plan chosen by such guesses reads a whole scope, or a whole
+thread, to answer with fifty rows. Our own sessions are set up against it (`SESSION`); those of a caller's pool are not
+ours to set up. What is written here works in any session, and costs nothing where the planner knows better:
+
+- A limit that is known only at run time makes walking an index in order cheaper than collecting and sorting.
+- Filters by other columns stand outside that walk, so that they do not make it look short.
+- Many keys are looked up one by one (LATERAL), which leaves no join to turn round.
+- Of several indexes that lead to a row, the one that is meant is named by a range and an order that fit no other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure import limits
+from perdure.engines.postgres.schema.tables import quote
+from perdure.engines.sql.dialect import Dialect, Marks
+from perdure.engines.sql.reads import LogReads, Resolve, TableReads
+from perdure.engines.sql.terms import where_terms
+from perdure.kernel.ops import Read, Ref
+from perdure.kernel.schema import Index
+
+TYPES = {"text": "text", "int": "bigint"}
+ALL = f" LIMIT (SELECT {limits.INTEGER_MAX}::bigint)"
+"""No limit, and yet one: of a number that it learns only when it runs, the planner assumes a tenth of what there is. A
+plain parameter would not do: the first plans of a statement are made for the values at hand."""
+DIALECT = Dialect(
+    mark=lambda n: f"${n}",
+    within="{0} = ANY({1})",
+    pack=list,
+    body="{0}::text",
+    limit="(SELECT {0}::bigint)",
+    walk=ALL,
+)
+
+
+class OrderedReads(TableReads):
+    """Reads of a table; a scan of an index by several columns is one that no other index can answer in order.
+
+    Example: runs by thread and status. There are indexes by thread and by status too, and to a planner without
+    statistics each of the three finds one row. As one range of (thread, status), in the order of (thread, status,
+    created), it fits one of them alone. With statistics the range looks long, so such a scan is `tuned`: where the
+    session is not ours, it is run with our settings.
+    """
+
+    def same(self, index: Index | None, eq: tuple[Any, ...], marks: Marks, resolve: Resolve | None) -> list[str]:
+        """A range of rows instead of an equality for each column."""
+        if index is None or not by_several(index, eq):
+            return super().same(index, eq, marks, resolve)
+        columns = ", ".join(f"t.{quote(name)}" for name in index.by)
+        values = ", ".join(f"{marks.take()}::{TYPES[self.table.types[name]]}" for name in index.by)
+        return [f"({columns}) >= ({values})", f"({columns}) <= ({values})"]
+
+    def leading(self, index: Index | None, eq: tuple[Any, ...]) -> list[str]:
+        """Those columns: they are not constant in the planner's eyes, so it takes an index that has them in order."""
+        return [] if index is None or not by_several(index, eq) else [f"t.{quote(name)}" for name in index.by]
+
+
+def by_several(index: Index, eq: tuple[Any, ...]) -> bool:
+    """True for a scan by more than one column, all of them given."""
+    return len(index.by) == len(eq) > 1 and not any(value is None or isinstance(value, Ref) for value in eq)
+
+
+def one_by_one(chosen: str, keys: str, row: str, alias: str) -> str:
+    """For each of the keys, in their order, the row that it names. The LIMIT inside leaves one way to do that: a look
+    at the index per key. A join could be turned round, and then reads a whole scope to find fifty rows of it."""
+    return f"SELECT {chosen} FROM {keys}, LATERAL ({row} LIMIT 1) {alias}"
+
+
+def unique_filter(log: LogReads, read: Read) -> str | None:
+    """The first unique column that a read names values of; NULL is not unique."""
+    for name, value in read.where.items():
+        values = value if isinstance(value, tuple) else (value,)
+        if name in log.log.unique and None not in values:
+            return name
+    return None
+
+
+def read_by(unique: str, log: LogReads, read: Read, marks: Marks) -> str:
+    """Entries by the values of a unique column, through its index (scope, column, partition).
+
+    The primary key (scope, partition, seq) would find them as well, by reading a whole partition, and to a planner that
+    thinks partitions are short it looks as good. One range of (column, partition), in that order, fits one index alone.
+    """
+    scope, partition = marks.scope(), f"{marks.take()}::text"
+    filters = [f'm."seq" > {marks.take()}'] if read.after else []
+    filters += [f'm."seq" <= {marks.take()}'] if read.upto is not None else []
+    keys, key = "", ""
+    for name, value in read.where.items():
+        if name != unique:
+            filters += where_terms(DIALECT, {name: value}, marks, "m.")
+        elif isinstance(value, tuple):
+            keys, key = (
+                f"(SELECT DISTINCT unnest({marks.take()}::{TYPES[log.log.types[name]]}[]) AS k0) k, LATERAL ",
+                "k.k0",
+            )
+        else:
+            key = f"{marks.take()}::{TYPES[log.log.types[name]]}"
+    at = f"m.{quote(unique)}, m.{quote(log.log.partition)}"
+    inner = (
+        f'SELECT m.* FROM {log.source} m WHERE m."scope" = {scope} AND ({at}) >= ({key}, {partition})'
+        f" AND ({at}) <= ({key}, {partition}) ORDER BY {at} LIMIT 1"
+    )
+    where = f" WHERE {' AND '.join(filters)}" if filters else ""
+    limit = "" if read.limit is None else f" LIMIT {marks.take()}"
+    return f'SELECT {log.chosen} FROM {keys}({inner}) m{where} ORDER BY m."seq"{" DESC" if read.desc else ""}{limit}'

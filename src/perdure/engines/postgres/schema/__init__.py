@@ -1,0 +1,1 @@
+"""The tables and server-side functions of a PostgreSQL store."""

@@ -1,0 +1,1 @@
+"""Redis connections: login, TLS, pools, routing, and the protocol on the wire."""

@@ -1,0 +1,1 @@
+"""The health of a Redis store: server settings and an integrity check."""

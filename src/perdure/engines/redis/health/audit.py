@@ -1,0 +1,204 @@
+"""The engine's own integrity check: everything that is kept twice is compared, in batches, by a script.
+
+Rows against the key order, index entries and unique values, each in both directions; entries of logs against their
+places. What no row accounts for is found by walking the names of all keys. Damage is reported and the walk goes on; it
+ends for certain, whatever the server answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections.resp import LARGEST
+from perdure.engines.redis.connections.routing import Network
+from perdure.engines.redis.connections.scripts import AUDIT
+from perdure.engines.redis.connections.server_text import escaped
+from perdure.engines.redis.migrate import holds_anything, mark_of, refuse_damaged_mark, registered
+from perdure.engines.redis.read.decode import NOTHING, lossy, onward, parts, text_of
+from perdure.engines.redis.schema.layout import Layout
+from perdure.engines.redis.schema.table_info import pack, unique_name
+from perdure.errors import CorruptError
+from perdure.kernel.schema import Log, Table
+
+_BATCH = 500
+_MOST_STEPS = 1_000_000
+"""After so many batches of one walk a server that always has more is not believed."""
+_MOST_FINDINGS = 10_000
+_TEXTS = msgspec.msgpack.Decoder(list[msgspec.Raw] | dict[str, str])
+_GLOB = re.compile(rb"[*?\[\]\\]")
+
+
+class _TooMany(Exception):
+    """There is no use in looking further."""
+
+
+def literal(text: bytes) -> bytes:
+    """A pattern that matches this text and nothing else."""
+    return _GLOB.sub(rb"\\\g<0>", text)
+
+
+class Audit:
+    """One walk over the whole store."""
+
+    def __init__(self, network: Network, layout: Layout) -> None:
+        self._network = network
+        self._layout = layout
+        self._where = network.target.shown
+        self._told: list[str] = []
+
+    async def run(self) -> list[str]:
+        """Findings in words."""
+        scopes: list[str] = []
+        try:
+            scopes = await registered(self._network)
+            for scope in scopes:
+                await self._scope(scope)
+            known = {self._layout.base(scope) for scope in scopes}
+            for address in await self._network.servers():
+                await self._going_on(self._names(address, known))
+        except _TooMany:
+            self._told.append(f"the check stopped after {_MOST_FINDINGS} findings")
+        except CorruptError as error:
+            self._told.append(str(error))
+        return self._told
+
+    def _tell(self, finding: str) -> None:
+        if len(self._told) >= _MOST_FINDINGS:
+            raise _TooMany
+        self._told.append(escaped(finding))
+
+    async def _going_on(self, work: Awaitable[None]) -> None:
+        """Damage that ends one part of the check does not end the others."""
+        try:
+            await work
+        except CorruptError as error:
+            self._tell(str(error))
+
+    async def _scope(self, scope: str) -> None:
+        base = self._layout.base(scope)
+        await self._going_on(self._mark(scope))
+        for table in self._layout.schema.tables:
+            ask = partial(self._ask_rows, table)
+            await self._going_on(self._all(base, ask))
+        for log in self._layout.schema.logs:
+            await self._going_on(self._log(base, log))
+
+    async def _mark(self, scope: str) -> None:
+        if mark := await mark_of(self._network, self._layout, scope):
+            refuse_damaged_mark(mark, f"scope {scope!r}")
+        elif await holds_anything(self._network, self._layout, scope):
+            self._tell(f"scope {scope!r} has lost the mark of its schema")
+
+    def _ask_rows(self, table: Table, after: msgspec.Raw) -> tuple[Any, ...]:
+        return ("rows", *self._table(table), after, _BATCH)
+
+    def _table(self, table: Table) -> tuple[Any, ...]:
+        kinds = [column.type == "int" for column in table.key]
+        return (table.name, kinds, self._layout.shapes.whole[table.name])
+
+    async def _all(self, base: bytes, ask: Callable[[msgspec.Raw], tuple[Any, ...]]) -> None:
+        """Ask batch after batch until there is nothing to go on with."""
+        after = NOTHING
+        for _ in range(_MOST_STEPS):
+            reached = await self._batch(base, ask(after))
+            if reached == NOTHING:
+                return
+            after = onward(after, reached, self._where)
+        raise CorruptError("the server's walk over the keys does not end", where=self._where)
+
+    async def _batch(self, base: bytes, asked: tuple[Any, ...]) -> msgspec.Raw:
+        """Take the findings of one batch; where to go on."""
+        shape = partial(parts, count=2)
+        findings, reached = await self._network.script(AUDIT, base, pack(asked), shape=shape)
+        try:
+            told = _TEXTS.decode(findings)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise CorruptError(f"the findings of the check cannot be read: {error}", where=self._where) from None
+        # A script packs an empty list as it packs an empty map.
+        for finding in told:
+            self._tell(finding if isinstance(finding, str) else lossy(finding))
+        return reached
+
+    async def _log(self, base: bytes, log: Log) -> None:
+        kept = self._layout.kept[log.name]
+        unique = [(name, kept.index(name) + 1) for name in log.unique]
+        segment = False if log.segment is None else kept.index(log.segment) + 1
+        members = (b"ZRANGE", base + f"p:{log.name}".encode(), b"0", b"-1")
+        for name in await self._network.request(base, *members, shape=answers.names, room=LARGEST):
+            await self._going_on(self._partition(base, log, name, (unique, segment)))
+
+    async def _partition(self, base: bytes, log: Log, name: bytes, about: tuple[Any, Any]) -> None:
+        partition = text_of(name, self._where, f"a partition of {log.name}")
+        entries = base + f"l:{log.name}:{partition}".encode()
+        if not await self._network.request(base, b"EXISTS", entries, shape=answers.number):
+            self._tell(f"{log.name} {partition} is among the partitions and has no entries")
+        for step in range(_MOST_STEPS):
+            asked = ("log", log.name, partition, *about, step * _BATCH + 1, _BATCH)
+            if await self._batch(base, asked) == NOTHING:
+                return
+        raise CorruptError(f"{log.name} {partition} does not end", where=self._where)
+
+    async def _names(self, address: Any, known: set[bytes]) -> None:
+        cursor, seen = b"0", set[bytes]()
+        pattern = literal(self._layout.prefix.encode()) + b":{*"
+        for _ in range(_MOST_STEPS):
+            asked = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", b"1000")
+            cursor, names = await self._network.at(address, *asked, shape=answers.page)
+            rows: dict[tuple[bytes, str], list[str]] = defaultdict(list)
+            for name in names:
+                await self._going_on(self._name(name, known, rows))
+            for (base, table), keys in rows.items():
+                await self._going_on(self._unordered(base, table, keys))
+            if cursor == b"0":
+                return
+            if cursor in seen:
+                break
+            seen.add(cursor)
+        raise CorruptError("the server's list of keys does not end", where=self._where)
+
+    async def _unordered(self, base: bytes, table: str, keys: list[str]) -> None:
+        await self._batch(base, ("row", table, keys))
+
+    async def _name(self, name: bytes, known: set[bytes], rows: dict[tuple[bytes, str], list[str]]) -> None:
+        end = name.find(b"}:") + 2
+        base, whole = name[:end], text_of(name, self._where, "a key")
+        if base not in known:
+            self._tell(f"{whole} belongs to a scope that is not registered")
+            return
+        letter, _, rest = name[end:].decode().partition(":")
+        if letter == "t":
+            table, _, key = rest.partition(":")
+            rows[base, table].append(key)
+        elif letter == "i":
+            await self._index(base, whole, rest)
+        elif letter == "u":
+            await self._unique(base, whole)
+        elif letter == "l":
+            log, _, partition = rest.partition(":")
+            place = (b"ZSCORE", base + f"p:{log}".encode(), partition.encode())
+            if await self._network.request(base, *place, shape=answers.data_or_nothing) is None:
+                self._tell(f"{log} {partition} is not among the partitions")
+
+    async def _index(self, base: bytes, name: str, rest: str) -> None:
+        table_name, index_name, _ = (rest + "::").split(":", 2)
+        table = self._layout.schema.table.get(table_name)
+        if table is None or index_name not in table.index_by_name:
+            self._tell(f"{rest!r:.200} is no index of this schema")
+            return
+        number = [index.name for index in table.indexes].index(index_name) + 1
+        order = [table.types[column] == "int" for column in table.indexes[number - 1].order]
+        about = (name, *self._table(table), number, order)
+        await self._all(base, lambda after: ("index", *about, after, _BATCH))
+
+    async def _unique(self, base: bytes, name: str) -> None:
+        for table in self._layout.schema.tables:
+            for number, group in enumerate(table.unique, 1):
+                if name.encode() == base + unique_name(table, group).encode():
+                    await self._batch(base, ("unique", name, *self._table(table), number))

@@ -1,0 +1,242 @@
+"""Stored data on its way out: every value has the type that its column declares, or `CorruptError` names the place.
+
+A server keeps text and checks nothing, and others can write to it. Rows come as text, integers in decimal, and only the
+spelling that Perdure writes is one: not ` 12`, `1_000` or digits of other scripts. Entries of logs come as msgpack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import msgspec
+
+from perdure.engines.redis.connections.answers import Misfit
+from perdure.engines.redis.connections.server_text import escaped
+from perdure.engines.redis.schema.keys import decode_key, encode_key
+from perdure.errors import CorruptError
+from perdure.kernel.ops import LogEntry, Read, Row
+from perdure.kernel.schema import Key, Log, Table
+
+MOST = 2**53
+"""Beyond it the scripts, which count in doubles, are not exact."""
+
+NOTHING = msgspec.Raw(b"\xc2")
+"""False, as a script answers it."""
+
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_ROWS = msgspec.msgpack.Decoder(list[tuple[str, bytes | None, list[str | bool]] | None])
+_ROWS_IN_PARTS = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, list[msgspec.Raw]] | None])
+_TEXT_OR_NULL = msgspec.msgpack.Decoder(str | bool)
+_PARTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_ENTRIES = msgspec.msgpack.Decoder(list[tuple[Any, ...]])
+_HEADER = {0xD9: 2, 0xDA: 3, 0xDB: 5}
+
+
+def whole(value: Any) -> int:
+    """The integer behind its text; `ValueError` for anything that Perdure does not write."""
+    if type(value) is str and len(value) <= 17:
+        number = int(value)
+        if str(number) == value and -MOST <= number <= MOST:
+            return number
+    raise ValueError(f"{value!r:.80} is not a whole number within ±2^53")
+
+
+def text_of(name: bytes, where: str, what: str) -> str:
+    """The text of a stored name."""
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise CorruptError(f"the name of {what} is not UTF-8: {name!r:.80}", where=where) from None
+
+
+def parts(answer: Any, count: int) -> list[msgspec.Raw]:
+    """The shape of a script's answer that is an array of so many values."""
+    try:
+        found = _PARTS.decode(answer) if type(answer) is bytes else []
+    except _UNREADABLE:
+        found = []
+    if len(found) != count:
+        raise Misfit(f"is not an array of {count}")
+    return found
+
+
+def lossy(part: msgspec.Raw) -> str:
+    """A packed text, whatever its bytes are: findings quote what they found."""
+    packed = bytes(part)
+    return packed[_HEADER.get(packed[0], 1) :].decode(errors="replace")
+
+
+def onward(before: msgspec.Raw, reached: msgspec.Raw, where: str) -> msgspec.Raw:
+    """Where a walk goes on: behind where it was, or it would never end."""
+    if before != NOTHING and _content(reached) <= _content(before):
+        raise CorruptError("the server's walk over the keys does not advance", where=where)
+    return reached
+
+
+def ascending(names: list[str], after: str | None, limit: int) -> list[str]:
+    """Names as they were asked for; a page that does not advance would be asked for over and over."""
+    before = [] if after is None else [after]
+    if len(names) > limit or any(low.encode() >= high.encode() for low, high in pairwise(before + names)):
+        raise CorruptError("the server's list of names is not in order", where="partitions")
+    return names
+
+
+def _content(part: msgspec.Raw) -> bytes:
+    packed = bytes(part)
+    return packed[_HEADER.get(packed[0], 1) :]
+
+
+class RowDecoder:
+    """Rows of one table, as scripts send them."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._whole = tuple(column.type == "int" for column in table.columns)
+        self._single = len(table.key) == 1 and table.key[0].type == "text"
+
+    def decode(self, part: msgspec.Raw) -> list[Row | None]:
+        """Rows out of the answer of a view."""
+        try:
+            sent = _ROWS.decode(part)
+        except _UNREADABLE as error:
+            self._name_unreadable(part, error)
+        return self.rows(sent)
+
+    def rows(self, sent: Sequence[Any]) -> list[Row | None]:
+        """Rows as sent: encoded key, body, then rev and columns."""
+        made: list[Row | None] = []
+        place = self._table.place
+        for row in sent:
+            if row is None:
+                made.append(None)
+                continue
+            encoded, body, held = row
+            if len(held) != len(self._whole) + 1:
+                raise self._corrupt(encoded, "the row", f"it has {len(held) - 1} columns")
+            try:
+                values = [
+                    None if value is False else whole(value) if number else value
+                    for value, number in zip(held[1:], self._whole, strict=True)
+                ]
+                rev = whole(held[0])
+            except ValueError:
+                self._name_wrong(encoded, held)
+            if True in held:
+                self._name_wrong(encoded, held)
+            made.append(Row(self._key(encoded), tuple(values), rev, body, place))
+        return made
+
+    def _key(self, encoded: str) -> Key:
+        if self._single and "\x01" not in encoded:
+            return (encoded,)
+        try:
+            key = decode_key(encoded, self._table.key)
+            if encode_key(key) == encoded:
+                return key
+        except (ValueError, KeyError):
+            pass
+        raise self._corrupt(encoded, "the key", "it is not of this table")
+
+    def _name_wrong(self, encoded: str, held: Sequence[Any]) -> NoReturn:
+        """Raise for the first column that holds what it cannot."""
+        for name, value, number in zip(self._names, held, (True, *self._whole), strict=True):
+            try:
+                if value is not False or name == "rev":
+                    whole(value) if number else _refuse_no_text(value)
+            except ValueError as error:
+                raise self._corrupt(encoded, name, str(error)) from None
+        raise self._corrupt(encoded, "the row", "it cannot be read")
+
+    def _name_unreadable(self, part: msgspec.Raw, reason: Exception) -> NoReturn:
+        """Raise for the first column that is no text, given that there is one."""
+        where = self._table.name
+        try:
+            found = _ROWS_IN_PARTS.decode(part)
+        except _UNREADABLE:
+            raise CorruptError(f"stored data cannot be read: {reason}", where=where) from None
+        for row in found:
+            if row is None:
+                continue
+            for name, value in zip(("the key", *self._names), (row[0], *row[2]), strict=False):
+                try:
+                    _TEXT_OR_NULL.decode(value)
+                except _UNREADABLE as error:
+                    raise self._corrupt(lossy(row[0]), name, str(error)) from None
+        raise CorruptError(f"stored data cannot be read: {reason}", where=where)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return ("rev", *self._table.column_names)
+
+    def _corrupt(self, encoded: str, column: str, told: str) -> CorruptError:
+        where = f"{self._table.name} {escaped(encoded)!r:.200}"
+        return CorruptError(f"{column}: {told}", where=where, hint="run perdure doctor")
+
+
+def _refuse_no_text(value: Any) -> None:
+    if type(value) is not str:
+        raise ValueError(f"{value!r:.80} is no text")
+
+
+class EntryDecoder:
+    """Entries of one log, whose columns stand in the order `kept`; `order` is None if that is the declared one."""
+
+    def __init__(self, log: Log, kept: Sequence[str], *, reordered: bool) -> None:
+        self._log = log
+        self._kept = kept
+        self._reordered = reordered
+        self._kinds = tuple(int if log.types[name] == "int" else str for name in kept)
+        kinds: Any = (int, int, *[kind | None for kind in self._kinds], bytes)
+        entries: Any = list.__class_getitem__(tuple.__class_getitem__(kinds))
+        self._whole: Callable[[Any], list[LogEntry]] = msgspec.msgpack.Decoder(entries).decode
+
+    def decode(self, part: msgspec.Raw, read: Read) -> list[LogEntry]:
+        """Entries out of the answer of a view, with their columns in declared order."""
+        try:
+            found = self._whole(part)
+        except _UNREADABLE:
+            found = self._one_by_one(part, read.partition)
+        self._refuse_out_of_order(found, read)
+        return [self._declared(entry) for entry in found] if self._reordered else found
+
+    def _one_by_one(self, part: msgspec.Raw, partition: str) -> list[LogEntry]:
+        """Entries of which some may be older than the newest columns, which are NULL in them."""
+        where = f"{self._log.name} {escaped(partition)!r:.200}"
+        try:
+            found = _ENTRIES.decode(part)
+        except _UNREADABLE as error:
+            raise CorruptError(f"an entry cannot be read: {error}", where=where, hint="run perdure doctor") from None
+        made = []
+        for entry in found:
+            if not 3 <= len(entry) <= len(self._kept) + 3:
+                raise CorruptError(f"an entry has {len(entry)} parts", where=where, hint="run perdure doctor")
+            missing = len(self._kept) + 3 - len(entry)
+            filled = (*entry[:-1], *[None] * missing, entry[-1])
+            self._refuse_wrong(filled, where)
+            made.append(filled)
+        return made
+
+    def _refuse_out_of_order(self, found: list[LogEntry], read: Read) -> None:
+        """Entries follow each other behind where the read begins: else a page that stands still is read for ever."""
+        seqs = [entry[0] for entry in found]
+        if read.desc:
+            seqs.reverse()
+        whole_page = read.limit is None or len(seqs) <= read.limit
+        if whole_page and all(low < high for low, high in pairwise((read.after, *seqs))):
+            return
+        where = f"{self._log.name} {escaped(read.partition)!r:.200}"
+        raise CorruptError("entries are not where they belong", where=where, hint="run perdure doctor")
+
+    def _refuse_wrong(self, entry: LogEntry, where: str) -> None:
+        kinds = (int, int, *self._kinds, bytes)
+        for name, kind, value in zip(("seq", "rev", *self._kept, "body"), kinds, entry, strict=True):
+            optional = name in self._kept
+            if type(value) is not kind and not (value is None and optional):
+                told = f"entry {entry[0]!r:.20}: {name}: {value!r:.80} is not of type {kind.__name__}"
+                raise CorruptError(told, where=where, hint="run perdure doctor")
+
+    def _declared(self, entry: LogEntry) -> LogEntry:
+        held = dict(zip(self._kept, entry[2:-1], strict=True))
+        return (*entry[:2], *[held.get(name) for name in self._log.column_names], entry[-1])

@@ -1,0 +1,1 @@
+"""How a schema is laid out in Redis: key names, table descriptions, column order."""

@@ -1,0 +1,52 @@
+"""What the scripts that read, walk and audit must know of a table, packed once and sent along.
+
+So these scripts know no schema: one text serves every schema and every version of it. (Scripts that commit are made for
+what they do, see `programs.py`.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from perdure.engines.redis.schema.keys import source
+from perdure.kernel.schema import Schema, Table
+
+pack = msgspec.msgpack.encode
+unpack = msgspec.msgpack.decode
+
+
+def unique_name(table: Table, group: tuple[str, ...]) -> str:
+    """The hash of a unique group."""
+    return f"u:{table.name}:{','.join(group)}"
+
+
+class Shapes:
+    """By the name of a table: `rows` for reading it, `whole` for walking over it with its indexes and unique groups."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.rows: dict[str, msgspec.Raw] = {}
+        self.whole: dict[str, msgspec.Raw] = {}
+        for table in schema.tables:
+            fields = ["rev", *table.column_names, "body"]
+            kinds = [column.type == "int" for column in table.key]
+            self.rows[table.name] = msgspec.Raw(pack((f"t:{table.name}:", fields, kinds)))
+            self.whole[table.name] = msgspec.Raw(pack(_whole(table)))
+
+
+def _whole(table: Table) -> tuple[Any, ...]:
+    """See `write/lua/indexes.lua` for what stands where."""
+    fields = ["rev", *table.column_names]
+    slots = {name: position for position, name in enumerate(fields, 1)}
+    indexes = [
+        (
+            f"i:{table.name}:{index.name}:",
+            index.sparse,
+            [source(table, name, slots) for name in index.by],
+            [part for name in index.order for part in (source(table, name, slots), table.types[name] == "int")],
+        )
+        for index in table.indexes
+    ]
+    unique = [(unique_name(table, group), [source(table, name, slots) for name in group]) for group in table.unique]
+    return fields, len(fields), indexes, unique

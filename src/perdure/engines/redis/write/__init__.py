@@ -1,0 +1,1 @@
+"""The Redis write path: each transaction as one generated script."""

@@ -1,0 +1,1 @@
+"""An embedded SQL evaluator: schema, reads and writes on one SQLite connection."""

@@ -1,0 +1,190 @@
+"""Answers to `Get`, `Scan`, `Read` and `Heads` on one connection, with the statements that the SQL engines share.
+
+`INDEXED BY` names the index that the declaration promises, so a plan cannot silently become a scan; a `Read` comes back
+as the driver's own tuples, without a line of Python per entry. Bodies are read as bytes: the file holds text, and
+decoding it into a `str` only to parse it again would cost twice.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure import limits
+from perdure.clock import Clock, system_clock
+from perdure.engines.shared.references import Earlier
+from perdure.engines.sql.dialect import Dialect, Marks
+from perdure.engines.sql.embedded.schema import quote, seq_index
+from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
+from perdure.engines.sql.terms import Kept, where_arguments, where_shape, where_terms
+from perdure.errors import CorruptError
+from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan, Segment
+from perdure.kernel.schema import Log, Schema, Table
+
+# Up to here a statement per key is quicker than handing the keys over as one JSON array.
+FEW_KEYS = 4
+# The same for segments: a statement with plain parameters walks an index faster than one that unpacks JSON per entry.
+FEW_SEGMENTS = 8
+# Whole milliseconds since 1970; `unixepoch('subsec')` would say the same, but only from SQLite 3.42 on.
+_SQLITE_CLOCK = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
+
+
+def _listed(values: Any) -> str:
+    return msgspec.json.encode(values).decode()
+
+
+DIALECT = Dialect(
+    mark=lambda _: "?",
+    within="{0} IN (SELECT value FROM json_each({1}))",
+    pack=_listed,
+    hint=" INDEXED BY {0}",
+    body="CAST({0} AS BLOB)",
+)
+
+
+class TableQueries:
+    """Every read of one table."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._width = len(table.key)
+        self._reads = TableReads(table, DIALECT, quote(table.name))
+        self._by_key = self._reads.sql_get(Marks(DIALECT))
+        self._by_keys = self._many()
+
+    def _many(self) -> str:
+        parts = [f"json_extract(j.value, '$[{n}]')" for n in range(self._width)] if self._width > 1 else ["j.value"]
+        key = " AND ".join(f"t.{quote(c)} = {part}" for c, part in zip(self.table.key_names, parts, strict=True))
+        source = f"json_each(?) AS j CROSS JOIN {self._reads.source} AS t"
+        return f'SELECT {self._reads.chosen} FROM {source} WHERE t."scope" = ? AND {key}'
+
+    def get(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row | None]:
+        """Rows in the order asked, None for an absent one."""
+        if len(keys) <= FEW_KEYS:
+            found = [self._reads.rows(cursor.execute(self._by_key, (scope, *key)).fetchall()) for key in keys]
+            return [rows[0] if rows else None for rows in found]
+        return in_order_asked(keys, self._existing(cursor, scope, keys))
+
+    def _existing(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row]:
+        listed = _listed(keys if self._width > 1 else [key[0] for key in keys])
+        return self._reads.rows(cursor.execute(self._by_keys, (listed, scope)).fetchall())
+
+    def existing(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row]:
+        """The rows that exist, in the order asked."""
+        if len(keys) <= FEW_KEYS:
+            return [row for row in self.get(cursor, scope, keys) if row is not None]
+        return self._existing(cursor, scope, keys)
+
+    def scan(self, cursor: sqlite3.Cursor, scope: str, scan: Scan, eq: tuple[Any, ...]) -> list[Row]:
+        """Rows in the order of an index."""
+        sql, arguments = self._reads.scan(scan, eq)
+        return self._reads.rows(cursor.execute(sql, (scope, *arguments)).fetchall())
+
+
+class LogQueries:
+    """Every read of one log."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        name = quote(log.name)
+        self.head = f'SELECT max("seq") FROM {name} WHERE "scope" = ? AND {quote(log.partition)} = ?'
+        self._reads = LogReads(log, DIALECT, name, seq_index(log))
+        self._segmented: Kept[str] = Kept()
+
+    def last(self, cursor: sqlite3.Cursor, scope: str, partition: str) -> int:
+        """The last seq of a partition, 0 if it is empty."""
+        seq = cursor.execute(self.head, (scope, partition)).fetchone()[0] or 0
+        if type(seq) is not int:
+            raise CorruptError(f"its last seq is {seq!r:.80}", where=f"{self.log.name} {partition!r}")
+        return seq
+
+    def read(self, cursor: sqlite3.Cursor, scope: str, read: Read) -> list[LogEntry]:
+        """Entries of a partition."""
+        if read.segments is not None:
+            return self._read_segments(cursor, scope, read, self._reads.segments(read))
+        sql, arguments = self._reads.read(read)
+        return cursor.execute(sql, (scope, *arguments)).fetchall()
+
+    def _read_segments(self, cursor: sqlite3.Cursor, scope: str, read: Read, segments: list[Segment]) -> list[LogEntry]:
+        if len(segments) <= FEW_SEGMENTS or (read.desc and read.limit is not None):
+            return self._one_by_one(cursor, scope, read, segments)
+        # One statement for any number of segments: each is one range of the index. They are disjoint and ascending and
+        # CROSS JOIN keeps them outermost, so entries come out in order and nothing has to be sorted.
+        listed = _listed([(s.value, s.after, s.upto) for s in segments])
+        arguments = [listed, scope, read.partition, *where_arguments(DIALECT, read.where)]
+        if read.limit is not None:
+            arguments.append(read.limit)
+        shape = (read.limit is None, *where_shape(read.where))
+        sql = self._segmented.get(shape) or self._segmented.keep(shape, self._sql_segments(read))
+        found = cursor.execute(sql, arguments).fetchall()
+        if read.desc:
+            found.reverse()
+        return found
+
+    def _one_by_one(self, cursor: sqlite3.Cursor, scope: str, read: Read, segments: list[Segment]) -> list[LogEntry]:
+        """Segment by segment, from the end if that is wanted, and no further than the limit."""
+        found: list[LogEntry] = []
+        for segment in reversed(segments) if read.desc else segments:
+            rest = None if read.limit is None else read.limit - len(found)
+            if rest == 0:
+                break
+            found += self.read(cursor, scope, self._reads.stretch(read, segment, rest))
+        return found
+
+    def _sql_segments(self, read: Read) -> str:
+        marks = Marks(DIALECT)
+        source = f"json_each({marks.take()}) AS s CROSS JOIN {self._reads.in_order}"
+        terms = [
+            self._reads.partition_term(marks),
+            "m.\"seq\" > json_extract(s.value, '$[1]')",
+            f"m.\"seq\" <= ifnull(json_extract(s.value, '$[2]'), {limits.INTEGER_MAX})",
+            f"m.{quote(self.log.segment or '')} = json_extract(s.value, '$[0]')",
+            *where_terms(DIALECT, read.where, marks, "m."),
+        ]
+        limit = "" if read.limit is None else f" LIMIT {marks.take()}"
+        return f"SELECT {self._reads.chosen} FROM {source} WHERE {' AND '.join(terms)}{limit}"
+
+
+class Queries:
+    """The reading statements of a whole schema, and what each read answers. `clock` is what `Now` reads; the system's
+    stands for SQLite's own, which is the same for every process of the machine."""
+
+    def __init__(self, schema: Schema, clock: Clock = system_clock) -> None:
+        self.schema = schema
+        self.clock = clock
+        self.tables = {table.name: TableQueries(table) for table in schema.tables}
+        self.logs = {log.name: LogQueries(log) for log in schema.logs}
+
+    def view(self, cursor: sqlite3.Cursor, scope: str, reads: Sequence[Ask]) -> list[Any]:
+        """The answers to several reads, in order; the caller holds them to one snapshot."""
+        answers: list[Any] = []
+        earlier = Earlier(self.schema, reads, answers)
+        for read in reads:
+            answer = self._answer(cursor, scope, read, earlier)
+            answers.append(answer)
+        return answers
+
+    def now(self, cursor: sqlite3.Cursor) -> int:
+        """The engine's time."""
+        if self.clock is not system_clock:
+            return self.clock()
+        return int(cursor.execute(_SQLITE_CLOCK).fetchone()[0])
+
+    def _answer(self, cursor: sqlite3.Cursor, scope: str, read: Ask, earlier: Earlier) -> Any:
+        if isinstance(read, Get):
+            table = self.tables[read.table]
+            if isinstance(read.keys, Ref):
+                return table.existing(cursor, scope, earlier.keys(read.keys))
+            return table.get(cursor, scope, read.keys)
+        if isinstance(read, Scan):
+            eq = earlier.eq(read.eq)
+            return [] if eq is None else self.tables[read.table].scan(cursor, scope, read, eq)
+        if isinstance(read, Now):
+            return self.now(cursor) + read.plus
+        log = self.logs[read.log]
+        if isinstance(read, Heads):
+            return [log.last(cursor, scope, partition) for partition in read.partitions]
+        return log.read(cursor, scope, read)

@@ -1,0 +1,1 @@
+"""The open SQLite engine: one database, seen by tasks and by plain threads."""

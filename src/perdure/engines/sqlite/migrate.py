@@ -1,0 +1,164 @@
+"""Which schema a file holds, and how it becomes the one this build declares.
+
+`perdure_meta` records version, declaration and digest. A newer version, a foreign database, a file that is not SQLite
+and one whose tables are not as declared are refused before anything is written to them. An older version is brought up
+to date by adding, in one transaction: killed half way, it is as old as it was. Two processes that open an old file at
+once are serialised by the write lock, and the second finds the work done.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from perdure import failpoints
+from perdure.engines.shared.migrations import parse_declaration
+from perdure.engines.shared.schema_record import META, Recorded, facts, missing, recorded_from, refuse_unless_usable
+from perdure.engines.sql.embedded.schema import create_additions, create_all
+from perdure.engines.sqlite.connections.connect import PAGE_SIZE, lift_bound, retry_busy, use_wal
+from perdure.engines.sqlite.errors import DRIVER_ERRORS, translate
+from perdure.engines.sqlite.schema import (
+    CREATE_META,
+    Object,
+    active,
+    differences,
+    read_objects,
+    refuse,
+    refuse_foreign_meta,
+)
+from perdure.errors import CorruptError, PerdureError, UnsupportedError, shown
+from perdure.kernel.schema import Schema
+
+__all__ = ["Inspector", "inspect", "prepare", "read_recorded"]
+
+_TABLES_LISTED = 5
+
+
+def prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
+    """Make the file hold this schema, or refuse it untouched."""
+    try:
+        recorded = retry_busy(lambda: inspect(connection, path, schema), path)
+        lift_bound(connection)
+        if recorded is None:
+            connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
+        use_wal(connection, path)
+        if recorded is None or recorded.version < schema.version:
+            _bring_up_to_date(connection, path, schema)
+    except DRIVER_ERRORS as error:
+        raise translate(error, path) from error
+
+
+def inspect(connection: sqlite3.Connection, path: str, schema: Schema) -> Recorded | None:
+    """What the file records, None for an empty one; raises unless this build can use it as it is or after adding to it.
+
+    An older file is compared with the declaration that it records, of which nothing may be missing in this schema.
+    """
+    with _snapshot(connection):
+        objects = read_objects(connection)
+        recorded = _read_recorded(connection, path, objects)
+        if recorded is None:
+            return None
+        refuse_unless_usable(recorded, schema, path)
+        older = recorded.version < schema.version
+        refuse(differences(objects, parse_declaration(recorded.declaration, path) if older else schema), path)
+    return recorded
+
+
+class Inspector:
+    """Looks at every connection to a file that an open store makes, as its tables may have been changed meanwhile."""
+
+    def __init__(self, path: str, schema: Schema) -> None:
+        self._path = path
+        self._schema = schema
+        self._accepted: list[Object] | None = None
+
+    def inspect(self, connection: sqlite3.Connection) -> None:
+        """Raise unless the tables are those of this schema; quick when they are those that were seen before."""
+        path, schema = self._path, self._schema
+        with _snapshot(connection):
+            objects = read_objects(connection)
+            if objects == self._accepted:
+                return
+            recorded = _read_recorded(connection, path, objects)
+            if recorded is None:
+                raise UnsupportedError(
+                    f"{path} is empty",
+                    hint="run perdure migrate, or open it without read_only: that creates the tables",
+                )
+            if self._accepted is not None and recorded.version > schema.version:
+                # A newer build has brought the file up to date since this store was opened. It only adds tables,
+                # columns and indexes, which are no concern of this one.
+                refuse(active(objects), path)
+                return
+            refuse_unless_usable(recorded, schema, path)
+            if recorded.version < schema.version:
+                raise UnsupportedError(
+                    f"{path} holds schema version {recorded.version}, this build reads {schema.version}",
+                    hint="run perdure migrate, or open it once without read_only: that brings it up to date",
+                )
+            refuse(differences(objects, schema), path)
+            self._accepted = objects
+
+
+def read_recorded(connection: sqlite3.Connection, path: str) -> Recorded | None:
+    """What the file records about its schema; None for an empty file."""
+    with _snapshot(connection):
+        return _read_recorded(connection, path, read_objects(connection))
+
+
+def _read_recorded(connection: sqlite3.Connection, path: str, objects: Sequence[Object]) -> Recorded | None:
+    (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+    if encoding != "UTF-8":
+        raise CorruptError(f"its text is {encoding}; a Perdure store is UTF-8", where=path, hint="restore a backup")
+    if not objects:
+        return None
+    if not any(item.name == META for item in objects):
+        listed = ", ".join(sorted(str(item) for item in objects)[:_TABLES_LISTED])
+        raise UnsupportedError(
+            f"{path} is a SQLite database of another program (it holds: {listed})",
+            hint="choose another file name; this one was not changed",
+        )
+    refuse_foreign_meta(objects, path)
+    rows = connection.execute(f'SELECT "name", "value" FROM {META} LIMIT 100').fetchall()
+    strange = [value for row in rows for value in row if not isinstance(value, str)]
+    if strange:
+        raise CorruptError(f"{META} holds {shown(strange[0])}, not text", where=path, hint="restore a backup")
+    return recorded_from(dict(rows), path)
+
+
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """One moment for several looks: another process may be bringing the file up to date."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
+    retry_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
+    try:
+        # Another process may have been quicker: only what is recorded under the write lock counts.
+        recorded = inspect(connection, path, schema)
+        if recorded is None:
+            _write(connection, [CREATE_META, *create_all(schema)], schema)
+        else:
+            _write(connection, create_additions(missing(recorded, schema, path)), schema)
+        connection.execute("COMMIT")
+    except (*DRIVER_ERRORS, PerdureError):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _write(connection: sqlite3.Connection, statements: Iterable[str], schema: Schema) -> None:
+    for statement in statements:
+        connection.execute(statement)
+        failpoints.hit("sqlite.in_migration")
+    connection.executemany(f"INSERT OR REPLACE INTO {META} VALUES (?, ?)", facts(schema).items())

@@ -1,0 +1,251 @@
+"""Reading connections: a pool for any thread, a stricter pool for read-only stores, and threads that serve tasks.
+
+A view of several reads is one read transaction, so all its answers come from one snapshot; a single statement needs
+none. Every result is fetched whole before its connection goes back, because an unfinished statement would pin the
+log. A question that is asked for a task comes with a `Stop`, and ends when the task is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from perdure.engines.sql.embedded.read import Queries
+from perdure.engines.sqlite.connections.connect import file_stamp, lift_bound, reader_connection, still_connection
+from perdure.engines.sqlite.connections.interrupts import ReadConnection, Stop
+from perdure.engines.sqlite.errors import DRIVER_ERRORS, locked, translate
+from perdure.engines.sqlite.migrate import Inspector
+from perdure.engines.sqlite.target import DatabaseFile
+from perdure.errors import CorruptError, UnavailableError
+from perdure.kernel.lifecycle import closed
+from perdure.kernel.ops import Ask, Get, Heads, Now, Scan
+
+T = TypeVar("T")
+Question = Callable[[sqlite3.Connection], T]
+
+POOL_MOST = 8
+THREADS_MOST = 3
+_STILL_ATTEMPTS = 5
+
+
+def inspected(connection: sqlite3.Connection, inspector: Inspector) -> sqlite3.Connection:
+    """The connection, unless its file is not as declared."""
+    try:
+        inspector.inspect(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return lift_bound(connection)
+
+
+class Readers:
+    """A pool of connections that only read."""
+
+    def __init__(self, file: DatabaseFile, queries: Queries, inspector: Inspector) -> None:
+        self._file = file
+        self._path = file.path
+        self._queries = queries
+        self._inspector = inspector
+        self._idle: deque[ReadConnection] = deque()
+        self._closed = False
+
+    def view(self, scope: str, reads: Sequence[Ask], stop: Stop | None = None) -> list[Any]:
+        """All answers from one snapshot."""
+        return self.ask(lambda connection: self._view(connection, scope, reads), stop)
+
+    def ask(self, question: Question[T], stop: Stop | None = None) -> T:
+        """Run `question` on a connection of the pool, in this thread, until it is done or `stop` is requested."""
+        if stop is not None:
+            stop.raise_if_requested()
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            answer = connection.ask(question, stop)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, DRIVER_ERRORS):
+                raise translate(error, self._path) from error
+            raise
+        self._give_back(connection)
+        return answer
+
+    def _view(self, connection: sqlite3.Connection, scope: str, reads: Sequence[Ask]) -> list[Any]:
+        cursor = connection.cursor()
+        if len(reads) == 1 and _is_one_statement(reads[0]):
+            return self._queries.view(cursor, scope, reads)
+        cursor.execute("BEGIN")
+        answers = self._queries.view(cursor, scope, reads)
+        cursor.execute("COMMIT")
+        return answers
+
+    def _connect(self) -> ReadConnection:
+        if self._closed:
+            raise closed()
+        try:
+            return ReadConnection(inspected(self._open(), self._inspector))
+        except DRIVER_ERRORS as error:
+            raise translate(error, self._path) from error
+
+    def _open(self) -> sqlite3.Connection:
+        # By its path, and another file may be there by now: answers must not come from two databases.
+        self._file.refuse_if_gone()
+        return reader_connection(self._path)
+
+    def _give_back(self, connection: ReadConnection) -> None:
+        if len(self._idle) >= POOL_MOST:
+            connection.close()
+            return
+        self._idle.append(connection)
+        if self._closed:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        while True:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return
+
+    def close(self) -> None:
+        """Close every idle connection; one in use is closed when it comes back."""
+        self._closed = True
+        self._close_idle()
+
+
+class StillReaders(Readers):
+    """Readers that leave no trace on disk, for stores opened read-only.
+
+    While there is no `-wal` file their connections are immutable: they take no locks and would not notice a writer. So
+    the file is compared before and after each question, and what was answered during a change is asked again.
+    """
+
+    def __init__(self, file: DatabaseFile, queries: Queries, inspector: Inspector) -> None:
+        super().__init__(file, queries, inspector)
+        self._seen: tuple[Any, ...] | None = None
+        self._swap = threading.Lock()
+        self._pool: Readers = _StillPool(file, queries, inspector)
+
+    def ask(self, question: Question[T], stop: Stop | None = None) -> T:
+        """Run `question` on a connection that was up to date throughout."""
+        for _ in range(_STILL_ATTEMPTS):
+            before = self._stamp()
+            with self._swap:
+                if before != self._seen:
+                    self._pool.close()
+                    self._pool, self._seen = _StillPool(self._file, self._queries, self._inspector), before
+                pool = self._pool
+            try:
+                answer = pool.ask(question, stop)
+            except (CorruptError, UnavailableError):
+                if before == self._stamp():
+                    raise
+                continue
+            if before == self._stamp():
+                return answer
+        raise locked(self._path)
+
+    def close(self) -> None:
+        """Close every idle connection; one in use is closed when it comes back."""
+        self._closed = True
+        self._pool.close()
+
+    def _stamp(self) -> tuple[Any, ...]:
+        return (True,) if file_stamp(f"{self._path}-wal") is not None else (False, file_stamp(self._path))
+
+
+class _StillPool(Readers):
+    """Connections of one state of the file: what was opened before a change never serves a question after it."""
+
+    def _open(self) -> sqlite3.Connection:
+        return still_connection(self._path)
+
+
+class ReaderThreads:
+    """Runs questions for tasks. Threads are started when they are needed and end when the pool is closed."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._busy = 0
+        """Questions that wait or run: as long as they are fewer than the threads, none waits behind another."""
+        self._closed = False
+        self._lock = threading.Lock()
+
+    async def run(self, action: Callable[[Stop], T]) -> T:
+        """The outcome of `action`, which stops if the call is cancelled: nobody waits for its answer any more."""
+        stop = Stop()
+        try:
+            return await self.submit(lambda: action(stop))
+        except BaseException:
+            stop.request()
+            raise
+
+    def submit(self, action: Callable[[], T]) -> asyncio.Future[T]:
+        """Run `action` on a thread; its outcome reaches the running loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def work() -> None:
+            outcome: tuple[asyncio.Future[T], T | None, Exception | None]
+            try:
+                outcome = (future, action(), None)
+            except Exception as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
+                outcome = (future, None, error)
+            with self._lock:
+                self._busy -= 1  # before the caller hears: its next question must find this thread free
+            try:
+                loop.call_soon_threadsafe(_settle, *outcome)
+            except RuntimeError:
+                return  # the loop was closed: nobody waits there any more
+
+        with self._lock:
+            if self._closed:
+                raise closed()
+            if self._busy >= len(self._threads) < THREADS_MOST:
+                self._start()
+            self._busy += 1
+            self._work.put(work)
+        return future
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"perdure-reader-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def close(self) -> None:
+        """Finish what was submitted and end the threads; idempotent."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                for _ in self._threads:
+                    self._work.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _is_one_statement(read: Ask) -> bool:
+    if isinstance(read, Get):
+        return isinstance(read.keys, Sequence) and len(read.keys) == 1
+    if isinstance(read, Heads):
+        return len(read.partitions) == 1
+    return isinstance(read, (Now, Scan)) or read.segments is None

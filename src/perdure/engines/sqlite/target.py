@@ -1,0 +1,123 @@
+"""The file of a store: its one true name, and whether it is still there.
+
+SQLite keeps its log beside the real file, named after it. So a path is resolved once, when the store is opened, and
+that name serves every purpose. A file with a second name (a hard link) has two places for a log, and neither name can
+tell what lies beside the other; such a file is refused, for reading too: it would be read without its last commits.
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from pathlib import Path
+
+from perdure.engines.sqlite.connections.forks import Identity, identity_of, registry
+from perdure.errors import CorruptError, InvalidError, UnavailableError, shown
+
+_SMALLEST_DATABASE = 512
+_LOG_SECONDS = 0.02
+
+
+def usable_path(path: str) -> str:
+    """The absolute path with every link followed, unless it cannot be that of a database."""
+    if not path or path == ":memory:" or "\0" in path:
+        raise InvalidError(f"{shown(path)} is not a file name", hint="use memory:// for a store without a file")
+    try:
+        return _usable_path(path)
+    except UnicodeError:
+        raise InvalidError(f"{shown(path)} is not a file name: the system cannot spell it") from None
+    except OSError as error:
+        raise UnavailableError(
+            f"{shown(path)} cannot be opened: {error.strerror or error}",
+            hint="check the name, and the permissions of the directories that lead to it",
+        ) from None
+
+
+def _usable_path(path: str) -> str:
+    resolved = _resolve(path)
+    if resolved.is_dir():
+        raise UnavailableError(f"{path} is a directory", hint="name a file inside it")
+    if not resolved.parent.is_dir():
+        raise UnavailableError(f"the directory {resolved.parent} does not exist", hint="create it first")
+    if resolved.exists():
+        _refuse_unusable(resolved)
+    elif Path(path).is_symlink():
+        raise UnavailableError(
+            f"{path} is a symbolic link to {resolved}, which does not exist",
+            hint=f"fix the link, or open {resolved} itself to create it",
+        )
+    return str(resolved)
+
+
+def _resolve(path: str) -> Path:
+    try:
+        resolved = Path(path).resolve()
+    except RuntimeError:  # a loop, on Python before 3.13
+        resolved = Path(path)
+    if resolved.is_symlink():
+        raise UnavailableError(f"{path} is a symbolic link that leads back to itself", hint="fix the link")
+    return resolved
+
+
+def _refuse_unusable(file: Path) -> None:
+    registry.refuse_inherited(str(file))
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise UnavailableError(f"{file} is not a regular file", hint="choose another file name")
+    if 0 < status.st_size < _SMALLEST_DATABASE:
+        # SQLite itself takes a file of one byte for an empty one, and would write over it.
+        raise CorruptError("file is not a database", where=str(file), hint="choose another file name")
+    if status.st_nlink > 1:
+        raise UnavailableError(
+            f"{file} has {status.st_nlink} names (hard links); commits in the log of the other name would be lost",
+            hint="remove the other names, or copy the file (cp) and open the copy",
+        )
+
+
+class DatabaseFile:
+    """Which file a store has open. What is written to one that is no longer at its path is lost with the process."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file, self._log = Path(path), Path(f"{path}-wal")
+        self._identity = identity_of(path)
+        self._log_seen_at = 0.0
+
+    def log_identity(self) -> Identity | None:
+        """Which file the log is, for a connection that has just begun to use it."""
+        return identity_of(str(self._log))
+
+    def refuse_if_gone(self, log: Identity | None = None) -> None:
+        """Raise if the file, or the log when it is known, was moved, deleted or replaced."""
+        gone = self.gone(log)
+        if gone is not None:
+            raise UnavailableError(
+                f"{gone}; nothing was written",
+                hint="put it back, or export what this store still reads, then close it and open it again",
+            )
+
+    def gone(self, log: Identity | None = None, *, at_once: bool = False) -> str | None:
+        """In words, what was moved, deleted or replaced: the file, or the log when it is known.
+
+        The file is looked at every time. The log is looked at every 20 ms, or `at_once`: a commit in between is in the
+        log that is open, and a clean close still saves it.
+        """
+        if not _is_still(self._file, self._identity):
+            return f"{self.path} was moved, deleted or replaced while it was open"
+        if log is None or not (at_once or time.monotonic() - self._log_seen_at > _LOG_SECONDS):
+            return None
+        self._log_seen_at = time.monotonic()
+        if _is_still(self._log, log):
+            return None
+        self._log_seen_at = 0.0
+        return f"the log {self._log} was removed or replaced while it was open"
+
+
+def _is_still(path: Path, identity: Identity | None) -> bool:
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # it cannot be looked at; SQLite, which has it open, will say what is wrong
+    return identity is None or identity == (status.st_dev, status.st_ino)

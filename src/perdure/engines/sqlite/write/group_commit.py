@@ -1,0 +1,197 @@
+"""Group commit: a batch of jobs becomes one transaction, and each job gets its own outcome.
+
+A batch first runs bare: a member refused before it wrote anything needs no undoing. Only if a member fails after it
+wrote is the batch rolled back and run again with a savepoint round each member (which costs every member copies of
+the pages it touches). If SQLite itself gives the transaction up, members are run one by one. A commit that fails with
+an I/O error has an unknown outcome; a failed sync is never tried again on the same connection.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from perdure import failpoints
+from perdure.engines.sql.embedded.write import Session
+from perdure.engines.sqlite.connections.connect import retry_busy
+from perdure.engines.sqlite.errors import BUSY, DRIVER_ERRORS, FULL, READONLY, is_busy, primary_code, translate
+from perdure.engines.sqlite.target import DatabaseFile
+from perdure.engines.sqlite.write.checkpoints import Checkpointer
+from perdure.engines.sqlite.write.jobs import Job, unknown_outcome
+from perdure.errors import UnavailableError
+
+# These fail while frames are being written, before the one that would make them a commit.
+_CERTAINLY_NOT_WRITTEN = (FULL, BUSY, READONLY)
+
+
+class Committer:
+    """Owns the writing connection; used by one thread at a time."""
+
+    def __init__(self, open_session: Callable[[], Session], file: DatabaseFile) -> None:
+        self.path = file.path
+        self.checkpoints = Checkpointer()
+        self._file = file
+        self._open_session = open_session
+        self._session: Session | None = open_session()
+        # It has read its file, so it has the log open, and nobody but an intruder removes that.
+        self._session.log = file.log_identity()
+
+    @property
+    def session(self) -> Session:
+        """The connection, opened again if the last one had to be given up."""
+        if self._session is None:
+            self._file.refuse_if_gone()
+            self._session = self._open_session()
+        return self._session
+
+    def commit(self, batch: Sequence[Job]) -> None:
+        """Give every job its result or its error; raises only what is not an error of the work (an interrupt)."""
+        try:
+            if len(batch) == 1:
+                self._alone(batch[0])
+            elif not self._together(batch, isolated=False) and not self._together(batch, isolated=True):
+                for job in batch:
+                    self._alone(job)
+        except BaseException:
+            self._give_up_connection()
+            raise
+
+    def _alone(self, job: Job) -> None:
+        try:
+            session = self._begin()
+            self._run(job, session)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of this caller's work
+            self._refuse(job, error)
+            self._rollback()
+        else:
+            self._finish((job,), session)
+
+    def _together(self, batch: Sequence[Job], *, isolated: bool) -> bool:
+        """Run the batch in one transaction; False if it was rolled back and has to be run in another way."""
+        try:
+            session = self._begin()
+        except Exception as error:  # noqa: BLE001 - nothing was begun: all of them get it
+            for job in batch:
+                self._refuse(job, error)
+            return True
+        connection, execute = session.connection, session.cursor.execute
+        for job in batch:
+            changes = connection.total_changes
+            if isolated:
+                execute("SAVEPOINT member")
+            try:
+                self._run(job, session)
+            except Exception as error:  # noqa: BLE001 - one member's failure is its own
+                self._refuse(job, error)
+                wrote = connection.total_changes != changes
+                if not connection.in_transaction or (wrote and not isolated):
+                    self._rollback()
+                    return False
+                if isolated:
+                    execute("ROLLBACK TO member")
+            if isolated:
+                execute("RELEASE member")
+        self._finish(batch, session)
+        return True
+
+    def _begin(self) -> Session:
+        session = self.session
+        # An acknowledged commit must be found again: what goes to a file that was removed is lost with this process.
+        self._file.refuse_if_gone(session.log)
+        failpoints.hit("sqlite.before_begin")
+        try:
+            session.cursor.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            retry_busy(lambda: session.cursor.execute("BEGIN IMMEDIATE"), self.path)
+        if session.log is None:
+            session.log = self._file.log_identity()
+        return session
+
+    def _run(self, job: Job, session: Session) -> None:
+        job.error = None
+        job.result = job.apply(session)
+        failpoints.hit("sqlite.after_member")
+
+    def _refuse(self, job: Job, error: Exception) -> None:
+        job.error = translate(error, self.path) if isinstance(error, DRIVER_ERRORS) else error
+
+    def _finish(self, batch: Sequence[Job], session: Session) -> None:
+        try:
+            failpoints.hit("sqlite.before_commit")
+            session.cursor.execute("COMMIT")
+            failpoints.hit("sqlite.after_commit")
+        except (sqlite3.Error, OSError) as error:
+            self._commit_failed(batch, error)
+            return
+        changes = session.connection.total_changes
+        self.checkpoints.note_commit(changes - session.changes_counted)
+        session.changes_counted = changes
+
+    def _commit_failed(self, batch: Sequence[Job], error: Exception) -> None:
+        certain = primary_code(error) in _CERTAINLY_NOT_WRITTEN
+        if certain:
+            self._rollback()
+        else:
+            self._give_up_connection()
+        for job in batch:
+            if job.error is not None:
+                # It was refused for what it saw, and what it saw may be gone.
+                job.error = UnavailableError("the transaction could not be decided: the commit it shared failed")
+            elif certain:
+                job.error = translate(error, self.path)
+            else:
+                job.error = unknown_outcome(job, f"the commit failed with an I/O error ({error})")
+
+    def _rollback(self) -> None:
+        session = self._session
+        if session is None or not session.connection.in_transaction:
+            return
+        try:
+            session.cursor.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._give_up_connection()
+
+    def _give_up_connection(self) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            # Closing alone leaves the transaction, and its lock, to whoever still refers to one of its statements, as
+            # the traceback of an interrupt does.
+            session.connection.rollback()
+        except sqlite3.Error:
+            pass  # closing has the last word
+        finally:
+            session.connection.close()
+
+    def checkpoint(self, *, idle: bool) -> None:
+        """Keep the log short; `idle` when no commit waits."""
+        self.checkpoints.run(self.session.connection, idle=idle)
+
+    def problems(self) -> list[str]:
+        """In words, what keeps checkpoints from succeeding."""
+        problem = self.checkpoints.problem
+        return [] if problem is None else [f"the last checkpoint failed: {problem}"]
+
+    def gone(self) -> str | None:
+        """In words, that the file or its log is not where it was opened, so that commits are refused."""
+        return self._file.gone(None if self._session is None else self._session.log, at_once=True)
+
+    def data_version(self) -> int:
+        """A number that changes when another connection commits, and only then."""
+        (version,) = self.session.cursor.execute("PRAGMA data_version").fetchone()
+        return int(version)
+
+    def close(self) -> None:
+        """Empty the log into the file and let go of it."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            session.cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            # Another process may be reading or writing: then the log stays, and nothing is lost.
+            self.checkpoints.problem = str(error)
+        session.connection.close()

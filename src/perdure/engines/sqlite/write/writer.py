@@ -1,0 +1,186 @@
+"""The one writer of a file in this process: a queue, and whoever leads it at the moment.
+
+Everything that waits is taken as one batch and committed with one sync, and only then is anybody told anything,
+conflicts included: a refused member may have seen a neighbour that was not durable yet. Nothing is ever delayed to
+make a batch larger; an idle writer starts at once, and batches form while the disk is busy.
+
+Tasks are served by the writer's thread. A blocking caller that finds the lock free becomes the leader and runs the
+queue in its own thread until its own job is done; if the lock is taken it waits for its outcome. No wake-up is lost:
+a job is queued before the lock is tried, and a leader looks at the queue again after it has released the lock.
+
+A signal handler may raise in a blocking caller between any two steps, as Ctrl-C does. So the lock is one that knows its
+owner: it is released by whoever has it, even if the exception came before that could be noted; and those who wait look
+up now and then, in case a leader was struck before it could hand over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure.engines.sqlite.errors import DRIVER_ERRORS
+from perdure.engines.sqlite.write.group_commit import Committer
+from perdure.engines.sqlite.write.jobs import Job, deliver, mark_interrupted
+from perdure.errors import PerdureError, UnavailableError
+from perdure.kernel.lifecycle import closed
+
+BATCH_MOST = 256
+_LOOK_UP_S = 1.0
+
+Publish = Callable[[set[tuple[str, str]]], None]
+
+
+class Writer:
+    """Queue, lock and thread round a `Committer`."""
+
+    def __init__(self, committer: Committer, publish: Publish) -> None:
+        self._committer = committer
+        self._publish = publish
+        self._jobs: deque[Job] = deque()
+        self._lead = threading.RLock()
+        self._drainer: int | None = None
+        # A binary semaphore: held while the thread sleeps, released to wake it.
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._serve, name="perdure-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queue jobs whose outcomes are delivered to tasks."""
+        self._jobs.extend(jobs)
+        self._signal()
+        if self._stopped:
+            self._refuse_rest()
+
+    def run(self, job: Job) -> Any:
+        """Queue a job and block until its outcome, leading the queue if nobody else does."""
+        self._refuse_nested()
+        gate = job.gate = threading.Lock()
+        gate.acquire()
+        self._jobs.append(job)
+        try:
+            if self._lead.acquire(blocking=False):
+                if not self._stopped:
+                    self._drain(job)
+            elif self._stopped:
+                self._refuse_rest()
+        finally:
+            # Nothing may stand before this: a signal handler runs after a call, never within one of the lock's.
+            try:  # noqa: SIM105 - `suppress` is a call
+                self._lead.release()
+            except RuntimeError:
+                pass  # another thread leads
+        self._hand_over()
+        while not gate.acquire(timeout=_LOOK_UP_S):
+            self._signal()
+        return job.outcome()
+
+    def data_version(self) -> int | None:
+        """The file's change counter; None while somebody is writing."""
+        try:
+            if not self._lead.acquire(blocking=False) or self._stopped or self._drainer is not None:
+                return None
+            return self._committer.data_version()
+        except (*DRIVER_ERRORS, PerdureError):
+            return None  # the next commit or read will say what is wrong
+        finally:
+            try:
+                self._lead.release()
+                self._hand_over()
+            except RuntimeError:
+                pass  # another thread leads
+
+    def inspect(self, question: Callable[[Committer], Any]) -> Any:
+        """Ask something of the writing connection between two batches."""
+        self._refuse_nested()
+        with self._lead:
+            if self._stopped:
+                raise closed()
+            answer = question(self._committer)
+        self._hand_over()
+        return answer
+
+    def stop(self) -> None:
+        """Commit what is queued, close the connection, end the thread; idempotent."""
+        self._refuse_nested()
+        with self._lead:
+            if not self._stopped:
+                self._drain(None)
+                self._stopped = True
+                self._committer.close()
+        self._refuse_rest()
+        self._signal()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _refuse_nested(self) -> None:
+        """A signal handler may run in the middle of a batch, and would find it half committed."""
+        if self._drainer == threading.get_ident():
+            raise UnavailableError(
+                "this thread is in the middle of a commit", hint="use no store in a signal handler that interrupts one"
+            )
+
+    def _serve(self) -> None:
+        while not self._stopped:
+            self._wake.acquire()
+            with self._lead:
+                if not self._stopped:
+                    self._drain(None)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """After releasing the lock: whatever came meanwhile is the thread's."""
+        if self._stopped:
+            self._refuse_rest()
+        elif self._jobs or self._committer.checkpoints.due:
+            self._signal()
+
+    def _drain(self, own: Job | None) -> None:
+        self._drainer = threading.get_ident()
+        try:
+            self._commit_batches(own)
+        finally:
+            self._drainer = None
+
+    def _commit_batches(self, own: Job | None) -> None:
+        jobs = self._jobs
+        while jobs and (own is None or not own.done):
+            batch: list[Job] = []
+            try:
+                while jobs and len(batch) < BATCH_MOST:
+                    batch.append(jobs.popleft())
+                self._committer.commit(batch)
+            except BaseException:
+                mark_interrupted(batch)
+                raise
+            finally:
+                self._tell(batch)
+            if own is None and self._committer.checkpoints.due:
+                self._committer.checkpoint(idle=not jobs)
+        if own is None and self._committer.checkpoints.due:
+            self._committer.checkpoint(idle=True)
+
+    def _tell(self, batch: list[Job]) -> None:
+        deliver(batch)
+        hints = {(job.scope, hint) for job in batch if job.error is None for hint in job.hints}
+        if hints:
+            self._publish(hints)
+
+    def _signal(self) -> None:
+        if self._wake.locked():
+            try:
+                self._wake.release()
+            except RuntimeError:
+                return  # somebody else was quicker
+
+    def _refuse_rest(self) -> None:
+        while True:
+            try:
+                job = self._jobs.popleft()
+            except IndexError:
+                return
+            job.error = closed()
+            deliver((job,))

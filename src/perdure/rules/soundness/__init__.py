@@ -1,0 +1,1 @@
+"""Rules that decide whether a stored thread holds together."""

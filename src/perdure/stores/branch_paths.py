@@ -1,0 +1,144 @@
+"""Reading one line of a thread: the log entries of a branch's path, from one snapshot, usually in one trip.
+
+The line is guessed from what this process saw last and checked against the thread's hot row in the same view. A thread
+that never branched is always guessed right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import CorruptError, InvalidError, NotFoundError, shown
+from perdure.kernel.ops import Ask, Get, LogEntry, Read, Row, Scan
+from perdure.model.branch import MAIN
+from perdure.rules import checks
+from perdure.rules.branch_path import bounded, stretches
+from perdure.stores.context import MAIN_LINE, Core, Line, gave_up, require
+
+NOWHERE = limits.BRANCHES_PER_THREAD
+"""A number that no branch has."""
+
+
+class PathRead(msgspec.Struct, frozen=True):
+    """A path as one snapshot saw it. `entries` ascend; `parent_id` is what the first of them hangs under."""
+
+    head: Row
+    branch_row: Row | None
+    entries: list[LogEntry]
+    parent_id: str | None
+    also: list[Any]
+
+
+class PathQuery(msgspec.Struct, frozen=True):
+    """Which path, how much of it, and what else to read from the same snapshot."""
+
+    branch: int | None = None
+    upto: int | None = None
+    limit: int | None = None
+    even_deleted: bool = False
+    with_branch: bool = False
+    also: tuple[Ask, ...] = ()
+
+
+async def read_path(core: Core, thread_id: str, query: PathQuery) -> PathRead:
+    """Read a path; raises `NotFoundError` for a missing thread or branch."""
+    for _ in range(limits.COMMIT_ATTEMPTS):
+        line = _guess(core, thread_id, query.branch) or await _look_up(core, thread_id, query.branch)
+        head, *results = await core.view(*_reads(thread_id, line, query))
+        row = require(head[0], f"thread {thread_id!r}")
+        if _stale(row, line, query.branch):
+            core.forget(thread_id)
+            await _look_up(core, thread_id, query.branch)
+            continue
+        if not _asks_branch(query):
+            return _finish(thread_id, row, None, query, results)
+        branch_row = results.pop(0)[0]
+        if branch_row is None or (branch_row["deleted_at"] is not None and not query.even_deleted):
+            raise NotFoundError(f"branch {line.branch} of thread {thread_id!r} does not exist")
+        return _finish(thread_id, row, branch_row, query, results)
+    raise gave_up(f"thread {thread_id!r}")
+
+
+def _asks_branch(query: PathQuery) -> bool:
+    """The current branch is always alive; one that the caller names is looked at, and so is one that is wanted."""
+    return query.branch is not None or query.with_branch
+
+
+def _guess(core: Core, thread_id: str, branch: int | None) -> Line | None:
+    number = core.current.get(thread_id, MAIN) if branch is None else branch
+    return core.lines.get((thread_id, number)) or (MAIN_LINE if number == MAIN else None)
+
+
+def _stale(head: Row, line: Line, branch: int | None) -> bool:
+    if branch is None and head["branch"] != line.branch:
+        return True
+    return line.born is not None and line.born != head["born"]
+
+
+async def _look_up(core: Core, thread_id: str, branch: int | None) -> Line:
+    heads, rows = await core.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
+    head = require(heads[0], f"thread {thread_id!r}")
+    origins = {int(row.key[1]): (row["parent"], row["fork_seq"]) for row in rows}
+    number = head["branch"] if branch is None else branch
+    if number not in origins:
+        raise NotFoundError(f"branch {number} of thread {thread_id!r} does not exist")
+    line = Line(head["born"], number, stretches(number, origins, where=f"thread {thread_id!r}"))
+    core.remember_current(thread_id, head["branch"])
+    core.remember_line(thread_id, line)
+    return line
+
+
+def _reads(thread_id: str, line: Line, query: PathQuery) -> Sequence[Ask]:
+    cut = line if query.upto is None else Line(line.born, line.branch, bounded(line.stretches, query.upto))
+    log = Read(
+        "messages",
+        thread_id,
+        segments=cut.segments(),
+        limit=None if query.limit is None else query.limit + 1,
+        desc=query.limit is not None,
+    )
+    branch = (Get("branches", [(thread_id, line.branch)]),) if _asks_branch(query) else ()
+    return (Get("thread_heads", [(thread_id,)]), *branch, log, *query.also)
+
+
+def _finish(thread_id: str, head: Row, branch: Row | None, query: PathQuery, results: list[Any]) -> PathRead:
+    entries, *also = results
+    parent = None
+    if query.limit is not None:
+        entries.reverse()
+        if len(entries) > query.limit:
+            parent = entries[0][2]
+            entries = entries[1:]
+    elif head["branches"] == 1 and query.upto is None and len(entries) != head["version"]:
+        raise CorruptError(
+            f"{len(entries)} messages are there, the thread counts {head['version']}", where=f"thread {thread_id!r}"
+        )
+    return PathRead(head, branch, entries, parent, also)
+
+
+async def resolve_branch(core: Core, thread_id: str, branch: int | str | None) -> int | None:
+    """A branch's number from its number or name; None stays None (the current one)."""
+    if branch is None or (type(branch) is int and abs(branch) <= limits.INTEGER_MAX):
+        return branch
+    if type(branch) is not str:
+        raise InvalidError(f"a branch is named by its number or name, not {shown(branch)}")
+    checks.check_id(branch, "branch name", most=limits.NAME_BYTES)
+    heads, rows = await core.view(Get("thread_heads", [(thread_id,)]), _called(thread_id, branch))
+    require(heads[0], f"thread {thread_id!r}")
+    if not rows:
+        raise NotFoundError(f"thread {thread_id!r} has no branch called {branch!r}")
+    return int(rows[0].key[1])
+
+
+async def aim_at(core: Core, thread_id: str, name: str) -> int:
+    """The number of the branch that a commit names, or `NOWHERE`: such a commit is refused in its order, key first."""
+    rows = (await core.view(_called(thread_id, name)))[0]
+    return int(rows[0].key[1]) if rows else NOWHERE
+
+
+def _called(thread_id: str, name: str) -> Scan:
+    return Scan("branches", eq=(thread_id,), where={"name": name}, limit=1)

@@ -1,0 +1,297 @@
+"""From a prepared commit to one transaction.
+
+`operations` takes a guess about the target branch and lists what must change; nothing here reads or waits, so a
+commit's cost follows what it adds. The guess is a condition of the transaction: if it is wrong, nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import InvalidError
+from perdure.kernel import codec
+from perdure.kernel.ops import (
+    ABSENT,
+    ANY,
+    NOW,
+    Append,
+    AtMost,
+    Check,
+    Condition,
+    Default,
+    Delete,
+    Inc,
+    Max,
+    Op,
+    Patch,
+    Put,
+    Seq,
+    Swap,
+)  # fmt: skip
+from perdure.model.faithful import to_json
+from perdure.model.message import Message
+from perdure.model.run import DONE, RUNNING, NewRun, Run, RunBody, RunChange, RunInput
+from perdure.model.state import REMOVE
+from perdure.rules import run_machine
+from perdure.stores.commit.request import Prepared
+from perdure.stores.records import message_entry
+from perdure.stores.thread_creation import Birth, birth_ops
+
+LOG = "messages"
+
+
+class Guess(msgspec.Struct, frozen=True, gc=False):
+    """What a try assumes: the target branch, whether it is the current one, and a birth when the thread is missing.
+
+    `key_rev` is the rev of an expired key row that this try replaces. `queue` is a condition under which no id that the
+    caller brought is pending; None while the thread may have no queue row yet.
+    """
+
+    branch: int
+    current: bool
+    birth: Birth | None = None
+    parent_checks: tuple[Op, ...] = ()
+    key_rev: int | None = None
+    queue: Condition | None = None
+
+
+EMPTY_QUEUE: Condition = {"count": 0}
+
+
+def operations(commit: Prepared, guess: Guess) -> list[Op]:
+    """The one transaction of a commit."""
+    count = len(commit.messages)
+    hot: dict[str, Any] = {"version": Inc(count), "updated_at": NOW} if count else {"updated_at": NOW}
+    if commit.fence is not None:
+        hot["fence"] = Max(commit.fence)
+    hot.update(_pointers(commit))
+    ops: list[Op] = []
+    if guess.birth is None:
+        ops.append(Patch("thread_heads", (commit.thread_id,), hot, _hot_condition(commit, guess)))
+        ops.extend(_branch_ops(commit, guess))
+    else:
+        ops.extend(_birth(commit, guess.birth, hot))
+        ops.extend(guess.parent_checks)
+    if count:
+        entries = [message_entry(message, guess.branch, NOW) for message in commit.messages]
+        _check_entries(entries)
+        expect = 0 if guess.birth is not None else commit.expect
+        ops.append(Append(LOG, commit.thread_id, entries, expect))
+    if commit.brought_ids and guess.birth is None:
+        ops.append(_queue_op(commit, guess))
+    ops.extend(_run_ops(commit, guess))
+    ops.extend(_state_ops(commit))
+    ops.extend(_key_ops(commit, guess))
+    return ops
+
+
+def _hot_condition(commit: Prepared, guess: Guess) -> Condition:
+    condition: dict[str, Any] = {}
+    if guess.current and (commit.messages or isinstance(commit.run, NewRun) or commit.expect_head is not None):
+        condition["branch"] = guess.branch
+    if commit.fence is not None:
+        condition["fence"] = AtMost(commit.fence)
+    if commit.expect is not None and not commit.messages:
+        condition["version"] = commit.expect
+    return condition or ANY
+
+
+def _branch_ops(commit: Prepared, guess: Guess) -> list[Op]:
+    key = (commit.thread_id, guess.branch)
+    condition: dict[str, Any] = {"deleted_at": None}
+    if commit.expect_head is not None:
+        condition["head"] = commit.expect_head
+    if commit.messages:
+        moved = {"head": commit.message_ids[-1], "head_seq": Seq(LOG), "length": Inc(len(commit.messages))}
+        return [Patch("branches", key, moved, condition)]
+    return [Check("branches", key, condition)] if commit.expect_head is not None or commit.branch is not None else []
+
+
+def _queue_op(commit: Prepared, guess: Guess) -> Op:
+    """Guard the brought ids by the thread's queue row: every change of the queue moves it, an absent one is made."""
+    key = (commit.thread_id,)
+    if guess.queue is not None:
+        return Check("queues", key, guess.queue)
+    made = Default({"count": 0, "revision": 0, "waiting": None})
+    return Patch("queues", key, {"waiting": None}, EMPTY_QUEUE, default=made)
+
+
+def _birth(commit: Prepared, birth: Birth, hot: Mapping[str, Any]) -> list[Op]:
+    count = len(commit.messages)
+    head = {name: value.new if isinstance(value, Swap) else value for name, value in hot.items()}
+    head["version"] = Seq(LOG) if count else 0
+    main = {"head": commit.message_ids[-1], "head_seq": Seq(LOG), "length": count} if count else {}
+    return birth_ops(birth, head, main)
+
+
+def check_size(messages: Sequence[Message]) -> None:
+    """Refuse messages that no commit could carry."""
+    _check_entries([message_entry(message, 0, 0) for message in messages])
+
+
+def _check_entries(entries: Sequence[tuple[Any, ...]]) -> None:
+    total = 0
+    for i, entry in enumerate(entries):
+        size = len(entry[-1])
+        total += size
+        if size > limits.MESSAGE_BYTES:
+            raise InvalidError(f"{size:,} bytes, the limit is {limits.MESSAGE_BYTES:,}", path=f"messages[{i}]")
+    if total > limits.COMMIT_BYTES:
+        raise InvalidError(f"{total:,} bytes of messages in one commit, the limit is {limits.COMMIT_BYTES:,}")
+
+
+def _pointers(commit: Prepared) -> dict[str, Any]:
+    run, run_id = commit.run, commit.run_id
+    if run_id is None or isinstance(run, Run) or run is None:
+        return {}
+    status = run.status if isinstance(run, NewRun) else run.status or run.run.status
+    moves = run_machine.pointers(status, created=isinstance(run, NewRun))
+    found: dict[str, Any] = dict.fromkeys(moves.take, run_id)
+    for name in moves.fill:
+        found[name] = Swap(None, run_id)
+    for name in moves.clear:
+        found[name] = Swap(run_id, None)
+    return found
+
+
+def _run_ops(commit: Prepared, guess: Guess) -> list[Op]:
+    run = commit.run
+    if run is None or commit.run_id is None:
+        return []
+    key = (commit.run_id,)
+    if isinstance(run, NewRun):
+        return [Put("runs", key, _new_run_columns(commit, run, guess.branch), _run_body(new_body(commit, run)), ABSENT)]
+    if isinstance(run, Run):
+        return [Check("runs", key, run.rev)]
+    changed = _changed_columns(commit, run)
+    body = None
+    if run.waiting is not None or run.outcome is not None or run.run.waiting is not None or run.dispatch_id is not None:
+        body = _run_body(changed_body(run))
+    return [Patch("runs", key, changed, run.run.rev, body)]
+
+
+def _run_body(body: RunBody) -> bytes:
+    return codec.encode_checked(to_json(body), "run", limits.RUN_BYTES)
+
+
+def new_body(commit: Prepared, run: NewRun) -> RunBody:
+    """The JSON of a new run, which remembers the messages it was given unless the caller said which ones matter."""
+    given = run.body.input or RunInput()
+    if not commit.inputs or not commit.message_ids or given.trigger_message_ids:
+        return run.body
+    return msgspec.structs.replace(
+        run.body, input=msgspec.structs.replace(given, trigger_message_ids=list(commit.message_ids))
+    )
+
+
+def changed_body(change: RunChange) -> RunBody:
+    """The run's JSON after a change: it waits only while waiting, and keeps its outcome once done."""
+    body = msgspec.structs.replace(change.run.body, waiting=change.waiting)
+    if change.status is None:
+        body = msgspec.structs.replace(body, waiting=change.run.body.waiting)
+    if change.outcome is not None:
+        body = msgspec.structs.replace(body, outcome=change.outcome)
+    if change.dispatch_id is not None:
+        body = msgspec.structs.replace(body, dispatch_id=change.dispatch_id)
+    return body
+
+
+def _new_run_columns(commit: Prepared, run: NewRun, branch: int) -> dict[str, Any]:
+    columns: dict[str, Any] = {
+        "thread": commit.thread_id,
+        "agent_id": run.agent_id,
+        "status": run.status,
+        "parent_run_id": run.parent_run_id,
+        "branch": branch,
+        "created_at": NOW,
+        "started_at": NOW if run.status == RUNNING else None,
+        "updated_at": NOW,
+        "steps": 0,
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "output_count": 0,
+    }
+    count = len(commit.messages)
+    if commit.inputs and count:
+        columns.update(input_first=Seq(LOG, count - 1), input_last=Seq(LOG))
+    else:
+        columns.update(_output(commit, fresh=True))
+    return columns
+
+
+def _changed_columns(commit: Prepared, change: RunChange) -> dict[str, Any]:
+    columns: dict[str, Any] = {"updated_at": NOW}
+    for name in ("steps", "input_tokens", "output_tokens"):
+        if getattr(change, name):
+            # The sum, not an increment: the rev guards what it builds on, and no engine has to add beyond 2^52.
+            columns[name] = getattr(change.run, name) + getattr(change, name)
+    if change.status is not None and change.status != change.run.status:
+        columns["status"] = change.status
+    if change.status == RUNNING and change.run.started_at is None:
+        columns["started_at"] = NOW
+    if change.status == DONE:
+        columns["finished_at"] = NOW
+    if not commit.inputs:
+        columns.update(_output(commit, fresh=change.run.output is None))
+    return columns
+
+
+def produced(messages: Sequence[Message], run_id: str | None) -> list[int]:
+    """Positions of the messages that count as the run's visible output."""
+    return [
+        i
+        for i, m in enumerate(messages)
+        if m.run_id == run_id and m.role in ("assistant", "tool") and m.visibility == "all"
+    ]
+
+
+def _output(commit: Prepared, *, fresh: bool) -> dict[str, Any]:
+    places = produced(commit.messages, commit.run_id)
+    if not places:
+        return {}
+    newest = len(commit.messages) - 1
+    columns: dict[str, Any] = {"output_last": Seq(LOG, newest - places[-1])}
+    if fresh:
+        columns["output_first"] = Seq(LOG, newest - places[0])
+    columns["output_count"] = len(places) if isinstance(commit.run, NewRun) else Inc(len(places))
+    return columns
+
+
+def _state_ops(commit: Prepared) -> list[Op]:
+    ops: list[Op] = []
+    written = set()
+    for owner, name, value in commit.state:
+        condition: Condition = ANY
+        if not owner:
+            written.add(name)
+            if name in commit.expect_state:
+                rev = commit.expect_state[name]
+                condition = ABSENT if rev is None else rev
+        key = (commit.thread_id, owner, name)
+        if value is REMOVE:
+            ops.append(Delete("state", key, condition))
+        else:
+            ops.append(Put("state", key, {"schema": value[0], "at": NOW}, value[1], condition))
+    for name, rev in commit.expect_state.items():
+        if name not in written and rev is not None:
+            ops.append(Check("state", (commit.thread_id, "", name), rev))
+    return ops
+
+
+def _key_ops(commit: Prepared, guess: Guess) -> list[Op]:
+    if commit.key is None:
+        return []
+    count = len(commit.messages)
+    columns = {
+        "version": Seq(LOG) if count else None,
+        "count": count,
+        "at": NOW,
+        "digest": commit.digest,
+        "run": commit.run_id,
+    }
+    condition: Condition = ABSENT if guess.key_rev is None else guess.key_rev
+    return [Put("keys", (commit.thread_id, commit.key), columns, codec.encode(commit.message_ids), condition)]

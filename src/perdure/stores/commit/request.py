@@ -1,0 +1,246 @@
+"""A commit as data: what the caller asked for, checked in shape before any I/O.
+
+Ids and producers are settled here, documents are encoded, and a keyed commit gets the fingerprint by which a retry is
+known. `plan` turns the result into operations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import InvalidError, shown
+from perdure.ids import new_id
+from perdure.kernel import codec
+from perdure.model.faithful import Faithful, Reader, as_dict, carries_unknown, fields_of, to_json
+from perdure.model.message import Message
+from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange, Waiting
+from perdure.model.state import REMOVE, Doc
+from perdure.rules import checks, message_shape, run_machine
+
+_sorted = msgspec.json.Encoder(order="sorted")
+_MAPPED = {"state": "documents", "run_state": "documents", "expect_state": "revs"}
+_READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (RunBody, Waiting, Outcome)}
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A commit whose shape is right. `entries` lack their branch until the target is known.
+
+    `brought_ids` are the message ids that the caller chose: those that a pending message may have.
+    """
+
+    thread_id: str
+    messages: list[Message]
+    message_ids: list[str]
+    brought_ids: list[str]
+    run: Run | RunChange | NewRun | None
+    run_id: str | None
+    branch: int | None
+    branch_name: str | None
+    expect: int | None
+    expect_head: str | None
+    fence: int | None
+    state: list[tuple[str, str, Any]]
+    expect_state: Mapping[str, int | None]
+    key: str | None
+    digest: str | None
+    inputs: bool
+
+    @property
+    def may_create(self) -> bool:
+        """May this commit bring a missing thread into being?"""
+        existing = isinstance(self.run, (Run, RunChange)) or self.fence is not None
+        guarded = any(rev is not None for rev in self.expect_state.values())
+        return not existing and not guarded and self.expect in (None, 0) and self.branch in (None, 0)
+
+
+def prepare(
+    thread_id: str,
+    *,
+    messages: Sequence[Message] = (),
+    run: Run | RunChange | NewRun | None = None,
+    branch: int | str | None = None,
+    expect: int | None = None,
+    expect_head: str | None = None,
+    fence: int | None = None,
+    state: Mapping[str, Any] | None = None,
+    run_state: Mapping[str, Any] | None = None,
+    expect_state: Mapping[str, int | None] | None = None,
+    key: str | None = None,
+    inputs: bool = False,
+    asked: str | None = None,
+    stored: bool = False,
+) -> Prepared:
+    """Check the shape of a commit; `inputs` marks its messages as what the run was given, not what it produced.
+
+    `asked` stands for the content in a keyed commit's fingerprint where the caller's request is not the messages
+    themselves. `stored` messages come from the queue: they were checked when they were given.
+    """
+    checks.check_id(thread_id, "thread id")
+    message_shape.check_messages(messages, stored=stored)
+    run_id = _check_run(run, thread_id)
+    number, branch_name = (None, branch) if isinstance(branch, str) else (branch, None)
+    if branch_name is not None:
+        checks.check_id(branch_name, "branch name", most=limits.NAME_BYTES)
+    for value, what in ((expect, "expect"), (fence, "fence"), (number, "branch")):
+        if value is not None:
+            checks.check_count(value, what)
+    if expect_head is not None:
+        checks.check_id(expect_head, "expect_head")
+    if key is not None:
+        checks.check_id(key, "key")
+    docs, run_docs = _mapping(state, "state"), _mapping(run_state, "run_state")
+    guarded = _mapping(expect_state, "expect_state")
+    if run_docs and run_id is None:
+        raise InvalidError("run_state needs the run it belongs to", hint="pass run=")
+    settled = [_settle(message, run, run_id, inputs) for message in messages]
+    documents = _documents(docs, "") + _documents(run_docs, run_id or "") if docs or run_docs else []
+    guards = _check_guards(guarded, docs) if guarded else {}
+    return Prepared(
+        thread_id=thread_id,
+        messages=settled,
+        message_ids=[message.id or "" for message in settled],
+        brought_ids=[] if stored else [message.id for message in messages if message.id is not None],
+        run=run,
+        run_id=run_id,
+        branch=number,
+        branch_name=branch_name,
+        expect=expect,
+        expect_head=expect_head,
+        fence=fence,
+        state=documents,
+        expect_state=guards,
+        key=key,
+        digest=None if key is None else _fingerprint(messages if asked is None else asked, run, documents, branch),
+        inputs=inputs,
+    )
+
+
+def _check_run(run: Any, thread_id: str) -> str | None:
+    if run is None:
+        return None
+    if isinstance(run, NewRun):
+        _check_record(run.body, RunBody, "run")
+        run_machine.check_new(run, thread_id)
+        return run.id or new_id()
+    if not isinstance(run, (Run, RunChange)):
+        hint = "pass a run, run.step(…), run.wait(…), run.finish(…), run.fail(…) or NewRun(agent_id)"
+        raise InvalidError(f"run must be a Run, RunChange or NewRun, not a {type(run).__name__}", hint=hint)
+    record = run.run if isinstance(run, RunChange) else run
+    if type(record) is not Run:
+        raise InvalidError(f"run.run must be a Run, not {shown(record)}")
+    run_machine.check_read(record)
+    if record.thread_id != thread_id:
+        raise InvalidError(f"run {record.id!r} belongs to thread {record.thread_id!r}, not to {thread_id!r}")
+    if isinstance(run, RunChange):
+        _check_record(run.waiting, Waiting, "run.waiting")
+        _check_record(run.outcome, Outcome, "run.outcome")
+        run_machine.check_change(run)
+    return record.id
+
+
+def _check_record(record: Any, kind: type[Faithful], path: str) -> None:
+    """Refuse what could not be read back as it was given: a stored run must never be unreadable."""
+    if record is None and kind is not RunBody:
+        return
+    if type(record) is not kind:
+        raise InvalidError(f"must be a {kind.__name__}, not {shown(record)}", path=path)
+    fields_of(getattr(record, "extra", None), path)
+    try:
+        plain = to_json(record)
+    except RecursionError:
+        raise InvalidError(f"nested deeper than {limits.JSON_DEPTH} levels", path=path) from None
+    data = codec.encode_checked(plain, path, limits.RUN_BYTES)
+    try:
+        same = _READERS[kind].read(data) == record
+    except (msgspec.MsgspecError, InvalidError) as error:
+        raise InvalidError(str(error), path=path) from None
+    if not same:
+        raise InvalidError("extra holds a field that has a place of its own", path=path)
+
+
+def _settle(message: Message, run: Any, run_id: str | None, inputs: bool) -> Message:
+    """Mint what is missing: the id, and the producer."""
+    producer = message.run_id
+    step = message.step
+    if run_id is not None and not inputs and producer is None:
+        producer = run_id
+        if step is None and not isinstance(run, NewRun):
+            step = run.run.steps if isinstance(run, RunChange) else run.steps
+    if message.id is not None and producer == message.run_id and step == message.step:
+        return message
+    return Message(
+        message.role,
+        message.content,
+        message.id or new_id(),
+        message.visibility,
+        producer,
+        step,
+        message.sender_agent_id,
+        message.compaction,
+        message.metadata,
+        message.extra,
+    )
+
+
+def _mapping(given: Any, what: str) -> dict[Any, Any]:
+    if given is None:
+        return {}
+    plain = as_dict(given)
+    if plain is None:
+        raise InvalidError(f"{what} maps names to {_MAPPED[what]}, it is not a {type(given).__name__}")
+    return plain
+
+
+def _documents(given: dict[Any, Any], owner: str) -> list[tuple[str, str, Any]]:
+    found = []
+    for name, value in given.items():
+        checks.check_id(name, "state name", most=limits.NAME_BYTES)
+        if value is REMOVE:
+            found.append((owner, name, REMOVE))
+            continue
+        doc = value if isinstance(value, Doc) else Doc(value)
+        checks.check_count(doc.schema, f"schema of state {name!r}", least=1)
+        body = codec.encode_checked(doc.value, f"state.{name}", limits.STATE_BYTES)
+        found.append((owner, name, (doc.schema, body)))
+    return found
+
+
+def _check_guards(guards: dict[Any, Any], state: dict[Any, Any]) -> Mapping[str, int | None]:
+    for name, rev in guards.items():
+        checks.check_id(name, "state name", most=limits.NAME_BYTES)
+        if rev is not None:
+            checks.check_rev(rev, f"expect_state[{name!r}]")
+        if rev is None and (name not in state or state[name] is REMOVE):
+            raise InvalidError(f"expect_state[{name!r}] is None, so this commit must write that document")
+    return guards
+
+
+def _fingerprint(content: Sequence[Message] | str, run: Any, documents: list[Any], branch: int | str | None) -> str:
+    """What a keyed commit asks for, without minted ids and without times; a branch as the caller named it."""
+    move: Any = None
+    if isinstance(run, NewRun):
+        move = ["new", run.agent_id, run.id, run.status, run.parent_run_id, canonical(run.body)]
+    elif isinstance(run, RunChange):
+        counters = [run.steps, run.input_tokens, run.output_tokens]
+        parts = [canonical(part) if part is not None else None for part in (run.waiting, run.outcome)]
+        move = ["change", run.id, run.status, counters, parts, run.dispatch_id]
+    elif run is not None:
+        move = ["same", run.id]
+    # The run is named above, unless its id is minted; a document only says whether it is the run's or the thread's.
+    docs = sorted([bool(owner), name, _document(value)] for owner, name, value in documents)
+    said = content if isinstance(content, str) else [canonical(message) for message in content]
+    return hashlib.sha256(codec.encode([said, move, docs, branch])).hexdigest()[:32]
+
+
+def canonical(record: Faithful) -> str:
+    """JSON text of a record that does not depend on the order in which objects were filled."""
+    return _sorted.encode(to_json(record) if carries_unknown(record) else record).decode()
+
+
+def _document(value: Any) -> Any:
+    return None if value is REMOVE else [value[0], _sorted.encode(codec.decode(value[1], "state")).decode()]

@@ -1,0 +1,148 @@
+"""What the stores of one scope share: the kernel, the scope, and guesses about current branches.
+
+The guesses make the hot path one round trip: a commit assumes that the current branch is the one seen last and lets the
+transaction check it; a history assumes the line seen last and checks it in the same snapshot. A wrong guess costs a
+second trip, never a wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from perdure.errors import ConflictError, NotFoundError
+from perdure.kernel.engine import Durability, Engine
+from perdure.kernel.ops import Applied, Ask, Heads, Op, Row, Scan, Segment
+from perdure.kernel.validate import Kernel
+from perdure.model.branch import MAIN
+from perdure.rules.branch_path import Stretch
+from perdure.rules.checks import check_scope
+from perdure.stores.answer_checks import answer_check
+
+_CACHE_MOST = 20_000
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A branch's path as last seen, in the incarnation `born` of its thread (None: true of any)."""
+
+    born: int | None
+    branch: int
+    stretches: tuple[Stretch, ...]
+
+    def segments(self) -> tuple[Segment, ...]:
+        """The path as kernel segments."""
+        return tuple(Segment(branch, after, upto) for branch, after, upto in self.stretches)
+
+
+MAIN_LINE = Line(None, MAIN, ((MAIN, 0, None),))
+
+
+class Cleaner(Protocol):
+    """Removes what has expired, in the background, for all scopes of an engine; see `stores.housekeeping`."""
+
+    def visit(self, scope: str) -> None:
+        """The scope is in use: clean it if that was not done lately. Returns at once."""
+        ...
+
+    def revisit(self, scope: str) -> None:
+        """Something was left unfinished in the scope: clean it again. Returns at once."""
+        ...
+
+
+class Core:
+    """The ground that the stores of one scope stand on."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        scope: str,
+        cleaner: Cleaner | None = None,
+    ) -> None:
+        self.engine: Engine = engine
+        self.cleaner: Cleaner | None = cleaner
+        self.kernel: Kernel = Kernel(engine)
+        self.scope: str = check_scope(scope)
+        self._check = answer_check(engine.schema)
+        self.current: dict[str, int] = {}
+        self.lines: dict[tuple[str, int], Line] = {}
+        self.queues: set[str] = set()
+
+    @property
+    def durable(self) -> Durability:
+        """What a commit survives now: the settings of a server may change while a store is open."""
+        return self.engine.capabilities.durability
+
+    def clean_up(self) -> None:
+        """See to it that expired rows of this scope go, in the background; a look at a dictionary if they have."""
+        if self.cleaner is not None:
+            self.cleaner.visit(self.scope)
+
+    def clean_up_soon(self) -> None:
+        """The same, however recently it was done: there is something to finish."""
+        if self.cleaner is not None:
+            self.cleaner.revisit(self.scope)
+
+    async def transact(self, ops: Sequence[Op], *topics: str) -> Applied:
+        """Apply operations in this scope."""
+        applied = await self.kernel.transact(self.scope, ops, topics)
+        self.clean_up()
+        return applied
+
+    async def view(self, *reads: Ask) -> list[Any]:
+        """Read in this scope, from one snapshot; raises `CorruptError` for a row that is not as its table declares."""
+        answers = await self.kernel.view(self.scope, *reads)
+        self._check(reads, answers)
+        self.clean_up()
+        return answers
+
+    async def view_keys(self, *reads: Scan | Heads) -> list[Any]:
+        """Read in this scope for the keys of rows alone: their columns may be damaged."""
+        answers = await self.kernel.view(self.scope, *reads)
+        self._check.keys(reads, answers)
+        return answers
+
+    def remember_current(self, thread_id: str, branch: int) -> None:
+        """Note the branch that is current now, as far as this process has seen."""
+        if branch == MAIN:
+            self.current.pop(thread_id, None)
+            return
+        if len(self.current) >= _CACHE_MOST:
+            self.current.clear()
+        self.current[thread_id] = branch
+
+    def remember_line(self, thread_id: str, line: Line) -> None:
+        """Note a branch's path; it never changes within one incarnation of a thread."""
+        if len(self.lines) >= _CACHE_MOST:
+            self.lines.clear()
+        self.lines[thread_id, line.branch] = line
+
+    def remember_queue(self, thread_id: str) -> None:
+        """Note that the thread has a queue row; it stays as long as the thread."""
+        if len(self.queues) >= _CACHE_MOST:
+            self.queues.clear()
+        self.queues.add(thread_id)
+
+    def forget(self, thread_id: str) -> None:
+        """Drop every guess about a thread."""
+        self.current.pop(thread_id, None)
+        for key in [key for key in list(self.lines) if key[0] == thread_id]:
+            self.lines.pop(key, None)
+
+
+def thread_topic(thread_id: str) -> str:
+    """The topic on which changes of a thread are hinted."""
+    return f"thread:{thread_id}"
+
+
+def require(row: Row | None, what: str) -> Row:
+    """The row, or `NotFoundError`."""
+    if row is None:
+        raise NotFoundError(f"{what} does not exist")
+    return row
+
+
+def gave_up(what: str) -> ConflictError:
+    """Somebody else kept changing the same thing."""
+    return ConflictError(f"{what} kept changing under this request", hint="try again")

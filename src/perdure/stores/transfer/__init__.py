@@ -1,0 +1,1 @@
+"""Export and import: threads as lines of JSON, and back."""

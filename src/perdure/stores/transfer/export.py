@@ -1,0 +1,187 @@
+"""Moving threads between stores: an export as lines of text, and (in `transfer_import`) the way back in.
+
+`export_lines` streams: it holds one page of one thread. Each thread is as one moment saw it, however much is written
+meanwhile; threads come parents first, so that an import never shows a child without its parent.
+The format is in `transfer_lines`. Exporting what was imported gives the same lines again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from perdure import limits
+from perdure.errors import ConflictError, CorruptError, NotFoundError, UnsupportedError
+from perdure.kernel.ops import Get, LogEntry, Read, Row, Scan
+from perdure.kernel.schema import Log, Schema
+from perdure.rules import checks
+from perdure.stores.context import Core
+from perdure.stores.store import Store
+from perdure.stores.transfer.importing import Imported, check_lines, import_lines
+from perdure.stores.transfer.lines import HOT, end_line, entry_line, header_line, owner_of, row_line
+from perdure.stores.transfer.rows import ThreadReading
+from perdure.stores.transfer.source import Progress, Watcher, read_lines
+
+__all__ = ["Imported", "Progress", "check_lines", "export_lines", "import_lines", "read_lines"]
+
+
+_FIRST_ENTRIES = 16
+_PAGE_BYTES = 1024 * 1024
+"""How many entries the first page of a log brings, and how much the later ones bring, about."""
+
+
+async def export_lines(
+    store: Store, threads: Sequence[str] | None = None, *, progress: Watcher | None = None
+) -> AsyncIterator[bytes]:
+    """The lines of an export, without line ends: of the whole scope, or of the named threads.
+
+    Raises `NotFoundError` for a named thread that does not exist, `CorruptError` for damage; nothing is skipped.
+    """
+    core = store._core  # noqa: SLF001 - a store's own machinery
+    _refuse_unknown_logs(core.kernel.schema)
+    done = lines = size = 0
+    yield header_line(core.kernel.schema, core.scope)
+    async for thread in _every(core) if threads is None else _chosen(core, threads):
+        before = lines
+        async for line in _thread_lines(core, thread, named=threads is not None):
+            yield line
+            lines, size = lines + 1, size + len(line)
+            if progress is not None:
+                progress(Progress("exporting", done, lines, size))
+        done += lines > before
+    if threads is None:
+        async for line in _common_lines(core):
+            yield line
+            lines += 1
+    yield end_line(done, lines)
+    if progress is not None:
+        progress(Progress("exporting", done, lines, size))
+
+
+def _refuse_unknown_logs(schema: Schema) -> None:
+    for log in schema.logs:
+        if log.partition != "thread":
+            raise UnsupportedError(f"the log {log.name} is not a thread's: an export cannot find its partitions")
+
+
+async def _every(core: Core) -> AsyncIterator[str]:
+    """Every thread in order of creation, but each after its parent.
+
+    What was created before the thread at hand has had its turn, so only those ahead of theirs are remembered.
+    """
+    ahead: set[str] = set()
+    after: tuple[Any, ...] | None = None
+    while True:
+        scan = Scan(HOT, "created", (), after, limits.PAGE_MAX)
+        rows: list[Row] = (await core.view(scan))[0]
+        for row in rows:
+            if str(row.key[0]) in ahead:
+                ahead.discard(str(row.key[0]))
+                continue
+            *ancestors, thread = await _line_of(core, row, ahead)
+            ahead.update(ancestors)
+            for name in (*ancestors, thread):
+                yield name
+        if len(rows) < limits.PAGE_MAX:
+            return
+        after = _place(rows[-1])
+
+
+async def _line_of(core: Core, row: Row, ahead: set[str]) -> list[str]:
+    """A thread with those of its ancestors that have not had their turn, oldest first."""
+    line = [str(row.key[0])]
+    parent = row["parent"]
+    while parent is not None and parent not in ahead and parent not in line:
+        above: Row | None = (await core.view(Get(HOT, [(parent,)])))[0][0]
+        if above is None or _place(above) < _place(row):
+            break
+        line.append(parent)
+        parent = above["parent"]
+    return line[::-1]
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return row["created_at"], row.key[0]
+
+
+async def _chosen(core: Core, threads: Sequence[str]) -> AsyncIterator[str]:
+    """The named threads, each after its parent if that is named too."""
+    wanted: dict[str, str | None] = {}
+    for thread in threads:
+        checks.check_id(thread, "thread id")
+        row = (await core.view(Get(HOT, [(thread,)])))[0][0]
+        if row is None:
+            raise NotFoundError(f"thread {thread!r} does not exist")
+        wanted[thread] = row["parent"]
+    done: set[str] = set()
+    for thread in wanted:
+        line: list[str] = []
+        current: str | None = thread
+        while current is not None and current in wanted and current not in done and current not in line:
+            line.append(current)
+            current = wanted[current]
+        for name in reversed(line):
+            done.add(name)
+            yield name
+
+
+async def _thread_lines(core: Core, thread: str, *, named: bool) -> AsyncIterator[bytes]:
+    """Everything of a thread as one moment saw it; its hot row comes last and completes it.
+
+    A thread that was deleted since it was listed has no lines; one that was asked for by name must not be missing.
+    """
+    schema = core.kernel.schema
+    with ThreadReading(core, thread) as reading:
+        await reading.run()
+        head = reading.head
+        if head is None:
+            if named:
+                raise _deleted(thread)
+            return
+        for line in reading.lines():
+            yield line
+    for log, length in zip(schema.logs, reading.lengths, strict=True):
+        async for entry in _entries(core, log, head, length):
+            yield entry_line(log, thread, entry)
+    yield row_line(schema.table[HOT], head)
+
+
+async def _entries(core: Core, log: Log, head: Row, length: int) -> AsyncIterator[LogEntry]:
+    """A log up to the length that the snapshot showed: entries never change, so pages will do."""
+    thread, reached, most = str(head.key[0]), 0, _FIRST_ENTRIES
+    while reached < length:
+        read = Read(log.name, thread, after=reached, upto=length, limit=most)
+        (now,), entries = await core.view(Get(HOT, [head.key]), read)
+        if now is None or now["born"] != head["born"]:
+            raise _deleted(thread)
+        for entry in entries:
+            reached += 1
+            if entry[0] != reached:
+                break
+            yield entry
+        if not entries or entries[-1][0] != reached:
+            raise CorruptError(f"{log.name} {reached or 1} is missing", where=f"thread {thread!r}")
+        weight = sum(len(entry[-1]) + 512 for entry in entries) // len(entries)
+        most = max(1, min(limits.PAGE_MAX, 2 * most, _PAGE_BYTES // weight))
+
+
+def _deleted(thread: str) -> ConflictError:
+    return ConflictError(f"thread {thread!r} was deleted during the export", hint="export again")
+
+
+async def _common_lines(core: Core) -> AsyncIterator[bytes]:
+    """Rows that belong to no thread: what stores keep for the scope as a whole."""
+    for table in core.kernel.schema.tables:
+        kind = owner_of(table)
+        if kind == "key":
+            continue
+        where = {} if kind is None else {"thread": None}
+        after: tuple[Any, ...] | None = None
+        while True:
+            scan = Scan(table.name, after=after, limit=limits.PAGE_MAX, where=where)
+            rows: list[Row] = (await core.view(scan))[0]
+            for row in rows:
+                yield row_line(table, row)
+            if len(rows) < limits.PAGE_MAX:
+                break
+            after = rows[-1].key

@@ -1,0 +1,1 @@
+"""Random operations, driven through the product and the reference model in lockstep."""

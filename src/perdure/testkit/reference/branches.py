@@ -1,0 +1,113 @@
+"""The reference model's branches and labels: forks hang under a message, and parents are all there is to a path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.testkit.reference.data import Branch, Json, Message, Refusal, Thread, World
+from perdure.testkit.reference.views import branch_data
+
+
+def listed(world: World, *, thread_id: str) -> list[Json]:
+    """`branches.list`."""
+    thread = world.thread(thread_id)
+    return [branch_data(thread, branch) for branch in thread.branches if not branch.deleted]
+
+
+def get(world: World, *, thread_id: str, branch: int | str) -> Json:
+    """`branches.get`."""
+    thread = world.thread(thread_id)
+    return branch_data(thread, thread.branches[thread.branch_number(branch)])
+
+
+def current(world: World, *, thread_id: str) -> Json:
+    """`branches.current`."""
+    thread = world.thread(thread_id)
+    return branch_data(thread, thread.branches[thread.branch])
+
+
+def fork(world: World, *, thread_id: str, name: str | None = None, switch: bool = False, **where: Any) -> Json:
+    """`branches.fork`; `where` holds `at` or `before`."""
+    if len(where) != 1 or where.get("before", "") is None:
+        raise Refusal("InvalidError")
+    thread = world.thread(thread_id)
+    origin = _origin(thread, **where)
+    number = len(thread.branches)
+    name = name or _free_name(thread, number, world.tick)
+    _refuse_taken(thread, name, number)
+    world.next_tick()
+    thread.branches.append(Branch(number, name, origin, world.now))
+    thread.updated_at = world.now
+    if switch:
+        thread.branch = number
+    return branch_data(thread, thread.branches[number])
+
+
+def _origin(thread: Thread, at: str | None = None, before: str | None = None) -> Message | None:
+    if before is not None:
+        return thread.require_message(before).parent
+    return None if at is None else thread.require_message(at)
+
+
+def _free_name(thread: Thread, number: int, tick: int) -> str:
+    """The name that an unnamed fork gets; if somebody has it, one that the product makes up."""
+    suggested = f"branch-{number}"
+    taken = [other.name for other in thread.branches if not other.deleted]
+    return suggested if suggested not in taken else f"{suggested}~{tick}"
+
+
+def _refuse_taken(thread: Thread, name: str, number: int) -> None:
+    if any(other.name == name and not other.deleted and other.number != number for other in thread.branches):
+        raise Refusal("AlreadyExists")
+
+
+def switch(world: World, *, thread_id: str, branch: int | str) -> Json:
+    """`branches.switch`."""
+    thread = world.thread(thread_id)
+    number = thread.branch_number(branch)
+    if number != thread.branch:
+        world.next_tick()
+        thread.branch, thread.updated_at = number, world.now
+    return branch_data(thread, thread.branches[number])
+
+
+def rename(world: World, *, thread_id: str, branch: int | str, name: str) -> Json:
+    """`branches.rename`."""
+    thread = world.thread(thread_id)
+    number = thread.branch_number(branch)
+    _refuse_taken(thread, name, number)
+    world.next_tick()
+    thread.branches[number].name = name
+    return branch_data(thread, thread.branches[number])
+
+
+def delete(world: World, *, thread_id: str, branch: int | str) -> None:
+    """`branches.delete`: the pointer goes, the records stay."""
+    thread = world.thread(thread_id)
+    number = thread.branch_number(branch)
+    pinned = [run for run in world.runs_of(thread_id) if run.branch == number and run.status != "done"]
+    if number == thread.branch or pinned:
+        raise Refusal("ConflictError")
+    world.next_tick()
+    thread.branches[number].deleted = True
+
+
+def label(world: World, *, thread_id: str, message_id: str, label: str | None) -> None:
+    """`branches.label`."""
+    thread = world.thread(thread_id)
+    thread.require_message(message_id)
+    world.next_tick()
+    if label is None:
+        thread.labels.pop(message_id, None)
+    else:
+        thread.labels[message_id] = (label, world.now)
+
+
+def labels(world: World, *, thread_id: str) -> list[Json]:
+    """`branches.labels`, in the order of the messages."""
+    thread = world.thread(thread_id)
+    return [
+        {"message_id": m.id, "seq": m.seq, "label": thread.labels[m.id][0], "at": thread.labels[m.id][1]}
+        for m in thread.log
+        if m.id in thread.labels
+    ]

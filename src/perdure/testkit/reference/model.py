@@ -1,0 +1,106 @@
+"""The reference model: what a store should do, written from its rules in the plainest Python.
+
+It imports nothing of the product. An operation is the name of a public method and its arguments as plain data; the
+answer is plain data too, or the class name of an error. Revs are the numbers of transactions here and random there, so
+whoever compares must match the two up; `machine` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import perdure.testkit.reference.commit as commits
+from perdure.testkit.reference import branches, pending, reads, runs, threads
+from perdure.testkit.reference.data import Json, Refusal, World
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an operation came to: a value, or the class name of an error."""
+
+    value: Any = None
+    error: str | None = None
+
+
+def _begin(status: str) -> Callable[..., Json]:
+    def begin(world: World, *, agent_id: str, run_id: str, messages: Any = (), **options: Any) -> Json:
+        new: Json = {"id": run_id, "agent_id": agent_id, "status": status}
+        new.update({name: options.pop(name) for name in ("parent_run_id", "metadata", "trace") if name in options})
+        request = commits.Request(run={"new": new}, messages=messages, inputs=True, **options)
+        run: Json = commits.carry_out(world, request)["run"]
+        return run
+
+    return begin
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "commit": commits.commit,
+    "load": reads.load,
+    "threads.create": threads.create,
+    "threads.get": threads.get,
+    "threads.find": threads.find,
+    "threads.update": threads.update,
+    "threads.delete": threads.delete,
+    "threads.list": threads.listed,
+    "threads.children": threads.children,
+    "threads.validate_parent": threads.validate_parent,
+    "messages.list": reads.messages_listed,
+    "messages.get": reads.message_get,
+    "messages.find": reads.message_find,
+    "messages.range": reads.message_range,
+    "messages.external": reads.message_external,
+    "messages.history": reads.message_history,
+    "messages.unfinished_calls": reads.unfinished_calls,
+    "branches.list": branches.listed,
+    "branches.get": branches.get,
+    "branches.current": branches.current,
+    "branches.fork": branches.fork,
+    "branches.switch": branches.switch,
+    "branches.rename": branches.rename,
+    "branches.label": branches.label,
+    "branches.labels": branches.labels,
+    "branches.delete": branches.delete,
+    "pending.list": pending.listed,
+    "pending.append": pending.append,
+    "pending.edit": pending.edit,
+    "pending.retract": pending.retract,
+    "pending.reorder": pending.reorder,
+    "pending.freeze": pending.freeze,
+    "pending.threads": pending.threads,
+    "runs.create": _begin("created"),
+    "runs.start": _begin("running"),
+    "runs.get": runs.get,
+    "runs.find": runs.find,
+    "runs.latest": runs.latest,
+    "runs.list": threads.runs_listed,
+    "state.get": reads.state_get,
+    "state.find": reads.state_find,
+    "state.list": reads.state_listed,
+    "state.put": reads.state_put,
+    "state.delete": reads.state_delete,
+}
+"""Every public method that the model knows, by its name."""
+
+
+class Model:
+    """A world that answers operations."""
+
+    def __init__(self, now: int) -> None:
+        self.world = World(now)
+
+    def apply(self, name: str, arguments: Json) -> Outcome:
+        """Carry out an operation, or refuse it."""
+        try:
+            return Outcome(OPERATIONS[name](self.world, **arguments))
+        except Refusal as refusal:
+            return Outcome(error=refusal.kind)
+
+    def jump(self, ms: int) -> None:
+        """Move the clock, backwards too."""
+        self.world.now += ms
+
+    def reopen(self) -> None:
+        """What housekeeping does for every client that comes."""
+        self.world.sweep()

@@ -1,0 +1,157 @@
+"""The reference model's readings of the log, and its state documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.testkit.reference.data import Document, Json, Refusal, World
+from perdure.testkit.reference.threads import page, refuse_page
+from perdure.testkit.reference.views import (
+    branch_data,
+    cut,
+    document_data,
+    documents,
+    external,
+    history,
+    path,
+    record,
+    run_data,
+    thread_data,
+    unfinished,
+)
+
+
+def messages_listed(
+    world: World,
+    *,
+    thread_id: str,
+    after_seq: int | None = None,
+    before_seq: int | None = None,
+    order: str = "asc",
+    visibility: str = "any",
+    run_id: str | None = None,
+    limit: int = 50,
+    cursor: Json | None = None,
+) -> Json:
+    """`messages.list`: the raw log over all branches."""
+    query = ["messages", thread_id, after_seq, before_seq, order, visibility, run_id]
+    refuse_page(query, cursor, limit)
+    wanted = {"any": None, "external": "all", "internal": "internal"}[visibility]
+    items = [
+        ([m.seq], record(m))
+        for m in world.thread(thread_id).log
+        if (after_seq is None or m.seq > after_seq)
+        and (before_seq is None or m.seq < before_seq)
+        and wanted in (None, m.visibility)
+        and run_id in (None, m.body.get("run_id"))
+    ]
+    return page(query, items, cursor, limit, desc=order == "desc")
+
+
+def message_get(world: World, *, thread_id: str, message_id: str) -> Json:
+    """`messages.get`."""
+    return record(world.thread(thread_id).require_message(message_id))
+
+
+def message_find(world: World, *, thread_id: str, message_id: str) -> Json | None:
+    """`messages.find`."""
+    found = world.thread(thread_id).message(message_id)
+    return None if found is None else record(found)
+
+
+def message_range(world: World, *, thread_id: str, from_seq: int, to_seq: int) -> list[Json]:
+    """`messages.range`."""
+    if not 1 <= from_seq <= to_seq:
+        raise Refusal("InvalidError")
+    return [record(m) for m in world.thread(thread_id).log if from_seq <= m.seq <= to_seq]
+
+
+def message_history(world: World, *, thread_id: str, limit: int | None = None, **where: Any) -> list[Json]:
+    """`messages.history`; `where` holds `branch` and `upto`."""
+    return history(_cut(world, thread_id, limit, **where), limit)
+
+
+def message_external(world: World, *, thread_id: str, limit: int | None = None, **where: Any) -> list[Json]:
+    """`messages.external`."""
+    return external(_cut(world, thread_id, limit, **where), limit)
+
+
+def _cut(
+    world: World, thread_id: str, limit: int | None, branch: int | str | None = None, upto: int | str | None = None
+) -> Any:
+    if limit is not None and limit < 1:
+        raise Refusal("InvalidError")
+    return cut(world.thread(thread_id), branch, upto)
+
+
+def unfinished_calls(
+    world: World, *, thread_id: str, branch: int | str | None = None, run_id: str | None = None
+) -> list[Json]:
+    """`messages.unfinished_calls`."""
+    thread = world.thread(thread_id)
+    found = unfinished(path(thread, thread.branch_number(branch)))
+    return [call for call in found if run_id in (None, call["run_id"])]
+
+
+def load(world: World, *, thread_id: str, branch: int | str | None = None) -> Json:
+    """`store.load`."""
+    thread = world.thread(thread_id)
+    number = thread.branch_number(branch)
+    latest = thread.latest_run_id
+    return {
+        "thread": thread_data(world, thread),
+        "branch": branch_data(thread, thread.branches[number], preview=False),
+        "messages": history(path(thread, number)),
+        "version": len(thread.log),
+        "run": None if latest is None else run_data(world.runs[latest]),
+        "state": documents(thread, None),
+        "run_state": {} if latest is None else documents(thread, latest),
+    }
+
+
+def state_find(world: World, *, thread_id: str, name: str, run_id: str | None = None) -> Json | None:
+    """`state.find`."""
+    found = world.thread(thread_id).state.get((run_id, name))
+    return None if found is None else document_data(name, run_id, found)
+
+
+def state_get(world: World, *, thread_id: str, name: str, run_id: str | None = None) -> Json:
+    """`state.get`."""
+    found = state_find(world, thread_id=thread_id, name=name, run_id=run_id)
+    if found is None:
+        raise Refusal("NotFoundError")
+    return found
+
+
+def state_listed(world: World, *, thread_id: str, run_id: str | None = None) -> list[Json]:
+    """`state.list`."""
+    return list(documents(world.thread(thread_id), run_id).values())
+
+
+def _may_write(world: World, thread_id: str, name: str, run_id: str | None, if_rev: int | None) -> None:
+    thread = world.thread(thread_id)
+    if run_id is not None and (run_id not in world.runs or world.runs[run_id].thread_id != thread_id):
+        raise Refusal("NotFoundError")
+    found = thread.state.get((run_id, name))
+    if if_rev is not None and if_rev != (0 if found is None else found.rev):
+        raise Refusal("VersionConflict")
+    world.next_tick()
+    thread.updated_at = world.now
+
+
+def state_put(
+    world: World, *, thread_id: str, name: str, value: list[Any], run_id: str | None = None, if_rev: int | None = None
+) -> Json:
+    """`state.put`; `value` is the document and its schema."""
+    _may_write(world, thread_id, name, run_id, if_rev)
+    document = Document(value[0], value[1], world.now, world.tick)
+    world.threads[thread_id].state[run_id, name] = document
+    return document_data(name, run_id, document)
+
+
+def state_delete(
+    world: World, *, thread_id: str, name: str, run_id: str | None = None, if_rev: int | None = None
+) -> None:
+    """`state.delete`."""
+    _may_write(world, thread_id, name, run_id, if_rev)
+    world.threads[thread_id].state.pop((run_id, name), None)

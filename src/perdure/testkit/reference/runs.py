@@ -1,0 +1,136 @@
+"""The reference model's runs: the machine, the counters, what a run produced, and the thread's pointers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.testkit.reference.data import Json, Message, Refusal, Run, Thread, World
+from perdure.testkit.reference.views import run_data
+
+if TYPE_CHECKING:
+    from perdure.testkit.reference.commit import Request
+
+LEGAL = {
+    ("created", "created"), ("created", "running"), ("created", "done"),
+    ("running", "running"), ("running", "waiting"), ("running", "done"),
+    ("waiting", "waiting"), ("waiting", "running"), ("waiting", "done"),
+}  # fmt: skip
+_ENDS = {"finish": "natural_end", "fail": "error", "cancel": "cancelled", "stop": "stopped", "block": "blocked"}
+_COUNTERS = ("input_tokens", "output_tokens", "steps")
+
+
+def change_of(run: Json) -> Json | None:
+    """What a move asks for: a status (None: stay), counters, and what the run then waits for or ends with."""
+    if "move" not in run:
+        return None
+    move, options = run["move"], dict(run.get("options", {}))
+    asked: Json = {name: options.pop(name, 0) for name in _COUNTERS}
+    if move == "step":
+        return {**asked, "status": None, "steps": 1}
+    if move in ("begin", "resume"):
+        return {**asked, "status": "running", "only_from": ["waiting"] if move == "resume" else ["created", "running"]}
+    if move == "wait":
+        return {**asked, "status": "waiting", "waiting": _waiting(**options)}
+    return {**asked, "status": "done", "outcome": _outcome(move, **options)}
+
+
+def _waiting(tickets: list[Json] | None = None, reason: str = "user_input", message: str | None = None) -> Json:
+    found: Json = {"reason": reason}
+    if tickets:
+        found["tickets"] = sorted(tickets, key=lambda t: (t.get("tool_call_id") or "", t["ticket_id"]))
+    return found if message is None else {**found, "message": message}
+
+
+def _outcome(move: str, final_output: str | None = None, error: Any = None, **told: Any) -> Json:
+    ended = {"type": _ENDS[move], **{name: value for name, value in told.items() if value is not None}}
+    found: Json = {"termination": ended}
+    if final_output is not None:
+        found["final_output"] = final_output
+    if error is not None:
+        found["error"] = error
+    return found
+
+
+def refuse_run(world: World, request: Request) -> None:
+    """A new run's id must be free; a change must be legal, and made from the run as it is."""
+    if request.fresh_run is not None and request.fresh_run["id"] in world.runs:
+        raise Refusal("AlreadyExists")
+    if request.record is None:
+        return
+    stored = world.runs.get(request.record["id"])
+    if stored is None:
+        raise Refusal("NotFoundError")
+    change = change_of(request.run or {})
+    if change is not None and (stored.status, change["status"] or stored.status) not in LEGAL:
+        raise Refusal("IllegalTransition")
+    if change is not None and stored.status not in change.get("only_from", [stored.status]):
+        raise Refusal("IllegalTransition")
+    if stored.rev != request.record["rev"]:
+        raise Refusal("VersionConflict")
+
+
+def new_run(world: World, given: Json, thread_id: str, branch: int) -> Run:
+    """A run that has just been created or started."""
+    status = given.get("status", "running")
+    run = Run(given["id"], thread_id, given["agent_id"], status, branch, world.now, world.now, world.tick)
+    run.parent_run_id, run.metadata, run.trace = (given.get(n) for n in ("parent_run_id", "metadata", "trace"))
+    run.started_at = world.now if status == "running" else None
+    world.runs[run.id] = run
+    return run
+
+
+def moved(world: World, run: Run, change: Json | None) -> None:
+    """Apply a change to a run."""
+    if change is None:
+        return
+    for name in _COUNTERS:
+        setattr(run, name, getattr(run, name) + change[name])
+    if change["status"] is not None:
+        run.status, run.waiting = change["status"], change.get("waiting")
+        run.outcome = change.get("outcome")
+    if run.status == "running" and run.started_at is None:
+        run.started_at = world.now
+    if run.status == "done":
+        run.finished_at = world.now
+    run.updated_at, run.rev = world.now, world.tick
+
+
+def produced(run: Run, written: list[Message]) -> None:
+    """Count the visible assistant and tool messages that carry the run's id."""
+    for message in written:
+        body = message.body
+        if body.get("run_id") == run.id and body["role"] in ("assistant", "tool") and message.visibility == "all":
+            count, first, _ = run.output or [0, message.seq, 0]
+            run.output = [count + 1, first, message.seq]
+
+
+def settle_pointers(thread: Thread, run: Run, *, created: bool) -> None:
+    """What a run's move does to its thread's pointers; nothing clears another run's."""
+    if created or run.status == "running":
+        thread.latest_run_id = run.id
+    if run.status == "running":
+        thread.active_run_id = thread.open_run_id = run.id
+    elif thread.active_run_id == run.id:
+        thread.active_run_id = None
+    if run.status == "done":
+        thread.open_run_id = None if thread.open_run_id == run.id else thread.open_run_id
+    else:
+        thread.open_run_id = thread.open_run_id or run.id
+
+
+def get(world: World, *, run_id: str) -> Json:
+    """`runs.get`."""
+    if run_id not in world.runs:
+        raise Refusal("NotFoundError")
+    return run_data(world.runs[run_id])
+
+
+def find(world: World, *, run_id: str) -> Json | None:
+    """`runs.find`."""
+    return get(world, run_id=run_id) if run_id in world.runs else None
+
+
+def latest(world: World, *, thread_id: str) -> Json | None:
+    """`runs.latest`."""
+    newest = world.thread(thread_id).latest_run_id
+    return None if newest is None else run_data(world.runs[newest])
