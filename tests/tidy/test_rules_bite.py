@@ -106,7 +106,7 @@ INNOCENT: list[tuple[Rule, str, str]] = [
     (
         rules.arrows_point_down,
         "testkit/reference/model.py",
-        "import dataclasses\nfrom perdure.testkit.model_log import Log",
+        "import dataclasses\nfrom perdure.testkit.reference.log import Log",
     ),
     (rules.arrows_point_down, "cli/doctor.py", "from perdure.testkit.audit import audit\nimport perdure"),
     (rules.modules_are_short, "kernel/ops.py", "x = 1\n" * rules.MAX_MODULE_LINES),
