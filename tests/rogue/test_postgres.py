@@ -110,6 +110,20 @@ def test_an_answer_that_makes_no_sense(name: str) -> None:
     asyncio.run(meet(talk.ANSWER_SCRIPTS[name]))
 
 
+@pytest.mark.parametrize("name", talk.UNASKED_SCRIPTS)
+def test_what_nobody_asked_for_is_cut_off_quietly(name: str) -> None:
+    """asyncio reports an exception in a protocol as a fatal error of its own, with the traceback in the log."""
+    reports: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reports.append(str(context.get("message"))))
+        await meet(talk.UNASKED_SCRIPTS[name])
+
+    asyncio.run(main())
+    assert [report for report in reports if "Fatal error" in report] == []
+
+
 @pytest.mark.parametrize("name", talk.ENDLESS_ANSWERS)
 def test_an_answer_without_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ANSWER_BYTES", MEGABYTE)
