@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.program import Program
+from tests.cli.program import SCRIPT, Program
 
 WRITE = "import sys; open(sys.argv[2], 'wb').write(open(sys.argv[1], 'rb').read())"
 
@@ -24,7 +24,8 @@ def test_an_import_from_a_fifo(program: Program, tmp_path: Path) -> None:
     writer = subprocess.Popen([sys.executable, "-c", WRITE, str(export), str(fifo)])
     try:
         other = Program(tmp_path / "other.db")
-        done = other.real("import", str(fifo), "--json")
+        command = [SCRIPT, "import", str(fifo), "--json"]
+        done = subprocess.run(command, capture_output=True, env=other.environment(), timeout=60, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
         assert json.loads(done.stdout)["threads"] > 0
         assert other("export") == export.read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ _TABLE, _INDEX = 0x0D, 0x0A
 
 
 def bomb_schema(path: Path) -> None:
-    """Repeat a row of `sqlite_master`: that of an automatic index, the only kind SQLite reads twice without an error."""
+    """Repeat a row of `sqlite_master`: that of an automatic index, which SQLite accepts any number of times."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE bomb (a PRIMARY KEY)")
         connection.commit()

@@ -19,7 +19,7 @@ from tests.engines.page_bombs import bomb_schema, bomb_table
 import perdure
 from perdure import Message
 
-DEADLINE = 90
+DEADLINE = 60
 REFUSAL = "reading its list of tables does not end"
 OPEN = """
 import sys

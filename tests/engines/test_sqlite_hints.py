@@ -39,7 +39,7 @@ def test_a_foreign_object_is_removed_by_its_owner_and_a_table_saved_first(tmp_pa
 
 
 def tried(path: Path) -> str:
-    """What comes of opening the file as another user. The mode is looked up by the real user id, so that changes too."""
+    """What comes of opening the file as another user. The hint goes by the real user id, so that changes too."""
     become = f"os.seteuid(0); os.setresuid({NOBODY}, {NOBODY}, {NOBODY})"
     return as_nobody(f"{become}\n{TRY_TO_OPEN}", str(path))
 
