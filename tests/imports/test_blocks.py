@@ -11,7 +11,7 @@ from tests.imports.judging import valid_lines
 
 import perdure
 from perdure import InvalidError, limits
-from perdure.stores.transfer import import_lines
+from perdure.stores.transfer.export import import_lines
 
 
 def with_blocks(lines: list[bytes], name: str, content: list[Any]) -> list[bytes]:

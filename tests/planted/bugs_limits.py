@@ -9,7 +9,7 @@ _CANCEL = "tests/engines/test_sqlite_cancel.py"
 LIMIT_BUGS = (
     Bug(
         "sqlite: a schema may take any number of steps",
-        "engines/sqlite/connect.py",
+        "engines/sqlite/connections/connect.py",
         "        _bound_steps(connection)\n        for setting",
         "        for setting",
         ("test:tests/engines/test_sqlite_bombs.py::test_a_schema_without_end_is_refused[to write]",),
@@ -30,21 +30,21 @@ LIMIT_BUGS = (
     ),
     Bug(
         "an import takes pending messages of any number of blocks",
-        "stores/transfer_checks.py",
+        "stores/transfer/checks.py",
         'if name == "pending":',
         'if name == "messages":',
         ("test:tests/imports/test_blocks.py::test_too_many_blocks_are_refused[pending]",),
     ),
     Bug(
         "an import takes a FIFO for a missing file",
-        "cli/moving.py",
+        "cli/commands/import_threads.py",
         "if file != STANDARD and not path.exists():",
         "if file != STANDARD and not path.is_file():",
         ("test:tests/cli/test_streams.py::test_an_import_from_a_fifo",),
     ),
     Bug(
         "sqlite: an interrupted commit keeps the writer's lock",
-        "engines/sqlite/writer.py",
+        "engines/sqlite/write/writer.py",
         "        finally:\n            # Nothing may stand before this",
         "        except UnavailableError:\n            raise\n"
         "        else:\n            # Nothing may stand before this",
