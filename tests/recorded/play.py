@@ -36,6 +36,9 @@ async def play(url: str, folder: Path) -> Played:
             await chapter(recorder)
         contents = await all_contents(store)
         health = plain(await store.health())
-        told = {**plain(store.capabilities()), "durability": "<durable>"}
-        facts = {"capabilities": told, "health": sorted(health), "settings": sorted(health["settings"])}
+        # Durability, and the notes on it, are the settings of the server at hand.
+        own = {
+            name: value for name, value in plain(store.capabilities()).items() if name not in ("durability", "notes")
+        }
+        facts = {"capabilities": own, "health": sorted(health), "settings": sorted(health["settings"])}
         return Played(recorder.lines, contents, facts, await audit(store))

@@ -1,8 +1,8 @@
 """What the recorded workload needs besides the public API, in one place: servers, transfer, sweep and audit.
 
-Everything else in this folder uses `perdure.open`, the stores, `perdure.errors` and the records alone. `old_and_new` runs
-this folder with the code of older builds too, so what moved inside the product is named by every path it had, newest
-first.
+Everything else in this folder uses `perdure.open`, the stores, `perdure.errors` and the records alone. `old_and_new`
+runs this folder with the code of older builds too, so what moved inside the product is named by every path it had,
+newest first.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def _first(*paths: str) -> Any:
 _transfer = _first("perdure.stores.transfer")
 _cleanup = _first("perdure.stores.cleanup")
 _auditor = _first("perdure.testkit.auditor")
+_copying = _first("perdure.moving")
 export_lines, import_lines, check_lines = _transfer.export_lines, _transfer.import_lines, _transfer.check_lines
 
 
@@ -88,6 +89,11 @@ async def opened(url: str, clock: Clock) -> AsyncIterator[perdure.Store]:
     durability = "power" if "://" in url and not url.startswith(("sqlite", "memory")) else "process"
     async with perdure.open(url, clock=clock, durability=durability, housekeeping=False) as store:
         yield store
+
+
+async def copy_store(source: str, target: str) -> None:
+    """Copy a whole store to another engine."""
+    await _copying.copy(source, target)
 
 
 async def sweep(store: perdure.Store) -> None:

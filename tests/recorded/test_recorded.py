@@ -14,7 +14,7 @@ from tests.recorded.contents import all_contents
 from tests.recorded.plain import START, Normaliser
 from tests.recorded.play import play
 from tests.recorded.recorder import Recorder
-from tests.recorded.support import ENGINES, Clock, audit, engine_url, opened
+from tests.recorded.support import ENGINES, Clock, audit, copy_store, engine_url, opened
 from tests.recorded.workload import DAY, keyed_later
 
 import perdure
@@ -55,6 +55,22 @@ def test_an_old_file_opens(tmp_path: Path) -> None:
             assert not golden.differences(golden.read("contents"), await all_contents(store))
             receipt = await store.commit("kyoto", messages=[Message.user("more")], state={"more": 1}, key="more")
             assert receipt.version == (await store.threads.get("kyoto")).version
+            assert await audit(store) == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "memory"])
+def test_an_old_file_is_copied(engine: str, tmp_path: Path) -> None:
+    """A copy to any engine shows the same contents."""
+
+    async def run() -> None:
+        path = shutil.copyfile(FIXTURE, tmp_path / "old.db")
+        url = await engine_url(engine, tmp_path)
+        await copy_store(str(path), url)
+        async with opened(url, Clock(START + 10 * DAY)) as store:
+            expected, actual = (golden.without_revs(x) for x in (golden.read("contents"), await all_contents(store)))
+            assert not (told := golden.differences(expected, actual)), told
             assert await audit(store) == []
 
     asyncio.run(run())
