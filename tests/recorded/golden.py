@@ -17,7 +17,7 @@ Line = dict[str, Any]
 FOLDER = Path(__file__).with_name("golden")
 CHANGED = Path(__file__).with_name("changed_texts.toml")
 REWRITE = "If the change is intended: python -m tests.recorded --write (or list the text in changed_texts.toml)."
-_SHOWN = 5
+_MOST_PRINTED = 5
 _REV = re.compile(r'"rev-\d+"')
 
 
@@ -65,16 +65,16 @@ def without_revs(lines: list[Line]) -> list[Line]:
 def differences(expected: list[Line], actual: list[Line]) -> str:
     """The first differences in words; empty when both are the same."""
     pairs = enumerate(zip_longest(expected, actual), 1)
-    found = [(number, old, new) for number, (old, new) in pairs if old != new]
-    if not found:
+    unequal = [(number, old, new) for number, (old, new) in pairs if old != new]
+    if not unequal:
         return ""
-    shown = "\n".join(_difference(number, old, new) for number, old, new in found[:_SHOWN])
-    return f"{len(found)} of {len(expected)} lines differ:\n{shown}\n{REWRITE}"
+    excerpt = "\n".join(_difference(number, old, new) for number, old, new in unequal[:_MOST_PRINTED])
+    return f"{len(unequal)} of {len(expected)} lines differ:\n{excerpt}\n{REWRITE}"
 
 
 def _difference(number: int, old: Line | None, new: Line | None) -> str:
-    place = {**(old or new or {})}
-    where = " ".join(str(place[name]) for name in ("chapter", "step", "scope", "thread", "view") if name in place)
+    known = {**(old or new or {})}
+    where = " ".join(str(known[name]) for name in ("chapter", "step", "scope", "thread", "view") if name in known)
     return "\n".join([f"line {number} {where}", *_parts("", old, new)])
 
 

@@ -106,10 +106,10 @@ def ask(python: str, source: Path, *arguments: str) -> dict[str, Any]:
     out, errors = process.communicate(timeout=600)
     if process.returncode != 0:
         raise Failed(f"{arguments[0]} failed: {errors[-3000:]}")
-    told: dict[str, Any] = json.loads(out.splitlines()[-1])
-    if not Path(told["build"]).is_relative_to(source):
-        raise Failed(f"{arguments[0]} ran with the code in {told['build']}, not in {source}")
-    return told
+    answer: dict[str, Any] = json.loads(out.splitlines()[-1])
+    if not Path(answer["build"]).is_relative_to(source):
+        raise Failed(f"{arguments[0]} ran with the code in {answer['build']}, not in {source}")
+    return answer
 
 
 @contextmanager
@@ -128,23 +128,23 @@ def worktree(revision: str, folder: Path) -> Iterator[Path]:
 
 def same(what: str, expected: list[Any], actual: list[Any]) -> None:
     """Raise with the first differences."""
-    told = golden.differences(expected, actual)
-    if told:
-        raise Failed(f"{what}: {told}")
+    problem = golden.differences(expected, actual)
+    if problem:
+        raise Failed(f"{what}: {problem}")
 
 
 def check_reading(old: str, new: str, tree: Path, url: str) -> str:
     """The older build writes the workload, this one reads it."""
     with tempfile.TemporaryDirectory(prefix="perdure-recorded-") as folder:
         played = ask(old, tree, "play", url, folder)
-        told = ask(new, ROOT, "contents", url, folder)
+        answer = ask(new, ROOT, "contents", url, folder)
     same("the older build's outcomes", golden.read("outcomes"), played["outcomes"])
     same("the older build's contents", golden.read("contents"), played["contents"])
-    same("what this build reads", played["contents"], told["contents"])
-    same("after the keyed commits were sent again", played["contents"], told["after"])
-    if told["findings"] or played["findings"] or told["replayed"] != [True] * 3:
-        raise Failed(f"findings {played['findings']} {told['findings']}, replayed {told['replayed']}")
-    return f"{len(played['outcomes'])} steps, {len(told['contents'])} lines of contents the same, 3 keys known"
+    same("what this build reads", played["contents"], answer["contents"])
+    same("after the keyed commits were sent again", played["contents"], answer["after"])
+    if answer["findings"] or played["findings"] or answer["replayed"] != [True] * 3:
+        raise Failed(f"findings {played['findings']} {answer['findings']}, replayed {answer['replayed']}")
+    return f"{len(played['outcomes'])} steps, {len(answer['contents'])} lines of contents the same, 3 keys known"
 
 
 def check_together(old: str, new: str, url: str, rounds: int) -> str:

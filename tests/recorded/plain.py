@@ -53,7 +53,7 @@ def plain_error(error: BaseException) -> dict[str, Any]:
     """Everything a caller may read from an error."""
     if not isinstance(error, PerdureError):
         return {"class": type(error).__name__, "message": str(error)}
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "class": type(error).__name__,
         "code": error.code,
         "retryable": error.retryable,
@@ -62,8 +62,8 @@ def plain_error(error: BaseException) -> dict[str, Any]:
     }
     for name in ("path", "where", "key", "expected", "actual"):
         if getattr(error, name, None) is not None:
-            told[name] = plain(getattr(error, name))
-    return told
+            facts[name] = plain(getattr(error, name))
+    return facts
 
 
 class Normaliser:

@@ -37,8 +37,7 @@ async def play(url: str, folder: Path) -> Played:
         contents = await all_contents(store)
         health = plain(await store.health())
         # Durability, and the notes on it, are the settings of the server at hand.
-        own = {
-            name: value for name, value in plain(store.capabilities()).items() if name not in ("durability", "notes")
-        }
+        own = plain(store.capabilities())
+        del own["durability"], own["notes"]
         facts = {"capabilities": own, "health": sorted(health), "settings": sorted(health["settings"])}
         return Played(recorder.lines, contents, facts, await audit(store))

@@ -73,7 +73,7 @@ async def engine_url(engine: str, folder: Path) -> str:
         return "memory://"
     if engine == "sqlite":
         return f"sqlite:///{folder / 'recorded.db'}"
-    return f"{await server_url(engine, 'recorded')}?connections=2"
+    return f"{await server_url(engine, 'kit')}?connections=2"
 
 
 async def server_url(engine: str, label: str) -> str:
@@ -103,5 +103,7 @@ async def sweep(store: perdure.Store) -> None:
 
 async def audit(store: perdure.Store) -> list[str]:
     """What the auditor finds in every scope of the store, in words."""
-    found = [finding for scope in await store.engine.scopes() for finding in await _auditor.verify(store, scope=scope)]
-    return [str(finding) for finding in found]
+    findings = [
+        finding for scope in await store.engine.scopes() for finding in await _auditor.verify(store, scope=scope)
+    ]
+    return [str(finding) for finding in findings]

@@ -31,11 +31,11 @@ def test_nothing_changed(engine: str, tmp_path: Path) -> None:
         played = await play(await engine_url(engine, tmp_path), tmp_path)
         expected, unused = golden.with_changed_texts(golden.read("outcomes"), golden.changed_texts())
         assert not unused, f"changed_texts.toml lists texts that no recorded error has: {unused}"
-        assert not (told := golden.differences(expected, played.outcomes)), told
-        assert not (told := golden.differences(golden.read("contents"), played.contents)), told
+        assert not (problem := golden.differences(expected, played.outcomes)), problem
+        assert not (problem := golden.differences(golden.read("contents"), played.contents)), problem
         assert played.findings == []
         facts = json.loads((golden.FOLDER / "engines.json").read_text(encoding="utf-8"))[engine]
-        assert not (told := golden.differences([facts], [played.facts])), told
+        assert not (problem := golden.differences([facts], [played.facts])), problem
 
     asyncio.run(run())
 
@@ -47,7 +47,7 @@ def test_an_old_file_opens(tmp_path: Path) -> None:
         path = shutil.copyfile(FIXTURE, tmp_path / "recorded.db")
         clock = Clock(START + 10 * DAY)
         async with opened(str(path), clock) as store:
-            assert not (told := golden.differences(golden.read("contents"), await all_contents(store))), told
+            assert not (problem := golden.differences(golden.read("contents"), await all_contents(store))), problem
             assert await audit(store) == []
             replays = Recorder(store, clock, tmp_path)
             await keyed_later(replays)
@@ -70,7 +70,7 @@ def test_an_old_file_is_copied(engine: str, tmp_path: Path) -> None:
         await copy_store(str(path), url)
         async with opened(url, Clock(START + 10 * DAY)) as store:
             expected, actual = (golden.without_revs(x) for x in (golden.read("contents"), await all_contents(store)))
-            assert not (told := golden.differences(expected, actual)), told
+            assert not (problem := golden.differences(expected, actual)), problem
             assert await audit(store) == []
 
     asyncio.run(run())
@@ -100,10 +100,10 @@ def test_a_difference_is_shown_where_it_is() -> None:
     changed = json.loads(json.dumps(lines))
     refusal = next(line for line in changed if "error" in line)
     refusal["error"]["retryable"] = True
-    told = golden.differences(lines, changed)
-    assert refusal["step"] in told
-    assert ".error.retryable" in told
-    assert "--write" in told
+    problem = golden.differences(lines, changed)
+    assert refusal["step"] in problem
+    assert ".error.retryable" in problem
+    assert "--write" in problem
     assert golden.differences(lines, lines[:-1])
 
 
@@ -122,9 +122,9 @@ def test_only_what_differs_by_chance_is_replaced() -> None:
     one, two = (Normaliser({"/tmp/a": "<folder>"}) for _ in range(2))
     minted = "01JCXQ4S0Q3T8V5W6X7Y8Z9ABC"
     first = {"id": minted, "rev": 77, "at": START + 5, "seq": 3, "why": f"{minted} in /tmp/a", "actual": 77}
-    told = {"id": "id-1", "rev": "rev-1", "at": "<time+5>", "seq": 3, "why": "id-1 in <folder>", "actual": 77}
+    expected = {"id": "id-1", "rev": "rev-1", "at": "<time+5>", "seq": 3, "why": "id-1 in <folder>", "actual": 77}
     # `actual` comes before `rev`: a small number that was never a rev is left as it is.
-    assert one(first) == told
+    assert one(first) == expected
     assert one({"actual": 77}) == {"actual": "rev-1"}
     assert two({"rev": 5}) == {"rev": "rev-1"}
     assert two({"at": START + 6}) != one({"at": START + 5})
