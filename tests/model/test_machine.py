@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from tests.support.providers import BUILTIN
 
 from perdure.testkit.fuzz.hypothesis import lockstep
 from perdure.testkit.fuzz.machine import drive
-from perdure.testkit.providers import BUILTIN
 from perdure.testkit.reference.model import OPERATIONS
 from perdure.testkit.volume import main, replay_line, report
 

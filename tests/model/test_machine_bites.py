@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from tests.support.providers import BUILTIN
 
 from perdure.kernel.ops import ANY
 from perdure.rules import branch_path, pending_selection, run_machine, views
@@ -22,7 +23,6 @@ from perdure.stores.commit import execute
 from perdure.stores.commit.execute import plan
 from perdure.testkit.fuzz.hypothesis import lockstep
 from perdure.testkit.fuzz.machine import Difference, drive
-from perdure.testkit.providers import BUILTIN
 from perdure.testkit.volume import main
 
 CALLS = 20_000

@@ -20,12 +20,12 @@ from tests.rogue.sql_rogue import (
     opened,
     refusal_of,
 )
+from tests.support.servers.account import temporary_folder
+from tests.support.servers.certificates import self_signed
 
 from perdure import limits
 from perdure.errors import InvalidError, PerdureError
 from perdure.opening import plan_migration
-from perdure.testkit.servers.account import temporary_folder
-from perdure.testkit.servers.certificates import self_signed
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import pkgutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -25,12 +26,34 @@ Capability = Literal[
 CASE_DEADLINE = 120.0
 """Seconds after which a case is taken to hang; no case measures time."""
 
+REQUIRE_VARIABLE = "PERDURE_REQUIRE_SERVERS"
+_FALSE = ("", "0", "false", "no")
+
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
 
 
 class CaseFailed(Exception):
     """The engine or a store did not do what the case demands."""
+
+
+class ServerMissing(Exception):
+    """A provider's server is not available here; the message lists what was tried.
+
+    Raise it from `Provider.start`: the cases are then skipped, or fail where `servers_required`.
+    """
+
+    def __init__(self, name: str, tried: Sequence[str]) -> None:
+        self.name = name
+        self.tried = tuple(tried)
+        super().__init__(f"no {name} server: " + "; ".join(tried))
+
+
+def servers_required() -> bool:
+    """Whether a missing server is a failure: if `CI` or `PERDURE_REQUIRE_SERVERS` is set, so that no build passes
+    because it tested nothing.
+    """
+    return any(os.environ.get(name, "").lower() not in _FALSE for name in (REQUIRE_VARIABLE, "CI"))
 
 
 class Provider(Protocol):

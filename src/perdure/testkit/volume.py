@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from perdure.testkit.fuzz.machine import Tally, drive
-from perdure.testkit.providers import BUILTIN, provider_named
+from perdure.testkit.providers import provider_named, provider_names
 
 _READS = ("get", "find", "list", "children", "validate_parent", "range", "external", "history", "unfinished_calls")
 _MORE_READS = ("load", "current", "labels", "latest", "threads")
@@ -25,7 +25,7 @@ _MORE_READS = ("load", "current", "labels", "latest", "threads")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the driver as told by the command line; 0 if nothing differed."""
     parser = argparse.ArgumentParser(prog="python -m perdure.testkit.volume", description=__doc__)
-    parser.add_argument("--engine", default="memory", help=f"{', '.join(BUILTIN)}, or package.module:Class")
+    parser.add_argument("--engine", default="memory", help=f"{', '.join(provider_names())}, or package.module:Class")
     parser.add_argument("--operations", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=None)
     told = parser.parse_args(arguments)

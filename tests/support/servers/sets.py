@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from perdure.testkit.servers.local import LocalServer, Server
-from perdure.testkit.servers.process import START_DEADLINE, StartFailed
+from tests.support.servers.local import LocalServer, Server
+from tests.support.servers.process import START_DEADLINE, StartFailed
 
 _PAUSE = 0.02
 

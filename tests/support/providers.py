@@ -1,15 +1,22 @@
-"""The server engines as the conformance kit sees them: one database of this process each, emptied for every case."""
+"""Every engine of this repository as a provider for the conformance kit: the kit's own, and those on servers.
+
+Importing this module registers the server engines under their names, so that `--perdure-provider postgres` works. Each
+of them uses one database per process, which is emptied for every case.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from tests.support.servers import fresh_database, server
 
 import perdure
 from perdure.clock import Clock
 from perdure.errors import UnsupportedError
 from perdure.stores.store import Store
-from perdure.testkit.servers import fresh_database, server
+from perdure.testkit.kit import Provider
+from perdure.testkit.providers import MemoryProvider, SqliteProvider, provider_named, register_provider
 
 
 class ServerProvider:
@@ -80,3 +87,21 @@ class RedisProvider(ServerProvider):
 
     async def crash(self) -> None:
         """Nothing to do: what the clients were told is on the server, and nobody asks them again."""
+
+
+EMBEDDED = ("memory", "sqlite")
+"""The engines that need no server."""
+
+BUILTIN: dict[str, Callable[[], Provider]] = {
+    "memory": MemoryProvider,
+    "sqlite": SqliteProvider,
+    "postgres": PostgresProvider,
+    "mysql": MysqlProvider,
+    "redis": RedisProvider,
+}
+"""Every engine of this repository, by name."""
+
+for _name, _make in BUILTIN.items():
+    register_provider(_name, _make)
+
+__all__ = ["BUILTIN", "EMBEDDED", "MemoryProvider", "ServerProvider", "SqliteProvider", "provider_named"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from perdure.testkit.servers.asking import mysql_serves
-from perdure.testkit.servers.find import Programs, Wanted, find
-from perdure.testkit.servers.process import StartFailed, prepare
+from tests.support.servers.asking import mysql_serves
+from tests.support.servers.find import Programs, Wanted, find
+from tests.support.servers.process import StartFailed, prepare
 
 WANTED = Wanted("mysql", programs=("mariadbd", "mysqld"), package="mariadb-server-core")
 DATABASE = "perdure"

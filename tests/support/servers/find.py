@@ -14,9 +14,10 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from perdure.testkit.servers.account import reachable, readable_copy
-from perdure.testkit.servers.missing import ServerMissing
-from perdure.testkit.servers.packages import FetchFailed, fetched
+from tests.support.servers.account import reachable, readable_copy
+from tests.support.servers.packages import FetchFailed, fetched
+
+from perdure.testkit.kit import ServerMissing
 
 _MORE_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
@@ -41,7 +42,7 @@ class Programs:
 
     def version(self) -> str:
         """What the server's program says it is."""
-        done = subprocess.run(  # noqa: S603 - a server of ours
+        done = subprocess.run(
             [self.main, "--version"], check=True, capture_output=True, encoding="utf-8", env=dict(self.environment)
         )
         return done.stdout.strip().splitlines()[0].removeprefix(self.main).strip()

@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
-from perdure.testkit.servers.certificates import HOST
+from tests.support.servers.certificates import HOST
 
 _TIMEOUT = 5.0
 _POSTGRES_TLS = 80_877_103

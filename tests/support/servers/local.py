@@ -15,9 +15,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Protocol
 
-from perdure.testkit.servers.account import temporary_folder
-from perdure.testkit.servers.find import Programs
-from perdure.testkit.servers.process import START_DEADLINE, StartFailed, end, free_port, kill, launch, wait_for_answer
+from tests.support.servers.account import temporary_folder
+from tests.support.servers.find import Programs
+from tests.support.servers.process import START_DEADLINE, StartFailed, end, free_port, kill, launch, wait_for_answer
 
 _ATTEMPTS = 3
 

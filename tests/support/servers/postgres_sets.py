@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from perdure.testkit.servers.asking import postgres_serves
-from perdure.testkit.servers.certificates import HOST, self_signed
-from perdure.testkit.servers.find import Programs
-from perdure.testkit.servers.local import LocalServer
-from perdure.testkit.servers.postgres import USER, WANTED, PostgresRecipe
-from perdure.testkit.servers.process import prepare
-from perdure.testkit.servers.sets import ServerSet
+from tests.support.servers.asking import postgres_serves
+from tests.support.servers.certificates import HOST, self_signed
+from tests.support.servers.find import Programs
+from tests.support.servers.local import LocalServer
+from tests.support.servers.postgres import USER, WANTED, PostgresRecipe
+from tests.support.servers.process import prepare
+from tests.support.servers.sets import ServerSet
 
 _WANTED_WITH_TLS = replace(WANTED, name="postgres-tls", wheel=None, package="postgresql")
 """The wheel's server was built without TLS; the distributions' are built with it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perdure.testkit.servers.process import prepare
+from tests.support.servers.process import prepare
 
 HOST = "localhost"
 """The name that every certificate vouches for."""

@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypedDict
 
-from perdure.testkit.servers.account import unprivileged
+from tests.support.servers.account import unprivileged
 
 START_DEADLINE = 60.0
 STOP_DEADLINE = 20.0
@@ -90,7 +90,7 @@ def launch(command: Sequence[str], folder: Path, environment: Mapping[str, str])
 
     def make() -> subprocess.Popen[bytes]:
         with (folder / "server.log").open("ab") as log:
-            return subprocess.Popen(  # noqa: S603 - a server of ours
+            return subprocess.Popen(
                 list(command),
                 cwd=folder,
                 env=clean_environment(folder, environment),
@@ -124,7 +124,7 @@ def clean_environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
 
 def prepare(command: Sequence[str], folder: Path, environment: Mapping[str, str], told: bytes = b"") -> None:
     """Run a program to its end, as the account that the server runs as."""
-    done = subprocess.run(  # noqa: S603 - a program of a server of ours
+    done = subprocess.run(
         list(command),
         check=False,
         cwd=folder,

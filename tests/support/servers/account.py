@@ -56,7 +56,7 @@ def reachable(path: Path) -> bool:
 
 def temporary_folder(name: str) -> Path:
     """A new private folder with a short path, owned by the account that servers run as."""
-    roots = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]  # noqa: S108 - the folder below is private
+    roots = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
     root = next((root for root in roots if len(str(root)) <= _UNIX_SOCKET_ROOM and reachable(root)), roots[0])
     _remove_leftovers(root)
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-{os.getpid()}-", dir=root))
@@ -77,7 +77,7 @@ def _remove_leftovers(root: Path) -> None:
 def cache_folder() -> Path:
     """Where fetched servers are kept between runs: the user's cache, or below /var/tmp if servers cannot read that."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perdure" / "servers"
-    shared = Path(f"/var/tmp/perdure-servers-{os.getuid()}")  # noqa: S108 - its owner is checked below
+    shared = Path(f"/var/tmp/perdure-servers-{os.getuid()}")
     for folder in (home, shared):
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -10,13 +10,13 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-from perdure.testkit.servers.asking import redis_answer
-from perdure.testkit.servers.certificates import self_signed
-from perdure.testkit.servers.find import Programs, find
-from perdure.testkit.servers.local import LocalServer
-from perdure.testkit.servers.process import prepare
-from perdure.testkit.servers.redis import WANTED, RedisRecipe
-from perdure.testkit.servers.sets import ServerSet, dispose_all, wait_until
+from tests.support.servers.asking import redis_answer
+from tests.support.servers.certificates import self_signed
+from tests.support.servers.find import Programs, find
+from tests.support.servers.local import LocalServer
+from tests.support.servers.process import prepare
+from tests.support.servers.redis import WANTED, RedisRecipe
+from tests.support.servers.sets import ServerSet, dispose_all, wait_until
 
 MASTER = "perdure"
 """What the sentinels call the master."""

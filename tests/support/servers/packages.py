@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from perdure.testkit.servers.account import one_at_a_time, reachable
+from tests.support.servers.account import one_at_a_time, reachable
 
 _NEVER = ("libc6_", "libc-bin_")
 """The loader that is running belongs to the system's C library, so that one cannot be brought along."""
@@ -100,13 +100,13 @@ def _private_lists(state: Path) -> list[str]:
         *("-o", "APT::Sandbox::User="),
     ]
     # A source that does not answer is not yet a failure: the package may come from another one.
-    subprocess.run(["apt-get", *options, "-qq", "update"], check=False, capture_output=True, timeout=_PATIENCE)  # noqa: S603, S607
+    subprocess.run(["apt-get", *options, "-qq", "update"], check=False, capture_output=True, timeout=_PATIENCE)
     return options
 
 
 def _run(command: list[str], folder: Path) -> str:
     try:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             command, check=False, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=_PATIENCE
         )
     except (OSError, subprocess.TimeoutExpired) as error:

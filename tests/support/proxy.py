@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 import msgspec
+from tests.support.servers.process import free_port
 
 from perdure.kernel.url import Host, parse_url
-from perdure.testkit.servers.process import free_port
 
 Direction = Literal["up", "down"]
 T = TypeVar("T")

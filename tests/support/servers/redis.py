@@ -9,8 +9,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from perdure.testkit.servers.asking import redis_serves
-from perdure.testkit.servers.find import Programs, Wanted, find
+from tests.support.servers.asking import redis_serves
+from tests.support.servers.find import Programs, Wanted, find
 
 WANTED = Wanted(
     "redis",

@@ -1,6 +1,6 @@
 """Private database servers for tests, started on first use and gone with the process that started them.
 
-    from perdure.testkit.servers import server
+    from tests.support.servers import server
     postgres = server("postgres")
     store = await perdure.open(postgres.url)
 
@@ -19,19 +19,20 @@ import os
 import threading
 from collections.abc import Callable
 
-from perdure.testkit.servers.databases import fresh_database
-from perdure.testkit.servers.local import ForeignServer, LocalServer, Server
-from perdure.testkit.servers.missing import ServerMissing, servers_required
-from perdure.testkit.servers.mysql import MysqlRecipe
-from perdure.testkit.servers.pgbouncer import PgbouncerRecipe
-from perdure.testkit.servers.postgres import PostgresRecipe
-from perdure.testkit.servers.postgres_sets import StandbyPair, standby_pair
-from perdure.testkit.servers.postgres_sets import tls as postgres_tls
-from perdure.testkit.servers.process import StartFailed
-from perdure.testkit.servers.redis import RedisRecipe
-from perdure.testkit.servers.redis_sets import cluster, sentinel
-from perdure.testkit.servers.redis_sets import tls as redis_tls
-from perdure.testkit.servers.sets import ServerSet
+from tests.support.servers.databases import fresh_database
+from tests.support.servers.local import ForeignServer, LocalServer, Server
+from tests.support.servers.mysql import MysqlRecipe
+from tests.support.servers.pgbouncer import PgbouncerRecipe
+from tests.support.servers.postgres import PostgresRecipe
+from tests.support.servers.postgres_sets import StandbyPair, standby_pair
+from tests.support.servers.postgres_sets import tls as postgres_tls
+from tests.support.servers.process import StartFailed
+from tests.support.servers.redis import RedisRecipe
+from tests.support.servers.redis_sets import cluster, sentinel
+from tests.support.servers.redis_sets import tls as redis_tls
+from tests.support.servers.sets import ServerSet
+
+from perdure.testkit.kit import ServerMissing, servers_required
 
 _MAKERS: dict[str, Callable[[bool], Server]] = {
     "postgres": lambda durable: LocalServer(PostgresRecipe(durable=durable)),

@@ -10,9 +10,9 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from perdure.testkit.servers.asking import postgres_serves
-from perdure.testkit.servers.find import Programs, Wanted, find
-from perdure.testkit.servers.process import prepare
+from tests.support.servers.asking import postgres_serves
+from tests.support.servers.find import Programs, Wanted, find
+from tests.support.servers.process import prepare
 
 WANTED = Wanted(
     "postgres",

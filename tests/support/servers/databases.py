@@ -10,9 +10,9 @@ import os
 from typing import Any
 
 import msgspec
+from tests.support.servers.local import Server
 
 from perdure.kernel.url import parse_url
-from perdure.testkit.servers.local import Server
 
 _made: set[str] = set()
 _labels: list[str] = []
@@ -78,7 +78,7 @@ async def _fresh_mysql(server: Server, label: str) -> str:
         _made.add(url)
         return url
     tables = await _mysql(url, (_MYSQL_TABLES, (database,)))
-    await _mysql(url, *[f"DELETE FROM `{table}`" for (table,) in tables])  # noqa: S608
+    await _mysql(url, *[f"DELETE FROM `{table}`" for (table,) in tables])
     return url
 
 

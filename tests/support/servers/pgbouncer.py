@@ -9,10 +9,10 @@ import signal
 from pathlib import Path
 
 import msgspec
+from tests.support.servers.asking import postgres_serves
+from tests.support.servers.find import Programs, Wanted, find
 
 from perdure.kernel.url import Host, parse_url
-from perdure.testkit.servers.asking import postgres_serves
-from perdure.testkit.servers.find import Programs, Wanted, find
 
 WANTED = Wanted("pgbouncer", programs=("pgbouncer",), package="pgbouncer")
 _CONFIGURATION = """
