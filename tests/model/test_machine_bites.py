@@ -19,8 +19,7 @@ from tests.support.providers import BUILTIN
 from perdure.kernel.ops import ANY
 from perdure.rules import branch_path, pending_selection, run_machine, views
 from perdure.stores import branch_paths, context, deletion, pending_ops, records, thread_creation
-from perdure.stores.commit import execute
-from perdure.stores.commit.execute import plan
+from perdure.stores.commit import execute, plan
 from perdure.testkit.fuzz.hypothesis import lockstep
 from perdure.testkit.fuzz.machine import Difference, drive
 from perdure.testkit.volume import main
