@@ -15,7 +15,7 @@ from tests.support.servers import StandbyPair, standby_pair
 
 import perdure
 from perdure import Message, Store
-from perdure.audit.verify import verify
+from perdure.audit import verify
 from perdure.engines.postgres import open_engine
 from perdure.errors import OutcomeUnknown, UnavailableError
 from perdure.kernel.ops import Heads

@@ -22,7 +22,7 @@ from tests.support.proxy import Direction
 from tests.support.servers import server
 
 from perdure import Message, Receipt, Run, Store
-from perdure.audit.verify import verify_threads
+from perdure.audit import verify_threads
 from perdure.errors import OutcomeUnknown
 
 THREADS: dict[Direction, str] = {UP: "cut-up", DOWN: "cut-dn"}

@@ -23,7 +23,7 @@ from tests.support.servers import server
 
 import perdure
 from perdure import Message
-from perdure.audit.verify import verify_engine
+from perdure.audit import verify_engine
 from perdure.errors import UnavailableError
 
 TRIES = 10

@@ -21,7 +21,7 @@ from tests.faults.shell import PATIENCE, FaultFound, Figures, audit, main, opene
 from tests.faults.surviving import Shared, Writer, check_touched
 from tests.support.servers import server
 
-from perdure.audit.verify import verify_threads
+from perdure.audit import verify_threads
 
 WRITERS = 8
 STORES = 2

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from tests.support.servers import ServerMissing
 
 import perdure
-from perdure.audit.verify import verify_engine
+from perdure.audit import verify_engine
 from perdure.errors import OutcomeUnknown, UnavailableError
 
 T = TypeVar("T")

@@ -33,9 +33,9 @@ ARROWS: dict[str, frozenset[str]] = {
     "copy": BELOW_STORES | {"opening"},
     "sync": EVERYTHING_BUT_ENGINES,
     "integrations": EVERYTHING_BUT_ENGINES,
-    "audit": EVERYTHING_BUT_ENGINES,
+    "audit": FOUNDATION | {"kernel", "model", "rules", "stores"},
     "testkit": EVERYTHING_BUT_ENGINES | {"audit"},
-    "cli": EVERYTHING_BUT_ENGINES | {"audit", "copy", "testkit"},
+    "cli": EVERYTHING_BUT_ENGINES | {"audit", "copy"},
     "__main__": frozenset({"cli"}),
 }
 ENGINE_MAY_IMPORT = BELOW_STORES | {"engines.sql", "engines.shared"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import perdure
 from perdure import Message, Store
-from perdure.audit.verify import verify
+from perdure.audit import verify
 from perdure.copy import copy
 from perdure.stores.transfer.export import export_lines
 from perdure.stores.transfer.importing import import_lines

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from perdure.audit.verify import verify
+from perdure.audit import verify
 from perdure.errors import CorruptError, InvalidError
 from perdure.kernel.ops import Patch, Row, Scan
 from perdure.kernel.schema import Table

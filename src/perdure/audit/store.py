@@ -1,7 +1,6 @@
-"""The auditor: does the stored data keep its invariants? `perdure doctor verify`, and the judge of every crash test.
+"""Audits of a whole store, of some threads, or of every scope of an engine, and a digest of a scope.
 
-It reads through kernel views alone, so it works on every engine, and in chunks, so it works on large stores; it may run
-while others write. What it checks is listed in `auditor_findings.CHECKS`.
+These are the public functions of the auditor. What they check is listed in `findings.CHECKS`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from perdure.kernel.schema import Table
 from perdure.rules import checks
 from perdure.stores.soundness import row_problems
 from perdure.stores.store import Store
-
-__all__ = ["CHECKS", "Finding", "digest", "engine_findings", "verify", "verify_engine", "verify_threads"]
 
 
 async def verify(store: Store, *, scope: str | None = None, progress: Progress | None = None) -> list[Finding]:
