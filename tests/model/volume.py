@@ -1,4 +1,4 @@
-"""The machine for volume: `python -m tests.model.volume --engine sqlite --operations 100000 --seed 7`."""
+"""The fuzzer for volume, with server engines: `python -m tests.model.volume --engine redis --operations 9000`."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def run_machine(engine: str, calls: int) -> int:
     """The model machine."""
     from tests.support.providers import provider_named
 
-    from perdure.testkit.fuzz.machine import drive
+    from perdure.testkit.fuzz.fuzzer import drive
 
     try:
         asyncio.run(drive(provider_named(engine), calls, seed=7))

@@ -8,9 +8,9 @@ from perdure.errors import AlreadyExists, InvalidError, NotFoundError
 from perdure.kernel.ops import Patch
 from perdure.model.branch import Branch
 from perdure.model.message import Message, Text, Thinking, ToolUse
+from perdure.testkit.helpers import HOSTILE_IDS, REFUSED_IDS, ids, say
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import dump, overtaken, together, untouched
-from perdure.testkit.script import HOSTILE_IDS, REFUSED_IDS, ids, say
 
 FORK = ("branches.fork", "messages.history")
 

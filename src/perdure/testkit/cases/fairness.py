@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from perdure.model.message import Message
-from perdure.testkit.casework import talk
+from perdure.testkit.helpers import commit_texts
 from perdure.testkit.kit import CaseFailed, Kit, case, equal
 
 _TASKS = 24
@@ -31,7 +31,7 @@ async def case_fair_turns(kit: Kit) -> None:
 async def case_fair_reads(kit: Kit) -> None:
     """The same for tasks that read without pause."""
     for number in range(_TASKS):
-        await talk(kit.store, f"t{number}", "a")
+        await commit_texts(kit.store, f"t{number}", "a")
 
     async def read(number: int) -> None:
         await kit.store.load(f"t{number}")

@@ -15,7 +15,7 @@ from perdure.errors import NotFoundError
 from perdure.kernel.ops import Op, Put
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.store import Store
-from perdure.testkit.casework import Died, die, everything, talk
+from perdure.testkit.helpers import Died, commit_texts, die, everything
 from perdure.testkit.kit import Kit, case, equal, raises
 from perdure.testkit.probe import belongs_to, dump
 
@@ -49,10 +49,10 @@ async def leave_keys(store: Store, count: int) -> None:
 @case("lifecycle", "housekeeping", covers=("store.commit", "threads.delete"))
 async def case_housekeeping(kit: Kit) -> None:
     """Using a store is enough: expired keys and half-deleted threads are gone soon, young ones stay."""
-    await talk(kit.store, "t", "old")
+    await commit_texts(kit.store, "t", "old")
     await leave_keys(kit.store, 3 * limits.CLEANUP_ROWS + 7)
     kit.clock.advance(limits.KEY_RETENTION_MS + 1)
-    await talk(kit.store, "t", "young", key="young")
+    await commit_texts(kit.store, "t", "young", key="young")
     await everything(kit.store, "doomed")
     failpoints.arm("delete.after_tombstone", die)
     await raises(Died, kit.store.threads.delete("doomed"))
@@ -62,8 +62,8 @@ async def case_housekeeping(kit: Kit) -> None:
         left = await dump(store, "doomed")
     equal([row.key for row in left["keys"]], [("t", "young")], "keys")
     equal(sorted(belongs_to(left, "doomed")), ["threads"], "what is left of the deleted thread")
-    equal((await talk(kit.store, "t", "young", key="young")).replayed, True, "a young key still holds")
-    await raises(NotFoundError, talk(kit.store, "doomed", "late"))
+    equal((await commit_texts(kit.store, "t", "young", key="young")).replayed, True, "a young key still holds")
+    await raises(NotFoundError, commit_texts(kit.store, "doomed", "late"))
 
 
 @case("lifecycle", "housekeeping-cancelled-delete", covers=("threads.delete",))
@@ -96,7 +96,7 @@ async def case_housekeeping_scopes(kit: Kit) -> None:
     """Every scope in use is cleaned; one that nobody uses is left alone."""
     tenants = [kit.store.scoped(f"tenant-{number}") for number in range(5)]
     for tenant in tenants:
-        await talk(tenant, "t", "old", key="old")
+        await commit_texts(tenant, "t", "old", key="old")
     kit.clock.advance(limits.KEY_RETENTION_MS + 1)
     async with kept(kit) as (store, housekeeper):
         for tenant in tenants[:-1]:

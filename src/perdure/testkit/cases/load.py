@@ -9,9 +9,8 @@ from perdure.kernel.ops import Ask, Get, Heads
 from perdure.model.message import Message, ToolUse
 from perdure.model.run import NewRun
 from perdure.stores.store import Store
-from perdure.testkit.casework import move, talk
+from perdure.testkit.helpers import REFUSED_IDS, commit_texts, move, texts
 from perdure.testkit.kit import Kit, case, equal, expect, raises
-from perdure.testkit.script import REFUSED_IDS, texts
 
 
 @case("load", "whole", covers=("store.load",))
@@ -46,7 +45,7 @@ async def case_empty(kit: Kit) -> None:
 async def case_missing(kit: Kit) -> None:
     """A missing or deleted thread, and a missing branch, are not found; what is no id is refused."""
     await raises(NotFoundError, kit.store.load("never"))
-    await talk(kit.store, "t", "a")
+    await commit_texts(kit.store, "t", "a")
     for branch in (7, "nowhere"):
         await raises(NotFoundError, kit.store.load("t", branch=branch), repr(branch))
     await kit.store.threads.delete("t")
@@ -58,22 +57,22 @@ async def case_missing(kit: Kit) -> None:
 @case("load", "version-is-raw-count", covers=("store.load",))
 async def case_version_is_raw_count(kit: Kit) -> None:
     """The version counts everything ever committed, although the history is smaller: folded, retracted, branched."""
-    await talk(kit.store, "t", "a", "b", "c")
+    await commit_texts(kit.store, "t", "a", "b", "c")
     await kit.store.commit("t", messages=[Message.summary("abc", 1, 3)])
     await kit.store.commit("t", messages=[Message.assistant([ToolUse(id="c", name="f")]), Message.retraction("c")])
     await kit.store.branches.fork("t", at=None, name="side")
-    await talk(kit.store, "t", "elsewhere", branch="side")
+    await commit_texts(kit.store, "t", "elsewhere", branch="side")
     found = await kit.store.load("t")
     equal((texts(found.messages), found.version), (["abc"], 7), "the view and the version")
-    await talk(kit.store, "t", "next", expect=found.version)
+    await commit_texts(kit.store, "t", "next", expect=found.version)
 
 
 @case("load", "branch", covers=("store.load",))
 async def case_branch(kit: Kit) -> None:
     """The current branch, or the one asked for by number or name, with its own head."""
-    (one, _) = (await talk(kit.store, "t", "a", "b")).message_ids
+    (one, _) = (await commit_texts(kit.store, "t", "a", "b")).message_ids
     fork = await kit.store.branches.fork("t", at=one, name="side")
-    (last,) = (await talk(kit.store, "t", "c", branch="side")).message_ids
+    (last,) = (await commit_texts(kit.store, "t", "c", branch="side")).message_ids
     equal(texts((await kit.store.load("t")).messages), ["a", "b"], "current")
     for branch in (fork.id, "side"):
         found = await kit.store.load("t", branch=branch)
@@ -106,35 +105,35 @@ async def case_run_state(kit: Kit) -> None:
 @case("load", "second-client", covers=("store.load",))
 async def case_second_client(kit: Kit) -> None:
     """A client that loaded before sees forks, switches and commits of another at its next load."""
-    (one, _) = (await talk(kit.store, "t", "a", "b")).message_ids
+    (one, _) = (await commit_texts(kit.store, "t", "a", "b")).message_ids
     other = await kit.second()
     equal(texts((await other.load("t")).messages), ["a", "b"], "before")
     await kit.store.branches.fork("t", at=one, switch=True)
-    await talk(kit.store, "t", "c")
+    await commit_texts(kit.store, "t", "c")
     equal(texts((await other.load("t")).messages), ["a", "c"], "after a fork and a switch")
     await kit.store.branches.switch("t", 0)
-    await talk(kit.store, "t", "d")
+    await commit_texts(kit.store, "t", "d")
     equal(texts((await other.load("t")).messages), ["a", "b", "d"], "and back")
 
 
 @case("load", "another-life", covers=("store.load", "threads.delete"))
 async def case_another_life(kit: Kit) -> None:
     """A client that knew a thread and its branches reads the new one of that id, not the memory of the old."""
-    (one, _) = (await talk(kit.store, "t", "a", "b")).message_ids
+    (one, _) = (await commit_texts(kit.store, "t", "a", "b")).message_ids
     await kit.store.branches.fork("t", at=one, switch=True)
-    await talk(kit.store, "t", "c")
+    await commit_texts(kit.store, "t", "c")
     other = await kit.second()
     equal(texts((await other.load("t")).messages), ["a", "c"], "the first life")
     await kit.store.threads.delete("t")
     await kit.store.threads.create("t")
-    first = (await talk(kit.store, "t", "x", "y")).message_ids[0]
+    first = (await commit_texts(kit.store, "t", "x", "y")).message_ids[0]
     equal(texts((await other.load("t")).messages), ["x", "y"], "the second life")
     await kit.store.branches.fork("t", at=first, switch=True)
-    await talk(kit.store, "t", "z")
+    await commit_texts(kit.store, "t", "z")
     for store in (other, kit.store):
         found = await store.load("t")
         equal((texts(found.messages), found.branch.id, found.run, found.state), (["x", "z"], 1, None, {}), "its branch")
-    await talk(other, "t", "w")
+    await commit_texts(other, "t", "w")
     equal(texts((await kit.store.load("t")).messages), ["x", "z", "w"], "and writes to it")
 
 
@@ -179,13 +178,13 @@ async def case_one_snapshot(kit: Kit) -> None:
 @case("load", "long-view", covers=("store.load",))
 async def case_long_view(kit: Kit) -> None:
     """However many reads a view holds, all of them are of one moment."""
-    await talk(kit.store, "t", "0")
+    await commit_texts(kit.store, "t", "0")
     other, written = await kit.second(), asyncio.Event()
     reads: list[Ask] = [Get("thread_heads", [("t",)]), Heads("messages", ["t"])] * 150
 
     async def write() -> None:
         for i in range(1, 61):
-            await talk(kit.store, "t", str(i))
+            await commit_texts(kit.store, "t", str(i))
         written.set()
 
     async def look() -> None:
@@ -201,16 +200,16 @@ async def case_long_view(kit: Kit) -> None:
 @case("load", "one-snapshot-switching", covers=("store.load", "branches.switch"))
 async def case_one_snapshot_switching(kit: Kit) -> None:
     """Under a client that switches branches every load is wholly of the branch it names as current."""
-    await talk(kit.store, "t", "0", "0")
+    await commit_texts(kit.store, "t", "0", "0")
     fork = await kit.store.branches.fork("t", at=None)
-    await talk(kit.store, "t", str(fork.id), branch=fork.id)
+    await commit_texts(kit.store, "t", str(fork.id), branch=fork.id)
     other, switched = await kit.second(), asyncio.Event()
 
     async def switch() -> None:
         for i in range(40):
             branch = (fork.id, 0)[i % 2]
             await kit.store.branches.switch("t", branch)
-            await talk(kit.store, "t", str(branch))
+            await commit_texts(kit.store, "t", str(branch))
             await asyncio.sleep(0)
         switched.set()
 

@@ -13,7 +13,7 @@ from perdure.errors import AlreadyExists, InvalidError, NotFoundError, VersionCo
 from perdure.model.faithful import Extra
 from perdure.model.message import Message, Text, ToolResult, ToolUse
 from perdure.model.pending import DeliveryMode
-from perdure.testkit.casework import conflict, enqueue, pending_texts, queue_texts, talk
+from perdure.testkit.helpers import commit_texts, conflict, enqueue, pending_texts, queue_texts
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import untouched
 
@@ -327,6 +327,6 @@ async def case_revision_rises(kit: Kit) -> None:
 @case("pending", "list-empty", covers=("pending.list",))
 async def case_list_empty(kit: Kit) -> None:
     """A queue nobody used is empty at revision 0."""
-    await talk(kit.store, "t", "hello")
+    await commit_texts(kit.store, "t", "hello")
     queue = await kit.store.pending.list("t")
     equal((queue.items, queue.revision), ([], 0), "a queue nobody used")

@@ -13,10 +13,9 @@ from perdure.errors import CursorExpired, InvalidError, KeyReused, NotFoundError
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Run
 from perdure.stores.store import Store
-from perdure.testkit.casework import conflict, move, talk
+from perdure.testkit.helpers import commit_texts, conflict, expect_cursor_guarded, move, texts
 from perdure.testkit.kit import Kit, case, collect, equal, raises
 from perdure.testkit.probe import dump, untouched
-from perdure.testkit.script import expect_cursor_guarded, texts
 
 
 async def pointers(store: Store) -> tuple[str | None, str | None, str | None]:
@@ -135,7 +134,7 @@ async def case_latest(kit: Kit) -> None:
 @case("runs", "pinned-to-branch", covers=("runs.start", "store.commit", "branches.switch"))
 async def case_pinned_to_branch(kit: Kit) -> None:
     """A run writes to the branch it started on, also after somebody switched, and in another client."""
-    receipt = await talk(kit.store, "t", "a", "b")
+    receipt = await commit_texts(kit.store, "t", "a", "b")
     run = await kit.store.runs.start("t", "agent")
     other = await kit.second()
     fork = await other.branches.fork("t", at=receipt.message_ids[0], switch=True)
@@ -153,7 +152,7 @@ async def case_pinned_to_branch(kit: Kit) -> None:
 @case("runs", "branch-option", covers=("runs.create", "runs.start"))
 async def case_branch_option(kit: Kit) -> None:
     """A run may be started on any branch, by number or name; one that does not exist is not found."""
-    receipt = await talk(kit.store, "t", "a", "b")
+    receipt = await commit_texts(kit.store, "t", "a", "b")
     fork = await kit.store.branches.fork("t", at=receipt.message_ids[0], name="side")
     for branch in (fork.id, "side"):
         run = await kit.store.runs.start("t", "agent", branch=branch, messages=[Message.user("x")])
@@ -168,7 +167,7 @@ async def case_branch_option(kit: Kit) -> None:
 async def case_start_guards(kit: Kit) -> None:
     """Starting obeys expect, fence and key like every commit."""
     await kit.store.threads.create("t")
-    await talk(kit.store, "t", "a", fence=5)
+    await commit_texts(kit.store, "t", "a", fence=5)
     start = kit.store.runs.start
     conflict(await untouched(kit.store, VersionConflict, start("t", "agent", expect=0)), 0, 1)
     conflict(await untouched(kit.store, StaleClaim, start("t", "agent", fence=4)), 4, 5)

@@ -21,10 +21,9 @@ from perdure.model.run_snapshots import (
     RunTrace,
     SeqRange,
 )  # fmt: skip
-from perdure.testkit.casework import move, talk
+from perdure.testkit.helpers import REFUSED_IDS, commit_texts, move
 from perdure.testkit.kit import Kit, case, equal, expect, raises
 from perdure.testkit.probe import dump, untouched
-from perdure.testkit.script import REFUSED_IDS
 
 ACTIVATION: dict[str, Any] = {
     "intent": {"kind": "hitl_resume", "run_id": "r0", "agent_id": "a", "thread_id": "t", "new1": 1},
@@ -102,7 +101,7 @@ async def case_create(kit: Kit) -> None:
 @case("runs", "start", covers=("runs.start",))
 async def case_start(kit: Kit) -> None:
     """Starting is one commit: the run runs, and its messages are its input, not its output."""
-    await talk(kit.store, "t", "before")
+    await commit_texts(kit.store, "t", "before")
     kit.clock.advance(10)
     run = await kit.store.runs.start("t", "agent", messages=[Message.system("be kind"), Message.user("hello")])
     equal((run.status, run.started_at, run.created_at), ("running", kit.clock.now, kit.clock.now), "it began now")

@@ -10,10 +10,9 @@ from perdure.errors import InvalidError, NotFoundError, VersionConflict
 from perdure.kernel.ops import Put
 from perdure.model.message import Message
 from perdure.model.state import Doc, StateDoc
-from perdure.testkit.casework import conflict, race, talk
+from perdure.testkit.helpers import HOSTILE_IDS, REFUSED_IDS, commit_texts, conflict, race
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import dump, untouched
-from perdure.testkit.script import HOSTILE_IDS, REFUSED_IDS
 
 VALUES: tuple[Any, ...] = (
     None,
@@ -259,7 +258,7 @@ async def case_run_of_thread(kit: Kit) -> None:
 @case("state", "thread-moves", covers=("state.put", "state.delete"))
 async def case_thread_moves(kit: Kit) -> None:
     """Writing state makes the thread active, and moves neither its version nor its rev."""
-    await talk(kit.store, "t", "a")
+    await commit_texts(kit.store, "t", "a")
     before = await kit.store.threads.get("t")
     kit.clock.advance(50)
     await kit.store.state.put("t", "plan", 1)

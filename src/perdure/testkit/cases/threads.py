@@ -9,9 +9,9 @@ import msgspec
 from perdure.errors import AlreadyExists, CorruptError, InvalidError, NotFoundError, VersionConflict
 from perdure.kernel.ops import Delete, Patch
 from perdure.model.thread import Thread
+from perdure.testkit.helpers import HOSTILE_IDS, REFUSED_IDS, say
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import dump, overtaken, together, untouched
-from perdure.testkit.script import HOSTILE_IDS, REFUSED_IDS, say
 
 LINEAGE_REFUSED: tuple[Any, ...] = ("x\x00y", "\ud800", "x" * 257, 7, b"p")
 TITLES_REFUSED: tuple[Any, ...] = ("é" * 2048 + "x", "nul\x00", "\ud800", 7, b"x")
