@@ -4,9 +4,9 @@
         store = await perdure.open(proxy.through(url))
         proxy.cut_after(17, "up")
 
-It passes bytes until it is told otherwise: to refuse everybody, to be slow, to swallow what it is sent without a word,
-or to cut a connection after an exact number of bytes in either direction. `up` is towards the server, `down` towards
-the client. It runs on a thread of its own, so a test that blocks does not stop it.
+It passes bytes unless a test asks for a fault: refuse every connection, be slow, swallow what it gets,
+or cut a connection after an exact number of bytes in either direction. `up` is towards the server, `down` towards
+the client. It runs on its own thread, so a test that blocks does not stop it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Cut(Exception):
 
 
 class Proxy:
-    """A way to `host:port` whose faults a test chooses."""
+    """A route to `host:port` whose faults a test chooses."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = "127.0.0.1"
@@ -195,46 +195,46 @@ class Proxy:
                 each.close()
 
     async def _pass_both(self, *both: Coroutine[Any, Any, None]) -> None:
-        ways = [asyncio.ensure_future(one) for one in both]
+        tasks = [asyncio.ensure_future(one) for one in both]
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            if any(way.done() and isinstance(way.exception(), _Cut) for way in ways):
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if any(task.done() and isinstance(task.exception(), _Cut) for task in tasks):
                 self.cuts += 1
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _pass(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Direction, link: asyncio.Task[None]
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction, link: asyncio.Task[None]
     ) -> None:
         while data := await reader.read(_CHUNK):
             if self._silent or link in self._stranded:
                 continue
             if self._delay:
                 await asyncio.sleep(self._delay)
-            allowed = self._allowed(way, len(data))
-            await self._send(writer, data if allowed is None else data[:allowed], way)
+            allowed = self._allowed(direction, len(data))
+            await self._send(writer, data if allowed is None else data[:allowed], direction)
             if allowed is not None:
                 self._armed = None
                 raise _Cut
 
-    def _allowed(self, way: Direction, size: int) -> int | None:
+    def _allowed(self, direction: Direction, size: int) -> int | None:
         """How much of this may pass before the cut; None if all of it may and there is no cut."""
-        if self._armed is None or self._armed[0] != way:
+        if self._armed is None or self._armed[0] != direction:
             return None
         left = self._armed[1]
         if size < left:
-            self._armed = (way, left - size)
+            self._armed = (direction, left - size)
             return None
         return left
 
-    async def _send(self, writer: asyncio.StreamWriter, data: bytes, way: Direction) -> None:
+    async def _send(self, writer: asyncio.StreamWriter, data: bytes, direction: Direction) -> None:
         with contextlib.suppress(ConnectionError):
             while data:
                 size = len(data) if self._rate is None else max(1, self._rate // _TICKS)
                 # Counted first: whoever has received a byte finds it counted.
-                self.seen[way] += len(data[:size])
+                self.seen[direction] += len(data[:size])
                 writer.write(data[:size])
                 await writer.drain()
                 data = data[size:]

@@ -123,7 +123,7 @@ def small_pieces() -> Iterator[None]:
 
 
 def conflict(error: ConflictError, expected: object, actual: object) -> None:
-    """A conflict names what was expected and what was found."""
+    """A conflict names the expected and the actual value."""
     equal(error.expected, expected, f"expected of {error}")
     equal(error.actual, actual, f"actual of {error}")
 
@@ -162,12 +162,12 @@ async def move(store: Store, change: RunChange | NewRun, thread: str = "t", **op
 
 async def race(*calls: Coroutine[Any, Any, T]) -> tuple[list[T], list[ConflictError]]:
     """Run calls at the same time: what the winners returned, and the conflicts of the others."""
-    found = await asyncio.gather(*calls, return_exceptions=True)
-    lost = [item for item in found if isinstance(item, ConflictError)]
-    for item in found:
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    lost = [item for item in outcomes if isinstance(item, ConflictError)]
+    for item in outcomes:
         if isinstance(item, BaseException) and not isinstance(item, ConflictError):
             raise item
-    return [item for item in found if not isinstance(item, BaseException)], lost
+    return [item for item in outcomes if not isinstance(item, BaseException)], lost
 
 
 class Died(Exception):

@@ -7,7 +7,7 @@
 `server("postgres" | "mysql" | "redis" | "pgbouncer")` is found in this order: the URL in the environment
 (`PERDURE_TEST_POSTGRES_URL`, `PERDURE_TEST_MYSQL_URL`, `PERDURE_TEST_REDIS_URL`), a program on the PATH, a wheel in
 this environment, the system's packages. `durable=True` is another server, one that makes the disk sync at every
-commit. What cannot be had raises `ServerMissing`, which says everything that was tried. More of the same kind:
+commit. A server that is not available raises `ServerMissing`, which lists what was tried. More of the same kind:
 `"redis-cluster"`, `"redis-sentinel"`, `"redis-tls"` and `"postgres-tls"`; `standby_pair()` makes a PostgreSQL primary
 with a standby, for a test that needs them for itself.
 """
@@ -55,12 +55,12 @@ def server(name: str, *, durable: bool = False) -> Server:
     if name not in _MAKERS:
         raise ValueError(f"no server is called {name!r}: {', '.join(_MAKERS)}")
     with _lock:
-        found = _running.get((name, durable))
-        if found is None:
-            found = _running[name, durable] = _get(name, durable)
-    if isinstance(found, ServerMissing):
-        raise found
-    return found
+        running = _running.get((name, durable))
+        if running is None:
+            running = _running[name, durable] = _get(name, durable)
+    if isinstance(running, ServerMissing):
+        raise running
+    return running
 
 
 def _get(name: str, durable: bool) -> Server | ServerMissing:
@@ -90,18 +90,18 @@ def redis_sentinel(*, durable: bool = False) -> ServerSet:
 
 
 def _set(name: str, durable: bool) -> ServerSet:
-    found = server(name, durable=durable)
-    if not isinstance(found, ServerSet):
+    servers = server(name, durable=durable)
+    if not isinstance(servers, ServerSet):
         raise TypeError(f"{name} is one server")
-    return found
+    return servers
 
 
 def stop_all() -> None:
     """End every server of this process and remove its data; also done at exit."""
     with _lock:
-        for found in _running.values():
-            if isinstance(found, Server):
-                found.dispose()
+        for running in _running.values():
+            if isinstance(running, Server):
+                running.dispose()
         _running.clear()
 
 

@@ -48,12 +48,12 @@ def redis_serves(port: int) -> bool:
 
 def redis_answer(port: int, *words: str, certificate: Path | None = None) -> bytes:
     """What a Redis server answers to one short command, unparsed; over TLS if there is a certificate to trust."""
-    told = b"".join(b"$%d\r\n%s\r\n" % (len(word), word.encode()) for word in words)
+    arguments = b"".join(b"$%d\r\n%s\r\n" % (len(word), word.encode()) for word in words)
     with contextlib.ExitStack() as stack:
         link: socket.socket = stack.enter_context(socket.create_connection(("127.0.0.1", port), _TIMEOUT))
         if certificate is not None:
             link = stack.enter_context(_secured(link, certificate))
-        link.sendall(b"*%d\r\n%s" % (len(words), told))
+        link.sendall(b"*%d\r\n%s" % (len(words), arguments))
         return _redis_reply(stack.enter_context(link.makefile("rb")))
 
 

@@ -49,7 +49,7 @@ class Programs:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Source:
     """A server's names and where to look for it."""
 
     name: str
@@ -62,39 +62,39 @@ class Wanted:
     package: str | None = None
 
 
-def find(wanted: Wanted) -> Programs:
-    """The programs, from the first place that has them."""
+def find(source: Source) -> Programs:
+    """The programs, from the first lookup that has them."""
     tried: list[str] = []
-    places: list[Callable[[Wanted, list[str]], Programs | None]] = [_installed, _from_wheel, _from_package]
-    for place in places:
-        found = place(wanted, tried)
-        if found is not None:
-            return found
-    raise ServerMissing(wanted.name, tried)
+    lookups: list[Callable[[Source, list[str]], Programs | None]] = [_installed, _from_wheel, _from_package]
+    for lookup in lookups:
+        programs = lookup(source, tried)
+        if programs is not None:
+            return programs
+    raise ServerMissing(source.name, tried)
 
 
-def _installed(wanted: Wanted, tried: list[str]) -> Programs | None:
-    for folder in _folders(wanted):
-        for program in wanted.programs:
+def _installed(source: Source, tried: list[str]) -> Programs | None:
+    for folder in _folders(source):
+        for program in source.programs:
             path = shutil.which(program, path=str(folder))
             if path is not None and reachable(Path(path)):
                 # Debian's /usr/bin/pg_… are wrappers; what the name really leads to has its companions beside it.
                 return Programs(Path(path).resolve().parent, program)
-    tried.append(f"{' or '.join(wanted.programs)} is not on the PATH")
+    tried.append(f"{' or '.join(source.programs)} is not on the PATH")
     return None
 
 
-def _folders(wanted: Wanted) -> Iterator[Path]:
+def _folders(source: Source) -> Iterator[Path]:
     path = [*os.environ.get("PATH", os.defpath).split(os.pathsep), *_MORE_FOLDERS]
     yield from (Path(folder) for folder in path if folder)
-    for pattern in wanted.folders:
+    for pattern in source.folders:
         yield from sorted(Path("/").glob(pattern), reverse=True)
 
 
-def _from_wheel(wanted: Wanted, tried: list[str]) -> Programs | None:
-    if wanted.wheel is None:
+def _from_wheel(source: Source, tried: list[str]) -> Programs | None:
+    if source.wheel is None:
         return None
-    distribution, module, pattern = wanted.wheel
+    distribution, module, pattern = source.wheel
     spec = find_spec(module)
     try:
         release = version(distribution)
@@ -105,13 +105,13 @@ def _from_wheel(wanted: Wanted, tried: list[str]) -> Programs | None:
         tree = Path(site).parent
         for folder in sorted(tree.glob(f"{module}/{pattern}")):
             # Its shared libraries lie beside the package, so both are taken along.
-            return _of_tree(wanted, tree, folder, f"{distribution}-{release}")
+            return _of_tree(source, tree, folder, f"{distribution}-{release}")
     tried.append(f"the wheel {distribution} {release} has no {pattern}")
     return None
 
 
-def _of_tree(wanted: Wanted, site: Path, folder: Path, name: str) -> Programs:
-    program = next(program for program in wanted.programs if (folder / program).exists())
+def _of_tree(source: Source, site: Path, folder: Path, name: str) -> Programs:
+    program = next(program for program in source.programs if (folder / program).exists())
     if reachable(folder / program):
         return Programs(folder, program)
     module = folder.relative_to(site).parts[0]
@@ -119,17 +119,17 @@ def _of_tree(wanted: Wanted, site: Path, folder: Path, name: str) -> Programs:
     return Programs(copy / folder.relative_to(site), program)
 
 
-def _from_package(wanted: Wanted, tried: list[str]) -> Programs | None:
-    if wanted.package is None:
+def _from_package(source: Source, tried: list[str]) -> Programs | None:
+    if source.package is None:
         return None
     try:
-        unpacked = fetched(wanted.package)
+        unpacked = fetched(source.package)
     except (FetchFailed, OSError) as error:
         tried.append(str(error))
         return None
-    for program in wanted.programs:
-        for folder in ("usr/*bin", *wanted.folders):
+    for program in source.programs:
+        for folder in ("usr/*bin", *source.folders):
             for path in sorted(unpacked.root.glob(f"{folder}/{program}"), reverse=True):
                 return Programs(path.parent, program, unpacked.root, unpacked.environment)
-    tried.append(f"the package {wanted.package} has no {' or '.join(wanted.programs)}")
+    tried.append(f"the package {source.package} has no {' or '.join(source.programs)}")
     return None

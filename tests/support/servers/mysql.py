@@ -10,10 +10,10 @@ import signal
 from pathlib import Path
 
 from tests.support.servers.asking import mysql_serves
-from tests.support.servers.find import Programs, Wanted, find
+from tests.support.servers.find import Programs, Source, find
 from tests.support.servers.process import StartFailed, prepare
 
-WANTED = Wanted("mysql", programs=("mariadbd", "mysqld"), package="mariadb-server-core")
+SOURCE = Source("mysql", programs=("mariadbd", "mysqld"), package="mariadb-server-core")
 DATABASE = "perdure"
 _SETTINGS = (
     "--bind-address=127.0.0.1",
@@ -40,7 +40,7 @@ class MysqlRecipe:
     stop_signal = signal.SIGTERM
 
     def __init__(self, *, durable: bool) -> None:
-        self.programs: Programs = find(WANTED)
+        self.programs: Programs = find(SOURCE)
         self._is_mariadb = "MariaDB" in self.programs.version()
         self._settings = (*_SETTINGS, *(_DURABLE if durable else _QUICK))
 
@@ -49,13 +49,13 @@ class MysqlRecipe:
         data = folder / "data"
         if self._is_mariadb:
             tables = "\n".join(script.read_text(encoding="utf-8") for script in system_tables(self._prefix))
-            told = f"CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n{tables}\n{_ACCOUNT}"
+            statements = f"CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n{tables}\n{_ACCOUNT}"
             prepare(["mkdir", str(data)], folder, {})
             prepare(
                 [*self._base(folder), "--bootstrap", "--skip-grant-tables"],
                 folder,
                 self.programs.environment,
-                told.encode(),
+                statements.encode(),
             )
         else:
             script = folder / "account.sql"
@@ -78,12 +78,12 @@ class MysqlRecipe:
         return f"mysql://root@127.0.0.1:{port}/{DATABASE}"
 
     def _base(self, folder: Path) -> list[str]:
-        told = [self.programs.main, "--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}"]
+        command = [self.programs.main, "--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder}"]
         if self.programs.root is not None:
             usr = self.programs.root / "usr"
             share = system_tables(self._prefix)[0].parent
-            told += [f"--basedir={usr}", f"--lc-messages-dir={share}", f"--plugin-dir={usr / 'lib/mysql/plugin'}"]
-        return told
+            command += [f"--basedir={usr}", f"--lc-messages-dir={share}", f"--plugin-dir={usr / 'lib/mysql/plugin'}"]
+        return command
 
     @property
     def _prefix(self) -> Path:

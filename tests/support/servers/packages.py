@@ -80,10 +80,10 @@ def _download(package: str, folder: Path, options: list[str]) -> None:
     """The package and what it needs: just what an installation would fetch."""
     plan = ["apt-get", *options, "--print-uris", "-qq", "-y", "--no-install-recommends", "install", package]
     files = [unquote(line.split()[1]) for line in _run(plan, folder).splitlines() if line.startswith("'")]
-    wanted = [f"{name}={version}" for name, version, _ in (file.split("_") for file in files if _may_come(file))]
-    if not wanted:
+    versions = [f"{name}={version}" for name, version, _ in (file.split("_") for file in files if _may_come(file))]
+    if not versions:
         raise FetchFailed(f"package {package}: apt-get has nothing to download")
-    _run(["apt-get", *options, "-o", "Acquire::Retries=3", "-qq", "download", *wanted], folder)
+    _run(["apt-get", *options, "-o", "Acquire::Retries=3", "-qq", "download", *versions], folder)
 
 
 def _may_come(file: str) -> bool:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 from tests.support.servers.asking import postgres_serves
-from tests.support.servers.find import Programs, Wanted, find
+from tests.support.servers.find import Programs, Source, find
 
 from perdure.kernel.url import Host, parse_url
 
-WANTED = Wanted("pgbouncer", programs=("pgbouncer",), package="pgbouncer")
+SOURCE = Source("pgbouncer", programs=("pgbouncer",), package="pgbouncer")
 _CONFIGURATION = """
 [databases]
 * = host={host} port={port}
@@ -37,15 +37,15 @@ class PgbouncerRecipe:
     stop_signal = signal.SIGINT
 
     def __init__(self, server_url: str) -> None:
-        self.programs: Programs = find(WANTED)
+        self.programs: Programs = find(SOURCE)
         self._server = parse_url(server_url)
 
     def make(self, folder: Path) -> None:
         """Its settings and the account it lets in."""
         server = self._server.hosts[0]
-        told = _CONFIGURATION.format(host=server.name, port=server.port or 5432, folder=folder)
+        configuration = _CONFIGURATION.format(host=server.name, port=server.port or 5432, folder=folder)
         (folder / "users.txt").write_text(f'"{self._user}" "{self._server.password}"\n', encoding="utf-8")
-        (folder / "pgbouncer.ini").write_text(told, encoding="utf-8")
+        (folder / "pgbouncer.ini").write_text(configuration, encoding="utf-8")
         for file in ("users.txt", "pgbouncer.ini"):
             (folder / file).chmod(0o644)
 

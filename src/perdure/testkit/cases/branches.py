@@ -37,12 +37,12 @@ async def case_main(kit: Kit) -> None:
         current=True,
         preview=None,
     )
-    for found in (
+    for branch in (
         await kit.store.branches.current("t"),
         await kit.store.branches.get("t", 0),
         await kit.store.branches.get("t", "main"),
     ):
-        equal(found, fresh, "the branch")
+        equal(branch, fresh, "the branch")
     equal(await kit.store.branches.list("t"), [fresh], "the list")
     equal(await path(kit), [], "its path")
 
@@ -309,11 +309,11 @@ async def case_names_unique(kit: Kit) -> None:
 
 
 @case("branches", "names-given", covers=("branches.fork",))
-async def case_names_given(kit: Kit) -> None:
+async def case_default_names(kit: Kit) -> None:
     """A branch without a name gets a free one, even if somebody used the obvious one."""
     await say(kit.store, "t", "a")
-    for taken in ("branch-1", "branch-2", "branch-3", "branch-4"):
-        await kit.store.branches.fork("t", at="a", name=taken)
+    for name in ("branch-1", "branch-2", "branch-3", "branch-4"):
+        await kit.store.branches.fork("t", at="a", name=name)
     for _ in range(3):
         await kit.store.branches.fork("t", at="a")
     await kit.store.branches.fork("t", at="a", name="branch-9")
@@ -361,13 +361,13 @@ async def case_list(kit: Kit) -> None:
     await kit.store.branches.fork("t", at="first words", name="x", switch=True)
     await kit.store.branches.fork("t", at=None, name="empty")
     await say(kit.store, "t", "other words")
-    shown = [(b.id, b.name, b.head, b.length, b.preview, b.current) for b in await kit.store.branches.list("t")]
+    branches = [(b.id, b.name, b.head, b.length, b.preview, b.current) for b in await kit.store.branches.list("t")]
     expected = [
         (0, "main", "last words", 2, "last words", False),
         (1, "x", "other words", 1, "other words", True),
         (2, "empty", None, 0, None, False),
     ]
-    equal(shown, expected, "the list")
+    equal(branches, expected, "the list")
     equal(await collect(kit.store.branches.iter("t")), await kit.store.branches.list("t"), "iter")
     for branch in await kit.store.branches.list("t"):
         equal(await kit.store.branches.get("t", branch.id), branch, "get and list agree")

@@ -255,9 +255,9 @@ async def case_order_of_refusal(kit: Kit) -> None:
             (one, kind), (two, _) = faults[first], faults[second]
             options = {"messages": [Message.user("new")], **two, **one}
             error = await untouched(kit.store, kind, kit.store.commit("t", **options), f"{first} before {second}")
-            told = {"expect": 1, "expect_head": "m", "fence": 4, "state": 7}.get(first)
-            if told is not None:
-                equal(getattr(error, "expected", None), told, f"{first} before {second}: whose expectation")
+            expectation = {"expect": 1, "expect_head": "m", "fence": 4, "state": 7}.get(first)
+            if expectation is not None:
+                equal(getattr(error, "expected", None), expectation, f"{first} before {second}: whose expectation")
 
 
 @case("commit", "order-all-at-once", covers=("store.commit",))

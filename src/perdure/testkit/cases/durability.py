@@ -40,7 +40,7 @@ async def case_interrupted_delete(kit: Kit) -> None:
     """A delete that dies half way is over for every reader, and housekeeping finishes it."""
     await everything(kit.store)
     await everything(kit.store.scoped("other"))
-    kept = await dump(kit.store.scoped("other"))
+    untouched_scope = await dump(kit.store.scoped("other"))
     failpoints.arm("delete.after_tombstone", die)
     await raises(Died, kit.store.threads.delete("t"))
     other = await kit.second()
@@ -50,7 +50,7 @@ async def case_interrupted_delete(kit: Kit) -> None:
     await kit.sweep()
     left = belongs_to(await dump(store, "t"), "t")
     equal(sorted(left), ["threads"], "nothing but the tombstone is left")
-    equal(await dump(store.scoped("other")), kept, "another scope keeps its thread of that id")
+    equal(await dump(store.scoped("other")), untouched_scope, "another scope keeps its thread of that id")
     await store.threads.create("t")
     equal((await store.load("t")).state, {}, "a new thread of that id is empty")
 
@@ -187,10 +187,10 @@ async def case_clock_back(kit: Kit) -> None:
 
 
 async def _pages(noun: Any, limit: int) -> list[str]:
-    found: list[str] = []
+    ids: list[str] = []
     page = await noun.list(limit=limit)
     while True:
-        found += [item.id for item in page.items]
+        ids += [item.id for item in page.items]
         if page.next_cursor is None:
-            return found
+            return ids
         page = await noun.list(limit=limit, cursor=page.next_cursor)

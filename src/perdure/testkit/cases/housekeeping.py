@@ -21,7 +21,7 @@ from perdure.testkit.probe import belongs_to, dump
 
 
 @asynccontextmanager
-async def kept(kit: Kit) -> AsyncIterator[tuple[Store, Housekeeper]]:
+async def store_with_housekeeping(kit: Kit) -> AsyncIterator[tuple[Store, Housekeeper]]:
     """A client whose housekeeping runs, as `perdure.open` makes it."""
     engine = (await kit.second()).engine
     housekeeper = Housekeeper(engine)
@@ -56,7 +56,7 @@ async def case_housekeeping(kit: Kit) -> None:
     await everything(kit.store, "doomed")
     failpoints.arm("delete.after_tombstone", die)
     await raises(Died, kit.store.threads.delete("doomed"))
-    async with kept(kit) as (store, housekeeper):
+    async with store_with_housekeeping(kit) as (store, housekeeper):
         await store.threads.get("t")
         await idle(housekeeper)
         left = await dump(store, "doomed")
@@ -69,7 +69,7 @@ async def case_housekeeping(kit: Kit) -> None:
 @case("lifecycle", "housekeeping-cancelled-delete", covers=("threads.delete",))
 async def case_housekeeping_cancelled_delete(kit: Kit) -> None:
     """A delete that is cancelled after its tombstone need not be called again."""
-    async with kept(kit) as (store, housekeeper):
+    async with store_with_housekeeping(kit) as (store, housekeeper):
         await everything(store)
         await idle(housekeeper)
         failpoints.arm("delete.after_tombstone", _cancel)
@@ -98,7 +98,7 @@ async def case_housekeeping_scopes(kit: Kit) -> None:
     for tenant in tenants:
         await commit_texts(tenant, "t", "old", key="old")
     kit.clock.advance(limits.KEY_RETENTION_MS + 1)
-    async with kept(kit) as (store, housekeeper):
+    async with store_with_housekeeping(kit) as (store, housekeeper):
         for tenant in tenants[:-1]:
             await store.scoped(tenant.scope).threads.get("t")
         await idle(housekeeper)

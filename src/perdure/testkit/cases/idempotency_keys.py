@@ -23,8 +23,8 @@ from perdure.testkit.probe import dump, overtaken, untouched
 def same(again: Receipt, first: Receipt, what: str) -> None:
     """A replay tells what the first receipt told."""
     equal(again.replayed, True, f"{what}: replayed")
-    told = (again.thread_id, again.version, again.message_ids, again.seqs, again.at, again.durable)
-    equal(told, (first.thread_id, first.version, first.message_ids, first.seqs, first.at, first.durable), what)
+    fields = (again.thread_id, again.version, again.message_ids, again.seqs, again.at, again.durable)
+    equal(fields, (first.thread_id, first.version, first.message_ids, first.seqs, first.at, first.durable), what)
 
 
 async def full(store: Store, thread: str = "t") -> Receipt:

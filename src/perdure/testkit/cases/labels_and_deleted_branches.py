@@ -67,8 +67,8 @@ async def case_label_context(kit: Kit) -> None:
     equal(after, before, "every view")
     await say(kit.store, "t", "d", branch="x")
     on_path = set(await path(kit, "x"))
-    shown = [one.label for one in await kit.store.branches.labels("t") if one.message_id in on_path]
-    equal(shown, ["label a", "label b"], "labels of the fork's path")
+    labels = [one.label for one in await kit.store.branches.labels("t") if one.message_id in on_path]
+    equal(labels, ["label a", "label b"], "labels of the fork's path")
 
 
 @case("branches", "delete", covers=("branches.delete", "branches.list", "messages.list"))

@@ -102,14 +102,14 @@ async def call(store: Store, name: str) -> Any:
 
 def public_methods(store: Store) -> set[str]:
     """What a user can call, by introspection, so that no method is forgotten here."""
-    found = set()
+    methods = set()
     for noun, thing in {"store": store, **vars(store)}.items():
         if not noun.startswith("_"):
             names = [
                 name for name, _ in inspect.getmembers(type(thing), inspect.isfunction) if not name.startswith("_")
             ]
-            found |= {f"{noun}.{name}" for name in names}
-    return found
+            methods |= {f"{noun}.{name}" for name in names}
+    return methods
 
 
 @case("lifecycle", "closed", covers=("store.close", "store.health", "store.capabilities"))
@@ -126,10 +126,10 @@ async def case_closed(kit: Kit) -> None:
         for name in CALLS:
             await raises(UnavailableError, call(store, name), name)
         try:
-            told = (await store.health()).ok
+            healthy = (await store.health()).ok
         except UnavailableError:
-            told = False
-        equal(told, False, "health of a closed store")
+            healthy = False
+        equal(healthy, False, "health of a closed store")
 
 
 @case("lifecycle", "scoped-close", covers=("store.scoped", "store.close"))
@@ -216,15 +216,15 @@ async def _open(url: Any, **options: Any) -> Store:
 @case("lifecycle", "honest", covers=("store.health", "store.capabilities", "store.commit"))
 async def case_honest(kit: Kit) -> None:
     """Capabilities, health and receipts tell the same story about durability; what weakens it is put in words."""
-    told = kit.store.capabilities()
+    capabilities = kit.store.capabilities()
     health = await kit.store.health()
     receipt = await commit_texts(kit.store, "t", "a")
-    equal(health.engine, told.engine, "the engine")
+    equal(health.engine, capabilities.engine, "the engine")
     expect(health.ok or health.problems, "what is not well is put in words")
-    equal({told.durability, health.durability, receipt.durable}, {told.durability}, "durability")
-    equal(told.durability != "none", "durable" in kit.provider.features, "what survives a close")
-    equal(told.processes == "many", "processes" in kit.provider.features, "who may open it")
-    expect(told.durability == "power" or health.problems, "anything weaker than power is put in words")
+    equal({capabilities.durability, health.durability, receipt.durable}, {capabilities.durability}, "durability")
+    equal(capabilities.durability != "none", "durable" in kit.provider.features, "what survives a close")
+    equal(capabilities.processes == "many", "processes" in kit.provider.features, "who may open it")
+    expect(capabilities.durability == "power" or health.problems, "anything weaker than power is put in words")
     expect(health.settings, "real settings are shown")
 
 
@@ -235,5 +235,5 @@ async def case_read_your_writes(kit: Kit) -> None:
     for i in range(1, 21):
         writer, reader = (kit.store, other) if i % 2 else (other, kit.store)
         await commit_texts(writer, "t", str(i), state={"n": i})
-        found = await reader.load("t")
-        equal((found.version, found.state["n"].value), (i, i), f"commit {i}")
+        snapshot = await reader.load("t")
+        equal((snapshot.version, snapshot.state["n"].value), (i, i), f"commit {i}")

@@ -29,13 +29,13 @@ def notes(count: int, name: str = "n") -> list[Message]:
 def without_cut_results(records: list[MessageRecord]) -> list[MessageRecord]:
     """Records without the tool results whose calls are not among them."""
     asked: set[str] = set()
-    kept = []
+    visible = []
     for record in records:
         if record.role == "tool" and record.content[0].tool_use_id not in asked:  # type: ignore[union-attr]
             continue
         asked.update(call.id for call in record.message.tool_calls)
-        kept.append(record)
-    return kept
+        visible.append(record)
+    return visible
 
 
 async def expect_tails(kit: Kit, most: int, branch: str | None = None) -> None:
@@ -43,10 +43,10 @@ async def expect_tails(kit: Kit, most: int, branch: str | None = None) -> None:
     external = await kit.store.messages.external("t", branch=branch)
     history = await kit.store.messages.history("t", branch=branch)
     for limit in range(1, most + 1):
-        shown = await kit.store.messages.external("t", branch=branch, limit=limit)
-        equal(shown, external[-limit:], f"external, limit {limit}")
-        shown = await kit.store.messages.history("t", branch=branch, limit=limit)
-        equal(shown, without_cut_results(history[-limit:]), f"history, limit {limit}")
+        view = await kit.store.messages.external("t", branch=branch, limit=limit)
+        equal(view, external[-limit:], f"external, limit {limit}")
+        view = await kit.store.messages.history("t", branch=branch, limit=limit)
+        equal(view, without_cut_results(history[-limit:]), f"history, limit {limit}")
 
 
 @case("messages", "limit-skips-internal", covers=EXTERNAL)

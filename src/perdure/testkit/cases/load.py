@@ -21,24 +21,32 @@ async def case_whole(kit: Kit) -> None:
     await kit.store.commit(
         "t", messages=[Message.assistant("a")], run=run.step(), state={"plan": 1, "b": 2}, run_state={"memo": 3}
     )
-    found = await kit.store.load("t")
-    equal(found.thread, await kit.store.threads.get("t"), "thread")
+    snapshot = await kit.store.load("t")
+    equal(snapshot.thread, await kit.store.threads.get("t"), "thread")
     branch = await kit.store.branches.current("t")
-    told = (found.branch.id, found.branch.name, found.branch.head, found.branch.length, found.branch.current)
-    equal(told, (branch.id, branch.name, branch.head, branch.length, True), "branch")
-    equal(found.messages, await kit.store.messages.history("t"), "messages")
-    equal((found.version, found.run), (2, await kit.store.runs.get(run.id)), "version and run")
-    equal(list(found.state.values()), list(await kit.store.state.list("t")), "state")
-    equal(list(found.run_state.values()), list(await kit.store.state.list("t", run_id=run.id)), "run state")
+    branch_fields = (
+        snapshot.branch.id,
+        snapshot.branch.name,
+        snapshot.branch.head,
+        snapshot.branch.length,
+        snapshot.branch.current,
+    )
+    equal(branch_fields, (branch.id, branch.name, branch.head, branch.length, True), "branch")
+    equal(snapshot.messages, await kit.store.messages.history("t"), "messages")
+    equal((snapshot.version, snapshot.run), (2, await kit.store.runs.get(run.id)), "version and run")
+    equal(list(snapshot.state.values()), list(await kit.store.state.list("t")), "state")
+    equal(list(snapshot.run_state.values()), list(await kit.store.state.list("t", run_id=run.id)), "run state")
 
 
 @case("load", "empty", covers=("store.load",))
 async def case_empty(kit: Kit) -> None:
     """A thread without messages, runs or state loads as just that."""
     thread = await kit.store.threads.create("t")
-    found = await kit.store.load("t")
-    equal((found.thread, found.messages, found.version, found.run), (thread, [], 0, None), "an empty thread")
-    equal((found.state, found.run_state, found.branch.id), ({}, {}, 0), "the rest")
+    snapshot = await kit.store.load("t")
+    equal(
+        (snapshot.thread, snapshot.messages, snapshot.version, snapshot.run), (thread, [], 0, None), "an empty thread"
+    )
+    equal((snapshot.state, snapshot.run_state, snapshot.branch.id), ({}, {}, 0), "the rest")
 
 
 @case("load", "missing", covers=("store.load",))
@@ -62,9 +70,9 @@ async def case_version_is_raw_count(kit: Kit) -> None:
     await kit.store.commit("t", messages=[Message.assistant([ToolUse(id="c", name="f")]), Message.retraction("c")])
     await kit.store.branches.fork("t", at=None, name="side")
     await commit_texts(kit.store, "t", "elsewhere", branch="side")
-    found = await kit.store.load("t")
-    equal((texts(found.messages), found.version), (["abc"], 7), "the view and the version")
-    await commit_texts(kit.store, "t", "next", expect=found.version)
+    snapshot = await kit.store.load("t")
+    equal((texts(snapshot.messages), snapshot.version), (["abc"], 7), "the view and the version")
+    await commit_texts(kit.store, "t", "next", expect=snapshot.version)
 
 
 @case("load", "branch", covers=("store.load",))
@@ -75,11 +83,19 @@ async def case_branch(kit: Kit) -> None:
     (last,) = (await commit_texts(kit.store, "t", "c", branch="side")).message_ids
     equal(texts((await kit.store.load("t")).messages), ["a", "b"], "current")
     for branch in (fork.id, "side"):
-        found = await kit.store.load("t", branch=branch)
-        equal((texts(found.messages), found.branch.head, found.branch.current), (["a", "c"], last, False), repr(branch))
+        snapshot = await kit.store.load("t", branch=branch)
+        equal(
+            (texts(snapshot.messages), snapshot.branch.head, snapshot.branch.current),
+            (["a", "c"], last, False),
+            repr(branch),
+        )
     await kit.store.branches.switch("t", "side")
-    found = await kit.store.load("t")
-    equal((texts(found.messages), found.branch.id, found.thread.branch), (["a", "c"], fork.id, fork.id), "switched")
+    snapshot = await kit.store.load("t")
+    equal(
+        (texts(snapshot.messages), snapshot.branch.id, snapshot.thread.branch),
+        (["a", "c"], fork.id, fork.id),
+        "switched",
+    )
 
 
 @case("load", "run-state", covers=("store.load",))
@@ -90,16 +106,18 @@ async def case_run_state(kit: Kit) -> None:
     new = await kit.store.runs.start("t", "agent")
     equal((await kit.store.load("t")).run_state, {}, "a fresh run has none")
     await kit.store.commit("t", run=new.wait(), run_state={"memo": "new"})
-    found = await kit.store.load("t")
-    equal((found.run.id if found.run else "", found.run_state["memo"].value), (new.id, "new"), "the latest run's")
-    equal(list(found.run_state), ["memo"], "and nothing of the other")
+    snapshot = await kit.store.load("t")
+    equal(
+        (snapshot.run.id if snapshot.run else "", snapshot.run_state["memo"].value), (new.id, "new"), "the latest run's"
+    )
+    equal(list(snapshot.run_state), ["memo"], "and nothing of the other")
     waiting = await kit.store.runs.get(old.id)
     await move(kit.store, waiting.resume())
-    found = await kit.store.load("t")
-    equal({name: doc.value for name, doc in found.run_state.items()}, {"memo": "old", "more": 1}, "resumed")
+    snapshot = await kit.store.load("t")
+    equal({name: doc.value for name, doc in snapshot.run_state.items()}, {"memo": "old", "more": 1}, "resumed")
     created = await kit.store.runs.create("t", "agent")
-    found = await kit.store.load("t")
-    equal((found.run, found.run_state, found.thread.open_run_id), (created, {}, old.id), "latest is not open")
+    snapshot = await kit.store.load("t")
+    equal((snapshot.run, snapshot.run_state, snapshot.thread.open_run_id), (created, {}, old.id), "latest is not open")
 
 
 @case("load", "second-client", covers=("store.load",))
@@ -131,8 +149,12 @@ async def case_another_life(kit: Kit) -> None:
     await kit.store.branches.fork("t", at=first, switch=True)
     await commit_texts(kit.store, "t", "z")
     for store in (other, kit.store):
-        found = await store.load("t")
-        equal((texts(found.messages), found.branch.id, found.run, found.state), (["x", "z"], 1, None, {}), "its branch")
+        snapshot = await store.load("t")
+        equal(
+            (texts(snapshot.messages), snapshot.branch.id, snapshot.run, snapshot.state),
+            (["x", "z"], 1, None, {}),
+            "its branch",
+        )
     await commit_texts(other, "t", "w")
     equal(texts((await kit.store.load("t")).messages), ["x", "z", "w"], "and writes to it")
 
@@ -148,26 +170,26 @@ async def case_one_snapshot(kit: Kit) -> None:
         for i in range(1, 61):
             if run is not None:
                 await asyncio.sleep(0)
-                said = [Message.assistant(str(i))]
+                messages = [Message.assistant(str(i))]
                 run = (
-                    await kit.store.commit("t", messages=said, run=run.step(), state={"n": i}, run_state={"n": i})
+                    await kit.store.commit("t", messages=messages, run=run.step(), state={"n": i}, run_state={"n": i})
                 ).run
         written.set()
 
     async def read(store: Store) -> None:
         nonlocal loads
         while not written.is_set():
-            found = await store.load("t")
+            snapshot = await store.load("t")
             loads += 1
-            n = found.version
-            told = (
-                len(found.messages),
-                found.thread.version,
-                found.branch.length,
-                found.run.steps if found.run else -1,
+            n = snapshot.version
+            counts = (
+                len(snapshot.messages),
+                snapshot.thread.version,
+                snapshot.branch.length,
+                snapshot.run.steps if snapshot.run else -1,
             )
-            equal(told, (n, n, n, n), "messages, thread, branch and run of one commit")
-            equal((found.state["n"].value, found.run_state["n"].value), (n, n), "state of the same commit")
+            equal(counts, (n, n, n, n), "messages, thread, branch and run of one commit")
+            equal((snapshot.state["n"].value, snapshot.run_state["n"].value), (n, n), "state of the same commit")
             await asyncio.sleep(0)
 
     await asyncio.gather(write(), read(reader), read(reader), read(kit.store))
@@ -215,10 +237,14 @@ async def case_one_snapshot_switching(kit: Kit) -> None:
 
     async def read() -> None:
         while not switched.is_set():
-            found = await other.load("t")
-            equal((found.thread.branch, found.branch.current), (found.branch.id, True), "the branch is the current one")
-            equal(set(texts(found.messages)), {str(found.branch.id)}, "its messages only")
-            equal(len(found.messages), found.branch.length, "all of them")
+            snapshot = await other.load("t")
+            equal(
+                (snapshot.thread.branch, snapshot.branch.current),
+                (snapshot.branch.id, True),
+                "the branch is the current one",
+            )
+            equal(set(texts(snapshot.messages)), {str(snapshot.branch.id)}, "its messages only")
+            equal(len(snapshot.messages), snapshot.branch.length, "all of them")
             await asyncio.sleep(0)
 
     await asyncio.gather(switch(), read(), read())

@@ -187,7 +187,7 @@ async def case_unknown_tools(kit: Kit) -> None:
 @case("messages", "not-json-refused", covers=("store.commit",))
 async def case_not_json(kit: Kit) -> None:
     """What JSON cannot carry is refused with its path, wherever it stands; nothing is coerced."""
-    places: list[tuple[str, Callable[[Any], Message]]] = [
+    nestings: list[tuple[str, Callable[[Any], Message]]] = [
         ("messages[0].metadata.k[1]", lambda v: Message.user("x", metadata={"k": [0, v]})),
         ("messages[0].content[0].input.k", lambda v: Message.assistant([ToolUse("c", "n", {"k": v})])),
         ("messages[0].content[0].data", lambda v: Message.user([Opaque(Untyped({"type": "x", "data": v}))])),
@@ -197,7 +197,7 @@ async def case_not_json(kit: Kit) -> None:
     ]
     await kit.store.commit("t", messages=[Message.user("first")])
     for value, word in NOT_JSON:
-        for path, make in places:
+        for path, make in nestings:
             attempt = kit.store.commit("t", messages=[make(value)])
             error = await untouched(kit.store, InvalidError, attempt, f"{value!r:.60} at {path}")
             expect(path in str(error) and word in str(error), f"{path} and {word!r} are not in {error}")
@@ -290,8 +290,8 @@ async def case_hostile(kit: Kit) -> None:
     for name in HOSTILE_IDS:
         record = await kit.store.messages.get("t", name)
         (use,) = record.message.tool_calls
-        found = (record.message_id, record.run_id, record.message.sender_agent_id, use.id, use.name, use.input)
-        equal(found, (name, name, name, name, name, {name: name}), f"message {name!r}")
+        fields = (record.message_id, record.run_id, record.message.sender_agent_id, use.id, use.name, use.input)
+        equal(fields, (name, name, name, name, name, {name: name}), f"message {name!r}")
         equal(ids((await kit.store.messages.list("t", run_id=name)).items), [name], f"by run {name!r}")
     equal(await kit.store.messages.unfinished_calls("t"), [], "every call has found its result")
 
@@ -325,8 +325,8 @@ async def case_record_json(kit: Kit) -> None:
     message = Message.user("x", id="m", metadata={"k": 1}, extra=Extra(new=[1]))
     await kit.store.commit("t", messages=[message])
     record: MessageRecord = await kit.store.messages.get("t", "m")
-    place = {"thread_id": "t", "seq": 1, "branch": 0, "parent_id": None, "at": kit.clock.now}
-    equal(record.to_json(), {**place, "message": message.to_json()}, "the record")
+    position = {"thread_id": "t", "seq": 1, "branch": 0, "parent_id": None, "at": kit.clock.now}
+    equal(record.to_json(), {**position, "message": message.to_json()}, "the record")
     equal(Message.from_json(record.to_json()["message"]), message, "and back")
 
 

@@ -43,14 +43,14 @@ async def listed(store: Store, **query: Any) -> list[int]:
 
 async def paged(store: Store, limit: int, **query: Any) -> list[int]:
     """The seqs of all pages."""
-    found: list[int] = []
+    all_seqs: list[int] = []
     cursor: str | None = None
     while True:
         page = await store.messages.list("t", limit=limit, cursor=cursor, **query)
-        found += seqs(page.items)
+        all_seqs += seqs(page.items)
         cursor = page.next_cursor
         if cursor is None:
-            return found
+            return all_seqs
         equal(len(page.items), limit, "a page that is not the last is full")
 
 
@@ -244,12 +244,12 @@ async def case_cursor_window(kit: Kit) -> None:
     await mixed(kit.store)
     rising, falling = ("messages", "t", 2, 6, "asc", "any", None), ("messages", "t", 2, 6, "desc", "any", None)
     for last in (-(2**52), -1, 0, 1):
-        seen = await listed(kit.store, after_seq=2, before_seq=6, cursor=encode_cursor(rising, (last,)))
-        equal(seen, [3, 4, 5], f"continued after {last}")
+        rest = await listed(kit.store, after_seq=2, before_seq=6, cursor=encode_cursor(rising, (last,)))
+        equal(rest, [3, 4, 5], f"continued after {last}")
     for last in (6, 7, 9, 2**52):
         cursor = encode_cursor(falling, (last,))
-        seen = await listed(kit.store, after_seq=2, before_seq=6, order="desc", cursor=cursor)
-        equal(seen, [5, 4, 3], f"continued before {last}")
+        rest = await listed(kit.store, after_seq=2, before_seq=6, order="desc", cursor=cursor)
+        equal(rest, [5, 4, 3], f"continued before {last}")
     cursor = encode_cursor(("messages", "t", None, None, "asc", "any", None), (-5,))
     equal(await listed(kit.store, cursor=cursor), list(range(1, 11)), "continued before the first")
 
@@ -287,20 +287,20 @@ async def case_paging_stable(kit: Kit) -> None:
     other = await kit.second()
     await say(kit.store, "t", *[f"m{n}" for n in range(10)])
     for order in ("asc", "desc"):
-        seen: list[int] = []
+        all_seqs: list[int] = []
         start = (await kit.store.threads.get("t")).version
         cursor: str | None = None
         for turn in range(100):
             page = await kit.store.messages.list("t", limit=2, order=order, cursor=cursor)
-            seen += seqs(page.items)
+            all_seqs += seqs(page.items)
             cursor = page.next_cursor
             if cursor is None:
                 break
             if turn < 8:
                 await say(other, "t", f"{order}{turn}")
-        equal(len(set(seen)), len(seen), "nothing twice")
-        expect(set(range(1, start + 1)) <= set(seen), "everything that was there")
-        equal(seen, sorted(seen, reverse=order == "desc"), "in order")
+        equal(len(set(all_seqs)), len(all_seqs), "nothing twice")
+        expect(set(range(1, start + 1)) <= set(all_seqs), "everything that was there")
+        equal(all_seqs, sorted(all_seqs, reverse=order == "desc"), "in order")
 
 
 @case("messages", "damage-is-reported", covers=("messages.list", "messages.history", "messages.get"))

@@ -57,17 +57,17 @@ async def case_shape_minted(kit: Kit) -> None:
 
 
 @case("messages", "shape-id-taken", covers=COMMIT)
-async def case_shape_taken(kit: Kit) -> None:
+async def case_shape_duplicate_id(kit: Kit) -> None:
     """An id that the thread has, on whatever branch, is refused; never an overwrite, never ignored."""
     await say(kit.store, "t", "one", "two")
     await kit.store.branches.fork("t", at="one", switch=True)
     await say(kit.store, "t", "three")
-    for taken in ("one", "two", "three"):
+    for known_id in ("one", "two", "three"):
         for branch in (0, 1):
-            messages = [Message.user("new"), Message.user("same", id=taken)]
+            messages = [Message.user("new"), Message.user("same", id=known_id)]
             attempt = kit.store.commit("t", messages=messages, branch=branch)
-            error = await untouched(kit.store, AlreadyExists, attempt, taken)
-            equal(error.actual, [taken], "the ids named")
+            error = await untouched(kit.store, AlreadyExists, attempt, known_id)
+            equal(error.actual, [known_id], "the ids named")
     same = kit.store.commit("t", messages=[Message.user("one", id="one")], branch=0)
     await untouched(kit.store, AlreadyExists, same, "the very same message again")
 

@@ -151,10 +151,10 @@ async def case_unfinished(kit: Kit) -> None:
     """Calls without a later tool message, in order, with message, seq and run; parallel ones one by one."""
     await put(kit, Message.user("u"), calling("c1", "c2", "c3", text="x", id="a", run_id="r"))
     await put(kit, Message.tool("c2"), calling("c4", id="b"))
-    found = await kit.store.messages.unfinished_calls("t")
-    shown = [(c.call.id, c.call.name, c.call.input, c.message_id, c.seq, c.run_id) for c in found]
+    unfinished = await kit.store.messages.unfinished_calls("t")
+    fields = [(c.call.id, c.call.name, c.call.input, c.message_id, c.seq, c.run_id) for c in unfinished]
     expected = [(c, "search", {"q": c}, m, s, r) for c, m, s, r in (("c1", "a", 2, "r"), ("c3", "a", 2, "r"))]
-    equal(shown, [*expected, ("c4", "search", {"q": "c4"}, "b", 4, None)], "unfinished")
+    equal(fields, [*expected, ("c4", "search", {"q": "c4"}, "b", 4, None)], "unfinished")
     equal([c.call.id for c in await kit.store.messages.unfinished_calls("t", run_id="r")], ["c1", "c3"], "of a run")
     equal(await kit.store.messages.unfinished_calls("t", run_id="nobody"), [], "of another run")
     await put(kit, Message.tool("c1"), Message.tool("c3", is_error=True), Message.tool("c4", visibility="internal"))

@@ -273,11 +273,11 @@ async def case_reorder_stale(kit: Kit) -> None:
     """A reorder under an old queue revision is a conflict and keeps the order."""
     await kit.store.threads.create("t")
     a, b = await enqueue(kit.store, "t", "a", "b")
-    seen = (await kit.store.pending.list("t")).revision
+    revision = (await kit.store.pending.list("t")).revision
     await kit.store.pending.edit("t", a, Message.user("A"))
     now = (await kit.store.pending.list("t")).revision
-    late = kit.store.pending.reorder("t", [b, a], if_revision=seen)
-    conflict(await untouched(kit.store, VersionConflict, late), seen, now)
+    late = kit.store.pending.reorder("t", [b, a], if_revision=revision)
+    conflict(await untouched(kit.store, VersionConflict, late), revision, now)
     equal(await queue_texts(kit.store, "t"), ["A", "b"], "the order is kept")
 
 
@@ -303,10 +303,10 @@ async def case_reorder_empty(kit: Kit) -> None:
 async def case_revision_rises(kit: Kit) -> None:
     """The queue's revision changes with every kind of change and never repeats."""
     await kit.store.threads.create("t")
-    store, seen = kit.store, []
+    store, revisions = kit.store, []
 
     async def note() -> None:
-        seen.append((await store.pending.list("t")).revision)
+        revisions.append((await store.pending.list("t")).revision)
 
     await note()
     a, b, _ = await enqueue(store, "t", "a", "b", "c")
@@ -321,7 +321,7 @@ async def case_revision_rises(kit: Kit) -> None:
     await note()
     await enqueue(store, "t", "again")
     await note()
-    equal(seen, sorted(set(seen)), "revisions rise and never repeat")
+    equal(revisions, sorted(set(revisions)), "revisions rise and never repeat")
 
 
 @case("pending", "list-empty", covers=("pending.list",))

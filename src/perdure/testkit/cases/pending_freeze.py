@@ -96,7 +96,7 @@ async def case_freeze_new_run(kit: Kit) -> None:
 
 
 @case("pending", "freeze-run-taken", covers=("pending.freeze",))
-async def case_freeze_run_taken(kit: Kit) -> None:
+async def case_freeze_duplicate_run(kit: Kit) -> None:
     """A freeze whose run id is taken consumes nothing."""
     await kit.store.runs.start("other", "agent", run_id="r")
     await kit.store.threads.create("t")
@@ -201,9 +201,9 @@ async def case_freeze_selection_conflict(kit: Kit) -> None:
     """A selection other than the one the caller saw is a conflict that carries both lists."""
     await kit.store.threads.create("t")
     a, b = await enqueue(kit.store, "t", "a", "b")
-    for seen in ([a], [b, a], [a, b, "c"], []):
-        call = kit.store.pending.freeze("t", expect_ids=seen, run=NewRun(agent_id="agent"))
-        conflict(await untouched(kit.store, SelectionConflict, call), seen, [a, b])
+    for expected_ids in ([a], [b, a], [a, b, "c"], []):
+        call = kit.store.pending.freeze("t", expect_ids=expected_ids, run=NewRun(agent_id="agent"))
+        conflict(await untouched(kit.store, SelectionConflict, call), expected_ids, [a, b])
     receipt = await kit.store.pending.freeze("t", expect_ids=[a, b])
     equal(receipt.message_ids, [a, b], "the selection that was seen is frozen")
     equal((await kit.store.pending.freeze("t", expect_ids=[])).seqs, [], "an expected empty selection")
@@ -265,8 +265,8 @@ async def case_append_and_freeze_fails(kit: Kit) -> None:
     fresh = [Message.user("new", id="new")]
     freeze = kit.store.pending.freeze
     await untouched(kit.store, VersionConflict, freeze("t", messages=fresh, expect=0), "a stale version")
-    taken = freeze("t", messages=fresh, run=NewRun(agent_id="agent", id="taken"))
-    await untouched(kit.store, AlreadyExists, taken, "a run id that is taken")
+    attempt = freeze("t", messages=fresh, run=NewRun(agent_id="agent", id="taken"))
+    await untouched(kit.store, AlreadyExists, attempt, "a run id that is taken")
     await untouched(kit.store, StaleClaim, freeze("t", messages=fresh, fence=4), "an old fence")
     chosen = freeze("t", messages=fresh, run=NewRun(agent_id="agent"), expect_ids=["new"])
     await untouched(kit.store, SelectionConflict, chosen, "another selection")
@@ -384,8 +384,8 @@ async def case_concurrent_freezes(kit: Kit) -> None:
     names = [name for i in range(16) for name in await enqueue(kit.store, "t", str(i), mode=one)]
     won, lost = await race(*[clients[i % 2].pending.freeze("t") for i in range(20)])
     equal([str(error) for error in lost], [], "unguarded freezes never conflict")
-    taken = [name for receipt in won for name in receipt.message_ids]
-    equal(sorted(taken), sorted(names), "each was taken once")
+    consumed = [name for receipt in won for name in receipt.message_ids]
+    equal(sorted(consumed), sorted(names), "each was taken once")
     records = await kit.store.messages.history("t")
     equal([(r.seq, r.text) for r in records], [(i + 1, str(i)) for i in range(16)], "in order, without gaps")
 

@@ -32,8 +32,8 @@ def row(name: str, boundary: str, queue: Sequence[DeliveryMode], takes: Sequence
 async def check(kit: Kit, boundary: str, queue: Sequence[DeliveryMode], takes: Sequence[int]) -> None:
     """Fill a queue, freeze at a boundary of run R, and look at both sides."""
     run = await kit.store.runs.start("t", "agent", run_id="R")
-    for place, mode in enumerate(queue):
-        await enqueue(kit.store, "t", str(place), mode=mode)
+    for position, mode in enumerate(queue):
+        await enqueue(kit.store, "t", str(position), mode=mode)
     receipt = await kit.store.pending.freeze("t", boundary=boundary, run=run)
     equal(len(receipt.message_ids), len(takes), f"how many messages {boundary} takes")
     equal(texts(await kit.store.messages.history("t")), [str(i) for i in takes], f"what {boundary} takes")

@@ -41,14 +41,14 @@ async def same_thread(kit: Kit, made: Thread, what: str) -> None:
 @case("threads", "create-returns-what-is-stored", covers=("threads.create", "threads.get"))
 async def case_create_returns(kit: Kit) -> None:
     """Whatever a thread is created with, what is returned is what is read."""
-    given: list[dict[str, Any]] = [
+    variants: list[dict[str, Any]] = [
         {},
         {"thread_id": "root", "title": ""},
         {"thread_id": "child", "parent_thread_id": "root"},
         {"parent_thread_id": " child ", "resource_id": "  someone ", "title": "Ein 'Titel' 🙂\n", "custom": RICH},
         {"resource_id": " ", "parent_thread_id": "", "custom": {}},
     ]
-    for options in given:
+    for options in variants:
         kit.clock.advance(7)
         await same_thread(kit, await kit.store.threads.create(**options), f"create {options}")
 
@@ -66,10 +66,10 @@ async def case_create_again_returns(kit: Kit) -> None:
 @case("threads", "create-keeps-no-hold", covers=("threads.create", "threads.update"))
 async def case_create_keeps_no_hold(kit: Kit) -> None:
     """What is returned shares nothing with what was given: changing one does not change the other."""
-    given = {"list": [1]}
-    made = await kit.store.threads.create("a", custom=given)
-    changed = await kit.store.threads.update("a", custom=given)
-    given["list"].append(2)
+    custom = {"list": [1]}
+    made = await kit.store.threads.create("a", custom=custom)
+    changed = await kit.store.threads.update("a", custom=custom)
+    custom["list"].append(2)
     equal((made.custom, changed.custom), ({"list": [1]}, {"list": [1]}), "custom as returned")
 
 
@@ -102,7 +102,7 @@ async def case_fork_returns(kit: Kit) -> None:
     await kit.store.commit("t", messages=[call, Message.user("long " * 40, id="long")])
     await kit.store.branches.fork("t", at="b", name="side", switch=True)
     await say(kit.store, "t", "d", "e")
-    given: list[dict[str, Any]] = [
+    variants: list[dict[str, Any]] = [
         {"at": "a"},
         {"at": "b", "name": "Ein 'Name' 🙂"},
         {"at": "call", "switch": True},
@@ -115,7 +115,7 @@ async def case_fork_returns(kit: Kit) -> None:
         {"before": "d"},
         {"before": "e", "name": "y"},
     ]
-    for options in given:
+    for options in variants:
         kit.clock.advance(7)
         made = await kit.store.branches.fork("t", **options)
         equal(made, await kit.store.branches.get("t", made.id), f"fork {options}: returned, against get")
@@ -170,7 +170,7 @@ async def case_changes_return(kit: Kit) -> None:
         items = (await kit.store.pending.list("t")).items
         equal(edited, items[item.position - 1], f"edit in {mode}: returned, against list")
     kit.clock.advance(7)
-    order = [made[place].id for place in (2, 0, 3, 1)]
+    order = [made[index].id for index in (2, 0, 3, 1)]
     equal(await kit.store.pending.reorder("t", order), await kit.store.pending.list("t"), "reorder, against list")
     for name in order:
         await kit.store.pending.retract("t", name)

@@ -223,30 +223,30 @@ async def case_pages(kit: Kit) -> None:
     whole = [run.id for run in (await kit.store.runs.list(thread_id="t")).items]
     equal(sorted(whole), sorted(expected), "everything is listed")
     for limit in (1, 2, 5, 22, 23, 200):
-        seen, cursor = [], None
+        ids, cursor = [], None
         while True:
             page = await kit.store.runs.list(thread_id="t", limit=limit, cursor=cursor)
-            seen += [run.id for run in page.items]
+            ids += [run.id for run in page.items]
             cursor = page.next_cursor
             if cursor is None:
                 break
             kit.clock.advance(1)
             await kit.store.runs.create("other", "agent")
-        equal(seen, whole, f"pages of {limit}")
+        equal(ids, whole, f"pages of {limit}")
 
 
 @case("runs", "pages-stable", covers=("runs.list",))
 async def case_pages_stable(kit: Kit) -> None:
     """Moving runs while paging neither repeats nor loses any: the order is that of creation."""
     made = [await kit.store.runs.start("t", "agent", run_id=f"r{i}") for i in range(9)]
-    seen, cursor = [], None
+    ids, cursor = [], None
     for turn in range(3):
         page = await kit.store.runs.list(thread_id="t", limit=3, cursor=cursor)
-        seen += [run.id for run in page.items]
+        ids += [run.id for run in page.items]
         cursor = page.next_cursor
         await kit.store.commit("t", run=made[turn].finish())
         await kit.store.commit("t", run=made[8 - turn].step())
-    equal((seen, cursor), ([run.id for run in made], None), "each once")
+    equal((ids, cursor), ([run.id for run in made], None), "each once")
 
 
 @case("runs", "list-limits", covers=("runs.list",))

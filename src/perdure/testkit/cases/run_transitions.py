@@ -123,14 +123,14 @@ async def case_times(kit: Kit) -> None:
     """started_at is set once, finished_at only at the end, updated_at by every move, created_at never again."""
     run = await kit.store.runs.create("t", "agent")
     made = kit.clock.now
-    seen = []
+    times = []
     for change in ("step", "begin", "wait", "resume", "finish"):
         kit.clock.advance(100)
         run = await move(kit.store, getattr(run, change)())
-        seen.append((run.created_at - made, run.updated_at - made, run.started_at, run.finished_at))
+        times.append((run.created_at - made, run.updated_at - made, run.started_at, run.finished_at))
     began = made + 200
     expected = [(0, 100, None, None), (0, 200, began, None), (0, 300, began, None), (0, 400, began, None)]
-    equal(seen, [*expected, (0, 500, began, made + 500)], "created, updated, started, finished")
+    equal(times, [*expected, (0, 500, began, made + 500)], "created, updated, started, finished")
 
 
 @case("runs", "counters", covers=("store.commit",))
@@ -187,9 +187,9 @@ async def case_waiting(kit: Kit) -> None:
         Ticket(ticket_id="none"),
     ]
     waiting = await move(kit.store, run.wait(tickets, reason="tool_permission", message="may I?"))
-    found = (await kit.store.runs.get(run.id)).waiting
+    waits_for = (await kit.store.runs.get(run.id)).waiting
     expected = Waiting(reason="tool_permission", tickets=[tickets[i] for i in (3, 2, 1, 0)], message="may I?")
-    equal(found, expected, "what it waits for")
+    equal(waits_for, expected, "what it waits for")
     resumed = await move(kit.store, waiting.resume())
     equal((resumed.id, resumed.status, resumed.waiting), (run.id, "running", None), "resumed")
 

@@ -105,8 +105,8 @@ async def case_start(kit: Kit) -> None:
     kit.clock.advance(10)
     run = await kit.store.runs.start("t", "agent", messages=[Message.system("be kind"), Message.user("hello")])
     equal((run.status, run.started_at, run.created_at), ("running", kit.clock.now, kit.clock.now), "it began now")
-    given = [record.message_id for record in await kit.store.messages.range(run.thread_id, 2, 3)]
-    equal(run.input, RunInput(range=SeqRange(2, 3), trigger_message_ids=given), "the input")
+    ids = [record.message_id for record in await kit.store.messages.range(run.thread_id, 2, 3)]
+    equal(run.input, RunInput(range=SeqRange(2, 3), trigger_message_ids=ids), "the input")
     equal(run.output, None, "nothing produced yet")
     equal(await kit.store.runs.get(run.id), run, "what get reads")
     records = await kit.store.messages.history("t")
@@ -117,7 +117,7 @@ async def case_start(kit: Kit) -> None:
 async def case_every_field(kit: Kit) -> None:
     """Every field comes back as it was given, snapshots and their unknown fields at every level included."""
     await kit.store.threads.create("t")
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "parent_run_id": "r0",
         "activation": from_json(RunActivation, ACTIVATION, "activation"),
         "request": from_json(RunRequest, REQUEST, "request"),
@@ -135,14 +135,16 @@ async def case_every_field(kit: Kit) -> None:
         "metadata": {"ключ": ["v", 1, 2.5, None, {"x": False}], "": 0},
     }
     for begin in (kit.store.runs.create, kit.store.runs.start):
-        made = await begin("t", "agent", **given)
+        made = await begin("t", "agent", **fields)
         run = await kit.store.runs.get(made.id)
         equal(run, made, "the stored run against the returned one")
-        for name, value in given.items():
-            found = getattr(run, name) if name == "parent_run_id" else getattr(run.body, name)
-            equal(found, value, name)
+        for name, value in fields.items():
+            stored = getattr(run, name) if name == "parent_run_id" else getattr(run.body, name)
+            equal(stored, value, name)
         equal(
-            (run.activation, run.request, run.input), (given["activation"], given["request"], given["input"]), "views"
+            (run.activation, run.request, run.input),
+            (fields["activation"], fields["request"], fields["input"]),
+            "views",
         )
 
 
@@ -329,9 +331,9 @@ async def case_unknown_status(kit: Kit) -> None:
     change = msgspec.structs.replace(run.step(), status="resting")
     await untouched(store, InvalidError, store.commit("t", run=change), "a move to it")
     await store.engine.transact(store.scope, [Patch("runs", ("r",), {"status": "resting"})])
-    kept = await store.runs.get("r")
-    equal(kept.status, "resting", "what a newer build stored")
-    await untouched(store, IllegalTransition, store.commit("t", run=kept.finish()), "a move from it")
+    run = await store.runs.get("r")
+    equal(run.status, "resting", "what a newer build stored")
+    await untouched(store, IllegalTransition, store.commit("t", run=run.finish()), "a move from it")
 
 
 @case("runs", "other-thread", covers=("store.commit",))
@@ -372,8 +374,8 @@ async def case_producer(kit: Kit) -> None:
     await kit.store.commit("t", messages=[Message.assistant("a"), own], run=run.step())
     run = await kit.store.runs.get("r")
     await kit.store.commit("t", messages=[Message.assistant("b")], run=run)
-    found = [(r.text, r.run_id, r.step) for r in await kit.store.messages.history("t")]
-    equal(found, [("a", "r", 0), ("theirs", "other", 7), ("b", "r", 1)], "producers")
+    producers = [(r.text, r.run_id, r.step) for r in await kit.store.messages.history("t")]
+    equal(producers, [("a", "r", 0), ("theirs", "other", 7), ("b", "r", 1)], "producers")
 
 
 @case("runs", "output", covers=("store.commit", "runs.get"))

@@ -213,8 +213,8 @@ async def case_cursors(kit: Kit) -> None:
         await kit.store.runs.create("t", "agent", run_id=f"a{i}")
         await other.runs.create("t", "agent", run_id=f"b{i}")
     cursor = (await kit.store.runs.list(limit=2)).next_cursor
-    found = await other.runs.list(cursor=cursor)
-    equal([run.id for run in found.items], ["b1", "b2", "b3", "b4", "b5"], "the rows after that place, its own")
+    page = await other.runs.list(cursor=cursor)
+    equal([run.id for run in page.items], ["b1", "b2", "b3", "b4", "b5"], "the rows after that place, its own")
 
 
 @case("scope", "two-clients", covers=("store.scoped",))

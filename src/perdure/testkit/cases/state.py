@@ -77,12 +77,12 @@ async def case_values(kit: Kit) -> None:
     await kit.store.threads.create("t")
     for i, value in enumerate(VALUES):
         made = await kit.store.state.put("t", f"v{i}", value)
-        found = await kit.store.state.get("t", f"v{i}")
-        equal(found.value, value, repr(value))
-        equal(repr(found.value), repr(value), "to the last digit")
-        equal(made, found, "what put returned")
-    found_null = await kit.store.state.find("t", "v0")
-    expect(found_null is not None and found_null.value is None, "a stored null is there")
+        document = await kit.store.state.get("t", f"v{i}")
+        equal(document.value, value, repr(value))
+        equal(repr(document.value), repr(value), "to the last digit")
+        equal(made, document, "what put returned")
+    null = await kit.store.state.find("t", "v0")
+    expect(null is not None and null.value is None, "a stored null is there")
 
 
 @case("state", "not-json", covers=("state.put", "store.commit"))
@@ -151,12 +151,12 @@ async def case_names(kit: Kit) -> None:
 async def case_rev(kit: Kit) -> None:
     """Each write has its own rev; none ever comes back, also after a delete, also for the same value."""
     await kit.store.threads.create("t")
-    seen = []
+    revs = []
     for _ in range(5):
-        seen.append((await kit.store.state.put("t", "plan", 1)).rev)
-        seen.append((await kit.store.state.put("t", "plan", 1)).rev)
+        revs.append((await kit.store.state.put("t", "plan", 1)).rev)
+        revs.append((await kit.store.state.put("t", "plan", 1)).rev)
         await kit.store.state.delete("t", "plan")
-    equal(len(set(seen)), len(seen), "revs")
+    equal(len(set(revs)), len(revs), "revs")
 
 
 @case("state", "if-rev", covers=("state.put",))
@@ -220,9 +220,13 @@ async def case_opaque(kit: Kit) -> None:
     await store.commit("t", messages=[Message.user("x")], state={"plan": 1})
     await store.state.put("t", "plan", 2)
     await store.state.delete("t", "plan")
-    found = await store.state.get("t", "from.the.future")
-    equal((found.value, found.schema, found.rev, found.at), ({"x": [1, {"y": 1.5}]}, 4_000, applied.rev, 5), "kept")
-    equal((await store.load("t")).state, {"from.the.future": found}, "load gives it back")
+    document = await store.state.get("t", "from.the.future")
+    equal(
+        (document.value, document.schema, document.rev, document.at),
+        ({"x": [1, {"y": 1.5}]}, 4_000, applied.rev, 5),
+        "kept",
+    )
+    equal((await store.load("t")).state, {"from.the.future": document}, "load gives it back")
 
 
 @case("state", "owners", covers=("state.put", "state.get", "state.list", "state.delete"))
@@ -238,9 +242,9 @@ async def case_owners(kit: Kit) -> None:
     equal((await state.get("t", "plan", run_id=one.id)).run_id, one.id, "the owner is on the document")
     await state.delete("t", "plan", run_id=two.id)
     owners = (None, one.id, two.id)
-    found = {owner: [(d.name, d.value) for d in await state.list("t", run_id=owner)] for owner in owners}
+    documents = {owner: [(d.name, d.value) for d in await state.list("t", run_id=owner)] for owner in owners}
     expected = {None: [("plan", "thread")], one.id: [("more", "one"), ("plan", "one")], two.id: []}
-    equal(found, expected, "documents by owner")
+    equal(documents, expected, "documents by owner")
 
 
 @case("state", "run-of-thread", covers=("state.put", "state.delete"))

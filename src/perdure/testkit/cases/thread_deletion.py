@@ -44,9 +44,9 @@ async def furnish(store: Store, thread: str) -> None:
     await store.threads.update(thread, title=f"{thread}-title", resource_id=f"{thread}-res", custom={thread: 1})
 
 
-def expect_only_tombstone(found: Dump, thread: str) -> None:
+def expect_only_tombstone(contents: Dump, thread: str) -> None:
     """Nothing of the thread is left but a row that says that, and when, it was deleted."""
-    left = belongs_to(found, thread)
+    left = belongs_to(contents, thread)
     equal(sorted(left), ["threads"], f"where {thread!r} is still named: {left!r:.1500}")
     (row,) = left["threads"]
     times = ("created_at", "deleted_at", "erased_at")
@@ -109,9 +109,9 @@ async def case_delete_cascade(kit: Kit) -> None:
     equal(sorted(threads), ["other", "sibling", "top"], "what is left")
     equal({name: threads[name] for name in before}, before, "untouched threads")
     equal(threads["top"].children, 1, "children of the parent")
-    found = await dump(kit.store)
+    contents = await dump(kit.store)
     for name in ("aleph", "beth", "gimel", "daleth", "zayin"):
-        expect_only_tombstone(found, name)
+        expect_only_tombstone(contents, name)
 
 
 @case("threads", "delete-takes-everything", covers=("threads.delete",))
@@ -120,11 +120,11 @@ async def case_delete_everything(kit: Kit) -> None:
     await furnish(kit.store, "keep")
     before = await dump(kit.store)
     await furnish(kit.store, "gone")
-    places = {place.replace("/gone", "") for place in belongs_to(await dump(kit.store, "gone"), "gone")}
+    owned = {table.replace("/gone", "") for table in belongs_to(await dump(kit.store, "gone"), "gone")}
     names = {table.name for table in kit.store.engine.schema.tables} | {
         log.name for log in kit.store.engine.schema.logs
     }
-    equal(places, names, "the thread has something everywhere")
+    equal(owned, names, "the thread has something everywhere")
     await kit.store.threads.delete("gone")
     after = await dump(kit.store, "gone")
     expect_only_tombstone(after, "gone")

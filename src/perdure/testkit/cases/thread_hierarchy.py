@@ -225,11 +225,11 @@ async def case_cycle_race_many(kit: Kit) -> None:
     expect(any(not isinstance(one, Thread) for one in outcomes), "somebody is refused")
     expect(sum(isinstance(one, Thread) for one in outcomes) >= 1, "somebody succeeds")
     for name in names:
-        seen: set[str] = set()
+        visited: set[str] = set()
         at: str | None = name
         while at is not None:
-            expect(at not in seen, f"a cycle at {at}: {outcomes!r:.500}")
-            seen.add(at)
+            expect(at not in visited, f"a cycle at {at}: {outcomes!r:.500}")
+            visited.add(at)
             at = await parent_of(kit.store, at)
 
 

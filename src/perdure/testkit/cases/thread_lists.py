@@ -182,12 +182,12 @@ async def case_paging_stable(kit: Kit) -> None:
         for name in names:
             kit.clock.advance(1)
             await kit.store.threads.create(name, resource_id=order)
-        seen: list[str] = []
+        ids: list[str] = []
         touched: set[str] = set()
         cursor: str | None = None
         for turn in range(60):
             page = await kit.store.threads.list(resource_id=order, order=order, limit=3, cursor=cursor)
-            seen += [thread.id for thread in page.items]
+            ids += [thread.id for thread in page.items]
             cursor = page.next_cursor
             if cursor is None:
                 break
@@ -195,9 +195,9 @@ async def case_paging_stable(kit: Kit) -> None:
             busy = [names[turn], names[-1 - turn], names[(turn * 7) % 30]]
             touched.update(busy)
             await disturb(other, busy, f"{order}-new-{turn}", order)
-        equal(len(seen), len(set(seen)), "nothing appears twice")
+        equal(len(ids), len(set(ids)), "nothing appears twice")
         for name in set(names) - touched:
-            equal(seen.count(name), 1, f"{name}, which nobody touched")
+            equal(ids.count(name), 1, f"{name}, which nobody touched")
 
 
 async def disturb(store: Store, names: list[str], newcomer: str, resource: str) -> None:
@@ -291,15 +291,15 @@ async def case_children_pages(kit: Kit) -> None:
     for n in range(7):
         kit.clock.advance(1)
         await kit.store.threads.create(f"c{n}", parent_thread_id="p")
-    seen: list[str] = []
+    ids: list[str] = []
     cursor: str | None = None
     while True:
         page = await kit.store.threads.children("p", limit=3, cursor=cursor)
-        seen += [thread.id for thread in page.items]
+        ids += [thread.id for thread in page.items]
         cursor = page.next_cursor
         if cursor is None:
             break
-    equal(seen, [f"c{n}" for n in reversed(range(7))], "all children")
+    equal(ids, [f"c{n}" for n in reversed(range(7))], "all children")
 
 
 @case("threads", "list-second-client", covers=("threads.list",))

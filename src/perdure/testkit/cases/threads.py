@@ -49,12 +49,12 @@ async def case_create_get(kit: Kit) -> None:
 @case("threads", "create-mints-id", covers=("threads.create",))
 async def case_create_mints_id(kit: Kit) -> None:
     """Without an id the store makes one: 26 characters, never the same twice, ascending with time."""
-    found = []
+    ids = []
     for _ in range(20):
-        found.append((await kit.store.threads.create()).id)
+        ids.append((await kit.store.threads.create()).id)
         kit.clock.advance(1)
-    equal({len(one) for one in found}, {26}, "the length of minted ids")
-    equal(sorted(set(found)), found, "minted ids ascend and differ")
+    equal({len(one) for one in ids}, {26}, "the length of minted ids")
+    equal(sorted(set(ids)), ids, "minted ids ascend and differ")
 
 
 @case("threads", "missing", covers=("threads.get", "threads.find"))
@@ -84,7 +84,7 @@ async def case_defaults_store_nothing(kit: Kit) -> None:
 
 
 @case("threads", "create-taken", covers=("threads.create",))
-async def case_create_taken(kit: Kit) -> None:
+async def case_create_duplicate(kit: Kit) -> None:
     """An id that is taken is refused, and the thread that has it stays as it was."""
     await kit.store.threads.create("a", title="first")
     error = await untouched(kit.store, AlreadyExists, kit.store.threads.create("a", title="second"))
@@ -227,14 +227,14 @@ async def case_commits_keep_rev(kit: Kit) -> None:
 @case("threads", "rev-never-repeats", covers=("threads.update", "threads.create", "threads.delete"))
 async def case_rev_never_repeats(kit: Kit) -> None:
     """No rev of an id comes back, across updates, deletion and a new life."""
-    seen: list[int] = []
+    revs: list[int] = []
     for _ in range(3):
-        seen.append((await kit.store.threads.create("a")).rev)
+        revs.append((await kit.store.threads.create("a")).rev)
         for title in ("x", "x", "y"):
             thread = await kit.store.threads.update("a", title=title)
-            seen.append(thread.rev)
+            revs.append(thread.rev)
         await kit.store.threads.delete("a")
-    equal(len(set(seen)), len(seen), "distinct revs")
+    equal(len(set(revs)), len(revs), "distinct revs")
 
 
 @case("threads", "update-no-lost-update", covers=("threads.update",))

@@ -166,7 +166,7 @@ async def case_overtaken_delete(kit: Kit) -> None:
         slow, _ = await overtaken(kit, partial(write, t=thread), partial(erased, thread=thread))
         refused(slow, NotFoundError, f"writer {i}")
         held = await dump(kit.store, thread)
-        left = {place: rows for place, rows in held.items() if rows and place != "threads"}
+        left = {table: rows for table, rows in held.items() if rows and table != "threads"}
         equal(left, {}, f"writer {i} left nothing")
 
 
