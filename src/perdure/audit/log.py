@@ -76,7 +76,7 @@ def _check_entry(audit: Audit, thread: str, entry: LogEntry, done: LogPass) -> N
 
 def _missing(first: int, last: int) -> str:
     if last < first:
-        return f"message {last + 1} stands where {first} should"
+        return f"message {last + 1} is where {first} should be"
     return f"message {first} is missing" if first == last else f"messages {first} to {last} are missing"
 
 

@@ -21,7 +21,7 @@ from perdure.stores.store import Store
 
 
 async def verify(store: Store, *, scope: str | None = None, progress: Progress | None = None) -> list[Finding]:
-    """Check everything of the store's scope, or of another one; an empty list means that all is well."""
+    """Check everything of the store's scope, or of another one; an empty list means that no check failed."""
     audit = _audit(store, scope)
     lineage, every = await _threads(audit)
     for done, thread in enumerate(every):
@@ -104,7 +104,7 @@ def _of_engine(engine: Engine, check: str, problem: str) -> Finding:
 
 
 def _audit(store: Store, scope: str | None) -> Audit:
-    # A store of its own: guesses that the caller's store has made are no evidence.
+    # A separate store: what the caller's store has cached is not evidence.
     return Audit(_onlooker(store.engine, store.scope if scope is None else scope))
 
 

@@ -1,7 +1,7 @@
 """Whole tables: does every index show what the key order shows, and does every row belong to a thread?
 
-The pass reads in chunks, so on a store in use its first impression may be wrong: whatever looks wrong is looked at
-again in one snapshot, and only that is reported.
+The pass reads in chunks, so on a store in use it may see a false problem: it reads everything suspicious again in one
+snapshot, and reports only what is still wrong there.
 """
 
 from __future__ import annotations

@@ -212,6 +212,6 @@ def unpaired_result(history: Sequence[MessageRecord]) -> str | None:
     for record in history:
         answered = record.message.tool_call_id
         if answered is not None and answered not in asked:
-            return f"message {record.seq} answers {answered!r}, which nobody asked before"
+            return f"message {record.seq} answers {answered!r}, a call that no earlier message makes"
         asked.update(call.id for call in record.message.tool_calls)
     return None

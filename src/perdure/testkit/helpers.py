@@ -63,7 +63,7 @@ REFUSED_IDS: tuple[Any, ...] = (
     b"bytes",
     ["list"],
 )
-"""What is no id, whatever it names."""
+"""Values that are not valid ids of anything."""
 
 
 async def say(store: Store, thread_id: str, *texts: str, branch: int | str | None = None) -> list[str]:
@@ -152,7 +152,7 @@ async def enqueue(store: Store, thread: str, *texts: str, mode: DeliveryMode | N
 
 
 async def move(store: Store, change: RunChange | NewRun, thread: str = "t", **options: Any) -> Run:
-    """Commit a run's move; the run after it, as the receipt and the store both tell it."""
+    """Commit a run's move; the run after it, as both the receipt and the store show it."""
     run = (await store.commit(thread, run=change, **options)).run
     if run is None:
         raise CaseFailed("the receipt of a run's move carries no run")
@@ -171,7 +171,7 @@ async def race(*calls: Coroutine[Any, Any, T]) -> tuple[list[T], list[ConflictEr
 
 
 class Died(Exception):
-    """Stands for the process that ended at a failpoint."""
+    """Simulates the end of the process at a failpoint."""
 
 
 def die(name: str) -> None:

@@ -23,7 +23,7 @@ from perdure.stores.store import Store
 from perdure.testkit.kit import Provider
 
 _SQLITE_FILES = ("", "-wal")
-"""What a dead process leaves behind; the shared-memory index is rebuilt by whoever comes next."""
+"""What a dead process leaves behind; the next process rebuilds the shared-memory index."""
 
 
 class MemoryProvider:
@@ -58,9 +58,9 @@ class MemoryProvider:
 
 
 class SqliteProvider:
-    """The SQLite engine on a file in a temporary directory; every client is an engine of its own on that file.
+    """The SQLite engine on a file in a temporary directory; every client is a separate engine on that file.
 
-    A crash copies the files as they are at that instant, which is what a killed process leaves, and goes on there.
+    A crash copies the files as they are at that instant, which is what a killed process leaves, and continues there.
     """
 
     name = "sqlite"
@@ -94,7 +94,7 @@ class SqliteProvider:
         return store
 
     async def crash(self) -> None:
-        """Leave every client where it stands and go on with what it left on disk."""
+        """Drop every client as it is and continue with what it left on disk."""
         old = self.path
         self._lives += 1
         for suffix in reversed(_SQLITE_FILES):

@@ -1,4 +1,4 @@
-"""Cases: the tree as a whole. Parents everywhere, labels, deleted branches, deep forks, navigation, damage."""
+"""Cases: a thread's tree of branches. Parents of messages, labels, deleted branches, deep forks, navigation, damage."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def case_deep(kit: Kit) -> None:
 
 @case("branches", "deep-without-messages", covers=("branches.fork", "messages.history"))
 async def case_deep_empty(kit: Kit) -> None:
-    """Forks of forks that were never written to lead straight to the message they stand on."""
+    """Forks of forks that were never written to lead straight to the message they were made at."""
     await say(kit.store, "t", "a", "b")
     for _ in range(5):
         await kit.store.branches.fork("t", at="a", switch=True)
@@ -221,7 +221,7 @@ async def case_context(kit: Kit) -> None:
 
 @case("branches", "damage-is-reported", covers=("messages.history", "messages.list"))
 async def case_damage(kit: Kit) -> None:
-    """A branch whose parent is missing, or which is its own ancestor, is reported, not read in part or for ever."""
+    """A branch whose parent is missing, or which is its own ancestor, is reported, not read in part or endlessly."""
     await say(kit.store, "t", "a")
     for n in range(1, 4):
         await kit.store.branches.fork("t", at="a")

@@ -1,7 +1,7 @@
-"""Whose clock: a client's may be days off, and nothing that the engine stamped is ever compared with it.
+"""Cases: clock skew. A client's clock may be days off, and no time of the engine is ever compared with it.
 
-These cases leave the kit's clock alone and use the engine's own, while the wall clock of this process, which is all
-that a client has of its own, is moved by eight days in both directions.
+These cases leave the kit's clock alone and use the engine's own, while the wall clock of this process, which is the
+only clock of a client, is moved by eight days in both directions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SKEWS = (8 * _DAY, -8 * _DAY, 90_000)
 
 @contextmanager
 def wall_clock_off_by(ms: int) -> Iterator[None]:
-    """The clock of this process is wrong by so many milliseconds."""
+    """The clock of this process is wrong by this many milliseconds."""
     right, right_ns = time.time, time.time_ns
     with (
         patch.object(time, "time", lambda: right() + ms / 1000),
@@ -44,7 +44,7 @@ async def _client(kit: Kit) -> Store:
 
 @case("lifecycle", "foreign-clock-keys", covers=("store.commit",))
 async def case_foreign_clock_keys(kit: Kit) -> None:
-    """A client whose clock is eight days off neither forgets anybody's keys nor repeats an effect."""
+    """A client whose clock is eight days off neither forgets keys nor repeats an effect."""
     healthy = await _client(kit)
     for number, skew in enumerate(SKEWS):
         thread = f"t{number}"

@@ -1,4 +1,4 @@
-"""The commit itself: what a receipt says, how a thread comes to be, what is refused whole, what many at once do."""
+"""Cases: commits. What a receipt says, how a commit creates a thread, what is refused whole, concurrent commits."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ async def case_empty(kit: Kit) -> None:
 
 @case("commit", "existing-id", covers=("store.commit",))
 async def case_existing_id(kit: Kit) -> None:
-    """A committed message never changes: its id is refused, wherever it stands; repeats in one commit too."""
+    """A committed message never changes: its id is refused, wherever it is; repeats in one commit too."""
     await kit.store.commit("t", messages=[Message.user("a", id="m")])
     again = [Message.user("new", id="n"), Message.user("changed", id="m")]
     error = await untouched(kit.store, AlreadyExists, kit.store.commit("t", messages=again, state={"s": 1}))
@@ -283,7 +283,7 @@ async def case_all_or_nothing(kit: Kit) -> None:
 
 @case("commit", "recovers", covers=("store.commit", "messages.history"))
 async def case_recovers(kit: Kit) -> None:
-    """Failing writers disturb nobody: readers see whole commits throughout, and the next writer goes on."""
+    """Failing writers disturb no one else: readers see whole commits throughout, and the next writer goes on."""
     await commit_texts(kit.store, "t", "0")
     other = await kit.second()
 
@@ -314,18 +314,18 @@ async def case_concurrent_unguarded(kit: Kit) -> None:
         records = await kit.store.messages.history(thread)
         equal([r.seq for r in records], list(range(1, 65)), f"{thread}: seqs")
         by_seq = {receipt.seqs[0]: receipt.message_ids[0] for receipt in won}
-        equal({r.seq: r.message_id for r in records}, by_seq, f"{thread}: each receipt tells its own place")
+        equal({r.seq: r.message_id for r in records}, by_seq, f"{thread}: each receipt names its own seq")
 
 
 @case("commit", "concurrent-guarded", covers=("store.commit",))
 async def case_concurrent_guarded(kit: Kit) -> None:
-    """64 commits at once that expect the same version: exactly one lands, the others are told both versions."""
+    """64 commits at once that expect the same version: exactly one lands, the others learn both versions."""
     await commit_texts(kit.store, "t", "a")
     clients = [kit.store, await kit.second()]
     won, lost = await race(*[commit_texts(clients[i % 2], "t", str(i), expect=1) for i in range(64)])
     equal((len(won), len(lost)), (1, 63), "one winner")
     for error in lost:
-        equal((type(error), error.expected, error.actual), (VersionConflict, 1, 2), "what the others are told")
+        equal((type(error), error.expected, error.actual), (VersionConflict, 1, 2), "what the others learn")
     equal((await kit.store.threads.get("t")).version, 2, "the version")
 
 

@@ -1,7 +1,7 @@
-"""What guards a commit: expect, expect_head, fence, branch; and which refusal wins when several would apply.
+"""Cases: the guards of a commit: expect, expect_head, fence, branch; and which refusal wins if several apply.
 
-The order is: shape, key, fence, expect (with the branch and its head), the run machine, state, message ids. A worker
-that was superseded must hear that first, and a commit that already landed must hear nothing else at all.
+The order is: shape, key, fence, expect (with the branch and its head), the run, state, message ids. A worker that was
+superseded must learn that first, and a commit that already landed is simply replayed.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ async def case_unfenced(kit: Kit) -> None:
     await commit_texts(kit.store, "t", "b")
     equal((await kit.store.threads.get("t")).fence, 5, "after an unfenced commit")
     await untouched(kit.store, StaleClaim, commit_texts(kit.store, "t", "c", fence=4))
-    equal((await kit.store.threads.create("u")).fence, None, "a thread nobody claimed")
+    equal((await kit.store.threads.create("u")).fence, None, "an unclaimed thread")
     await kit.store.commit("u", fence=0)
     equal((await kit.store.threads.get("u")).fence, 0, "zero is a fence")
 

@@ -1,4 +1,4 @@
-"""State inside commits: written, removed and guarded in the same transaction as the messages it belongs to."""
+"""Cases: state inside commits. Written, removed and guarded in the same transaction as the messages it belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases: compaction. A summary takes the place of what it covers in the history, and nowhere else."""
+"""Cases: compaction. A summary replaces what it covers in the history, and nowhere else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def case_fold_none(kit: Kit) -> None:
 
 @case("messages", "fold-one", covers=HISTORY)
 async def case_fold_one(kit: Kit) -> None:
-    """One interval: the summary stands where the interval began, keeps its seq and leaves its own place."""
+    """One interval: the summary appears where the interval began, keeps its seq and no longer appears at the end."""
     await say(kit.store, "t", *"abcde")
     await summarise(kit, "S", 2, 4)
     await say(kit.store, "t", "f")
@@ -128,7 +128,7 @@ async def case_fold_strip(kit: Kit) -> None:
     records = await kit.store.messages.history("t")
     equal(ids(records), ["S", "v", "b", "R", "w"], "the result was folded away")
     equal([call.id for record in records for call in record.message.tool_calls], [], "so its call is left out")
-    equal(last.message_id, "R", "the summary stands where the result stood")
+    equal(last.message_id, "R", "the summary is where the result was")
 
 
 @case("messages", "fold-limit", covers=HISTORY)

@@ -1,4 +1,4 @@
-"""Cases: content built to hurt. Whatever its keys, blocks, depth and numbers, it is kept or refused in words."""
+"""Cases: content built to be costly. Its keys, blocks, depth and numbers are stored, or refused with a clear error."""
 
 from __future__ import annotations
 

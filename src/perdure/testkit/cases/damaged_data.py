@@ -1,4 +1,4 @@
-"""Damaged data: the auditor notices it, no store serves it, and no import lets it in."""
+"""Cases: damaged data. The auditor notices it, no store serves it, and no import lets it in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases: an id names one message, pending or committed. Whoever comes second is refused, however close the race."""
+"""Cases: an id names one message, pending or committed. The second use is refused, however close the race."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def expect_pending_or_committed(kit: Kit, thread: str, name: str) -> None:
     """The id is in the log or in the queue, not in both."""
     committed = await kit.store.messages.find(thread, name) is not None
     pending = [item.id for item in (await kit.store.pending.list(thread)).items].count(name)
-    equal(int(committed) + pending, 1, f"places of {name} in {thread}")
+    equal(int(committed) + pending, 1, f"occurrences of {name} in {thread}")
 
 
 @case("commit", "pending-id-refused", covers=("store.commit", "runs.start", "pending.append"))

@@ -1,4 +1,4 @@
-"""What outlives a close, a crash, a delete that died half way, a week, and a clock that jumps about."""
+"""Cases: durability. What survives a close, a crash, a delete that was interrupted, a week, and clock jumps."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def case_interrupted_erasure(kit: Kit) -> None:
 
 @case("lifecycle", "invisible-at-once", covers=("threads.delete",))
 async def case_invisible_at_once(kit: Kit) -> None:
-    """Between the tombstone and the erasing nothing of the thread can be read, listed or written by anybody."""
+    """Between the tombstone and the erasing nothing of the thread can be read, listed or written."""
     first = await everything(kit.store)
     other = await kit.second()
     equal((await other.load("t")).version, 3, "it was there")

@@ -1,4 +1,4 @@
-"""Cases: tool calls in another vendor's spelling are refused when given, and carried when they are already stored."""
+"""Cases: tool calls in another vendor's spelling are refused on input, and returned unchanged if already stored."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def case_stored(kit: Kit) -> None:
     ]
     for records in views:
         expect(record in records, f"the record is shown: {records}")
-    equal(await store.messages.unfinished_calls("t"), [], "nobody knows of the call")
+    equal(await store.messages.unfinished_calls("t"), [], "the call is not listed")
 
 
 @case("pending", "foreign-calls-stored", covers=("pending.list", "pending.freeze"))

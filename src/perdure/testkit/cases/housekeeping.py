@@ -1,4 +1,4 @@
-"""Housekeeping: what expired or was left half done goes in the background, while the store is used and without it.
+"""Cases: housekeeping. What expired or was left unfinished is removed in the background, in a busy or an idle store.
 
 The clients of the kit are opened without housekeeping; these cases put it back on.
 """
@@ -32,7 +32,7 @@ async def store_with_housekeeping(kit: Kit) -> AsyncIterator[tuple[Store, Housek
 
 
 async def idle(housekeeper: Housekeeper) -> None:
-    """Wait until housekeeping has nothing to do; the case's deadline ends a wait in vain."""
+    """Wait until housekeeping has nothing to do; the case's deadline ends an endless wait."""
     while housekeeper.busy:  # noqa: ASYNC110 - what is waited for happens in a thread, or in a database
         await asyncio.sleep(0.005)
 
@@ -93,7 +93,7 @@ async def _cancelled(attempt: Awaitable[Any]) -> None:
 
 @case("lifecycle", "housekeeping-scopes", covers=("store.scoped",))
 async def case_housekeeping_scopes(kit: Kit) -> None:
-    """Every scope in use is cleaned; one that nobody uses is left alone."""
+    """Every scope in use is cleaned; an unused one is left alone."""
     tenants = [kit.store.scoped(f"tenant-{number}") for number in range(5)]
     for tenant in tenants:
         await commit_texts(tenant, "t", "old", key="old")

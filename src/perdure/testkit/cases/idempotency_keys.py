@@ -1,7 +1,7 @@
-"""Idempotency keys: the same key with the same content has one effect and one receipt, from anybody, for seven days.
+"""Cases: idempotency keys. The same key with the same content has one effect and one receipt, for seven days.
 
-A key is how a commit whose answer was lost is made safe to repeat, so a replay must hold after a crash, from another
-client, and whatever has changed since.
+A key makes a commit safe to retry if its answer was lost, so a replay must work after a crash, from another client, and
+whatever has changed since.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perdure.testkit.probe import dump, overtaken, untouched
 
 
 def same(again: Receipt, first: Receipt, what: str) -> None:
-    """A replay tells what the first receipt told."""
+    """A replay returns the first receipt."""
     equal(again.replayed, True, f"{what}: replayed")
     fields = (again.thread_id, again.version, again.message_ids, again.seqs, again.at, again.durable)
     equal(fields, (first.thread_id, first.version, first.message_ids, first.seqs, first.at, first.durable), what)
@@ -82,10 +82,10 @@ async def case_key_run_as_is(kit: Kit) -> None:
     run = first.run
     expect(run is not None, "the first receipt carries its run")
     if run is not None:
-        equal((await full(kit.store)).run, run, "the run, while nobody moved it")
+        equal((await full(kit.store)).run, run, "the run, unchanged")
         moved = await move(kit.store, run.step())
         again = (await full(kit.store)).run
-        equal(again and (again.steps, again.rev), (moved.steps, run.rev), "the run after somebody moved it")
+        equal(again and (again.steps, again.rev), (moved.steps, run.rev), "the run after another change")
         if again is not None:
             await raises(VersionConflict, move(kit.store, again.step()), "a worker that was overtaken")
         await move(kit.store, moved.finish())
@@ -181,7 +181,7 @@ async def case_key_expires(kit: Kit) -> None:
 
 @case("commit", "key-expired-guards", covers=("store.commit",))
 async def case_key_expired_guards(kit: Kit) -> None:
-    """An expired key protects nobody: the other guards speak again."""
+    """An expired key no longer protects: the other guards apply again."""
     run = await kit.store.runs.start("t", "agent")
     await commit_texts(kit.store, "t", "a", run=run.finish(), expect=0, fence=3, key="k")
     await kit.store.commit("t", fence=4)
@@ -195,7 +195,7 @@ async def case_key_expired_guards(kit: Kit) -> None:
 
 @case("commit", "key-expired-and-swept", covers=("store.commit",))
 async def case_key_expired_and_swept(kit: Kit) -> None:
-    """An expired key that housekeeping removes while it is being replaced is in nobody's way."""
+    """An expired key that housekeeping removes while it is being replaced blocks nothing."""
     await commit_texts(kit.store, "t", "a", key="k")
     kit.clock.advance(limits.KEY_RETENTION_MS + 1)
     # The first try finds the expired key; the second, which would replace it, is overtaken by the sweep.
@@ -296,7 +296,7 @@ async def case_key_concurrent(kit: Kit) -> None:
     """Many tries under one key at once, also as the thread's first: one effect, the same receipt for all."""
     clients = [kit.store, await kit.second()]
     won, lost = await race(*[full(clients[i % 2]) for i in range(24)])
-    equal([str(error) for error in lost], [], "nobody is refused")
+    equal([str(error) for error in lost], [], "none is refused")
     equal([receipt.replayed for receipt in won].count(False), 1, "one did it")
     first = next(receipt for receipt in won if not receipt.replayed)
     for receipt in won:
@@ -308,7 +308,7 @@ async def case_key_concurrent(kit: Kit) -> None:
 
 @case("commit", "key-concurrent-contents", covers=("store.commit",))
 async def case_key_concurrent_contents(kit: Kit) -> None:
-    """Different contents under one key at once: one lands, the others are told that the key is taken."""
+    """Different contents under one key at once: one lands, the others learn that the key is in use."""
     await kit.store.threads.create("t")
     clients = [kit.store, await kit.second()]
     won, lost = await race(*[commit_texts(clients[i % 2], "t", str(i), key="k") for i in range(16)])

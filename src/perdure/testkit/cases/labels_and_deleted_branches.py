@@ -33,11 +33,11 @@ async def case_label_refused(kit: Kit) -> None:
     """A label needs a message of this thread and a text that is an id; an empty one is refused, not a removal."""
     await say(kit.store, "t", "a")
     await say(kit.store, "u", "c")
-    for missing in ("nobody", "c"):
+    for missing in ("missing", "c"):
         await untouched(kit.store, NotFoundError, kit.store.branches.label("t", missing, "x"), missing)
         await untouched(kit.store, NotFoundError, kit.store.branches.label("t", missing, None), missing)
-    await untouched(kit.store, NotFoundError, kit.store.branches.label("nobody", "a", "x"))
-    await raises(NotFoundError, kit.store.branches.labels("nobody"))
+    await untouched(kit.store, NotFoundError, kit.store.branches.label("missing", "a", "x"))
+    await raises(NotFoundError, kit.store.branches.labels("missing"))
     for bad in REFUSED_IDS:
         await untouched(kit.store, InvalidError, kit.store.branches.label("t", "a", bad), f"label {bad!r}")
         await untouched(kit.store, InvalidError, kit.store.branches.label("t", bad, "x"), f"message {bad!r}")
@@ -45,7 +45,7 @@ async def case_label_refused(kit: Kit) -> None:
 
 @case("branches", "label-never-in-context", covers=("branches.label", "messages.history", "messages.list"))
 async def case_label_context(kit: Kit) -> None:
-    """Labels stand outside the tree: no message, no head, no version, no view changes, and forks share them."""
+    """Labels are not part of the tree: no message, no head, no version, no view changes, and forks share them."""
     await say(kit.store, "t", *"abc")
     await kit.store.branches.fork("t", at="b", name="x")
     before = [
@@ -131,7 +131,7 @@ async def case_delete_main(kit: Kit) -> None:
 
 @case("branches", "deleted-still-reachable", covers=("branches.fork", "branches.delete", "messages.history"))
 async def case_deleted_reachable(kit: Kit) -> None:
-    """What stands on a deleted branch can still be read up to any message, forked from and labelled."""
+    """What is on a deleted branch can still be read up to any message, forked from and labelled."""
     await say(kit.store, "t", "a")
     await kit.store.branches.fork("t", at="a", name="x")
     await say(kit.store, "t", "x1", "x2", branch="x")
@@ -159,7 +159,7 @@ async def case_delete_race(kit: Kit) -> None:
 
 @case("branches", "delete-race-commit", covers=("branches.delete", "store.commit"))
 async def case_delete_race_commit(kit: Kit) -> None:
-    """A commit on a branch that is deleted meanwhile is refused whole."""
+    """A commit on a branch that is deleted in between is refused whole."""
     await say(kit.store, "t", "a")
     await kit.store.branches.fork("t", at="a", name="x")
     slow, _ = await overtaken(kit, lambda s: say(s, "t", "b", branch="x"), lambda s: s.branches.delete("t", "x"))

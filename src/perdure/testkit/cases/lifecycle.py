@@ -1,4 +1,4 @@
-"""Opening, closing, looking after itself: what a store promises before the first call and after the last one."""
+"""Cases: opening and closing a store, its health and capabilities, and interrupted work."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ async def _open(url: Any, **options: Any) -> Store:
 
 @case("lifecycle", "honest", covers=("store.health", "store.capabilities", "store.commit"))
 async def case_honest(kit: Kit) -> None:
-    """Capabilities, health and receipts tell the same story about durability; what weakens it is put in words."""
+    """Capabilities, health and receipts agree about durability; what weakens it is described."""
     capabilities = kit.store.capabilities()
     health = await kit.store.health()
     receipt = await commit_texts(kit.store, "t", "a")
@@ -230,7 +230,7 @@ async def case_honest(kit: Kit) -> None:
 
 @case("lifecycle", "read-your-writes", covers=("store.commit", "store.load"))
 async def case_read_your_writes(kit: Kit) -> None:
-    """What one client was told is committed, every client sees at once."""
+    """A commit that one client acknowledged is visible to every client at once."""
     other = await kit.second()
     for i in range(1, 21):
         writer, reader = (kit.store, other) if i % 2 else (other, kit.store)

@@ -62,7 +62,7 @@ async def case_internal(kit: Kit) -> None:
 
 @case("messages", "limit-skips-unanswered", covers=BOTH)
 async def case_unanswered(kit: Kit) -> None:
-    """Calls that nobody answered are hidden, so they do not count: both views go further back."""
+    """Unanswered calls are hidden, so they do not count: both views go further back."""
     await write(kit, *users(0, 10), *[calling(f"c{i}", id=f"a{i}") for i in range(5)])
     for view in (kit.store.messages.external, kit.store.messages.history):
         equal(ids(await view("t", limit=5)), ["u5", "u6", "u7", "u8", "u9"], "the newest shown")
@@ -115,7 +115,7 @@ async def case_folded(kit: Kit) -> None:
 
 @case("messages", "limit-on-a-branch", covers=(*BOTH, "branches.fork"))
 async def case_branch(kit: Kit) -> None:
-    """On a branch the limit reaches back over the fork point, past what was written elsewhere meanwhile."""
+    """On a branch the limit reaches back over the fork point, past what was written elsewhere in the meantime."""
     await write(kit, *users(0, 6), calling("c", id="a"))
     await kit.store.branches.fork("t", at="a", name="side")
     await write(kit, *users(6, 9))
@@ -128,7 +128,7 @@ async def case_branch(kit: Kit) -> None:
 
 @case("messages", "limit-reused-ids", covers=BOTH)
 async def case_reused(kit: Kit) -> None:
-    """Calls that share an id are told apart wherever the cut falls."""
+    """Calls that share an id are distinguished wherever the cut falls."""
     for turn in range(4):
         await write(kit, calling("c", text=f"turn {turn}", id=f"a{turn}"), *notes(turn, f"n{turn}-"))
         answer = Message.retraction("c", id="x") if turn == 1 else Message.tool("c", id=f"r{turn}")

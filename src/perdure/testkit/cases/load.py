@@ -1,4 +1,4 @@
-"""Loading: thread, branch, history, version, latest run and state, all from one snapshot, whoever writes meanwhile."""
+"""Cases: `load`. Thread, branch, history, version, latest run and state from one snapshot, during concurrent writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perdure.testkit.kit import Kit, case, equal, expect, raises
 
 @case("load", "whole", covers=("store.load",))
 async def case_whole(kit: Kit) -> None:
-    """A load equals what the stores tell one by one."""
+    """A load equals what the stores return one by one."""
     await kit.store.threads.create("t", title="T", custom={"x": 1})
     run = await kit.store.runs.start("t", "agent", messages=[Message.user("q")])
     await kit.store.commit(
@@ -51,7 +51,7 @@ async def case_empty(kit: Kit) -> None:
 
 @case("load", "missing", covers=("store.load",))
 async def case_missing(kit: Kit) -> None:
-    """A missing or deleted thread, and a missing branch, are not found; what is no id is refused."""
+    """A missing or deleted thread, and a missing branch, are not found; an invalid id is refused."""
     await raises(NotFoundError, kit.store.load("never"))
     await commit_texts(kit.store, "t", "a")
     for branch in (7, "nowhere"):
@@ -193,7 +193,7 @@ async def case_one_snapshot(kit: Kit) -> None:
             await asyncio.sleep(0)
 
     await asyncio.gather(write(), read(reader), read(reader), read(kit.store))
-    expect(loads > 0, "somebody read")
+    expect(loads > 0, "there were reads")
     equal((await reader.load("t")).version, 60, "the end")
 
 

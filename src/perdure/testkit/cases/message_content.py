@@ -1,4 +1,4 @@
-"""Cases: what messages carry. Every kind of block, what this build does not know, the edges of JSON, size and names."""
+"""Cases: message content. Every kind of block, unknown fields and blocks, the limits of JSON, size and names."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def case_unknown_tools(kit: Kit) -> None:
 
 @case("messages", "not-json-refused", covers=("store.commit",))
 async def case_not_json(kit: Kit) -> None:
-    """What JSON cannot carry is refused with its path, wherever it stands; nothing is coerced."""
+    """What JSON cannot carry is refused with its path, at any depth; nothing is coerced."""
     nestings: list[tuple[str, Callable[[Any], Message]]] = [
         ("messages[0].metadata.k[1]", lambda v: Message.user("x", metadata={"k": [0, v]})),
         ("messages[0].content[0].input.k", lambda v: Message.assistant([ToolUse("c", "n", {"k": v})])),

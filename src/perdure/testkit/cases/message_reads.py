@@ -148,7 +148,7 @@ async def case_run(kit: Kit) -> None:
     """By producing run, alone and together with everything else."""
     await mixed(kit.store)
     equal(await listed(kit.store, run_id="r"), [3, 6, 9], "run r")
-    equal(await listed(kit.store, run_id="nobody"), [], "an unknown run")
+    equal(await listed(kit.store, run_id="missing"), [], "an unknown run")
     everything: dict[str, Any] = {"after_seq": 1, "order": "desc", "visibility": "external", "run_id": "s"}
     equal(await listed(kit.store, **everything), [10, 8, 4, 2], "after 1, descending, external, run s")
     equal(await paged(kit.store, 1, **everything), [10, 8, 4, 2], "the same in ones")
@@ -158,7 +158,7 @@ async def case_run(kit: Kit) -> None:
 
 @case("messages", "list-limits", covers=LIST)
 async def case_limits(kit: Kit) -> None:
-    """A page is 1 to 200 records, 50 unless told; wrong windows and orders are refused."""
+    """A page is 1 to 200 records, 50 by default; wrong windows and orders are refused."""
     await kit.store.commit("t", messages=[Message.user(str(n)) for n in range(205)])
     equal(len(await listed(kit.store)), 50, "the default page")
     equal(len(await listed(kit.store, limit=200)), 200, "the largest page")
@@ -183,14 +183,14 @@ async def case_missing_thread(kit: Kit) -> None:
     for read in (reads.history("t"), reads.external("t"), reads.range("t", 1, 9), reads.unfinished_calls("t")):
         equal(list(await read), [], "an empty thread")
     for attempt in (
-        reads.list("nobody"),
-        reads.history("nobody"),
-        reads.external("nobody"),
-        reads.range("nobody", 1, 9),
-        reads.unfinished_calls("nobody"),
-        reads.find("nobody", "m"),
-        reads.get("nobody", "m"),
-        collect(reads.iter("nobody")),
+        reads.list("missing"),
+        reads.history("missing"),
+        reads.external("missing"),
+        reads.range("missing", 1, 9),
+        reads.unfinished_calls("missing"),
+        reads.find("missing", "m"),
+        reads.get("missing", "m"),
+        collect(reads.iter("missing")),
     ):
         await raises(NotFoundError, attempt)
 
@@ -367,8 +367,8 @@ async def case_follow_burst(kit: Kit) -> None:
 
 @case("messages", "follow-ends", covers=("messages.follow", "threads.delete"))
 async def case_follow_ends(kit: Kit) -> None:
-    """Following a missing thread, or one that is deleted meanwhile, ends with NotFoundError."""
-    await raises(NotFoundError, anext(kit.store.messages.follow("nobody")))
+    """Following a missing thread, or one that is deleted in between, ends with NotFoundError."""
+    await raises(NotFoundError, anext(kit.store.messages.follow("missing")))
     await raises(InvalidError, anext(kit.store.messages.follow("t", after_seq=-1)))
     await say(kit.store, "t", "a")
     stream = kit.store.messages.follow("t", after_seq=1)

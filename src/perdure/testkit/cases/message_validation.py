@@ -1,4 +1,4 @@
-"""Cases: what a message must look like. Every refusal gives its reason and leaves the log, and all else, untouched."""
+"""Cases: which messages are valid. Every refusal gives its reason and changes nothing."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def case_shape_result_elsewhere(kit: Kit) -> None:
 
 @case("messages", "shape-calls-elsewhere", covers=COMMIT)
 async def case_shape_calls_elsewhere(kit: Kit) -> None:
-    """Tool calls stand on assistant messages only."""
+    """Only assistant messages have tool calls."""
     for role in ("user", "system", "developer"):
         await refuse(kit, Message(role=role, content=[ToolUse("c1", "search", {})]), saying="tool calls")
     await refuse(kit, Message(role="tool", content=[ToolUse("c1", "search", {})]))
@@ -151,7 +151,7 @@ async def case_shape_range(kit: Kit) -> None:
 
 @case("messages", "shape-compaction-covers-itself", covers=COMMIT)
 async def case_shape_covers_itself(kit: Kit) -> None:
-    """A summary stands after everything it covers: not its own seq, nor any later, also inside one commit."""
+    """A summary comes after everything it covers: not its own seq, nor any later, also inside one commit."""
     await say(kit.store, "t", "one", "two")
     for last in (3, 4, 1000):
         attempt = kit.store.commit("t", messages=[Message.summary("s", 1, last)])
@@ -165,7 +165,7 @@ async def case_shape_covers_itself(kit: Kit) -> None:
 
 @case("messages", "shape-not-a-message", covers=COMMIT)
 async def case_shape_not_a_message(kit: Kit) -> None:
-    """A dict, a text or None is no message, and the error says how to make one."""
+    """A dict, a text or None is not a message, and the error says how to make one."""
     await refuse(kit, {"role": "user", "content": "x"}, "hello", None, 7, saying="Message.user")
 
 
@@ -264,7 +264,7 @@ async def case_shape_caller_keeps(kit: Kit) -> None:
 
 @case("messages", "shape-opaque-known", covers=("store.commit", "pending.append"))
 async def case_shape_opaque_known(kit: Kit) -> None:
-    """What has a known type cannot pass as opaque: it would be read back by rules that nobody held it to."""
+    """What has a known type cannot pass as opaque: it would be read back by rules that were never checked."""
     for tag in ("text", "image", "audio", "video", "document", "thinking", "tool_use", "tool_result"):
         await refuse(kit, Message.assistant([Opaque(Untyped({"type": tag, "text": 5}))]), saying="known type")
     for tag in ("base64", "url"):

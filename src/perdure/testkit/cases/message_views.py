@@ -1,4 +1,4 @@
-"""Cases: the external view, the history that reaches the model, and the calls that nobody answered."""
+"""Cases: the external view, the history that reaches the model, and unfinished calls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def case_plain(kit: Kit) -> None:
 
 @case("messages", "views-internal", covers=VIEWS)
 async def case_internal(kit: Kit) -> None:
-    """Internal messages reach the model and nobody else; so does any visibility this build does not know."""
+    """Internal messages reach only the model; so does any visibility this build does not know."""
     await put(
         kit,
         Message.user("u", id="u"),
@@ -60,7 +60,7 @@ async def case_internal(kit: Kit) -> None:
 
 @case("messages", "views-unknown-visibility-tools", covers=VIEWS)
 async def case_unknown_visibility_tools(kit: Kit) -> None:
-    """A tool result that is not for all is not shown to outsiders, nor the call it answers; it is no retraction."""
+    """A tool result that is not for all is not shown to outsiders, nor the call it answers; it is not a retraction."""
     await put(kit, calling("c1", text="look", id="a"), Message.tool("c1", "secret", id="r", visibility="audit"))
     equal(await external(kit), ["a"], "external")
     equal(calls(await kit.store.messages.external("t")), {"a": []}, "calls in the external view")
@@ -69,7 +69,7 @@ async def case_unknown_visibility_tools(kit: Kit) -> None:
 
 @case("messages", "strip-answered", covers=VIEWS)
 async def case_answered(kit: Kit) -> None:
-    """A call with its result is shown in both views, whatever stands between them."""
+    """A call with its result is shown in both views, whatever is between them."""
     await put(kit, Message.user("u", id="u"), calling("c1", id="a"), Message.user("wait", id="w"))
     await put(kit, Message.tool("c1", "r", id="r"), Message.assistant("done", id="d"))
     for view in (history, external):
@@ -78,7 +78,7 @@ async def case_answered(kit: Kit) -> None:
 
 @case("messages", "strip-unanswered", covers=VIEWS)
 async def case_unanswered(kit: Kit) -> None:
-    """A call without a result leaves both views; the text beside it stays; a message of calls alone disappears."""
+    """A call without a result leaves both views; its text stays; a message of calls alone disappears."""
     await put(kit, calling("c1", text="let me see", id="a"), Message.user("u", id="u"), calling("c2", id="b"))
     for view in (history, external):
         equal(await view(kit), ["a", "u"], view.__name__)
@@ -107,7 +107,7 @@ async def case_orphan_result(kit: Kit) -> None:
 
 @case("messages", "strip-reused-ids", covers=VIEWS)
 async def case_reused(kit: Kit) -> None:
-    """A call id used again is another call: each needs a result of its own, after it."""
+    """A call id used again is another call: each needs its own result, after it."""
     await put(kit, calling("c", text="1", id="a1"), Message.tool("c", id="r1"), calling("c", text="2", id="a2"))
     for view in (kit.store.messages.history, kit.store.messages.external):
         equal(calls(await view("t")), {"a1": ["c"], "a2": []}, "only the first is answered")
@@ -156,7 +156,7 @@ async def case_unfinished(kit: Kit) -> None:
     expected = [(c, "search", {"q": c}, m, s, r) for c, m, s, r in (("c1", "a", 2, "r"), ("c3", "a", 2, "r"))]
     equal(fields, [*expected, ("c4", "search", {"q": "c4"}, "b", 4, None)], "unfinished")
     equal([c.call.id for c in await kit.store.messages.unfinished_calls("t", run_id="r")], ["c1", "c3"], "of a run")
-    equal(await kit.store.messages.unfinished_calls("t", run_id="nobody"), [], "of another run")
+    equal(await kit.store.messages.unfinished_calls("t", run_id="missing"), [], "of another run")
     await put(kit, Message.tool("c1"), Message.tool("c3", is_error=True), Message.tool("c4", visibility="internal"))
     equal(await kit.store.messages.unfinished_calls("t"), [], "after the results")
 
@@ -234,7 +234,7 @@ async def case_upto(kit: Kit) -> None:
         equal(await view(kit, upto="d"), ["a", "b", "d"], "at a message of another branch")
         equal(await view(kit, upto="f"), ["a", "b", "c"], "at a call whose result comes later")
         equal(await view(kit, upto="g", limit=2), ["f", "g"], "with a limit")
-    await raises(NotFoundError, kit.store.messages.history("t", upto="nobody"))
+    await raises(NotFoundError, kit.store.messages.history("t", upto="missing"))
     await raises(InvalidError, kit.store.messages.history("t", upto="d", branch="x"))
     wrong: Any
     for wrong in (-1, True, 1.5, "", "nul\x00"):

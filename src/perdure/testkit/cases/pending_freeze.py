@@ -1,4 +1,4 @@
-"""Freezing: what was pending becomes part of the log, with the run that reads it, in one transaction or not at all.
+"""Cases: freezing. Pending messages become part of the log, with the run that reads them, in one transaction.
 
 A freeze is a commit, so everything that guards a commit guards it: expect, fence, key, the run's rev. What it adds is
 the queue: consumed exactly once, and left alone by every refusal.
@@ -41,7 +41,7 @@ async def case_freeze(kit: Kit) -> None:
     records = await kit.store.messages.history("t")
     equal(texts(records), ["one", "two", "three", "four"], "the history")
     equal(records[2].message.id, names[0], "the id stays")
-    equal((records[2].run_id, records[2].at), (None, kit.clock.now), "nobody produced it; it was said now")
+    equal((records[2].run_id, records[2].at), (None, kit.clock.now), "no run produced it; it was committed now")
     equal(await queue_texts(kit.store, "t"), [], "the queue is empty")
 
 
@@ -397,7 +397,7 @@ async def case_concurrent_same_key(kit: Kit) -> None:
     clients = [kit.store, await kit.second()]
     message = [Message.user("once", id="m")]
     won, lost = await race(*[clients[i % 2].pending.freeze("t", messages=message, key="k") for i in range(12)])
-    equal([str(error) for error in lost], [], "everybody gets the receipt")
+    equal([str(error) for error in lost], [], "every caller gets the receipt")
     equal([r.replayed for r in won].count(False), 1, "one did it")
     equal({(tuple(r.seqs), tuple(r.message_ids)) for r in won}, {((1,), ("m",))}, "the same receipt")
 

@@ -1,4 +1,4 @@
-"""Pending queues as a whole: which threads have one, how large it may grow, and what many writers at once do to it."""
+"""Cases: pending queues. Which threads have one, how large it may grow, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def case_concurrent_edits(kit: Kit) -> None:
     calls = [clients[i % 2].pending.edit("t", name, Message.user(f"{i}"), if_revision=1) for i in range(16)]
     won, lost = await race(*calls)
     equal((len(won), len(lost)), (1, 15), "one winner")
-    equal({type(error) for error in lost}, {VersionConflict}, "what the others are told")
+    equal({type(error) for error in lost}, {VersionConflict}, "what the others learn")
     equal(await queue_texts(kit.store, "t"), [won[0].message.text], "the winner's text stays")
 
 
@@ -102,7 +102,7 @@ async def case_apart_from_log(kit: Kit) -> None:
     after = await kit.store.threads.get("t")
     equal((after.version, after.rev), (thread.version, thread.rev), "version and rev")
     equal([r.text for r in await kit.store.messages.history("t")], ["said"], "the history")
-    equal(await kit.store.messages.find("t", name), None, "a pending message is no record")
+    equal(await kit.store.messages.find("t", name), None, "a pending message is not in the log")
 
 
 @case("pending", "gone-with-thread", covers=("pending.append", "threads.delete"))

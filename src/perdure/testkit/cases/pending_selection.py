@@ -1,7 +1,7 @@
-"""Which pending messages a boundary takes: the selection table, one case a row.
+"""Cases: which pending messages a boundary takes: the selection table, one case per row.
 
-A row names a queue (one delivery mode a message), the boundary, and the places of the messages that must be frozen.
-Everything else must stay in the queue, in order. `R` is the run that stands at the boundary.
+A row names a queue (one delivery mode per message), the boundary, and the positions of the messages that it freezes.
+Everything else must stay in the queue, in order. `R` is the run at the boundary.
 """
 
 from __future__ import annotations

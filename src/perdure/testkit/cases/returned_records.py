@@ -1,7 +1,7 @@
-"""What a write returns is what is read afterwards: the same record, field by field, whatever the write was given.
+"""Cases: a write returns the record that is read afterwards, field by field, for all inputs.
 
-Stores work out what they return from what they sent and what the transaction answered. These cases hold that against
-the stored rows, in every shape a record can have; the clock moves between writes, so that no stale time passes.
+Stores compute what they return from what they sent and what the transaction answered. These cases compare that with
+the stored rows, for every shape of a record; the clock moves between writes, so that a stale time is noticed.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ async def case_fork_returns(kit: Kit) -> None:
 
 @case("branches", "fork-takes-another-name", covers=("branches.fork", "branches.get"))
 async def case_fork_takes_another_name(kit: Kit) -> None:
-    """Where somebody has the name that a number suggests, the name made up instead is the one that is returned."""
+    """If the name that a number suggests is in use, the generated name is the one that is returned."""
     await say(kit.store, "t", "a")
     await kit.store.branches.fork("t", at="a", name="branch-2")
     made = await kit.store.branches.fork("t", at="a")

@@ -1,7 +1,7 @@
-"""What runs do to their thread: the pointers active, open and latest; the branch a run is pinned to; runs in lists.
+"""Cases: the pointers of a thread to its active, open and latest run; the branch of a run; lists of runs.
 
-Nothing clears another run's pointer: a newly created run leaves the one that executes alone, and takes the open place
-only when it is free.
+Nothing clears another run's pointer: a newly created run leaves the one that executes alone, and becomes the open
+run only if there is none.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ async def case_latest(kit: Kit) -> None:
 
 @case("runs", "pinned-to-branch", covers=("runs.start", "store.commit", "branches.switch"))
 async def case_pinned_to_branch(kit: Kit) -> None:
-    """A run writes to the branch it started on, also after somebody switched, and in another client."""
+    """A run writes to the branch it started on, even after a switch, and in another client."""
     receipt = await commit_texts(kit.store, "t", "a", "b")
     run = await kit.store.runs.start("t", "agent")
     other = await kit.second()
@@ -251,7 +251,7 @@ async def case_pages_stable(kit: Kit) -> None:
 
 @case("runs", "list-limits", covers=("runs.list",))
 async def case_list_limits(kit: Kit) -> None:
-    """A page has 1 to 200 runs, 50 unless told; a cursor belongs to its query."""
+    """A page has 1 to 200 runs, 50 by default; a cursor belongs to its query."""
     for limit in (0, -1, limits.PAGE_MAX + 1, "10", True):
         await raises(InvalidError, kit.store.runs.list(limit=limit))  # type: ignore[arg-type]
     for _ in range(52):

@@ -1,6 +1,6 @@
-"""The run machine: which moves are legal, what each leaves on the record, and that a stale record never overwrites.
+"""Cases: transitions of runs. Which are legal, what each changes on the record, and that stale records are refused.
 
-created → running ⇄ waiting → done. Moves are part of commits, so every refusal must leave the whole scope untouched.
+created → running ⇄ waiting → done. Commits carry transitions, so a refusal must leave the whole scope untouched.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ async def case_end_from_waiting(kit: Kit) -> None:
 
 @case("runs", "stale-record", covers=("store.commit",))
 async def case_stale_record(kit: Kit) -> None:
-    """Two holders of one record: the second is told both revs, and overwrites nothing."""
+    """Two holders of one record: the second learns both revs, and overwrites nothing."""
     other = await kit.second()
     run = await kit.store.runs.start("t", "agent")
     theirs = await other.runs.get(run.id)
@@ -258,7 +258,7 @@ async def case_stale_record(kit: Kit) -> None:
 
 @case("runs", "stale-and-done", covers=("store.commit",))
 async def case_stale_and_done(kit: Kit) -> None:
-    """A stale record of a run that is done is told that it is done, which no fresh look would change."""
+    """A stale record of a run that is done is refused because the run is done: reading it again would not help."""
     run = await kit.store.runs.start("t", "agent")
     await kit.store.commit("t", run=run.finish())
     error = await untouched(kit.store, IllegalTransition, kit.store.commit("t", run=run.step()))

@@ -1,4 +1,4 @@
-"""Runs as records: creating and starting them, every field that comes back, what is refused, what they produced."""
+"""Cases: runs as records. Creating and starting them, every field that comes back, refusals, what they produced."""
 
 from __future__ import annotations
 
@@ -193,8 +193,8 @@ async def case_duplicate_id(kit: Kit) -> None:
 @case("runs", "missing", covers=("runs.get", "runs.find", "runs.latest"))
 async def case_missing(kit: Kit) -> None:
     """A missing run is not found, or None; a thread without runs has no latest one."""
-    await raises(NotFoundError, kit.store.runs.get("nobody"))
-    equal(await kit.store.runs.find("nobody"), None, "find")
+    await raises(NotFoundError, kit.store.runs.get("unknown"))
+    equal(await kit.store.runs.find("unknown"), None, "find")
     await raises(NotFoundError, kit.store.runs.latest("nowhere"))
     await kit.store.threads.create("t")
     equal(await kit.store.runs.latest("t"), None, "latest of a thread without runs")
@@ -286,7 +286,7 @@ async def case_bad_types(kit: Kit) -> None:
 
 @case("runs", "not-json", covers=("runs.start", "store.commit"))
 async def case_not_json(kit: Kit) -> None:
-    """What is not JSON is refused with the path where it stands, with a key and without."""
+    """What is not JSON is refused with its path, with a key and without."""
     run = await kit.store.runs.start("t", "agent")
     for value in (float("nan"), float("inf"), b"x", {1}, (1,), {1: 2}, "\ud800", object()):
         for key in (None, "k"):
@@ -338,7 +338,7 @@ async def case_unknown_status(kit: Kit) -> None:
 
 @case("runs", "other-thread", covers=("store.commit",))
 async def case_other_thread(kit: Kit) -> None:
-    """A run belongs to its thread; what is no run is refused."""
+    """A run belongs to its thread; anything but a run is refused."""
     run = await kit.store.runs.start("t", "agent")
     await kit.store.threads.create("u")
     await untouched(kit.store, InvalidError, kit.store.commit("u", run=run.step()), "another thread's run")

@@ -1,4 +1,4 @@
-"""Scopes: one tenant's work, deletes and sweeps leave every byte of another's as it was, whatever their names."""
+"""Cases: scopes. The writes, deletes and sweeps of one tenant change no byte of another's, whatever their names."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ async def case_runs_apart(kit: Kit) -> None:
 
 @case("scope", "cascade", covers=("threads.delete",))
 async def case_cascade(kit: Kit) -> None:
-    """A cascade takes the subtree of its own scope only."""
+    """A cascade deletes the subtree in one scope only."""
     other = kit.store.scoped("other")
     for store in (kit.store, other):
         for name, parent in (("a", None), ("b", "a"), ("c", "b")):
@@ -214,7 +214,7 @@ async def case_cursors(kit: Kit) -> None:
         await other.runs.create("t", "agent", run_id=f"b{i}")
     cursor = (await kit.store.runs.list(limit=2)).next_cursor
     page = await other.runs.list(cursor=cursor)
-    equal([run.id for run in page.items], ["b1", "b2", "b3", "b4", "b5"], "the rows after that place, its own")
+    equal([run.id for run in page.items], ["b1", "b2", "b3", "b4", "b5"], "its own rows after that position")
 
 
 @case("scope", "two-clients", covers=("store.scoped",))

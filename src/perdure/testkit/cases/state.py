@@ -1,4 +1,4 @@
-"""State documents: one JSON value per name, owned by a thread or by a run, with rev, schema and faithful contents."""
+"""Cases: state documents. One JSON value per name, owned by a thread or a run, with rev, schema and exact contents."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def case_missing(kit: Kit) -> None:
 
 @case("state", "values", covers=("state.put", "state.get"))
 async def case_values(kit: Kit) -> None:
-    """Every JSON value comes back equal and of its own type; null is a value, not an absence."""
+    """Every JSON value comes back equal and of the same type; null is a value, not an absence."""
     await kit.store.threads.create("t")
     for i, value in enumerate(VALUES):
         made = await kit.store.state.put("t", f"v{i}", value)
@@ -128,7 +128,7 @@ async def case_size(kit: Kit) -> None:
 
 @case("state", "names", covers=("state.put", "state.get", "state.list"))
 async def case_names(kit: Kit) -> None:
-    """Any legal name names its own document; what is no name is refused by every call."""
+    """Any legal name names its own document; an invalid name is refused by every call."""
     await kit.store.threads.create("t")
     state = kit.store.state
     for name in HOSTILE_IDS:
@@ -212,7 +212,7 @@ async def case_schema(kit: Kit) -> None:
 
 @case("state", "opaque", covers=("state.get", "state.list", "store.load", "store.commit"))
 async def case_opaque(kit: Kit) -> None:
-    """A document of a name and schema that nobody here knows is kept as it is, whatever is written beside it."""
+    """A document of a name and schema that this build does not know is kept unchanged, whatever else is written."""
     store = kit.store
     await store.threads.create("t")
     foreign = Put("state", ("t", "", "from.the.future"), {"schema": 4_000, "at": 5}, b'{"x": [1, {"y": 1.50}]}')
@@ -252,7 +252,7 @@ async def case_run_of_thread(kit: Kit) -> None:
     """Run-owned state needs a run of that very thread."""
     run = await kit.store.runs.start("t", "agent")
     await kit.store.threads.create("u")
-    for thread, name in (("t", "nobody"), ("u", run.id)):
+    for thread, name in (("t", "unknown"), ("u", run.id)):
         put = kit.store.state.put(thread, "plan", 1, run_id=name)
         await untouched(kit.store, NotFoundError, put, f"run {name} in {thread}")
         delete = kit.store.state.delete(thread, "plan", run_id=name)

@@ -1,4 +1,4 @@
-"""Cases: deleting threads. The three strategies, what is taken along, what stays, races, and a crash half way."""
+"""Cases: deleting threads. The three strategies, what is deleted too, what stays, races, and a crash in between."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def case_delete_missing(kit: Kit) -> None:
     """Deleting what is not there, or not there any more, is NotFoundError with every strategy."""
     await kit.store.threads.create("a")
     await kit.store.threads.delete("a")
-    for name in ("nobody", "a"):
+    for name in ("missing", "a"):
         for strategy in ("reject", "detach", "cascade"):
             attempt = kit.store.threads.delete(name, strategy=strategy)
             await untouched(kit.store, NotFoundError, attempt, f"{strategy} {name}")
@@ -99,7 +99,7 @@ async def case_delete_detach(kit: Kit) -> None:
 
 @case("threads", "delete-cascade", covers=("threads.delete",))
 async def case_delete_cascade(kit: Kit) -> None:
-    """`cascade` takes the whole subtree and nothing beside it."""
+    """`cascade` deletes the whole subtree and nothing else."""
     await chain(kit.store, "top", "aleph", "beth", "gimel")
     for name, parent in (("daleth", "aleph"), ("zayin", "beth"), ("sibling", "top"), ("other", None)):
         await kit.store.threads.create(name, parent_thread_id=parent)
@@ -244,7 +244,7 @@ async def case_race_detach(kit: Kit) -> None:
 
 @case("threads", "delete-race-birth-cascade", covers=("threads.delete", "threads.create"))
 async def case_race_cascade(kit: Kit) -> None:
-    """With `cascade` a grandchild born meanwhile is taken along."""
+    """With `cascade` a grandchild created in between is deleted too."""
     await chain(kit.store, "p", "elder")
     slow, _ = await overtaken(
         kit,
@@ -287,7 +287,7 @@ async def case_race_swap(kit: Kit) -> None:
 
 @case("threads", "delete-race-commit", covers=("threads.delete", "store.commit"))
 async def case_race_commit(kit: Kit) -> None:
-    """A commit beside a deletion is taken along, or refused; never half of it and never an orphan."""
+    """A commit concurrent with a deletion is deleted too, or refused; never half of it and never an orphan."""
     await say(kit.store, "left", "one")
     slow, _ = await overtaken(kit, lambda s: s.threads.delete("left"), lambda s: say(s, "left", "two"))
     equal(slow, None, "the deletion")

@@ -118,7 +118,7 @@ async def case_orphan_mended(kit: Kit) -> None:
 
 @case("threads", "cycle-in-the-data", covers=("threads.create", "threads.validate_parent"))
 async def case_cycle_in_data(kit: Kit) -> None:
-    """A cycle that is already stored is reported; no walk goes round for ever."""
+    """A cycle that is already stored is reported; no walk runs endlessly."""
     await chain(kit.store, "a", "b", "c")
     await kit.store.engine.transact(
         kit.store.scope, [Patch("threads", ("a",), {"parent": "c"}), Patch("thread_heads", ("a",), {"parent": "c"})]
@@ -155,7 +155,7 @@ async def case_children_direct(kit: Kit) -> None:
     equal([t.id for t in (await kit.store.threads.children("a")).items], ["b2", "b"], "children of a")
     equal([t.id for t in (await kit.store.threads.children("c")).items], [], "children of c")
     equal([(await kit.store.threads.get(name)).children for name in ("a", "b", "c")], [2, 1, 0], "counts")
-    await raises(NotFoundError, kit.store.threads.children("nobody"))
+    await raises(NotFoundError, kit.store.threads.children("missing"))
 
 
 @case("threads", "children-of-padded-id", covers=("threads.children",))
@@ -222,8 +222,8 @@ async def case_cycle_race_many(kit: Kit) -> None:
         for n, name in enumerate(names)
     ]
     outcomes = await together(*moves)
-    expect(any(not isinstance(one, Thread) for one in outcomes), "somebody is refused")
-    expect(sum(isinstance(one, Thread) for one in outcomes) >= 1, "somebody succeeds")
+    expect(any(not isinstance(one, Thread) for one in outcomes), "some are refused")
+    expect(sum(isinstance(one, Thread) for one in outcomes) >= 1, "some succeed")
     for name in names:
         visited: set[str] = set()
         at: str | None = name
@@ -270,7 +270,7 @@ async def case_birth_by_commit(kit: Kit) -> None:
 
 @case("threads", "parent-in-another-scope", covers=("threads.create", "store.scoped"))
 async def case_parent_other_scope(kit: Kit) -> None:
-    """A thread of another scope is no parent and no child."""
+    """A thread of another scope is neither a parent nor a child."""
     await kit.store.threads.create("p")
     other = kit.store.scoped("other")
     expect(isinstance(await outcome(other.threads.create("c", parent_thread_id="p")), NotFoundError), "refused")

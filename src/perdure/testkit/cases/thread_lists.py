@@ -1,4 +1,4 @@
-"""Cases: lists of threads. Filters, orders, pages that stay stable while others write, cursors nobody can misuse."""
+"""Cases: lists of threads. Filters, orders, pages that stay stable during writes, guarded cursors."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def case_list_limit(kit: Kit) -> None:
 
 @case("threads", "list-default-limit", covers=("threads.list", "threads.iter"))
 async def case_list_default(kit: Kit) -> None:
-    """A page holds 50 unless told; iter goes through all of them, beyond the largest page."""
+    """A page holds 50 by default; iter goes through all of them, beyond the largest page."""
     for n in range(205):
         await kit.store.threads.create(f"t{n:03}")
     page = await kit.store.threads.list()
@@ -197,7 +197,7 @@ async def case_paging_stable(kit: Kit) -> None:
             await disturb(other, busy, f"{order}-new-{turn}", order)
         equal(len(ids), len(set(ids)), "nothing appears twice")
         for name in set(names) - touched:
-            equal(ids.count(name), 1, f"{name}, which nobody touched")
+            equal(ids.count(name), 1, f"{name}, which was not touched")
 
 
 async def disturb(store: Store, names: list[str], newcomer: str, resource: str) -> None:
@@ -214,7 +214,7 @@ async def disturb(store: Store, names: list[str], newcomer: str, resource: str) 
 
 @case("threads", "cursor-after-deletion", covers=("threads.list",))
 async def case_cursor_after_deletion(kit: Kit) -> None:
-    """A cursor goes on although the row it stands on was deleted."""
+    """A cursor continues although the row it points to was deleted."""
     for n in range(6):
         kit.clock.advance(1)
         await kit.store.threads.create(f"t{n}")
@@ -263,7 +263,7 @@ async def case_cursor_foreign(kit: Kit) -> None:
 
 @case("threads", "cursor-forged", covers=("threads.list",))
 async def case_cursor_forged(kit: Kit) -> None:
-    """A cursor made by somebody who knows the format, with the wrong values inside, is refused as well."""
+    """A cursor forged in the right format, with wrong values inside, is refused as well."""
     await family(kit)
     for keyset in FORGED:
         cursor = encode_cursor(("threads", None, None, False, "active"), keyset)

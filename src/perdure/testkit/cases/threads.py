@@ -1,4 +1,4 @@
-"""Cases: a thread's life as a record. Creating, finding, changing; names, titles, custom data, revisions."""
+"""Cases: threads as records. Creating, finding, changing; names, titles, custom data, revisions."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ async def case_create_mints_id(kit: Kit) -> None:
 @case("threads", "missing", covers=("threads.get", "threads.find"))
 async def case_missing(kit: Kit) -> None:
     """A thread that does not exist is None to find and an error to get."""
-    equal(await kit.store.threads.find("nobody"), None, "find")
-    error = await raises(NotFoundError, kit.store.threads.get("nobody"))
-    expect("nobody" in str(error) and isinstance(error, LookupError), "the error names the thread")
+    equal(await kit.store.threads.find("unknown"), None, "find")
+    error = await raises(NotFoundError, kit.store.threads.get("unknown"))
+    expect("unknown" in str(error) and isinstance(error, LookupError), "the error names the thread")
 
 
 @case("threads", "title-custom-round-trip", covers=("threads.create", "threads.get"))
@@ -119,7 +119,7 @@ async def case_ids_refused(kit: Kit) -> None:
 
 @case("threads", "lineage-refused", covers=("threads.create", "threads.update", "threads.list"))
 async def case_lineage_refused(kit: Kit) -> None:
-    """A lineage id that is no id is refused, not trimmed into one."""
+    """An invalid lineage id is refused, not trimmed into one."""
     threads = kit.store.threads
     await threads.create("a")
     for bad in LINEAGE_REFUSED:
@@ -198,7 +198,7 @@ async def case_update_clears(kit: Kit) -> None:
 @case("threads", "update-missing", covers=("threads.update",))
 async def case_update_missing(kit: Kit) -> None:
     """Updating a thread that does not exist is refused, never a creation."""
-    await untouched(kit.store, NotFoundError, kit.store.threads.update("nobody", title="t"))
+    await untouched(kit.store, NotFoundError, kit.store.threads.update("unknown", title="t"))
 
 
 @case("threads", "update-if-rev", covers=("threads.update",))
@@ -279,7 +279,7 @@ async def case_concurrent_creates(kit: Kit) -> None:
 
 @case("threads", "create-race", covers=("threads.create",))
 async def case_create_race(kit: Kit) -> None:
-    """Of many creations of one id exactly one succeeds; the rest are told that it exists."""
+    """Of many creations of one id exactly one succeeds; the rest learn that it exists."""
     other = await kit.second()
     made = await together(*[(kit.store, other)[n % 2].threads.create("a", title=str(n)) for n in range(10)])
     winners = [one for one in made if isinstance(one, Thread)]
@@ -323,7 +323,7 @@ async def case_survives_reopen(kit: Kit) -> None:
 
 @case("threads", "unknown-fields-carried", covers=("threads.update",))
 async def case_unknown_fields(kit: Kit) -> None:
-    """A field that a newer build stored beside custom survives an update by this one."""
+    """A field that a newer build stored next to custom survives an update by this one."""
     await kit.store.threads.create("a", custom={"k": 1})
     body = msgspec.json.encode({"custom": {"k": 1}, "future": {"x": [1]}})
     await kit.store.engine.transact(kit.store.scope, [Patch("threads", ("a",), {}, body=body)])

@@ -1,7 +1,7 @@
-"""Overtaken writers: one client has planned its write, another finishes first, then the first is let go.
+"""Cases: write races. One client has planned its write, another one finishes first, then the first one continues.
 
-The worst interleaving, staged every time: what was planned rests on something that is no longer true, and the store
-must plan again, or refuse with the reason of now; never write what was true a moment ago.
+This stages the worst interleaving every time: the plan rests on something that is no longer true, and the store must
+plan again, or refuse with the current reason; it must never write from the stale plan.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def speaker(thread: str, text: str, **options: Any) -> Act:
 
 @case("pending", "overtaken-append", covers=("pending.append",))
 async def case_overtaken_append(kit: Kit) -> None:
-    """An append overtaken by another stands behind it."""
+    """An append overtaken by another comes after it."""
     await kit.store.threads.create("t")
     await enqueue(kit.store, "t", "first")
     slow, fast = await overtaken(kit, lambda s: enqueue(s, "t", "slow", "slower"), lambda s: enqueue(s, "t", "fast"))
@@ -56,7 +56,7 @@ async def case_overtaken_append(kit: Kit) -> None:
 
 @case("pending", "overtaken-append-consumed", covers=("pending.append",))
 async def case_overtaken_append_consumed(kit: Kit) -> None:
-    """An append whose id is committed meanwhile finds it consumed."""
+    """An append whose id is committed in between finds it consumed."""
     await kit.store.threads.create("t")
     message = [Message.user("x", id="m")]
     slow, _ = await overtaken(
@@ -125,7 +125,7 @@ async def frozen(store: Store, thread: str) -> Any:
 
 @case("pending", "overtaken-freeze-run", covers=("pending.freeze",))
 async def case_overtaken_freeze_run(kit: Kit) -> None:
-    """A freeze for a run that ended meanwhile takes nothing: what was meant for it keeps waiting."""
+    """A freeze for a run that ended in between takes nothing: what was meant for it keeps waiting."""
     run = await kit.store.runs.start("t", "agent")
     await enqueue(kit.store, "t", "a", mode=DeliveryMode(boundary="next_step"))
     slow, _ = await overtaken(
@@ -151,7 +151,7 @@ async def case_overtaken_switch(kit: Kit) -> None:
 
 @case("commit", "overtaken-delete", covers=("store.commit", "state.put", "pending.append"))
 async def case_overtaken_delete(kit: Kit) -> None:
-    """Nothing is written to a thread that was deleted meanwhile, by whatever call."""
+    """Nothing is written to a thread that was deleted in between, by any call."""
     writers: list[Any] = [
         lambda s, t: commit_texts(s, t, "late", key="k"),
         lambda s, t: s.commit(t),
@@ -177,7 +177,7 @@ async def erased(store: Store, thread: str) -> None:
 
 @case("commit", "overtaken-birth", covers=("store.commit",))
 async def case_overtaken_birth(kit: Kit) -> None:
-    """Two first commits: both land, one after the other; with expect=0 the slower one is told that it is late."""
+    """Two first commits: both land, one after the other; with expect=0 the slower one is refused."""
     for passes in (0, 1):
         thread = f"t{passes}"
         slow, _ = await overtaken(kit, speaker(thread, "slow"), speaker(thread, "fast"), passes=passes)
@@ -188,7 +188,7 @@ async def case_overtaken_birth(kit: Kit) -> None:
 
 @case("commit", "overtaken-parent", covers=("store.commit", "threads.delete"))
 async def case_overtaken_parent(kit: Kit) -> None:
-    """A thread is not born under a parent that was deleted meanwhile."""
+    """A thread is not created under a parent that was deleted in between."""
     await kit.store.threads.create("p")
     trace = RunTrace(parent_thread_id="p")
     new = NewRun(agent_id="agent", id="r", body=RunBody(activation=RunActivation(trace=trace)))

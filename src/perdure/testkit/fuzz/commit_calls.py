@@ -95,7 +95,7 @@ def newborn(scene: Scene) -> Call:
     elif wild < 0.35:
         arguments["fence"] = 1
     elif wild < 0.4:
-        arguments["expect_head"] = "nobody"
+        arguments["expect_head"] = "missing"
     elif wild < 0.45:
         arguments["branch"] = scene.pick([0, 1, "main"])
     elif wild < 0.5:
@@ -115,7 +115,7 @@ def new_run(scene: Scene, *, with_trace: bool = False) -> Json:
     if scene.chance(0.2) and known_ids:
         new["parent_run_id"] = scene.pick(known_ids)
     if with_trace and scene.chance(0.5):
-        new["trace"] = {"parent_thread_id": scene.pick([scene.thread_id(), "nobody"]), "resource_id": RESOURCES[0]}
+        new["trace"] = {"parent_thread_id": scene.pick([scene.thread_id(), "missing"]), "resource_id": RESOURCES[0]}
     return new
 
 

@@ -77,7 +77,7 @@ class Scene:
 
     def message_id(self, thread: Thread) -> str:
         """A message of the thread; sometimes one that does not exist."""
-        return "nobody" if not thread.log or self.chance(0.02) else self.pick(thread.log).id
+        return "missing" if not thread.log or self.chance(0.02) else self.pick(thread.log).id
 
     def run(self, thread: Thread) -> Run | None:
         """A run of the thread, newer ones rather."""
@@ -121,7 +121,7 @@ def create(scene: Scene) -> Call:
     name = scene.pick(free) if free and not scene.chance(0.1) else scene.pick(THREADS)
     arguments: Json = {"thread_id": name}
     if scene.chance(0.4):
-        arguments["parent_thread_id"] = scene.pick([scene.thread_id(), f" {scene.thread_id()} ", "", "nobody"])
+        arguments["parent_thread_id"] = scene.pick([scene.thread_id(), f" {scene.thread_id()} ", "", "missing"])
     if scene.chance(0.5):
         arguments |= {"title": scene.pick(["Été", ""]), "resource_id": scene.pick([*RESOURCES, " acme ", " "])}
     if scene.chance(0.3):
@@ -198,7 +198,7 @@ def put_state(scene: Scene) -> Call | None:
     arguments: Json = {"thread_id": thread.id, "name": scene.pick(DOCUMENTS)}
     run = scene.run(thread)
     if run is not None and scene.chance(0.4):
-        arguments["run_id"] = "nobody" if scene.chance(0.05) else run.id
+        arguments["run_id"] = "missing" if scene.chance(0.05) else run.id
     document = thread.state.get((arguments.get("run_id"), arguments["name"]))
     deletes = scene.chance(0.3)
     if scene.chance(0.5) and (document is not None or not deletes):

@@ -49,7 +49,7 @@ def single(scene: Scene) -> Call | None:
     if thread is None:
         return None
     run = scene.run(thread)
-    run_id = "nobody" if run is None else run.id
+    run_id = "missing" if run is None else run.id
     first = scene.random.randrange(len(thread.log) + 2)
     document: Json = {"thread_id": thread.id, "name": scene.pick(DOCUMENTS)}
     if scene.chance(0.3):
@@ -91,7 +91,7 @@ def first_page(scene: Scene) -> Call | None:
             [{}, {}, {"after_seq": scene.random.randrange(9)}, {"before_seq": scene.random.randrange(9)}]
         )
         if scene.chance(0.2):
-            arguments["run_id"] = scene.pick([*sorted(scene.world.runs), "nobody"])
+            arguments["run_id"] = scene.pick([*sorted(scene.world.runs), "missing"])
     return Call(name, arguments)
 
 

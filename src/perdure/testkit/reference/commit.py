@@ -141,7 +141,7 @@ def refuse_message(message: Json) -> None:
 
 
 def _refuse_summaries(thread: Thread | None, request: Request) -> None:
-    """A summary stands after everything it covers."""
+    """A summary comes after everything it covers."""
     version = 0 if thread is None else len(thread.log)
     for seq, message in enumerate(request.messages, version + 1):
         if "compaction" in message and message["compaction"]["to_seq"] >= seq:
