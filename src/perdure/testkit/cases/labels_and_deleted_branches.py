@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from perdure.errors import ConflictError, InvalidError, NotFoundError
 from perdure.model.branch import Label
 from perdure.model.message import Message
@@ -48,23 +50,20 @@ async def case_label_context(kit: Kit) -> None:
     """Labels are not part of the tree: no message, no head, no version, no view changes, and forks share them."""
     await say(kit.store, "t", *"abc")
     await kit.store.branches.fork("t", at="b", name="x")
-    before = [
-        await kit.store.messages.history("t"),
-        (await kit.store.messages.list("t")).items,
-        await kit.store.messages.external("t"),
-        await kit.store.branches.list("t"),
-        await kit.store.threads.get("t"),
-    ]
+
+    async def views() -> list[Any]:
+        return [
+            await kit.store.messages.history("t"),
+            (await kit.store.messages.list("t")).items,
+            await kit.store.messages.external("t"),
+            await kit.store.branches.list("t"),
+            await kit.store.threads.get("t"),
+        ]
+
+    before = await views()
     for name in "abc":
         await kit.store.branches.label("t", name, f"label {name}")
-    after = [
-        await kit.store.messages.history("t"),
-        (await kit.store.messages.list("t")).items,
-        await kit.store.messages.external("t"),
-        await kit.store.branches.list("t"),
-        await kit.store.threads.get("t"),
-    ]
-    equal(after, before, "every view")
+    equal(await views(), before, "every view")
     await say(kit.store, "t", "d", branch="x")
     on_path = set(await path(kit, "x"))
     labels = [one.label for one in await kit.store.branches.labels("t") if one.message_id in on_path]

@@ -9,22 +9,9 @@ from typing import Any
 import msgspec
 
 from perdure.errors import InvalidError
+from perdure.model import message as media
 from perdure.model.faithful import Extra, Opaque, Untyped
-from perdure.model.message import (
-    Audio,
-    Base64Source,
-    Block,
-    Document,
-    Image,
-    Message,
-    MessageRecord,
-    Text,
-    Thinking,
-    ToolResult,
-    ToolUse,
-    UrlSource,
-    Video,
-)
+from perdure.model.message import Block, Message, MessageRecord, Text, Thinking, ToolResult, ToolUse
 from perdure.model.run import NewRun
 from perdure.testkit.helpers import HOSTILE_IDS, calling, ids
 from perdure.testkit.kit import Kit, case, equal, expect
@@ -32,17 +19,17 @@ from perdure.testkit.probe import untouched
 
 READS = ("store.commit", "messages.get", "messages.list", "messages.history")
 MEGABYTE = 1024 * 1024
-INLINE = Base64Source("image/png", "iVBORw0KGgo=")
-LINKED = UrlSource("https://example.org/a?b=c&d=%20")
+INLINE = media.Base64Source("image/png", "iVBORw0KGgo=")
+LINKED = media.UrlSource("https://example.org/a?b=c&d=%20")
 BLOCKS: tuple[Block, ...] = (
     Text("plain"),
     Text(""),
-    Image(INLINE),
-    Image(LINKED),
-    Audio(Base64Source("audio/wav", "UklGRg==")),
-    Video(LINKED),
-    Document(LINKED),
-    Document(Base64Source("application/pdf", "JVBERi0="), title="A title"),
+    media.Image(INLINE),
+    media.Image(LINKED),
+    media.Audio(media.Base64Source("audio/wav", "UklGRg==")),
+    media.Video(LINKED),
+    media.Document(LINKED),
+    media.Document(media.Base64Source("application/pdf", "JVBERi0="), title="A title"),
     Thinking("because", signature="c2ln"),
     Thinking("just so"),
     Opaque(Untyped({"type": "citation", "cited_text": "x", "nested": [{"type": "text", "text": "y"}, None, 1.5]})),
@@ -129,7 +116,7 @@ async def case_tool_calls(kit: Kit) -> None:
 @case("messages", "text-property", covers=("messages.get",))
 async def case_text_property(kit: Kit) -> None:
     """`text` joins the text blocks, and only those, without a separator."""
-    blocks: list[Block] = [Text("a"), Thinking("no"), Text("b "), Image(INLINE), Text("c")]
+    blocks: list[Block] = [Text("a"), Thinking("no"), Text("b "), media.Image(INLINE), Text("c")]
     await kit.store.commit("t", messages=[Message.user(blocks, id="m"), Message.user("", id="e")])
     equal((await kit.store.messages.get("t", "m")).text, "ab c", "text")
     empty = await kit.store.messages.get("t", "e")
@@ -211,10 +198,10 @@ async def case_surrogates(kit: Kit) -> None:
         ("text", Text(bad)),
         ("thinking", Thinking(bad)),
         ("signature", Thinking("x", signature=bad)),
-        ("source.url", Image(UrlSource(bad))),
-        ("source.data", Audio(Base64Source("a/b", bad))),
-        ("source.media_type", Audio(Base64Source(bad, "x"))),
-        ("title", Document(LINKED, title=bad)),
+        ("source.url", media.Image(media.UrlSource(bad))),
+        ("source.data", media.Audio(media.Base64Source("a/b", bad))),
+        ("source.media_type", media.Audio(media.Base64Source(bad, "x"))),
+        ("title", media.Document(LINKED, title=bad)),
     ]
     for field, block in blocks:
         for message, path in (

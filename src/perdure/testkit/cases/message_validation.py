@@ -7,19 +7,9 @@ from typing import Any
 import msgspec
 
 from perdure.errors import AlreadyExists, InvalidError
+from perdure.model import message as media
 from perdure.model.faithful import Extra, Opaque, Untyped
-from perdure.model.message import (
-    Base64Source,
-    Compaction,
-    Document,
-    Image,
-    Message,
-    Text,
-    Thinking,
-    ToolResult,
-    ToolUse,
-    UrlSource,
-)
+from perdure.model.message import Compaction, Message, Text, Thinking, ToolResult, ToolUse
 from perdure.testkit.helpers import REFUSED_IDS, calling, ids, say
 from perdure.testkit.kit import Kit, case, equal, expect
 from perdure.testkit.probe import untouched
@@ -184,10 +174,10 @@ async def case_shape_block_fields(kit: Kit) -> None:
         (Text(wrong), "content[0].text"),
         (Thinking(wrong), "content[0].thinking"),
         (Thinking("x", signature=wrong), "content[0].signature"),
-        (Image(wrong), "content[0].source"),
-        (Image(UrlSource(wrong)), "content[0].source.url"),
-        (Image(Base64Source("image/png", wrong)), "content[0].source.data"),
-        (Document(UrlSource("u"), title=wrong), "content[0].title"),
+        (media.Image(wrong), "content[0].source"),
+        (media.Image(media.UrlSource(wrong)), "content[0].source.url"),
+        (media.Image(media.Base64Source("image/png", wrong)), "content[0].source.data"),
+        (media.Document(media.UrlSource("u"), title=wrong), "content[0].title"),
         (Opaque(Untyped({"no": "type"})), "content[0]"),
     ):
         await refuse(kit, Message.user([block]), saying=field)
@@ -226,7 +216,7 @@ async def case_shape_extra(kit: Kit) -> None:
     await refuse(kit, Message.user("x", extra=Extra(role="system")), saying="'role'")
     await refuse(kit, Message.user([Text("x", extra=Extra(text="y"))]), saying="'text'")
     await refuse(kit, Message.user([Text("x", extra=Extra(type="y"))]), saying="'type'")
-    await refuse(kit, Message.user([Image(UrlSource("u", extra=Extra(url="v")))]), saying="'url'")
+    await refuse(kit, Message.user([media.Image(media.UrlSource("u", extra=Extra(url="v")))]), saying="'url'")
     mark = Compaction(1, 1, extra=Extra(to_seq=2))
     await refuse(kit, Message.user("s", compaction=mark), saying="'to_seq'")
     wrong: Any = 7
@@ -268,7 +258,7 @@ async def case_shape_opaque_known(kit: Kit) -> None:
     for tag in ("text", "image", "audio", "video", "document", "thinking", "tool_use", "tool_result"):
         await refuse(kit, Message.assistant([Opaque(Untyped({"type": tag, "text": 5}))]), saying="known type")
     for tag in ("base64", "url"):
-        message = Message.user([Image(Opaque(Untyped({"type": tag, "media_type": 5})))])
+        message = Message.user([media.Image(Opaque(Untyped({"type": tag, "media_type": 5})))])
         await refuse(kit, message, saying="known type")
         await untouched(kit.store, InvalidError, kit.store.pending.append("t", [message]), tag)
 

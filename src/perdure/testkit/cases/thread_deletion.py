@@ -11,6 +11,7 @@ from perdure.kernel.ops import Op, Patch, Put
 from perdure.model.message import Message
 from perdure.model.run import NewRun
 from perdure.stores.store import Store
+from perdure.stores.threads import Strategy
 from perdure.testkit.cases.thread_hierarchy import chain
 from perdure.testkit.helpers import calling, ids, say, small_pieces
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
@@ -215,15 +216,21 @@ async def case_delete_branch_again(kit: Kit) -> None:
         await kit.store.threads.delete("t")
 
 
+async def _delete_during_creation(kit: Kit, strategy: Strategy, *, parent: str) -> Any:
+    """The outcome of deleting `p` while another client creates a child of `parent`."""
+    slow, _ = await overtaken(
+        kit,
+        lambda s: s.threads.delete("p", strategy=strategy),
+        lambda s: s.threads.create("child", parent_thread_id=parent),
+    )
+    return slow
+
+
 @case("threads", "delete-race-birth-reject", covers=("threads.delete", "threads.create"))
 async def case_race_reject(kit: Kit) -> None:
     """A child born while its parent is being deleted with `reject`: the deletion is refused."""
     await kit.store.threads.create("p")
-    slow, _ = await overtaken(
-        kit,
-        lambda s: s.threads.delete("p", strategy="reject"),
-        lambda s: s.threads.create("child", parent_thread_id="p"),
-    )
+    slow = await _delete_during_creation(kit, "reject", parent="p")
     expect(isinstance(slow, HasChildren), f"the deletion: {slow!r}")
     equal((await kit.store.threads.get("child")).parent_thread_id, "p", "the child's parent")
 
@@ -232,11 +239,7 @@ async def case_race_reject(kit: Kit) -> None:
 async def case_race_detach(kit: Kit) -> None:
     """With `detach` the newborn child becomes a root like the others."""
     await chain(kit.store, "p", "elder")
-    slow, _ = await overtaken(
-        kit,
-        lambda s: s.threads.delete("p", strategy="detach"),
-        lambda s: s.threads.create("child", parent_thread_id="p"),
-    )
+    slow = await _delete_during_creation(kit, "detach", parent="p")
     equal(slow, None, "the deletion")
     for name in ("elder", "child"):
         equal((await kit.store.threads.get(name)).parent_thread_id, None, f"the parent of {name}")
@@ -246,11 +249,7 @@ async def case_race_detach(kit: Kit) -> None:
 async def case_race_cascade(kit: Kit) -> None:
     """With `cascade` a grandchild created in between is deleted too."""
     await chain(kit.store, "p", "elder")
-    slow, _ = await overtaken(
-        kit,
-        lambda s: s.threads.delete("p", strategy="cascade"),
-        lambda s: s.threads.create("child", parent_thread_id="elder"),
-    )
+    slow = await _delete_during_creation(kit, "cascade", parent="elder")
     equal(slow, None, "the deletion")
     equal(await collect(kit.store.threads.iter()), [], "what is left")
 

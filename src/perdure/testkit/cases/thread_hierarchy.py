@@ -182,18 +182,24 @@ async def case_reparent(kit: Kit) -> None:
     equal((await kit.store.threads.get("new")).children, 0, "count after detaching")
 
 
+async def _expect_one_move(kit: Kit, slow_move: tuple[str, str], fast_move: tuple[str, str]) -> None:
+    """Two clients move a thread under a parent, (thread, parent) each; together they would make a cycle."""
+    slow, fast = await overtaken(
+        kit,
+        lambda s: s.threads.update(slow_move[0], parent_thread_id=slow_move[1]),
+        lambda s: s.threads.update(fast_move[0], parent_thread_id=fast_move[1]),
+    )
+    expect(isinstance(fast, Thread) and isinstance(slow, InvalidError), f"outcomes {slow!r} and {fast!r}")
+    parents = [await parent_of(kit.store, thread) for thread in (slow_move[0], fast_move[0])]
+    equal(parents, [None, fast_move[1]], "parents")
+
+
 @case("threads", "cycle-race", covers=("threads.update",))
 async def case_cycle_race(kit: Kit) -> None:
     """a under b while b goes under a, through two clients: exactly one succeeds."""
     for name in ("a", "b"):
         await kit.store.threads.create(name)
-    slow, fast = await overtaken(
-        kit,
-        lambda s: s.threads.update("a", parent_thread_id="b"),
-        lambda s: s.threads.update("b", parent_thread_id="a"),
-    )
-    expect(isinstance(fast, Thread) and isinstance(slow, InvalidError), f"outcomes {slow!r} and {fast!r}")
-    equal([await parent_of(kit.store, n) for n in ("a", "b")], [None, "a"], "parents")
+    await _expect_one_move(kit, ("a", "b"), ("b", "a"))
 
 
 @case("threads", "cycle-race-deep", covers=("threads.update",))
@@ -201,13 +207,7 @@ async def case_cycle_race_deep(kit: Kit) -> None:
     """The race two levels up: the whole ancestor path is guarded, not the parent alone."""
     await chain(kit.store, "a1", "a2", "a3")
     await chain(kit.store, "b1", "b2", "b3")
-    slow, fast = await overtaken(
-        kit,
-        lambda s: s.threads.update("a1", parent_thread_id="b3"),
-        lambda s: s.threads.update("b1", parent_thread_id="a3"),
-    )
-    expect(isinstance(fast, Thread) and isinstance(slow, InvalidError), f"outcomes {slow!r} and {fast!r}")
-    equal([await parent_of(kit.store, n) for n in ("a1", "b1")], [None, "a3"], "parents")
+    await _expect_one_move(kit, ("a1", "b3"), ("b1", "a3"))
 
 
 @case("threads", "cycle-race-many", covers=("threads.update",))

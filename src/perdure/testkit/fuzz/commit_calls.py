@@ -11,18 +11,17 @@ def commit(scene: Scene) -> Call | None:
     thread = scene.thread()
     if thread is None:
         return None
-    arguments = _content(scene, thread)
-    if scene.chance(0.25):
-        arguments["branch"] = scene.branch(thread)
-    return keyed(scene, Call("commit", arguments))
+    return keyed(scene, Call("commit", _content(scene, thread, named_branch=0.25)))
 
 
-def _content(scene: Scene, thread: Thread) -> Json:
+def _content(scene: Scene, thread: Thread, *, named_branch: float) -> Json:
     arguments: Json = {"thread_id": thread.id}
     if scene.chance(0.85):
         arguments["messages"] = scene.messages(thread)
     if scene.chance(0.2) or "messages" not in arguments:
         arguments["state"] = _documents(scene)
+    if scene.chance(named_branch):
+        arguments["branch"] = scene.branch(thread)
     return arguments
 
 
@@ -43,9 +42,7 @@ def guarded(scene: Scene) -> Call | None:
     thread = scene.thread()
     if thread is None:
         return None
-    arguments = _content(scene, thread)
-    if scene.chance(0.3):
-        arguments["branch"] = scene.branch(thread)
+    arguments = _content(scene, thread, named_branch=0.3)
     stale = scene.chance(0.25)
     if scene.chance(0.5):
         arguments["expect"] = max(0, len(thread.log) + (scene.pick([-1, 1]) if stale else 0))
