@@ -75,7 +75,7 @@ pythons: $(READY) ## check and urls on every CPython found here (PATH, pyenv, sy
 
 .PHONY: matrix
 matrix: $(READY) ## capability x engine, with the conformance cases passed in each cell
-	@$(PYTHON) -m perdure.testkit.matrix
+	@$(PYTHON) -m tests.support.matrix
 
 .PHONY: bench
 bench: $(BENCH_READY) ## measure against raw sqlite3, OpenAI Agents and LangGraph in one run

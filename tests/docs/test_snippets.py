@@ -12,8 +12,7 @@ import pytest
 from tests.docs.pages import Block, Page, all_pages
 from tests.docs.running import run_page
 from tests.docs.servers import EXAMPLES, server_of
-
-from perdure.testkit.servers import ServerMissing, servers_required
+from tests.support.servers import ServerMissing, servers_required
 
 PAGES = all_pages()
 REASON = "# not run: "
