@@ -1,4 +1,4 @@
-"""The architecture page agrees with the code: the table of rooms, the names in an engine, and every path it mentions."""
+"""The architecture page agrees with the code: its table of rooms, and every path that it mentions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def real_arrows() -> dict[str, set[str]]:
     for file in PRODUCT.glob("perdure/**/*.py"):
         path = PurePosixPath(file.relative_to(PRODUCT))
         here = room_of(module_name(path))
-        arrows[here] |= {room_of(found.module) for found in own_imports(ast.parse(file.read_text()), path)} - {here}
+        arrows[here] |= {room_of(item.module) for item in own_imports(ast.parse(file.read_text()), path)} - {here}
     return arrows
 
 
