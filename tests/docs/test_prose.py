@@ -9,7 +9,7 @@ from tests.docs.pages import ROOT, Page, all_pages
 from tests.docs.test_snippets import leads_somewhere
 
 COLUMNS = 120
-OTHERS = [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
+OTHERS = [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "bench/README.md")]
 OTHER_PAGES = [Page(path, path.read_text(encoding="utf-8")) for path in OTHERS]
 PAGES = [*all_pages(), *OTHER_PAGES]
 # Words that are rare in technical English, and a sign that a sentence should be rewritten.
