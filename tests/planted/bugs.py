@@ -381,7 +381,7 @@ BUGS = (
     Bug(
         "a freeze that takes nothing starts a run",
         "stores/pending.py",
-        "if not taken and isinstance(run, NewRun):",
+        "if not selection and isinstance(run, NewRun):",
         "if not waiting and isinstance(run, NewRun) and expect_ids is None:",
         ("case:pending/freeze-nothing*@memory",),
     ),
@@ -402,14 +402,14 @@ BUGS = (
     ),
     Bug(
         "a key answers for any content",
-        "stores/commit/execute.py",
+        "stores/commit/receipt.py",
         'if key is None or key["digest"] != commit.digest:',
         "if key is None:",
         ("case:commit/key-reused@memory",),
     ),
     Bug(
         "a key is forgotten at once",
-        "stores/commit/execute.py",
+        "stores/commit/receipt.py",
         '["at"] + limits.KEY_RETENTION_MS >= now)',
         '["at"] > now)',
         ("case:commit/key-replay@memory",),
@@ -423,9 +423,9 @@ BUGS = (
     ),
     Bug(
         "expect is judged before the fence",
-        "stores/commit/execute.py",
-        "    _refuse_fence(commit, scene.head)\n    _refuse_expect(commit, scene)\n",
-        "    _refuse_expect(commit, scene)\n    _refuse_fence(commit, scene.head)\n",
+        "stores/commit/refuse.py",
+        "    _refuse_fence(commit, observed.head)\n    _refuse_expect(commit, observed)\n",
+        "    _refuse_expect(commit, observed)\n    _refuse_fence(commit, observed.head)\n",
         ("case:commit/order-*@memory",),
     ),
     Bug(
@@ -444,7 +444,7 @@ BUGS = (
     ),
     Bug(
         "a client's clock decides which keys are remembered",
-        "stores/commit/execute.py",
+        "stores/commit/refuse.py",
         "        now=now,\n",
         '        now=__import__("time").time_ns() // 1_000_000,\n',
         ("case:lifecycle/foreign-clock-keys@sqlite",),
@@ -458,9 +458,9 @@ BUGS = (
     ),
     Bug(
         "an expired key that was swept is still to be replaced",
-        "stores/commit/execute.py",
-        "key_rev = None if scene.key is None else scene.key.rev",
-        "key_rev = guess.key_rev if scene.key is None else scene.key.rev",
+        "stores/commit/refuse.py",
+        "key_rev = None if observed.key is None else observed.key.rev",
+        "key_rev = guess.key_rev if observed.key is None else observed.key.rev",
         ("case:commit/key-expired-and-swept@memory",),
     ),
     Bug(
@@ -522,8 +522,8 @@ BUGS = (
     Bug(
         "a change returns the revision that it replaced",
         "stores/results.py",
-        "return Row(row.key, values, applied.rev, body, row.place)",
-        "return Row(row.key, values, row.rev, body, row.place)",
+        "return Row(row.key, tuple(columns.values()), applied.rev, body, row.place)",
+        "return Row(row.key, tuple(columns.values()), row.rev, body, row.place)",
         ("case:threads/update-returns-what-is-stored@memory",),
     ),
     Bug(

@@ -37,10 +37,11 @@ from perdure.model.run import DONE, STATUSES
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import checks
 from perdure.stores.branch_paths import resolve_branch
-from perdure.stores.context import Core, gave_up, require, thread_topic
+from perdure.stores.context import Core, require, thread_topic
 from perdure.stores.previews import preview
 from perdure.stores.records import branch_from, label_from
-from perdure.stores.results import row_made
+from perdure.stores.results import row_after_put
+from perdure.stores.retry import Stale, retry
 
 LOG = "messages"
 BranchList = list[Branch]
@@ -99,7 +100,7 @@ class Branches:
         return await self._one(thread_id, None)
 
     async def _one(self, thread_id: str, number: int | None) -> Branch:
-        for _ in range(limits.COMMIT_ATTEMPTS):
+        async def attempt() -> Branch:
             guess = self._core.current.get(thread_id, 0) if number is None else number
             heads, rows = await self._core.view(
                 Get("thread_heads", [(thread_id,)]), Get("branches", [(thread_id, guess)])
@@ -107,11 +108,12 @@ class Branches:
             head = require(heads[0], f"thread {thread_id!r}")
             self._core.remember_current(thread_id, head["branch"])
             if number is None and head["branch"] != guess:
-                continue
+                raise Stale
             if rows[0] is None or rows[0]["deleted_at"] is not None:
                 raise NotFoundError(f"branch {guess} of thread {thread_id!r} does not exist")
             return await self._with_preview(rows[0], head)
-        raise gave_up(f"thread {thread_id!r}")
+
+        return await retry("thread", thread_id, attempt, attempts=limits.COMMIT_ATTEMPTS)
 
     async def _with_preview(self, row: Row, head: Row) -> Branch:
         if row["head"] is None:
@@ -142,26 +144,29 @@ class Branches:
         if name is not None:
             _check_name(name)
         checks.check_flag(switch, "switch")
-        given = name
-        for _ in range(limits.QUEUE_ATTEMPTS):
+        new_name = name
+
+        async def attempt() -> Branch:
+            nonlocal new_name
             head, origin = await self._origin(thread_id, None if isinstance(at, Unset) else at, before)
             number = head["branches"]
             if number >= limits.BRANCHES_PER_THREAD:
                 raise InvalidError(f"thread {thread_id!r} has {number} branches, which is the limit")
-            thread, made = _fork_ops(head, number, given, origin, switch)
+            touch, put = _fork_ops(head, number, new_name, origin, switch)
             try:
-                applied = await self._core.transact([thread, made], thread_topic(thread_id))
+                applied = await self._core.transact([touch, put], thread_topic(thread_id))
             except Conflict as conflict:
                 if name is not None:
                     _refuse_name(conflict, thread_id, name)
                 elif conflict.kind == "unique":
-                    # Somebody called another branch by the name that this number suggests.
-                    given = f"branch-{number}-{new_id()[-6:].lower()}"
-                continue
+                    # Another branch already has the name that this number suggests.
+                    new_name = f"branch-{number}-{new_id()[-6:].lower()}"
+                raise
             current = number if switch else head["branch"]
             self._core.remember_current(thread_id, current)
-            return branch_from(row_made(made, applied), current, origin.preview)
-        raise gave_up(f"thread {thread_id!r}")
+            return branch_from(row_after_put(put, applied), current, origin.preview)
+
+        return await retry("thread", thread_id, attempt)
 
     async def _origin(self, thread_id: str, at: str | None, before: str | None) -> tuple[Row, Origin]:
         """Where a fork hangs, and the thread's hot row from before that look: its `born` guards what was seen."""
@@ -235,10 +240,11 @@ class Branches:
         The current branch is refused, and so is one that a run which is not done is pinned to.
         """
         target = await self.get(thread_id, branch)
-        for _ in range(limits.QUEUE_ATTEMPTS):
+
+        async def attempt() -> None:
             head = await self._unused(thread_id, target)
             ops: list[Op] = [
-                # Starting a run moves this row, so a run that is pinned meanwhile is noticed.
+                # Starting a run moves this row, so a run pinned since that look is noticed.
                 Check("thread_heads", (thread_id,), head.rev),
                 Patch("branches", (thread_id, target.id), {"deleted_at": NOW, "name": None}, {"deleted_at": None}),
             ]
@@ -246,9 +252,9 @@ class Branches:
                 await self._core.transact(ops, thread_topic(thread_id))
             except Conflict:
                 await self._one(thread_id, target.id)
-                continue
-            return
-        raise gave_up(f"thread {thread_id!r}")
+                raise
+
+        await retry("thread", thread_id, attempt)
 
     async def _unused(self, thread_id: str, target: Branch) -> Row:
         """The thread's hot row, unless the branch is in use."""
@@ -265,10 +271,11 @@ class Branches:
             raise ConflictError(
                 f"branch {target.name!r} is the current one", actual=target.id, hint="switch to another branch first"
             )
-        for run in [row.key[0] for rows in open_runs for row in rows]:
+        open_run = next((row.key[0] for rows in open_runs for row in rows), None)
+        if open_run is not None:
             raise ConflictError(
-                f"run {run!r} is not done and lives on branch {target.name!r}",
-                actual=run,
+                f"run {open_run!r} is not done and lives on branch {target.name!r}",
+                actual=open_run,
                 hint="finish or cancel it first",
             )
         return head

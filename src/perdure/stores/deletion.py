@@ -16,8 +16,9 @@ from perdure.errors import HasChildren, InvalidError, UnavailableError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Check, Delete, Drop, Get, Heads, Op, Patch, Row, Scan
 from perdure.kernel.schema import Schema
-from perdure.stores.context import Core, gave_up, require, thread_topic
-from perdure.stores.thread_creation import leaving
+from perdure.stores.context import Core, require, thread_topic
+from perdure.stores.retry import retry
+from perdure.stores.thread_creation import detach_parent_ops
 
 ARRIVING = b'{"arriving":true}'
 """The body of a tombstone that hides a thread while it is being imported; every chunk renews its `deleted_at`."""
@@ -30,17 +31,16 @@ async def delete_thread(core: Core, thread_id: str, strategy: Literal["reject", 
     """Delete a thread, and its subtree when cascading."""
     if await _finish_erasing(core, thread_id):
         return
-    for _ in range(limits.QUEUE_ATTEMPTS):
+
+    async def hide() -> tuple[list[str], int]:
         doomed, ops = await _plan(core, thread_id, strategy)
-        try:
-            applied = await core.transact(ops, *[thread_topic(thread) for thread in doomed])
-        except Conflict:
-            continue
-        for thread in doomed:
-            core.forget(thread)
-        await _erase_now(core, doomed, applied.rev)
-        return
-    raise gave_up(f"thread {thread_id!r}")
+        applied = await core.transact(ops, *[thread_topic(thread) for thread in doomed])
+        return doomed, applied.rev
+
+    doomed, rev = await retry("thread", thread_id, hide)
+    for thread in doomed:
+        core.forget(thread)
+    await _erase_now(core, doomed, rev)
 
 
 async def _erase_now(core: Core, threads: list[str], rev: int) -> None:
@@ -90,7 +90,7 @@ async def _plan(core: Core, thread_id: str, strategy: str) -> tuple[list[str], l
         # The number of children guards the set: a child born meanwhile changes it, and the plan is made again.
         ops.append(Delete("thread_heads", row.key, {"children": row["children"], "parent": row["parent"]}))
         ops.append(Patch("threads", row.key, _HIDDEN, {"deleted_at": None}, b"{}"))
-    ops.extend(await leaving(core, target["parent"]))
+    ops.extend(await detach_parent_ops(core, target["parent"]))
     return [str(row.key[0]) for row in doomed], ops
 
 
@@ -105,15 +105,15 @@ async def _children(core: Core, thread_id: str) -> list[Row]:
 
 
 async def _subtree(core: Core, target: Row) -> list[Row]:
-    found = [target]
-    for row in found:
+    rows = [target]
+    for row in rows:
         if row["children"]:
-            found.extend(await _children(core, str(row.key[0])))
-        if len(found) > limits.CASCADE_THREADS:
+            rows.extend(await _children(core, str(row.key[0])))
+        if len(rows) > limits.CASCADE_THREADS:
             raise InvalidError(
                 f"the subtree holds more than {limits.CASCADE_THREADS} threads", hint="delete parts of it first"
             )
-    return found
+    return rows
 
 
 Pause = Callable[[], Awaitable[None]]

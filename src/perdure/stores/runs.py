@@ -19,7 +19,7 @@ from perdure.model.run import CREATED, RUNNING, STATUSES, NewRun, Run, RunBody, 
 from perdure.model.run_snapshots import RunActivation, RunRequest
 from perdure.rules import checks
 from perdure.stores.commit.execute import perform
-from perdure.stores.commit.request import prepare
+from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Core, require
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
@@ -72,8 +72,8 @@ class Runs:
             parent_run_id=options.get("parent_run_id"),
             body=_body(options),
         )
-        commit = prepare(
-            thread_id,
+        request = Request(
+            thread_id=thread_id,
             messages=options.get("messages", ()),
             run=new,
             branch=options.get("branch"),
@@ -82,9 +82,9 @@ class Runs:
             key=options.get("key"),
             inputs=True,
         )
-        receipt = await perform(self._core, commit)
+        receipt = await perform(self._core, prepare(request))
         if receipt.run is None:
-            raise NotFoundError(f"the run that key {commit.key!r} started was deleted")
+            raise NotFoundError(f"the run that key {request.key!r} started was deleted")
         return receipt.run
 
     async def find(self, run_id: str) -> Run | None:

@@ -21,7 +21,7 @@ from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
 from perdure.stores.branches import Branches
 from perdure.stores.commit.execute import perform
-from perdure.stores.commit.request import prepare
+from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Core, require
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.messages import Messages
@@ -86,8 +86,8 @@ class Store:
         was cancelled or whose answer was lost, it may be made again. A missing thread is created when nothing in the
         commit presumes that it exists.
         """
-        prepared = prepare(
-            thread_id,
+        request = Request(
+            thread_id=thread_id,
             messages=messages,
             run=run,
             branch=branch,
@@ -99,7 +99,7 @@ class Store:
             expect_state=expect_state,
             key=key,
         )
-        return await perform(self._core, prepared)
+        return await perform(self._core, prepare(request))
 
     async def load(self, thread_id: str, *, branch: int | str | None = None) -> Snapshot:
         """A thread, its branch, history, latest run and state, all from one snapshot."""

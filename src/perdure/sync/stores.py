@@ -350,7 +350,7 @@ class Pending:
         return self._driver.run(self._inner.edit(thread_id, message_id, message, mode=mode, if_revision=if_revision))
 
     def retract(self, thread_id: str, message_id: str, *, if_revision: int | None = None) -> None:
-        """Take a message back before anybody read it; the rest moves up."""
+        """Take a message back before it is read; the rest moves up."""
         return self._driver.run(self._inner.retract(thread_id, message_id, if_revision=if_revision))
 
     def reorder(self, thread_id: str, message_ids: Sequence[str], *, if_revision: int | None = None) -> PendingQueue:
