@@ -28,7 +28,7 @@ async def retry(
     attempts: int = limits.CONTENTION_ATTEMPTS,
     on: tuple[type[Exception], ...] = (Conflict, Stale),
 ) -> T:
-    """The result of `attempt`, called again while it raises one of `on`; the contended thing is the `kind` of this `name`."""
+    """The result of `attempt`, called again while it raises one of `on`; `kind` and `name` say what is contended."""
     for _ in range(attempts):
         try:
             return await attempt()
