@@ -76,8 +76,8 @@ if not TYPE_CHECKING:  # a type checker would take every misspelt name for this 
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version
 
-        found = globals()[name] = version("perdure")
-        return found
+        number = globals()[name] = version("perdure")
+        return number
 
 
 __all__ = [

@@ -136,10 +136,10 @@ async def open_engine(
     pool: Any = None,
 ) -> Engine:
     """The engine behind a URL."""
-    given: object = url
-    url = str.__str__(given) if isinstance(given, str) else ""  # a subclass may compare as it likes
+    value: object = url
+    url = str.__str__(value) if isinstance(value, str) else ""  # a subclass may compare as it likes
     if not url.strip():
-        what = "an empty text" if isinstance(given, str) else named_type(type(given))
+        what = "an empty text" if isinstance(value, str) else named_type(type(value))
         raise InvalidError(f"a store is opened by its URL, not by {what}", hint=f"known: {_KNOWN}")
     if type(durability) is not str or durability not in ("power", "process"):
         raise InvalidError(f"durability is 'power' or 'process', not {shown(durability)}")
@@ -191,19 +191,19 @@ async def plan_migration(url: str) -> Migration:
 
 def is_server(url: str) -> bool:
     """Whether this URL leads to a server: such an engine suspends its callers, so it needs an event loop."""
-    given: object = url
-    return isinstance(given, str) and _scheme(url) in _SERVERS
+    value: object = url
+    return isinstance(value, str) and _scheme(url) in _SERVERS
 
 
 def _scheme(url: str) -> str:
-    scheme, found, _ = url.partition("://")
-    return scheme if found else ""
+    scheme, separator, _ = url.partition("://")
+    return scheme if separator else ""
 
 
 def sqlite_path(url: str) -> str:
     """The file that a sqlite URL, or a plain path, names."""
-    scheme, found, rest = url.partition("://")
-    if not found:
+    scheme, separator, rest = url.partition("://")
+    if not separator:
         if Path(url).suffix.lower() not in _SUFFIXES:
             raise InvalidError(f"{_named(url)} is not a URL of a store", hint=f"known: {_KNOWN}")
         return url
@@ -229,15 +229,15 @@ def _unknown(scheme: str) -> InvalidError:
         return InvalidError("that is not a URL of a store", hint=f"known: {_KNOWN}")
     dialect, plus, driver = scheme.partition("+")
     if plus and dialect in _SERVERS:
-        told = f"the driver cannot be chosen in the URL: drop +{driver} and write {dialect}://"
-        return InvalidError(f"no engine is known for {scheme}://", hint=told)
+        hint = f"the driver cannot be chosen in the URL: drop +{driver} and write {dialect}://"
+        return InvalidError(f"no engine is known for {scheme}://", hint=hint)
     return InvalidError(f"no engine is known for {scheme}://", hint=f"known: {_KNOWN}")
 
 
 def _named(url: str) -> str:
     """What was given, for a message."""
-    shown = redacted(url)
-    return "what was given (not shown: it may hold a password)" if shown == STARS else repr(shown)
+    text = redacted(url)
+    return "what was given (not shown: it may hold a password)" if text == STARS else repr(text)
 
 
 async def _open_sqlite(path: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:

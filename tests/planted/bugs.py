@@ -40,8 +40,8 @@ BUGS = (
     Bug(
         "at most means less than",
         "kernel/semantics.py",
-        "bool(actual <= wanted.limit)",
-        "bool(actual < wanted.limit)",
+        "bool(actual <= expected.limit)",
+        "bool(actual < expected.limit)",
         ("case:commit/*fence*@memory",),
     ),
     Bug(
@@ -353,7 +353,7 @@ BUGS = (
     Bug(
         "a limited view counts what it hides",
         "rules/views.py",
-        "if len(shown) < limit:",
+        "if len(view) < limit:",
         "if len(end) < limit:",
         ("case:messages/limit-skips-*@memory",),
     ),
@@ -388,8 +388,8 @@ BUGS = (
     Bug(
         "a result without its call reaches the history",
         "rules/views.py",
-        "(not external and _answered(record) not in seen)",
-        "(external and _answered(record) not in seen)",
+        "(not external and _answered(record) not in visible_calls)",
+        "(external and _answered(record) not in visible_calls)",
         ("case:messages/strip-*@memory",),
     ),
     # The stores.

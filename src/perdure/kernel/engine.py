@@ -81,7 +81,7 @@ class Watch(Protocol):
 
 
 class Engine(Protocol):
-    """The kernel contract. Every call has exactly one scope; arguments were validated by `kernel.door`."""
+    """The kernel contract. Every call has exactly one scope; arguments were validated by `kernel.validate`."""
 
     schema: Schema
     capabilities: Capabilities

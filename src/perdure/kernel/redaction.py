@@ -87,8 +87,8 @@ def masked_secrets(text: str, url: str) -> str:
 
 
 def _masked(url: str) -> str:
-    shown = redacted(url)
-    return shown.replace(f":{STARS}@", ":password@", 1) if raw_account(url) == _EXAMPLE else shown
+    text = redacted(url)
+    return text.replace(f":{STARS}@", ":password@", 1) if raw_account(url) == _EXAMPLE else text
 
 
 def _may_hold_secret(text: str) -> bool:
@@ -118,14 +118,14 @@ def _shown(parts: ServerUrl, text: str) -> str:
 
 
 def _with_account(parts: ServerUrl, text: str) -> str:
-    shown = parts.shown
-    given = raw_account(text) != ("", "")
-    if not given:
-        return shown
+    plain = parts.shown
+    has_account = raw_account(text) != ("", "")
+    if not has_account:
+        return plain
     # redis://secret@host: many take what stands alone for the password, which Redis long had without a user.
     alone = parts.scheme.startswith("redis") and not parts.password
     bare = msgspec.structs.replace(parts, user="").shown.partition("://")[2]
-    user = shown.removeprefix(f"{parts.scheme}://").removesuffix(bare).removesuffix("@")
+    user = plain.removeprefix(f"{parts.scheme}://").removesuffix(bare).removesuffix("@")
     if alone:
         return f"{parts.scheme}://{STARS}@{bare}"
     return f"{parts.scheme}://{user}{f':{STARS}' if parts.password else ''}@{bare}"

@@ -41,14 +41,14 @@ def meets(row: Row | None, condition: Any) -> bool:
         return True
     if isinstance(condition, int):
         return row.rev == condition
-    return all(column_meets(row[name], wanted) for name, wanted in condition.items())
+    return all(column_meets(row[name], value) for name, value in condition.items())
 
 
-def column_meets(actual: Any, wanted: Any) -> bool:
+def column_meets(actual: Any, expected: Any) -> bool:
     """A condition on one column."""
-    if isinstance(wanted, AtMost):
-        return actual is None or bool(actual <= wanted.limit)
-    return bool(actual == wanted)
+    if isinstance(expected, AtMost):
+        return actual is None or bool(actual <= expected.limit)
+    return bool(actual == expected)
 
 
 def observed(row: Row | None, condition: Any) -> Any:

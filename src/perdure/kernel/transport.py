@@ -51,12 +51,12 @@ def transport_problem(host: str | None, *, encrypted: bool, verified: bool, advi
     level = tls_level(encrypted=encrypted, verified=verified)
     if level == "verified" or host is None or is_local(host):
         return None
-    shown = host if host.isprintable() else ascii(host)
-    shown = shown[:_SHOWN_CHARACTERS]
+    name = host if host.isprintable() else ascii(host)
+    name = name[:_SHOWN_CHARACTERS]
     if level == "none":
-        return f"the connection to {shown} is not encrypted: others on the network can read and change it; {advice}"
+        return f"the connection to {name} is not encrypted: others on the network can read and change it; {advice}"
     return (
-        f"the connection to {shown} is encrypted, but the server's certificate is not verified: "
+        f"the connection to {name} is encrypted, but the server's certificate is not verified: "
         f"somebody on the network could answer in its place; {advice}"
     )
 

@@ -211,27 +211,27 @@ def _check_columns(
     types = table.value_types
     for name, value in columns.items():
         kind = types.get(name)
-        given = type(value)
+        value_type = type(value)
         if kind is None:
             raise InvalidError(f"{table.name} has no column {name}")
-        if value is None or (given is str and kind == "text"):
+        if value is None or (value_type is str and kind == "text"):
             continue
-        if given in expressions[kind]:
-            if given is Seq and value.log not in (appended or ()):
+        if value_type in expressions[kind]:
+            if value_type is Seq and value.log not in (appended or ()):
                 raise InvalidError(f"Seq names {value.log}, to which this transaction appends nothing")
         else:
-            _check_value(f"{table.name}.{name}" if given is not int else name, kind, value)
+            _check_value(f"{table.name}.{name}" if value_type is not int else name, kind, value)
 
 
 def _check_value(name: str, kind: ColumnType, value: Any) -> None:
-    given = type(value)
-    if given not in _FITS[kind] or (given is int and not -limits.INTEGER_MAX <= value <= limits.INTEGER_MAX):
+    value_type = type(value)
+    if value_type not in _FITS[kind] or (value_type is int and not -limits.INTEGER_MAX <= value <= limits.INTEGER_MAX):
         raise _misfit(name, kind, value)
 
 
 def _misfit(name: str, kind: ColumnType, value: Any) -> InvalidError:
-    wanted = "text" if kind == "text" else "an integer within ±2^52"
-    return InvalidError(f"{name} must be {wanted}, not {shown(value)}")
+    expected = "text" if kind == "text" else "an integer within ±2^52"
+    return InvalidError(f"{name} must be {expected}, not {shown(value)}")
 
 
 def check_reads(schema: Schema, reads: Sequence[Ask]) -> None:

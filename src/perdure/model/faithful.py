@@ -257,12 +257,12 @@ def fields_of(extra: Any, path: str) -> dict[str, Any]:
     return fields
 
 
-def as_dict(given: Any) -> dict[Any, Any] | None:
+def as_dict(value: Any) -> dict[Any, Any] | None:
     """What a caller gave as a mapping, as a plain dict; None if it is none, or cannot be read."""
-    if type(given) is Extra:
-        return given._fields
+    if type(value) is Extra:
+        return value._fields
     try:
-        return dict(given) if isinstance(given, Mapping) else None
+        return dict(value) if isinstance(value, Mapping) else None
     except Exception:  # noqa: BLE001 - a caller's own mapping may raise anything
         return None
 

@@ -277,8 +277,8 @@ class MessageRecord(msgspec.Struct, frozen=True, gc=False):
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data of the record and its message."""
-        place = {"seq": self.seq, "branch": self.branch, "parent_id": self.parent_id, "at": self.at}
-        return {"thread_id": self.thread_id, **place, "message": self.message.to_json()}
+        position = {"seq": self.seq, "branch": self.branch, "parent_id": self.parent_id, "at": self.at}
+        return {"thread_id": self.thread_id, **position, "message": self.message.to_json()}
 
 
 class UnfinishedCall(msgspec.Struct, frozen=True):
@@ -313,9 +313,9 @@ def refuse_foreign_calls(fields: Mapping[str, Any], path: str) -> None:
 def _blocks(content: str | Sequence[Block]) -> list[Block]:
     if isinstance(content, str):
         return [Text(content)] if content else []
-    given: object = content
-    if not isinstance(given, Sequence):
-        raise InvalidError(f"content is text or a list of blocks, not {shown(given)}")
+    value: object = content
+    if not isinstance(value, Sequence):
+        raise InvalidError(f"content must be text or a list of blocks, not {shown(value)}")
     return list(content)
 
 

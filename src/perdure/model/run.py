@@ -208,14 +208,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def _check_tickets(tickets: Any) -> list[Ticket]:
     """The tickets, sound enough to be sorted; the commit checks the rest."""
-    given = [] if tickets is None else tickets
-    if type(given) is not list or any(type(ticket) is not Ticket for ticket in given):
+    checked = [] if tickets is None else tickets
+    if type(checked) is not list or any(type(ticket) is not Ticket for ticket in checked):
         raise InvalidError("tickets is a list of Ticket", hint="run.wait([ticket])")
-    for ticket in given:
+    for ticket in checked:
         call: Any = ticket.tool_call_id
         if type(ticket.ticket_id) is not str or (call is not None and type(call) is not str):
             raise InvalidError("ticket_id is text, and so is tool_call_id where there is one", path="tickets")
-    return given
+    return checked
 
 
 class RunChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):

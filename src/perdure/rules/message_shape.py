@@ -46,7 +46,7 @@ def check_messages(messages: Sequence[Message], *, stored: bool = False) -> None
         raise InvalidError(f"messages is a list of Message, not a {type(messages).__name__}", hint="messages=[message]")
     if len(messages) > limits.COMMIT_MESSAGES:
         raise InvalidError(f"{len(messages)} messages in one commit, the limit is {limits.COMMIT_MESSAGES}")
-    seen: set[str] = set()
+    ids: set[str] = set()
     size = 0
     for i, message in enumerate(messages):
         path = f"messages[{i}]"
@@ -56,9 +56,9 @@ def check_messages(messages: Sequence[Message], *, stored: bool = False) -> None
         if message.extra is not NO_EXTRA and not stored:
             refuse_foreign_calls(message.extra, path)
         if message.id is not None:
-            if message.id in seen:
+            if message.id in ids:
                 raise InvalidError(f"the message id {message.id!r} appears twice", path=path)
-            seen.add(message.id)
+            ids.add(message.id)
         if size > limits.COMMIT_BYTES:
             raise InvalidError(f"more than {limits.COMMIT_BYTES:,} bytes of messages in one commit, which is the limit")
 
@@ -158,11 +158,11 @@ def _check_tools(message: Message) -> None:
         return
     if message.role != "assistant":
         raise InvalidError(f"a {message.role} message must not hold tool calls", path="")
-    seen: set[str] = set()
+    ids: set[str] = set()
     for call in message.tool_calls:
-        if call.id in seen:
+        if call.id in ids:
             raise InvalidError(f"the tool call id {call.id!r} appears twice", path="")
-        seen.add(call.id)
+        ids.add(call.id)
 
 
 def _check_compaction(mark: Compaction) -> int:
@@ -252,9 +252,9 @@ def _check_extra(record: Any) -> int:
     fields = fields_of(record.extra, "")
     size = check_json(fields, "")
     kind: type[Faithful] = type(record)
-    taken = _known_names(kind).intersection(fields)
-    if taken:
-        raise InvalidError(f"extra holds {shown(min(taken))}, which is a field of its own", path="")
+    repeated = _known_names(kind).intersection(fields)
+    if repeated:
+        raise InvalidError(f"extra holds {shown(min(repeated))}, which is a field of its own", path="")
     return size
 
 

@@ -23,7 +23,6 @@ from perdure.kernel.ops import (
     Delete,
     Get,
     Inc,
-    LogEntry,
     Op,
     Patch,
     Put,
@@ -39,7 +38,7 @@ from perdure.rules import checks
 from perdure.stores.branch_paths import resolve_branch
 from perdure.stores.context import Core, require, thread_topic
 from perdure.stores.previews import preview
-from perdure.stores.records import branch_from, label_from
+from perdure.stores.records import MessageEntry, branch_from, label_from
 from perdure.stores.results import row_after_put
 from perdure.stores.retry import Stale, retry
 
@@ -75,7 +74,7 @@ class Branches:
         for start in range(0, len(ids), limits.BATCH_ROWS):
             some = ids[start : start + limits.BATCH_ROWS]
             entries = (await self._core.view(Read(LOG, thread_id, where={"id": some})))[0]
-            previews.update({entry[2]: preview(thread_id, entry) for entry in entries})
+            previews.update({entry.id: preview(thread_id, entry) for entry in map(MessageEntry._make, entries)})
         return [branch_from(row, head["branch"], previews.get(row["head"])) for row in alive]
 
     async def iter(self, thread_id: str) -> AsyncIterator[Branch]:
@@ -177,17 +176,17 @@ class Branches:
         if before is None:
             return head, _after(thread_id, entry)
         earlier, (row,) = await self._core.view(
-            Read(LOG, thread_id, segments=(Segment(entry[4], 0, entry[0] - 1),), desc=True, limit=1),
-            Get("branches", [(thread_id, entry[4])]),
+            Read(LOG, thread_id, segments=(Segment(entry.branch, 0, entry.seq - 1),), desc=True, limit=1),
+            Get("branches", [(thread_id, entry.branch)]),
         )
         if earlier:
-            return head, _after(thread_id, earlier[0])
-        owner = require(row, f"branch {entry[4]} of thread {thread_id!r}")
+            return head, _after(thread_id, MessageEntry._make(earlier[0]))
+        owner = require(row, f"branch {entry.branch} of thread {thread_id!r}")
         if owner["fork"] is None:
             return head, ROOT
         return head, _after(thread_id, (await self._entry(thread_id, owner["fork"]))[1])
 
-    async def _entry(self, thread_id: str, message_id: str) -> tuple[Row, LogEntry]:
+    async def _entry(self, thread_id: str, message_id: str) -> tuple[Row, MessageEntry]:
         """A message, and the hot row of the thread that has it."""
         heads, entries = await self._core.view(
             Get("thread_heads", [(thread_id,)]), Read(LOG, thread_id, where={"id": message_id})
@@ -195,7 +194,7 @@ class Branches:
         head = require(heads[0], f"thread {thread_id!r}")
         if not entries:
             raise NotFoundError(f"message {message_id!r} is not in thread {thread_id!r}")
-        return head, entries[0]
+        return head, MessageEntry._make(entries[0])
 
     async def switch(self, thread_id: str, branch: int | str) -> Branch:
         """Make a branch the current one; switching to the current one changes nothing.
@@ -290,7 +289,7 @@ class Branches:
         key = (thread_id, message_id)
         change: Op = Delete("labels", key)
         if label is not None:
-            change = Put("labels", key, {"seq": entry[0], "at": NOW, "label": label})
+            change = Put("labels", key, {"seq": entry.seq, "at": NOW, "label": label})
         try:
             same_thread = Check("thread_heads", (thread_id,), {"born": head["born"]})
             await self._core.transact([same_thread, change], thread_topic(thread_id))
@@ -311,8 +310,8 @@ def _check_name(name: str) -> None:
         raise InvalidError(f"a branch cannot be called {name!r}: a number means the branch of that number")
 
 
-def _after(thread_id: str, entry: LogEntry) -> Origin:
-    return Origin(entry[4], entry[0], entry[2], preview(thread_id, entry))
+def _after(thread_id: str, entry: MessageEntry) -> Origin:
+    return Origin(entry.branch, entry.seq, entry.id, preview(thread_id, entry))
 
 
 def _fork_ops(head: Row, number: int, name: str | None, origin: Origin, switch: bool) -> tuple[Patch, Put]:

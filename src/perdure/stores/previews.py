@@ -64,8 +64,8 @@ def _glanced(entry: LogEntry) -> str | None:
 def _texts(blocks: Sequence[_Block]) -> str | None:
     """The text blocks joined; None if one of them has no text."""
     texts = [block.text for block in blocks if block.type == "text"]
-    told = [text for text in texts if isinstance(text, str)]
-    return "".join(told) if len(told) == len(texts) else None
+    known = [text for text in texts if isinstance(text, str)]
+    return "".join(known) if len(known) == len(texts) else None
 
 
 def _read(thread_id: str, entry: LogEntry) -> str:

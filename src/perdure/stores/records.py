@@ -1,13 +1,13 @@
-"""From rows to records: the one place where stored columns and bodies become what users hold.
+"""Turns stored rows and log entries into the records that callers get.
 
-Columns have been checked when they were read (`stores.checked`); what is read here are the bodies.
-Damage found here is a `CorruptError` that names the record; it is never skipped and never served.
+Columns were checked when they were read (`stores.answer_checks`); bodies are decoded here. A damaged body is a
+`CorruptError` that names the record; it is never skipped and never served.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,6 +30,23 @@ from perdure.rules.soundness.runs import receipt_ids
 from perdure.rules.soundness.stored import row_name
 
 F = TypeVar("F", bound=Faithful)
+
+
+class MessageEntry(NamedTuple):
+    """A log entry of `messages` with its columns by name."""
+
+    seq: int
+    rev: int
+    id: str
+    role: str
+    branch: int
+    visibility: str
+    run: str | None
+    step: int | None
+    at: int
+    body: bytes | str
+
+
 _UNREADABLE = (*codec.UNREADABLE, InvalidError)
 
 
@@ -45,7 +62,7 @@ def read_body(reader: Reader[F], body: bytes | str | None, where: str) -> F:
 
 
 def thread_from(cold: Row, head: Row) -> Thread:
-    """A thread from its two rows, whose columns are unpacked in the order `layout` declares them."""
+    """A thread from its two rows, whose columns are unpacked in the order `schema` declares them."""
     bare = cold.body == b"{}"
     custom = {} if bare else read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}").custom
     parent, resource, title, _, _, _ = cold.values

@@ -25,7 +25,7 @@ from perdure.stores.paging import every
 from perdure.stores.records import run_from
 
 
-class RunOptions(TypedDict, total=False):
+class StartOptions(TypedDict, total=False):
     """What `create` and `start` take besides the thread and the agent, all by keyword."""
 
     messages: Sequence[Message]
@@ -51,19 +51,19 @@ class Runs:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def create(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+    async def create(self, thread_id: str, agent_id: str, **options: Unpack[StartOptions]) -> Run:
         """A run that has not begun; takes the options of `start`. It becomes the thread's latest run."""
         return await self._begin(thread_id, agent_id, CREATED, options)
 
-    async def start(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+    async def start(self, thread_id: str, agent_id: str, **options: Unpack[StartOptions]) -> Run:
         """A running run, with the messages it was given, in one commit.
 
-        The options are those of `RunOptions`: `messages` is its input, `key` makes a retry safe, and so on.
+        The options are those of `StartOptions`: `messages` is its input, `key` makes a retry safe, and so on.
         A missing thread is created, taking parent and resource from the activation's trace.
         """
         return await self._begin(thread_id, agent_id, RUNNING, options)
 
-    async def _begin(self, thread_id: str, agent_id: str, status: str, options: RunOptions) -> Run:
+    async def _begin(self, thread_id: str, agent_id: str, status: str, options: StartOptions) -> Run:
         checks.check_id(thread_id, "thread id")
         new = NewRun(
             agent_id=agent_id,
@@ -143,8 +143,8 @@ class Runs:
             yield run
 
 
-def _body(options: RunOptions) -> RunBody:
-    unknown = set(options) - set(RunOptions.__annotations__)
+def _body(options: StartOptions) -> RunBody:
+    unknown = set(options) - set(StartOptions.__annotations__)
     if unknown:
         raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
     return RunBody(

@@ -1,6 +1,6 @@
 """Is one stored row, or one entry of a log, what a store would have written? Columns first, then the body.
 
-Import asks this of every line, `doctor verify` of every row; what holds between rows is in `rules.sound_thread`.
+Import asks this of every line, `doctor verify` of every row; what must hold between rows is in `rules.soundness`.
 """
 
 from __future__ import annotations

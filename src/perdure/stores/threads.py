@@ -1,7 +1,7 @@
 """Threads: conversations, their metadata, their place in a hierarchy, their lists.
 
 A thread is two rows: the cold one holds what people edit, the hot one what commits move. It exists as long as its
-hot row does. Deletion is in `erasure`; how a thread is born, and when a parent is acceptable, in `births`.
+hot row does. Deletion is in `deletion`; how a thread is created, and which parents are valid, in `thread_creation`.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def open(
 
     It takes no `pool`: the connections of an async pool belong to the event loop that made it, and here is none.
     """
-    given: object = pool
-    if given is not None:
+    own_pool: object = pool
+    if own_pool is not None:
         raise UnsupportedError(
             "a pool belongs to the event loop that made it, so a blocking store cannot use it",
             hint="leave pool out, or use perdure.open with async code",

@@ -30,7 +30,7 @@ from perdure.stores import threads as async_threads
 from perdure.stores.branches import BranchList, LabelList
 from perdure.stores.messages import Direction, Records, UnfinishedCalls, Visibility
 from perdure.stores.pending import PendingMessages, ThreadIds
-from perdure.stores.runs import RunOptions
+from perdure.stores.runs import StartOptions
 from perdure.stores.state import StateDocs
 from perdure.stores.threads import Order, Strategy
 from perdure.sync.driver import Driver
@@ -316,14 +316,14 @@ class Runs:
         self._inner = inner
         self._driver = driver
 
-    def create(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+    def create(self, thread_id: str, agent_id: str, **options: Unpack[StartOptions]) -> Run:
         """A run that has not begun; takes the options of `start`. It becomes the thread's latest run."""
         return self._driver.run(self._inner.create(thread_id, agent_id, **options))
 
-    def start(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+    def start(self, thread_id: str, agent_id: str, **options: Unpack[StartOptions]) -> Run:
         """A running run, with the messages it was given, in one commit.
 
-        The options are those of `RunOptions`: `messages` is its input, `key` makes a retry safe, and so on.
+        The options are those of `StartOptions`: `messages` is its input, `key` makes a retry safe, and so on.
         A missing thread is created, taking parent and resource from the activation's trace.
         """
         return self._driver.run(self._inner.start(thread_id, agent_id, **options))

@@ -57,8 +57,8 @@ def _input_problems(record: str, row: StoredRow, facts: Facts, length: int) -> P
         yield Problem("run.input", record, f"its input is {first} to {last}, the log ends at {length}")
         return
     for seq in (first, last):
-        place = facts.places.get(seq)
-        if place is not None and place.at != row["created_at"]:
+        message = facts.places.get(seq)
+        if message is not None and message.at != row["created_at"]:
             yield Problem("run.input", record, f"message {seq} of its input was not written with it")
             return
 
@@ -78,8 +78,8 @@ def _output_problems(record: str, row: StoredRow, facts: Facts) -> Problems:
         yield Problem("run.output", record, text)
 
 
-def _is_output(place: Place | None, run: str | int) -> bool:
-    return place is not None and place.visible and place.run == run
+def _is_output(message: Place | None, run: str | int) -> bool:
+    return message is not None and message.visible and message.run == run
 
 
 def pointer_problems(rows: ThreadRows, facts: Facts) -> Problems:
@@ -140,9 +140,11 @@ def _receipt_problem(row: StoredRow, facts: Facts, length: int) -> str | None:
     if len(seqs) != count:
         return f"it names messages that are not there: {count} up to version {version}, the log ends at {length}"
     for seq, message_id in zip(seqs, ids, strict=True):
-        place = facts.places.get(seq)
-        if place is None or place.id != message_id:
-            return f"it names message {message_id!r} at {seq}, where {'nothing' if place is None else place.id!r} is"
-        if place.at != row["at"]:
+        message = facts.places.get(seq)
+        if message is None or message.id != message_id:
+            return (
+                f"it names message {message_id!r} at {seq}, where {'nothing' if message is None else message.id!r} is"
+            )
+        if message.at != row["at"]:
             return f"message {seq} was not written with it"
     return None

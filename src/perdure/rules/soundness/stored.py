@@ -95,7 +95,7 @@ class ThreadRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What one message's columns say, without its body."""
+    """The columns of a message that the rules compare, without its body."""
 
     id: str
     branch: int
@@ -105,7 +105,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct):
-    """What the log says of one branch."""
+    """The messages of one branch, as the log counts them."""
 
     count: int = 0
     first_seq: int = 0
@@ -114,7 +114,7 @@ class Line(msgspec.Struct):
 
 
 class Produced(msgspec.Struct):
-    """How many visible assistant and tool messages name a run as their producer, and where the first and last stand."""
+    """The visible assistant and tool messages that a run produced: how many, and the first and last seq."""
 
     count: int = 0
     first: int = 0
@@ -141,21 +141,21 @@ class Facts(Protocol):
 
 
 class LogFacts(msgspec.Struct):
-    """What one pass over a log found out. `places` holds the messages in `wanted`."""
+    """The facts that one pass over a log collects. `places` holds the messages with these `seqs`."""
 
-    wanted: set[int]
+    seqs: set[int]
     places: dict[int, Place] = {}
     lines: dict[int, Line] = {}
     produced: dict[str, Produced] = {}
 
     def add(self, seq: int, columns: Sequence[Any]) -> None:
         """Take in the next message: its seq and the log's columns in declared order."""
-        place = place_of(columns)
-        add_to_line(self.lines, seq, place)
-        if seq in self.wanted:
-            self.places[seq] = place
-        if place.run is not None and place.visible:
-            made = self.produced.setdefault(place.run, Produced(first=seq))
+        message = place_of(columns)
+        add_to_line(self.lines, seq, message)
+        if seq in self.seqs:
+            self.places[seq] = message
+        if message.run is not None and message.visible:
+            made = self.produced.setdefault(message.run, Produced(first=seq))
             made.count, made.last = made.count + 1, seq
 
 
@@ -165,9 +165,9 @@ def place_of(columns: Sequence[Any]) -> Place:
     return Place(message_id, branch, run, visibility == "all" and role in ("assistant", "tool"), at)
 
 
-def add_to_line(lines: dict[int, Line], seq: int, place: Place) -> None:
+def add_to_line(lines: dict[int, Line], seq: int, message: Place) -> None:
     """Count the next message of a log in with its branch."""
-    line = lines.get(place.branch)
+    line = lines.get(message.branch)
     if line is None:
-        line = lines[place.branch] = Line(first_seq=seq)
-    line.count, line.last_seq, line.last_id = line.count + 1, seq, place.id
+        line = lines[message.branch] = Line(first_seq=seq)
+    line.count, line.last_seq, line.last_id = line.count + 1, seq, message.id
