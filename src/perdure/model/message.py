@@ -134,20 +134,26 @@ class MessageFields(TypedDict, total=False):
 
 
 class Message(Faithful, frozen=True, gc=False):
-    """What was said. `commit` mints `id` when it is absent and fills a missing producer (`run_id`, `step`).
-
-    `visibility` is "all" or "internal" (seen by the model only; on a tool message it marks the call as retracted).
-    """
+    """One message of a conversation, to be committed or as it was read."""
 
     role: str
+    """`user`, `assistant`, `system` or `tool`."""
     content: list[Block]
+    """Its blocks, in order."""
     id: str | None = None
+    """Unique within its thread; `commit` mints one if it is None."""
     visibility: str = ALL
+    """`all`, or `internal`: seen by the model only. On a tool message, `internal` marks the call as retracted."""
     run_id: str | None = None
+    """The run that produced it; `commit` fills in its own run if it is None."""
     step: int | None = None
+    """The step of that run, from 0."""
     sender_agent_id: str | None = None
+    """The agent that sent it, where several talk to each other."""
     compaction: Compaction | None = None
+    """Set on a summary: the records that it replaces in the history."""
     metadata: dict[str, Any] | None = None
+    """Your own data, a JSON object."""
     extra: Extra = NO_EXTRA
 
     @staticmethod
@@ -185,7 +191,7 @@ class Message(Faithful, frozen=True, gc=False):
 
     @staticmethod
     def summary(content: str | Sequence[Block], from_seq: int, to_seq: int, **fields: Unpack[MessageFields]) -> Message:
-        """A summary that replaces the records `from_seq`..`to_seq` in its branch's history; internal unless told."""
+        """A summary that replaces the records `from_seq`..`to_seq` in its branch's history; internal by default."""
         fields.setdefault("visibility", INTERNAL)
         fields["compaction"] = Compaction(from_seq=from_seq, to_seq=to_seq)
         return Message(role="user", content=_blocks(content), **fields)
@@ -231,14 +237,20 @@ class Message(Faithful, frozen=True, gc=False):
 
 
 class MessageRecord(msgspec.Struct, frozen=True, gc=False):
-    """A message and its place: `seq` in the thread's log, branch, parent, producer and time (ms)."""
+    """A message in the log of its thread."""
 
     thread_id: str
+    """The thread it belongs to."""
     seq: int
+    """Its number in the thread's log, from 1 over all branches."""
     branch: int
+    """The branch it was written on."""
     parent_id: str | None
+    """The message before it on its path; None for the first."""
     message: Message
+    """The message itself."""
     at: int
+    """When it was committed, in milliseconds."""
 
     @property
     def message_id(self) -> str:
@@ -285,9 +297,13 @@ class UnfinishedCall(msgspec.Struct, frozen=True):
     """A tool call that has no result on its path: it may or may not have run."""
 
     call: ToolUse
+    """The call."""
     message_id: str
+    """The message that made it."""
     seq: int
+    """The seq of that message."""
     run_id: str | None
+    """The run that produced it, if any."""
 
 
 def refuse_foreign_calls(fields: Mapping[str, Any], path: str) -> None:

@@ -254,7 +254,7 @@ def _check_extra(record: Any) -> int:
     kind: type[Faithful] = type(record)
     repeated = _known_names(kind).intersection(fields)
     if repeated:
-        raise InvalidError(f"extra holds {shown(min(repeated))}, which is a field of its own", path="")
+        raise InvalidError(f"extra repeats the declared field {shown(min(repeated))}", path="")
     return size
 
 

@@ -130,9 +130,15 @@ class Branches:
         name: str | None = None,
         switch: bool = False,
     ) -> Branch:
-        """A new branch that continues after message `at`, or takes the place of message `before`.
+        """Make a new branch that continues after one message, or replaces another.
 
-        `at=None` starts another root. The branch becomes current only with `switch=True`.
+        - `at`: the id of the message to continue after; None starts another root.
+        - `before`: the id of the message to replace: the branch continues after the one before it. Pass either `at` or
+          `before`.
+        - `name`: unique within the thread; by default `branch-<number>`. A name that exists raises `AlreadyExists`.
+        - `switch`: make the branch the current one. By default the current branch stays.
+
+        Raises `NotFoundError` for a thread or a message that does not exist. No message is copied.
         """
         checks.check_id(thread_id, "thread id")
         if (before is None) == isinstance(at, Unset):

@@ -93,9 +93,9 @@ class State:
             ops.append(Check("runs", (run,), {"thread": thread}))
         try:
             applied = await self._core.transact(ops, thread_topic(thread))
-        except Conflict as conflict:
+        except Conflict:
             await self._explain(key, if_rev)
-            raise ConflictError(str(conflict), hint="try again") from None
+            raise ConflictError(f"state {key[2]!r} kept changing during this call", hint="try again") from None
         return applied.rev, applied.now
 
     async def _explain(self, key: tuple[str, str, str], if_rev: int | None) -> None:

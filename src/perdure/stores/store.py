@@ -80,11 +80,25 @@ class Store:
     ) -> Receipt:
         """Make everything of one step durable, in one transaction, or nothing of it.
 
-        `expect` is the thread's version, `expect_head` the branch's last message id, `expect_state` the revs of state
-        documents (None: not there yet), `fence` the claim's number: each refuses the commit when it does not hold. The
-        same `key` with the same content has one effect and returns the first receipt: so whatever became of a call that
-        was cancelled or whose answer was lost, it may be made again. A missing thread is created when nothing in the
-        commit presumes that it exists.
+        A missing thread is created, unless the commit presumes that it exists (by a run, a fence, or a guard).
+
+        - `messages`: appended to the branch, in order. Ids are minted where they are None.
+        - `run`: `NewRun(agent_id)` creates a run; a change such as `run.step()` or `run.finish()` moves one; a `Run`
+          as it was read only guards that it has not changed. Messages without a producer get this run.
+        - `branch`: the branch to append to, by number or name. By default the run's, else the current one.
+        - `expect`: the thread's version; another one raises `VersionConflict`.
+        - `expect_head`: the id of the branch's last message; another one raises `VersionConflict`.
+        - `fence`: the number of the caller's claim. A lower one than the thread has seen raises `StaleClaim`: another
+          worker has taken over.
+        - `state`: documents of the thread to write, by name: a JSON value, `Doc(value, schema)`, or `REMOVE`.
+        - `run_state`: the same for documents of the run.
+        - `expect_state`: the rev of each of these documents of the thread, None for one that must not exist yet.
+          Another rev raises `VersionConflict`.
+        - `key`: makes a retry safe. The same key with the same content has one effect, and returns the first receipt
+          for a week; with other content it raises `KeyReused`. After a timeout, a cancellation or `OutcomeUnknown`,
+          repeat the call with the same key.
+
+        Nothing is written if it raises, except after `OutcomeUnknown`: then the commit may have been made.
         """
         request = Request(
             thread_id=thread_id,

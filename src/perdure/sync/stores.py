@@ -217,9 +217,9 @@ class Branches:
         self, thread_id: str, *, at: str | Unset | None = UNSET, before: str | None = None, name: str | None = None,
         switch: bool = False
     ) -> Branch:
-        """A new branch that continues after message `at`, or takes the place of message `before`.
+        """Make a new branch that continues after one message, or replaces another.
 
-        `at=None` starts another root. The branch becomes current only with `switch=True`.
+        Parameters and details: `perdure.stores.branches.Branches.fork`.
         """
         return self._driver.run(self._inner.fork(thread_id, at=at, before=before, name=name, switch=switch))
 
