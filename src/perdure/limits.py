@@ -1,6 +1,6 @@
-"""Every cap in the product, on one screen.
+"""Every limit of the product, on one screen: sizes, counts, timeouts, batch sizes.
 
-Limits are checked above the engines, before any I/O, so that all engines refuse the same things with the same words.
+Limits are checked above the engines, before any I/O, so that all engines refuse the same requests with the same error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A notebook for checks that are longer than memory: what an import must remember of a file until it has read it all.
+"""A temporary notebook on disk for an import: what it must remember of a file that may be larger than memory.
 
-It is a nameless SQLite file: a few megabytes of it live in memory, the rest goes to the system's folder for temporary
-files (`SQLITE_TMPDIR`, `TMPDIR`), where it has no name any more and vanishes with the process. Nothing in it is a
-store's data; it is thrown away when the check is over.
+It is an unnamed SQLite file: a few megabytes of it stay in memory, the rest goes to the system's folder for temporary
+files (`SQLITE_TMPDIR`, `TMPDIR`), where it disappears with the process. It holds no store's data, and is deleted when
+the check ends.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Scratch:
         return note
 
     def set_depth(self, thread: str, depth: int) -> None:
-        """Correct the depth of a thread: it exists already, and lives elsewhere than the file says."""
+        """Correct the depth of a thread: it already exists, and its parent is not the one in the file."""
         self._do("UPDATE threads SET depth = ? WHERE thread = ?", (depth, thread))
 
     def skip_thread(self, thread: str) -> None:

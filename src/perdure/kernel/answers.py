@@ -1,9 +1,9 @@
 """Answers of engines, checked as they come in: every column of every row and log entry has its declared type.
 
-A database keeps what it is given, so what was damaged or prepared outside would otherwise surface as a `TypeError` in
+A database keeps what it gets, so data that was damaged or prepared outside would otherwise surface as a `TypeError` in
 the middle of a commit, or as a record whose numbers are text. The checks are compiled from the declarations, one type
-per table, and run inside msgspec: a row costs a fifth of a microsecond. What is wrong is worked out only once something
-is. Text is not looked into.
+per table, and run inside msgspec: a row costs a fifth of a microsecond. Details are worked out only when a check
+fails. Text is not inspected.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class AnswerCheck:
                 continue
             kind = type(read)
             try:
-                if kind is Get:  # None stands for an absent row, and the keys are those that were asked for
+                if kind is Get:  # None is an absent row, and the keys are those of the request
                     if len(answer) > 1:
                         self._check_got(read.table, answer)  # type: ignore[union-attr]
                     elif (row := answer[0]) is not None:

@@ -6,7 +6,7 @@ exchange in one transaction, so validation refuses it by shape, before any I/O, 
 
 Example, with a table whose `name` is unique: `Delete(a)` may release a name and `Put(b, {"name": "x"})` takes one, so
 the pair is refused. These are fine: two `Put(…, if_=ABSENT)` (they release nothing), two deletes (they take nothing),
-`Patch(a, {"name": "x"})` beside `Patch(b, {"n": 1})` (which leaves the name alone).
+`Patch(a, {"name": "x"})` with `Patch(b, {"n": 1})` (which leaves the name alone).
 """
 
 from __future__ import annotations

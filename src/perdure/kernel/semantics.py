@@ -1,4 +1,4 @@
-"""What conditions and expressions mean, once, for every engine that decides in Python.
+"""Evaluates conditions and expressions, for every engine that does so in Python.
 
 An engine that reads a row before it writes asks here whether the row meets a condition, what an expression comes to,
 and what a conflict should report; an engine that leaves this to its database must come to the same answers.

@@ -36,7 +36,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Label(msgspec.Struct, frozen=True):
-    """A mark that a person put on a message. It is no part of the history."""
+    """A mark that a person put on a message. It is not part of the history."""
 
     message_id: str
     """The message it marks."""

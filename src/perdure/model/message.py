@@ -1,6 +1,6 @@
-"""Messages: what a person, a model or a tool said, as blocks.
+"""Messages of people, models and tools, as lists of blocks.
 
-A `Message` is the payload a caller brings; a `MessageRecord` is a message with its place in the log. Content is always
+A `Message` is what a caller commits; a `MessageRecord` is a message with its position in the log. Content is always
 a list of blocks; a tool call is a `ToolUse` block and nothing else, and a tool message holds exactly one `ToolResult`.
 Blocks and fields that this build does not know are carried (see `faithful`).
 """
@@ -351,7 +351,7 @@ def call_answered(role: str, content: list[Block]) -> str | None:
 
 
 _LEAVES = frozenset((Text, ToolUse, Thinking))
-"""Blocks that hold no records of their own: the ones whose unknown fields are found at a glance."""
+"""Blocks that hold no nested records: the ones whose unknown fields are found at a glance."""
 
 BODY_READER: Reader[MessageBody] = Reader(MessageBody)
 

@@ -1,4 +1,4 @@
-"""Pending messages: delivered, not yet read by the model, and still editable until a boundary freezes them."""
+"""The records of pending messages: message, delivery mode, position in the queue."""
 
 from __future__ import annotations
 

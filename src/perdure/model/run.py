@@ -1,4 +1,4 @@
-"""Runs: one user intent and its outcome, which may wait and resume under the same id.
+"""The records of a run: one user intent and its outcome, which may wait and resume under the same id.
 
 A `Run` is a record as read, with its rev; `run.step()`, `run.wait(…)`, `run.finish(…)` and the others return a
 `RunChange` to give to `commit`, which applies it in the transaction of the messages it belongs to. A change is built on

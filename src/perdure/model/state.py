@@ -1,4 +1,4 @@
-"""State documents: one JSON value per name, owned by a thread or by one of its runs."""
+"""The records of state documents: a JSON value with a schema version, and the marker that removes one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines through a tree: which stretches of the log make up a branch's path.
+"""The path of a branch: which stretches of the thread's log belong to it, from the root to its newest message.
 
 A branch knows its parent branch and its fork point, so a path is a handful of segments: the branch's own records,
 before them the parent's up to the fork point, and so on to a root. The walk is over branches, never over messages.

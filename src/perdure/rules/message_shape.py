@@ -1,6 +1,6 @@
 """The shape of a message: every rule that can be checked by looking at the message alone.
 
-Refusals come before any I/O and name the message and the block. Tool calls stand only on assistant messages, ids of
+Refusals come before any I/O and name the message and the block. Only assistant messages hold tool calls, ids of
 calls are unique within a message, and a tool message answers exactly one call. Checks return a lower bound of the size
 of what they checked, so that what is far too large is refused before it is encoded; a path is spelled on refusal only.
 """
@@ -67,7 +67,7 @@ def check_block_count(message: Any, path: str) -> None:
     """Refuse a message of too many blocks; one that was stored by a build without this limit is still read."""
     content = message.content if type(message) is Message else None
     if type(content) is not list:
-        return  # `check_message` says what is wrong
+        return  # `check_message` reports it
     count = len(content)
     for block in content:
         if type(block) is ToolResult and type(block.content) is list:
@@ -122,14 +122,14 @@ def _check_fields(message: Message) -> int:
 
 
 def _check_blocks(blocks: list[Any]) -> int:
-    """Refuse what is no block, or wrong in itself, naming its place in the content."""
+    """Refuse what is not a block, or is malformed, naming its position in the content."""
     size = checked = 0
     try:
         for block in blocks:
             size += _check_block(block)
             checked += 1
             if size > limits.MESSAGE_BYTES:
-                break  # One long text may stand in many blocks: the whole is refused before it is put together.
+                break  # Many blocks may share one long text: the sum is refused before it is built.
     except InvalidError as error:
         raise below(error, f"content[{checked}]") from None
     if size > limits.MESSAGE_BYTES:
@@ -182,7 +182,7 @@ def _check_compaction(mark: Compaction) -> int:
 
 
 def check_summary_place(mark: Compaction, own_seq: int, path: str) -> None:
-    """A summary stands after everything it covers."""
+    """A summary must come after everything it covers."""
     if mark.to_seq >= own_seq:
         raise InvalidError(
             f"the compaction range ends at {mark.to_seq} but the summary itself would be seq {own_seq}", path=path
@@ -243,7 +243,7 @@ def _check_opaque(block: Opaque) -> int:
     if type(data) not in (Untyped, dict) or type(data.get("type")) is not str:
         raise InvalidError("an opaque block is an object with a text field `type`", path="")
     if data["type"] in _KNOWN_TYPES:
-        # It would be read back as what its type says, by rules that nobody held it to.
+        # It would be read back as its type, whose rules it was never checked against.
         raise InvalidError(f"{shown(data['type'])} is a known type and cannot be opaque", path="")
     return check_json(dict(data), "")
 

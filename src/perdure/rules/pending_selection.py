@@ -1,7 +1,7 @@
-"""Which pending messages a boundary takes: the selection table, as one pure function.
+"""Selects the pending messages that a boundary takes, as one pure function.
 
 Boundaries rise from `interrupt` to `new_run`; a message that was not read at its boundary may be read at a later one.
-`resume_input` stands apart: it takes exactly the messages meant for it.
+`resume_input` is separate: it takes exactly the messages meant for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The three ways to look at a line of messages: raw, external, and the history that reaches the model.
+"""The views of a branch's messages: the history that reaches the model, the external view, and unfinished tool calls.
 
-All functions take the records of one path in order and give back records with their seq untouched. A tool message with
+All functions take the records of one path in order and return records with their seq unchanged. A tool message with
 visibility `internal` is a retraction marker: it withdraws the call it names, the call's result and itself.
 """
 
@@ -58,7 +58,7 @@ def _place(record: MessageRecord) -> int:
 
 
 def _results_without_call(end: Sequence[MessageRecord]) -> list[MessageRecord]:
-    """The results in the end of a path whose calls it does not show; a marker is no result."""
+    """The results in the end of a path whose calls it does not show; a marker is not a result."""
     asked: set[str] = set()
     orphans: list[MessageRecord] = []
     for record in end:
@@ -176,7 +176,7 @@ class _Withdrawn(NamedTuple):
 def _withdrawn(path: Sequence[MessageRecord]) -> _Withdrawn:
     """A marker takes back every call of its id that was made before it, and the results of those calls, early or late.
 
-    A result whose call is not on the path goes with any marker that names it. A call made after the marker stands.
+    A result whose call is not on the path goes with any marker that names it. A call made after the marker stays.
     """
     named = {_answered(record) for record in path if _is_marker(record.message)}
     calls: set[tuple[int, str]] = set()

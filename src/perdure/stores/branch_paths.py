@@ -1,6 +1,6 @@
-"""Reading one line of a thread: the log entries of a branch's path, from one snapshot, usually in one trip.
+"""Reads the log entries of a branch's path, from one snapshot, usually in one trip.
 
-The line is guessed from what this process saw last and checked against the thread's hot row in the same view. A thread
+The path is guessed from what this process saw last and checked against the thread's hot row in the same view. A thread
 that never branched is always guessed right.
 """
 

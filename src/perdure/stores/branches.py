@@ -1,7 +1,7 @@
-"""Branches: lines through a thread's tree. Fork at any message, switch, rename, label; nothing is ever copied.
+"""`store.branches`: fork at any message, switch, rename, delete, label; nothing is ever copied.
 
 A branch is one row that names its parent branch and its fork point. Deleting a branch removes that pointer only: its
-records stay in the log, and branches forked from it go on.
+records stay in the log, and branches forked from it continue.
 """
 
 from __future__ import annotations

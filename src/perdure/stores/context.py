@@ -52,7 +52,7 @@ class Cleaner(Protocol):
 
 
 class Core:
-    """The ground that the stores of one scope stand on."""
+    """What the stores of one scope share: the kernel, the scope, and guesses about its threads."""
 
     def __init__(
         self,

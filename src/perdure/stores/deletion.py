@@ -1,8 +1,8 @@
-"""Deleting a thread: first it becomes invisible, then everything of it goes.
+"""Deletes a thread: first it becomes invisible, then everything that belongs to it is erased.
 
 One transaction removes the hot rows of the whole affected set and marks the cold rows as deleted; from then on nothing
-can be read of or written to those threads. Erasing follows before the call returns, in pieces that no other writer has
-to wait long for; if the process dies in between, or the call is cancelled, housekeeping finishes it. What remains for a
+can be read of or written to those threads. Erasing follows before the call returns, in pieces so small that no other
+writer waits long; if the process dies, or the call is cancelled, housekeeping finishes it. What remains for a
 week is a bare tombstone, so that a late commit does not revive the id.
 """
 
@@ -87,7 +87,7 @@ async def _plan(core: Core, thread_id: str, strategy: str) -> tuple[list[str], l
             ops.append(Patch("threads", row.key, {"parent": None}, {"parent": thread_id, "deleted_at": None}))
             ops.append(Patch("thread_heads", row.key, {"parent": None, "updated_at": NOW}, {"parent": thread_id}))
     for row in doomed:
-        # The number of children guards the set: a child born meanwhile changes it, and the plan is made again.
+        # The number of children guards the set: a child created since changes it, and the plan is made again.
         ops.append(Delete("thread_heads", row.key, {"children": row["children"], "parent": row["parent"]}))
         ops.append(Patch("threads", row.key, _HIDDEN, {"deleted_at": None}, b"{}"))
     ops.extend(await detach_parent_ops(core, target["parent"]))
@@ -121,13 +121,13 @@ Pause = Callable[[], Awaitable[None]]
 
 
 async def no_pause() -> None:
-    """For work that somebody waits for."""
+    """For work that a caller waits for."""
 
 
 async def erase(core: Core, thread_id: str, rev: int, pause: Pause = no_pause) -> None:
     """Remove everything of a thread that was made invisible, and say so on its tombstone, whose rev is `rev`.
 
-    Safe to repeat. If somebody else finished the work, this stops: the id may already belong to a new thread.
+    Safe to repeat. If another process finished the work, this stops: the id may already belong to a new thread.
     """
     try:
         await erase_contents(core, thread_id, rev, Patch("threads", (thread_id,), {"erased_at": NOW}, rev), pause)

@@ -1,7 +1,7 @@
-"""Messages: reading the log in its three views. Writing is `store.commit`, and nothing written ever changes.
+"""`store.messages`: reads the log, raw or as a view. Writing is `store.commit`, and nothing written ever changes.
 
-`list` and `range` are raw and cover all branches; `external` and `history` follow one branch. Appending never reads
-earlier messages, and neither does anything here beyond what was asked for.
+`list` and `range` are raw and cover all branches; `external` and `history` follow one branch. Nothing here reads more
+messages than the answer needs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Messages:
                 high = last - 1 if high is None else min(last - 1, high)
             else:
                 low = max(last, low)
-        # One entry more than shown says whether there is a next page; one on the far side of the first is its parent.
+        # An extra entry shows whether there is a next page; one on the far side of the first is its parent.
         lead = 1 if low and not desc and not where else 0
         read = Read(LOG, thread_id, after=low - lead, upto=high, limit=limit + 1 + lead, desc=desc, where=where)
         entries = await self._entries(thread_id, read)
@@ -139,8 +139,8 @@ class Messages:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
         `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
-        the newest so many of the records that are shown: what the view hides does not count. Where the cut separates
-        a call from its results, the results are left out as well.
+        the newest records that the view shows; what it hides does not count. Where the cut separates a call from its
+        results, the results are left out as well.
         """
         query = await self._query(thread_id, branch, upto, limit)
         if limit is None:
@@ -159,7 +159,7 @@ class Messages:
         """What an outsider may see of one branch's path: nothing internal, retracted or unanswered.
 
         `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
-        the newest so many of the records that are shown: what the view hides does not count.
+        the newest records that the view shows; what it hides does not count.
         """
         query = await self._query(thread_id, branch, upto, limit)
         if limit is None:
@@ -205,7 +205,7 @@ class Messages:
         return [call for call in calls if run_id is None or call.run_id == run_id]
 
     async def follow(self, thread_id: str, *, after_seq: int = 0) -> AsyncIterator[MessageRecord]:
-        """Records after a seq as they are committed, for ever: history first, then live, no gap and no repeat.
+        """Records after a seq as they are committed: history first, then live, without gaps or repeats.
 
         Ends when the thread is deleted, with `NotFoundError`.
         """

@@ -2,8 +2,8 @@
 
 A view hides some records, so how far back `limit` records reach is known only by looking. The first chunk is a little
 more than the limit and usually enough; each further one is three times all before it, so a tail that is hidden costs
-what it hides. The first chunk fixes the end of the path: records below it never change, and a marker that lands while
-older chunks are read is not seen. So the answer is the view as it was at that first look.
+what it hides. The first chunk fixes the end of the path: records below it never change, and a marker committed while
+older chunks are read is not seen. So the answer is the view as of the first chunk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MARGIN = 8
 
 
 class Tail(msgspec.Struct, frozen=True):
-    """How much of which view is wanted; `folded` says that the view puts summaries in the place of what they cover."""
+    """Which view, and how many of its records; a `folded` view replaces records by the summary that covers them."""
 
     view: Callable[[Sequence[MessageRecord]], Records]
     limit: int

@@ -1,4 +1,4 @@
-"""Every item of a paged list, page after page."""
+"""Iterates over every item of a paged list, fetching page after page."""
 
 from __future__ import annotations
 

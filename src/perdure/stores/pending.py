@@ -1,7 +1,7 @@
-"""Pending messages: delivered, unread, and editable until a boundary freezes them into the log.
+"""`store.pending`: the queue of delivered, unread messages, editable until a boundary freezes them into the log.
 
-Every change patches the thread's queue row under its revision, so that two writers never interleave: the loser looks
-again. Freezing is a commit like any other, with the consumed entries leaving the queue in the same transaction.
+Every change patches the thread's queue row under its revision, so that two writers never interleave: the loser reads
+again and retries. Freezing is a commit; the entries it consumes leave the queue in the same transaction.
 """
 
 from __future__ import annotations

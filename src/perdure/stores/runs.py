@@ -1,4 +1,4 @@
-"""Runs: one user intent and its outcome. Creating one is a commit; moving one is part of a commit.
+"""`store.runs`: starts, reads and lists runs. Creating a run is a commit; moving one is part of a commit.
 
 `start` makes a running run and its input messages in one transaction; `create` makes one that has not begun. After that
 a run moves only through `store.commit(run=run.step(…))` and its siblings, so that no crash falls between them.

@@ -1,7 +1,7 @@
-"""State: one JSON document per name, owned by a thread or by one of its runs.
+"""`store.state`: JSON documents by name, owned by a thread or by one of its runs.
 
 Documents are usually written by the commit they belong to; `put` and `delete` are commits that carry nothing else. A
-document of a name or schema that this build does not know is kept and given back as it is.
+document of a name or schema that this build does not know is kept and returned as it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The store: one scope's capabilities, hanging off one object under plain nouns.
+"""The `Store`: all capabilities of one scope on one object, and the two calls of an agent's step, `commit` and `load`.
 
-`commit` and `load` are the two sides of an agent's step: make everything of a step durable at once, and get everything
-back from one snapshot. Everything else is in the stores it carries.
+`commit` makes everything of a step durable at once; `load` reads everything back from one snapshot. The rest is in the
+stores that hang off it: `store.threads`, `store.messages`, and so on.
 """
 
 from __future__ import annotations

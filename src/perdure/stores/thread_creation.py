@@ -1,6 +1,6 @@
-"""How a thread comes to be: the rows of its birth, and the proof that its parent will do.
+"""Creates threads: the rows of a new thread, and the checks that its parent is valid.
 
-A child's birth patches its parent's hot row, which fails if the parent is gone; a changed parent is validated by checks
+A new child patches its parent's hot row, which fails if the parent is gone; a changed parent is validated by checks
 along the whole ancestor path, inside the transaction, so that two racing writers cannot close a cycle.
 """
 

@@ -1,4 +1,4 @@
-"""Threads: conversations, their metadata, their place in a hierarchy, their lists.
+"""`store.threads`: conversations, their metadata, their hierarchy, and lists of them.
 
 A thread is two rows: the cold one holds what people edit, the hot one what commits move. It exists as long as its
 hot row does. Deletion is in `deletion`; how a thread is created, and which parents are valid, in `thread_creation`.
@@ -239,7 +239,7 @@ class Threads:
         return await self._page(None, thread_id, root=False, order="active", limit=limit, cursor=cursor)
 
     async def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
-        """Would this parent do? Raises `InvalidError` (itself, a cycle) or `NotFoundError` (missing, damaged chain)."""
+        """Check a parent and write nothing: raises `InvalidError` (a cycle) or `NotFoundError` (missing, damaged)."""
         checks.check_id(thread_id, "thread id")
         await ancestor_checks(self._core, thread_id, checks.lineage(parent_thread_id, "parent_thread_id"))
 
@@ -273,7 +273,7 @@ def _changes(row: Row, cold: dict[str, Any], body: bytes | None) -> tuple[Patch,
 
 
 def _cold_of(hot: Row, cold: Row | None) -> Row:
-    """The cold row beside a hot one; they come in the same order, so a gap shows at its place."""
+    """The cold row of a hot one; both lists have the same order, so a missing row is noticed."""
     if cold is None or cold.key != hot.key:
         raise CorruptError("its cold row is missing", where=f"thread {hot.key[0]!r}")
     return cold

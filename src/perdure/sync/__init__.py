@@ -1,7 +1,7 @@
-"""The blocking face: `perdure.sync.open(url)` gives the same stores with the same methods, without `await`.
+"""The blocking face: `perdure.sync.open(url)` opens the same stores with the same methods, without `await`.
 
 It is usable from several threads. On an embedded engine a commit runs on the caller's own thread, or joins the group
-commit of whoever is writing at that moment; a store on a server has one background thread with an event loop, where
+commit of the thread that is writing; a store on a server has one background thread with an event loop, where
 its connections live. Inside a running event loop it refuses, with a hint: there, use `perdure.open`.
 """
 

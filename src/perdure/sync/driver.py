@@ -1,4 +1,4 @@
-"""How blocking callers run async stores: on their own thread where that is possible, else on a loop in the background.
+"""Runs async stores for blocking callers: on their own thread where that is possible, else on a background loop.
 
 The stores are coroutines over an engine. Over an engine's *blocking view* those coroutines never suspend: each `await`
 below them returns at once with the finished result, because the engine did the work on the caller's own thread. So one
@@ -83,7 +83,7 @@ class Driver:
 
 
 class LoopDriver(Driver):
-    """Runs coroutines on an event loop of its own, in a thread of its own; any number of threads may call."""
+    """Runs coroutines on an event loop in a background thread; any number of threads may call."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -110,7 +110,7 @@ class Threads:
         return self._driver.read(self._inner.children(thread_id, limit=limit, cursor=cursor))
 
     def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
-        """Would this parent do? Raises `InvalidError` (itself, a cycle) or `NotFoundError` (missing, damaged chain)."""
+        """Check a parent and write nothing: raises `InvalidError` (a cycle) or `NotFoundError` (missing, damaged)."""
         return self._driver.read(self._inner.validate_parent(thread_id, parent_thread_id))
 
 
@@ -160,8 +160,8 @@ class Messages:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
         `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
-        the newest so many of the records that are shown: what the view hides does not count. Where the cut separates
-        a call from its results, the results are left out as well.
+        the newest records that the view shows; what it hides does not count. Where the cut separates a call from its
+        results, the results are left out as well.
         """
         return self._driver.read(self._inner.history(thread_id, branch=branch, upto=upto, limit=limit))
 
@@ -172,7 +172,7 @@ class Messages:
         """What an outsider may see of one branch's path: nothing internal, retracted or unanswered.
 
         `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
-        the newest so many of the records that are shown: what the view hides does not count.
+        the newest records that the view shows; what it hides does not count.
         """
         return self._driver.read(self._inner.external(thread_id, branch=branch, upto=upto, limit=limit))
 
@@ -183,7 +183,7 @@ class Messages:
         return self._driver.read(self._inner.unfinished_calls(thread_id, branch=branch, run_id=run_id))
 
     def follow(self, thread_id: str, *, after_seq: int = 0) -> Iterator[MessageRecord]:
-        """Records after a seq as they are committed, for ever: history first, then live, no gap and no repeat.
+        """Records after a seq as they are committed: history first, then live, without gaps or repeats.
 
         Ends when the thread is deleted, with `NotFoundError`.
         """

@@ -1,4 +1,4 @@
-"""Are a thread's runs, the pointers to them, and the idempotency keys of its commits what commits would have left?"""
+"""Consistency rules for a thread's runs, the pointers to them, and the idempotency keys of its commits."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def key_problems(rows: ThreadRows, facts: Facts) -> Problems:
 
 
 def receipt_ids(body: bytes | str | None) -> list[str] | None:
-    """The message ids that a key's body names; None if it is no such list."""
+    """The message ids that a key's body names; None if it is not such a list."""
     try:
         return msgspec.json.decode(body or b"", type=list[str])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""A stored thread as the rules see it: plain rows, what its log says, and the problems they may show."""
+"""A stored thread as the rules see it: plain rows, facts from its log, and the problems that rules report."""
 
 from __future__ import annotations
 
@@ -131,12 +131,12 @@ class Facts(Protocol):
 
     @property
     def lines(self) -> dict[int, Line]:
-        """What the log says of each branch."""
+        """The log's count of each branch."""
         ...
 
     @property
     def produced(self) -> Lookup[str, Produced]:
-        """What the log says of each run."""
+        """The log's count of each run's output."""
         ...
 
 

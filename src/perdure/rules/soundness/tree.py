@@ -1,4 +1,4 @@
-"""Does a thread's tree hold together? Parents, fork points, heads, lengths, names, the current branch, and labels."""
+"""Consistency rules for a thread's tree: parents, fork points, heads, lengths, names, current branch, labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tree_problems(rows: ThreadRows, facts: Facts) -> Problems:
     if head["branch"] not in alive:
         yield Problem("branch.current", record, f"its current branch {head['branch']} is not there")
     for number in sorted(facts.lines.keys() - known):
-        text = f"{facts.lines[number].count} messages stand on branch {number}, which is not there"
+        text = f"{facts.lines[number].count} messages are on branch {number}, which is not there"
         yield Problem("log.branch", record, text)
     yield from _name_problems(rows.thread, rows.branches)
     for row in rows.branches:
@@ -84,7 +84,7 @@ def _line_problems(row: StoredRow, line: Line) -> Problems:
     if written != end:
         yield Problem("branch.head", record, f"its head is {written}, the newest message is {end}")
     if line.count and line.first_seq <= row["fork_seq"]:
-        text = f"its message {line.first_seq} stands before its fork point {row['fork_seq']}"
+        text = f"its message {line.first_seq} comes before its fork point {row['fork_seq']}"
         yield Problem("log.branch", record, text)
 
 

@@ -1,4 +1,4 @@
-"""From a prepared commit to one transaction.
+"""Plans a prepared commit as the operations of one transaction.
 
 `operations` takes a guess about the target branch and lists what must change; nothing here reads or waits, so a
 commit's cost follows what it adds. The guess is a condition of the transaction: if it is wrong, nothing is written.

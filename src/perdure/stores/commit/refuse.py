@@ -1,8 +1,8 @@
 """Why a commit was refused: one view of everything it names, judged in one order.
 
 The order is key → fence → expect → run machine → state → ids, so that a superseded worker learns that first, and a
-commit that was already made learns nothing else. If nothing stands against the commit, its guess was stale, and the
-view yields a better one.
+commit that was already made learns nothing else. If nothing speaks against the commit, its guess was stale, and
+the view yields a better one.
 """
 
 from __future__ import annotations

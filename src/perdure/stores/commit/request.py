@@ -237,7 +237,7 @@ def _fingerprint(request: Request, documents: list[Any]) -> str:
         move = ["change", run.id, run.status, counters, parts, run.dispatch_id]
     elif run is not None:
         move = ["same", run.id]
-    # The run is named above, unless its id is minted; a document only says whether it is the run's or the thread's.
+    # The run is named above, unless its id is minted; a document is only marked as the run's or the thread's.
     docs = sorted([bool(owner), name, _document(value)] for owner, name, value in documents)
     content = request.asked if request.asked is not None else [canonical(message) for message in request.messages]
     return hashlib.sha256(codec.encode([content, move, docs, request.branch])).hexdigest()[:32]
