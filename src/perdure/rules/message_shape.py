@@ -13,31 +13,29 @@ from typing import Any
 
 from perdure import limits
 from perdure.errors import InvalidError, shown
+from perdure.model import message as blocks
 from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, Untyped, fields_of
-from perdure.model.message import (
-    Audio,
-    Base64Source,
-    Compaction,
-    Document,
-    Image,
-    Message,
-    Text,
-    Thinking,
-    ToolResult,
-    ToolUse,
-    UrlSource,
-    Video,
-    refuse_foreign_calls,
-)  # fmt: skip
+from perdure.model.message import Compaction, Message, Text, ToolResult, ToolUse, refuse_foreign_calls
 from perdure.model.plain import below, check_json
 from perdure.rules.checks import check_count, check_id, check_word
 
 _KNOWN_TYPES = frozenset(
     str(kind.__struct_config__.tag)
-    for kind in (Text, Image, Audio, Video, Document, Thinking, ToolUse, ToolResult, Base64Source, UrlSource)
+    for kind in (
+        Text,
+        blocks.Image,
+        blocks.Audio,
+        blocks.Video,
+        blocks.Document,
+        blocks.Thinking,
+        ToolUse,
+        ToolResult,
+        blocks.Base64Source,
+        blocks.UrlSource,
+    )
 )
 _PLAIN_ROLES = frozenset(("system", "user", "assistant", "tool"))
-_MEDIA = frozenset((Image, Audio, Video, Document))
+_MEDIA = frozenset((blocks.Image, blocks.Audio, blocks.Video, blocks.Document))
 
 
 def check_messages(messages: Sequence[Message], *, stored: bool = False) -> None:
@@ -200,11 +198,11 @@ def _check_block(block: Any) -> int:
     elif kind is ToolResult:
         check_id(block.tool_use_id, "tool_use_id")
         size = _check_result(block)
-    elif kind is Thinking:
+    elif kind is blocks.Thinking:
         size = _check_str(block.thinking, "thinking") + _check_optional_str(block.signature, "signature")
     elif kind in _MEDIA:
         size = _check_source(block.source)
-        if kind is Document:
+        if kind is blocks.Document:
             size += _check_optional_str(block.title, "title")
     elif kind is Opaque:
         return _check_opaque(block)
@@ -225,14 +223,14 @@ def _check_result(block: ToolResult) -> int:
 
 def _check_source(source: Any) -> int:
     try:
-        if type(source) is Base64Source:
+        if type(source) is blocks.Base64Source:
             size = _check_str(source.media_type, "media_type") + _check_str(source.data, "data")
-        elif type(source) is UrlSource:
+        elif type(source) is blocks.UrlSource:
             size = _check_str(source.url, "url")
         elif type(source) is Opaque:
             return _check_opaque(source)
         else:
-            raise InvalidError("a source is a Base64Source or a UrlSource", path="")
+            raise InvalidError("a source must be a Base64Source or a UrlSource", path="")
         return size if source.extra is NO_EXTRA else size + _check_extra(source)
     except InvalidError as error:
         raise below(error, "source") from None

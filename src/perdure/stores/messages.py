@@ -7,7 +7,8 @@ messages than the answer needs.
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -28,6 +29,8 @@ Direction = Literal["asc", "desc"]
 Visibility = Literal["any", "external", "internal"]
 LOG = "messages"
 Records = list[MessageRecord]
+End = int | str
+"""Where a path ends: at a seq, or at a message."""
 UnfinishedCalls = list[UnfinishedCall]
 
 
@@ -88,20 +91,8 @@ class Messages:
         run_id: str | None = None,
     ) -> AsyncIterator[MessageRecord]:
         """Every record of the list, page by page."""
-
-        def fetch(cursor: str | None) -> Awaitable[Page[MessageRecord]]:
-            return self.list(
-                thread_id,
-                after_seq=after_seq,
-                before_seq=before_seq,
-                order=order,
-                visibility=visibility,
-                run_id=run_id,
-                limit=limits.PAGE_MAX,
-                cursor=cursor,
-            )
-
-        async for record in every(fetch):
+        fetch = partial(self.list, thread_id, after_seq=after_seq, before_seq=before_seq, order=order)
+        async for record in every(partial(fetch, visibility=visibility, run_id=run_id, limit=limits.PAGE_MAX)):
             yield record
 
     async def find(self, thread_id: str, message_id: str) -> MessageRecord | None:
@@ -129,12 +120,7 @@ class Messages:
         return await self._records(thread_id, entries, gapless=True)
 
     async def history(
-        self,
-        thread_id: str,
-        *,
-        branch: int | str | None = None,
-        upto: int | str | None = None,
-        limit: int | None = None,
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
@@ -149,17 +135,11 @@ class Messages:
         return views.newest_of_history(records, limit)
 
     async def external(
-        self,
-        thread_id: str,
-        *,
-        branch: int | str | None = None,
-        upto: int | str | None = None,
-        limit: int | None = None,
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
     ) -> Records:
         """What an outsider may see of one branch's path: nothing internal, retracted or unanswered.
 
-        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
-        the newest records that the view shows; what it hides does not count.
+        `upto` and `limit` are those of `history`.
         """
         query = await self._query(thread_id, branch, upto, limit)
         if limit is None:

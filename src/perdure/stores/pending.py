@@ -229,15 +229,9 @@ class Pending:
         delivery = DeliveryMode() if mode is None else _check_mode(mode)
         fresh = _checked(messages)
         ids = [message.id or "" for message in fresh]
+        asked = None if key is None else _asked(boundary, messages, delivery)
         request = Request(
-            thread_id=thread_id,
-            run=run,
-            branch=branch,
-            expect=expect,
-            fence=fence,
-            key=key,
-            inputs=True,
-            asked=None if key is None else _asked(boundary, messages, delivery),
+            thread_id=thread_id, run=run, branch=branch, expect=expect, fence=fence, key=key, inputs=True, asked=asked
         )
         bare = prepare(request)
 

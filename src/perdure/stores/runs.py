@@ -6,7 +6,8 @@ a run moves only through `store.commit(run=run.step(…))` and its siblings, so 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from perdure import limits
@@ -135,11 +136,7 @@ class Runs:
 
     async def iter(self, *, thread_id: str | None = None, status: str | None = None) -> AsyncIterator[Run]:
         """Every run of the list, page by page."""
-
-        def fetch(cursor: str | None) -> Awaitable[Page[Run]]:
-            return self.list(thread_id=thread_id, status=status, limit=limits.PAGE_MAX, cursor=cursor)
-
-        async for run in every(fetch):
+        async for run in every(partial(self.list, thread_id=thread_id, status=status, limit=limits.PAGE_MAX)):
             yield run
 
 

@@ -6,7 +6,8 @@ hot row does. Deletion is in `deletion`; how a thread is created, and which pare
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -212,18 +213,8 @@ class Threads:
         order: Order = "active",
     ) -> AsyncIterator[Thread]:
         """Every thread of the list, page by page."""
-
-        def fetch(cursor: str | None) -> Awaitable[Page[Thread]]:
-            return self.list(
-                resource_id=resource_id,
-                parent_thread_id=parent_thread_id,
-                root=root,
-                order=order,
-                limit=limits.PAGE_MAX,
-                cursor=cursor,
-            )
-
-        async for thread in every(fetch):
+        fetch = partial(self.list, resource_id=resource_id, parent_thread_id=parent_thread_id, root=root, order=order)
+        async for thread in every(partial(fetch, limit=limits.PAGE_MAX)):
             yield thread
 
     async def children(

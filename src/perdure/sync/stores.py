@@ -28,7 +28,7 @@ from perdure.stores import state as async_state
 from perdure.stores import store as async_store
 from perdure.stores import threads as async_threads
 from perdure.stores.branches import BranchList, LabelList
-from perdure.stores.messages import Direction, Records, UnfinishedCalls, Visibility
+from perdure.stores.messages import Direction, End, Records, UnfinishedCalls, Visibility
 from perdure.stores.pending import PendingMessages, ThreadIds
 from perdure.stores.runs import StartOptions
 from perdure.stores.state import StateDocs
@@ -154,8 +154,7 @@ class Messages:
         return self._driver.read(self._inner.range(thread_id, from_seq, to_seq))
 
     def history(
-        self, thread_id: str, *, branch: int | str | None = None, upto: int | str | None = None,
-        limit: int | None = None
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
@@ -166,13 +165,11 @@ class Messages:
         return self._driver.read(self._inner.history(thread_id, branch=branch, upto=upto, limit=limit))
 
     def external(
-        self, thread_id: str, *, branch: int | str | None = None, upto: int | str | None = None,
-        limit: int | None = None
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
     ) -> Records:
         """What an outsider may see of one branch's path: nothing internal, retracted or unanswered.
 
-        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
-        the newest records that the view shows; what it hides does not count.
+        `upto` and `limit` are those of `history`.
         """
         return self._driver.read(self._inner.external(thread_id, branch=branch, upto=upto, limit=limit))
 

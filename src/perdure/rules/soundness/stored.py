@@ -39,27 +39,24 @@ Problems = Iterator[Problem]
 
 def row_name(table: str, key: tuple[str | int, ...]) -> str:
     """A row in words: `run 'r1'`, `state 'plan' of thread 't'`."""
-    match table, key:
-        case (("threads" | "thread_heads"), (thread,)):
-            return f"thread {thread!r}"
-        case "branches", (thread, number):
-            return f"branch {number} of thread {thread!r}"
-        case "labels", (thread, message):
-            return f"the label on message {message!r} of thread {thread!r}"
-        case "runs", (run,):
-            return f"run {run!r}"
-        case "state", (thread, "", name):
-            return f"state {name!r} of thread {thread!r}"
-        case "state", (thread, run, name):
-            return f"state {name!r} of run {run!r} of thread {thread!r}"
-        case "keys", (thread, name):
-            return f"key {name!r} of thread {thread!r}"
-        case "pending", (thread, message):
-            return f"pending message {message!r} of thread {thread!r}"
-        case "queues", (thread,):
-            return f"the queue of thread {thread!r}"
-        case _:
-            return f"{table} {key}"
+    if table == "state" and len(key) == 3:
+        thread, run, name = key
+        return f"state {name!r} of run {run!r} of thread {thread!r}" if run else f"state {name!r} of thread {thread!r}"
+    template = _ROW_NAMES.get(table)
+    return f"{table} {key}" if template is None else template.format(*key)
+
+
+_ROW_NAMES = {
+    "threads": "thread {!r}",
+    "thread_heads": "thread {!r}",
+    "branches": "branch {1} of thread {0!r}",
+    "labels": "the label on message {1!r} of thread {0!r}",
+    "runs": "run {!r}",
+    "queues": "the queue of thread {!r}",
+    "keys": "key {1!r} of thread {0!r}",
+    "pending": "pending message {1!r} of thread {0!r}",
+}
+"""How a row is called, by its key."""
 
 
 Known_contra = TypeVar("Known_contra", contravariant=True)
