@@ -1,10 +1,11 @@
 """Write `src/perdure/sync/stores.py` from the async stores: the same methods, the same types, blocking.
 
-Only async code is written by hand. Each `async def` of a store becomes a plain method that drives the same coroutine;
-an async iterator becomes an iterator. A test fails when the written file is not what this tool would write.
+Only async code is written by hand. Each `async def` becomes a plain method that drives the same coroutine, an async
+iterator becomes an iterator, and everything else passes through. A test fails when the file is not what this tool
+would write.
 
     tools/make_sync.py            write the file
-    tools/make_sync.py --check    only say whether it is up to date
+    tools/make_sync.py --check    only report whether it is up to date
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ STORES = ROOT / "src" / "perdure" / "stores"
 TARGET = ROOT / "src" / "perdure" / "sync" / "stores.py"
 CLASSES = ("threads", "messages", "branches", "pending", "runs", "state")
 READS = {"find", "get", "list", "children", "validate_parent", "range", "history", "external", "unfinished_calls"}
-READS |= {"current", "labels", "threads", "latest"}
-"""Methods that write nothing. One that is not named here counts as a write, whose outcome can be unknown."""
+READS |= {"current", "labels", "threads", "latest", "load", "health"}
+"""Methods that write nothing. Any other counts as a write, whose outcome can be unknown."""
+WIDTH = 118
+LONG_DOC = 6
+"""Docstrings of so many lines are cut to their first paragraph, with a pointer to the async method."""
 
 HEAD = '''"""The stores as blocking callers see them.
 
@@ -31,47 +35,166 @@ from __future__ import annotations
 
 '''
 
+STORE = '''class Store:
+    """`perdure.Store`, blocking. Made by `perdure.sync.open`."""
 
-def signature_call(node: ast.AsyncFunctionDef) -> str:
+    def __init__(self, inner: async_store.Store, driver: Driver, *, owner: bool = True) -> None:
+        self._inner = inner
+        self._driver = driver
+        self._owner = owner
+{fields}
+
+{methods}
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+'''
+
+BODIES = {
+    "scoped": "return Store(self._inner.scoped(scope), self._driver, owner=False)",
+    "close": """if self._owner and self._driver.alive:
+            try:
+                self._driver.run(self._inner.close())
+            finally:
+                self._driver.close()""",
+}
+"""Methods of `Store` that do more than drive their async twin."""
+
+Method = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def fill(opening: str, parts: list[str], closing: str, indent: int) -> str:
+    """`opening`, the parts and `closing` on one line, or wrapped with as many parts per line as fit."""
+    pad = " " * indent
+    line = f"{pad}{opening}{', '.join(parts)}{closing}"
+    if len(line) <= WIDTH:
+        return line
+    lines = [f"{pad}{opening}"]
+    current = ""
+    for part in parts:
+        if current and indent + 4 + len(current) + len(part) + 2 > WIDTH:
+            lines.append(f"{pad}    {current}")
+            current = ""
+        current += f"{' ' if current else ''}{part},"
+    return "\n".join([*lines, f"{pad}    {current.removesuffix(',')}", f"{pad}{closing}"])
+
+
+def parameters(node: Method) -> list[str]:
+    """Each parameter as it is written, with `*` as one of its own."""
+    arguments = node.args
+    defaults = [None] * (len(arguments.args) - len(arguments.defaults)) + list(arguments.defaults)
+    parts = [parameter(a, d) for a, d in zip(arguments.args, defaults, strict=True)]
+    if arguments.kwonlyargs:
+        parts.append("*")
+        parts += [parameter(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    if arguments.kwarg is not None:
+        parts.append(f"**{parameter(arguments.kwarg, None)}")
+    return parts
+
+
+def parameter(argument: ast.arg, default: ast.expr | None) -> str:
+    """One parameter with its type and default."""
+    text = argument.arg if argument.annotation is None else f"{argument.arg}: {ast.unparse(argument.annotation)}"
+    return text if default is None else f"{text}{' = ' if argument.annotation else '='}{literal(default)}"
+
+
+def literal(value: ast.expr) -> str:
+    """A default value, in double quotes where it is text."""
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return f'"{value.value}"'
+    return ast.unparse(value)
+
+
+def call_arguments(node: Method) -> list[str]:
     """The arguments with which the blocking method calls the async one."""
     parts = [argument.arg for argument in node.args.args[1:]]
     parts += [f"{argument.arg}={argument.arg}" for argument in node.args.kwonlyargs]
     if node.args.kwarg is not None:
         parts.append(f"**{node.args.kwarg.arg}")
-    return ", ".join(parts)
+    return parts
 
 
-def method(node: ast.AsyncFunctionDef) -> str:
-    """The blocking twin of one async method."""
-    arguments = ast.unparse(node.args)
+def docstring(node: Method, owner: str) -> str:
+    """The docstring of the async method; of a long one its first paragraph, and where to read the rest."""
+    lines = (ast.get_docstring(node) or "").splitlines()
+    if len(lines) >= LONG_DOC:
+        first = lines[: lines.index("")]
+        lines = [*first, "", f"Parameters and details: `{owner}.{node.name}`."]
+    indented = [lines[0], *[f"        {line}".rstrip() for line in lines[1:]]]
+    text = "\n".join(indented) + ("\n        " if len(lines) > 1 else "")
+    return f'        """{text}"""'
+
+
+def method(node: Method, owner: str) -> str:
+    """The blocking twin of one method or property."""
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
-    call = f"self._inner.{node.name}({signature_call(node)})"
-    doc = ast.get_docstring(node) or ""
-    lines = doc.splitlines()
-    text = "\n        ".join(line.rstrip() for line in lines) + ("\n        " if len(lines) > 1 else "")
-    if returns.startswith("AsyncIterator"):
+    arguments = call_arguments(node)
+    target = f"self._inner.{node.name}"
+    lines = ["    @property"] if is_property(node) else []
+    if is_property(node):
+        body = f"        return {target}"
+    elif isinstance(node, ast.FunctionDef):
+        body = fill(f"return {target}(", arguments, ")", 8)
+    elif returns.startswith("AsyncIterator"):
         returns = returns.replace("AsyncIterator", "Iterator", 1)
-        body = f"return self._driver.iterate({call})"
+        body = fill(f"return self._driver.iterate({target}(", arguments, "))", 8)
     else:
-        body = f"return self._driver.{'read' if node.name in READS else 'run'}({call})"
-    return f'    def {node.name}({arguments}) -> {returns}:\n        """{text}"""\n        {body}\n'
+        drive = "read" if node.name in READS else "run"
+        body = fill(f"return self._driver.{drive}({target}(", arguments, "))", 8)
+    if owner == "perdure.Store" and node.name in BODIES:
+        body = f"        {BODIES[node.name]}"
+    lines += [fill(f"def {node.name}(", parameters(node), f") -> {returns}:", 4), docstring(node, owner), body]
+    return "\n".join(lines) + "\n"
 
 
-def face(module: str) -> tuple[str, list[str]]:
-    """One blocking class, and the import lines its signatures need."""
-    tree = ast.parse((STORES / f"{module}.py").read_text(encoding="utf-8"))
-    name = module.capitalize()
+def is_property(node: Method) -> bool:
+    """Is it decorated as a property?"""
+    return any(isinstance(name, ast.Name) and name.id == "property" for name in node.decorator_list)
+
+
+def public_methods(tree: ast.Module, name: str) -> list[Method]:
+    """The methods of a class that a caller may use, in order."""
     cls = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-    methods = [n for n in cls.body if isinstance(n, ast.AsyncFunctionDef) and not n.name.startswith("_")]
-    source = "\n".join(method(node) for node in methods)
-    used = {n.id for m in methods for n in ast.walk(m.args) if isinstance(n, ast.Name)}
-    used |= {n.id for m in methods if m.returns for n in ast.walk(m.returns) if isinstance(n, ast.Name)}
+    return [n for n in cls.body if isinstance(n, Method) and not n.name.startswith("_")]
+
+
+def names_used(methods: list[Method]) -> set[str]:
+    """The names in the signatures of these methods."""
+    nodes: list[ast.AST] = [*(m.args for m in methods), *(m.returns for m in methods if m.returns)]
+    return {name.id for node in nodes for name in ast.walk(node) if isinstance(name, ast.Name)}
+
+
+def parsed(module: str) -> ast.Module:
+    """The source of one store."""
+    return ast.parse((STORES / f"{module}.py").read_text(encoding="utf-8"))
+
+
+def store_class(module: str) -> tuple[str, list[str]]:
+    """One blocking class, and the import lines its signatures need."""
+    tree, name = parsed(module), module.capitalize()
+    methods = public_methods(tree, name)
     header = (
         f'class {name}:\n    """`store.{module}`, blocking."""\n\n'
         f"    def __init__(self, inner: async_{module}.{name}, driver: Driver) -> None:\n"
         "        self._inner = inner\n        self._driver = driver\n\n"
     )
-    return header + source, imports_for(tree, module, used)
+    source = "\n".join(method(node, f"perdure.stores.{module}.{name}") for node in methods)
+    return header + source, imports_for(tree, module, names_used(methods))
+
+
+def whole_store() -> tuple[str, list[str]]:
+    """The blocking `Store`, and its imports."""
+    tree = parsed("store")
+    methods = public_methods(tree, "Store")
+    fields = [
+        f"        self.{name}: {name.capitalize()} = {name.capitalize()}(inner.{name}, driver)" for name in CLASSES
+    ]
+    text = STORE.format(fields="\n".join(fields), methods="\n".join(method(node, "perdure.Store") for node in methods))
+    return text, [*imports_for(tree, "store", names_used(methods) - {"Store"}), "from types import TracebackType"]
 
 
 def imports_for(tree: ast.Module, module: str, used: set[str]) -> list[str]:
@@ -90,12 +213,13 @@ def imports_for(tree: ast.Module, module: str, used: set[str]) -> list[str]:
 
 
 def generate() -> str:
-    """The whole file, formatted."""
-    faces = [face(module) for module in CLASSES]
-    imports = sorted({line for _, lines in faces for line in lines})
+    """The whole file, with its imports in order."""
+    classes = [*(store_class(module) for module in CLASSES), whole_store()]
+    imports = sorted({line for _, lines in classes for line in lines})
     imports = [line for line in imports if "AsyncIterator" not in line]
     imports += ["from collections.abc import Iterator", "from perdure.sync.driver import Driver"]
-    source = HEAD + "\n".join(imports) + "\n\n\n" + "\n\n".join(text for text, _ in faces)
+    # Signatures are packed, not one parameter per line: the async stores show those.
+    source = HEAD + "\n".join(imports) + "\n\n# fmt: off\n\n\n" + "\n\n".join(text for text, _ in classes)
     ruff = str(Path(sys.executable).parent / "ruff")
     for command in (["check", "--fix", "--quiet", "--select", "I,F401"], ["format", "--quiet"]):
         done = subprocess.run(

@@ -71,13 +71,13 @@ __version__: str
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for this one
 
     def __getattr__(name: str) -> str:
-        """The version stands in the metadata of the package; looking there costs more than the rest of this import."""
+        """The version is in the package's metadata; reading it costs more than the rest of this import."""
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version
 
-        found = globals()[name] = version("perdure")
-        return found
+        number = globals()[name] = version("perdure")
+        return number
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Time comes in by argument: a clock is a callable that returns integer milliseconds, UTC.
+"""Clocks: a clock is a callable that returns integer milliseconds, UTC, and is passed as an argument.
 
 Production uses `system_clock`; tests use `ManualClock` and move it by hand, backwards too.
 """
@@ -23,7 +23,7 @@ def steady_clock() -> Clock:
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, now: int = 1_700_000_000_000) -> None:
         self.now: int = now

@@ -56,19 +56,19 @@ class ConflictError(PerdureError):
 
 
 class VersionConflict(ConflictError):
-    """Somebody else wrote first: the version, head or revision named by the caller is stale."""
+    """Another writer was first: the version, head or revision named by the caller is stale."""
 
     code = "version_conflict"
 
 
 class AlreadyExists(ConflictError):
-    """An id or name that must be unique is taken."""
+    """An id or name that must be unique already exists."""
 
     code = "already_exists"
 
 
 class KeyReused(ConflictError):
-    """An idempotency key came back with different content."""
+    """An idempotency key was used again with different content."""
 
     code = "key_reused"
 
@@ -86,7 +86,7 @@ class IllegalTransition(ConflictError):
 
 
 class SelectionConflict(ConflictError):
-    """The pending messages a boundary would take are not the ones the caller saw."""
+    """The pending messages that a boundary selects are not the ones the caller saw."""
 
     code = "selection_conflict"
 
@@ -104,10 +104,17 @@ class CursorExpired(PerdureError):
 
 
 class UnavailableError(PerdureError):
-    """The store cannot serve the request now; nothing was written."""
+    """The store cannot serve the request now; nothing was written.
+
+    `retryable` is False where the same call can never succeed: the store was closed.
+    """
 
     code = "unavailable"
     retryable = True
+
+    def __init__(self, message: str, *, hint: str | None = None, retryable: bool = True) -> None:
+        super().__init__(message, hint=hint)
+        self.retryable = retryable
 
 
 class OutcomeUnknown(PerdureError):
@@ -125,7 +132,7 @@ class OutcomeUnknown(PerdureError):
 class CorruptError(PerdureError):
     """Stored data contradicts itself; `where` names the record. Damage is reported, never served.
 
-    Both are cut where they echo what is stored: a damaged id may be as long as a book.
+    Both are cut where they echo stored data: a damaged id may be as long as a book.
     """
 
     code = "corrupt"
@@ -142,13 +149,13 @@ def shortened(text: str, most: int = 500) -> str:
 
 
 class UnsupportedError(PerdureError):
-    """This engine, schema or build cannot do what was asked, and says so."""
+    """This engine, schema or build does not support the request."""
 
     code = "unsupported"
 
 
 _MESSAGE_MOST = 2_000
-"""Characters of a message: some echo what a store or a server sent, and that may be a megabyte."""
+"""Longest message, in characters: some echo what a store or a server sent, which may be a megabyte."""
 
 
 def _cut(text: str) -> str:

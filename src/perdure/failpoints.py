@@ -1,8 +1,8 @@
 """Named points in the code that a test can make crash, hang or fail.
 
-`hit("sqlite.before_commit")` costs one dictionary look at an empty dict in production. A test arms a point with
+`hit("sqlite.before_commit")` costs one look into an empty dict in production. A test arms a point with
 `arm(name, action, after=n)`, or a child process inherits them from `PERDURE_FAILPOINTS="name=crash@3,other=error"`.
-Actions: `crash` (SIGKILL to this very process), `error` (an OSError), `hang` (wait until disarmed), or any callable.
+Actions: `crash` (SIGKILL to this process), `error` (an OSError), `hang` (wait until disarmed), or any callable.
 """
 
 from __future__ import annotations

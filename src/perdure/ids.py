@@ -1,8 +1,8 @@
-"""Identity: ids that sort by creation time, and the revs that mark transactions.
+"""Mints ids that sort by creation time, and the revs that mark transactions.
 
 An id has the form of a ULID: milliseconds, a counter that starts at random and rises within the millisecond, and sixty
-random bits, in 26 characters of Crockford's alphabet. Any other string within the limits is welcome as an id too; this
-is only what Perdure mints when the caller brings none.
+random bits, in 26 characters of Crockford's alphabet. Any other string within the limits is a valid id too; this
+is only what Perdure mints when the caller passes none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Chance:
         self._used = 0
 
     def take(self, count: int) -> bytes:
-        """`count` bytes that nobody gets again. The caller holds a lock."""
+        """`count` bytes that are never returned twice. The caller holds a lock."""
         if self._used + count > len(self._page):
             self._page, self._used = os.urandom(4096), 0
         self._used += count

@@ -1,6 +1,6 @@
-"""Every cap in the product, on one screen.
+"""Every limit of the product, on one screen: sizes, counts, timeouts, batch sizes.
 
-Limits are checked above the engines, before any I/O, so that all engines refuse the same things with the same words.
+Limits are checked above the engines, before any I/O, so that all engines refuse the same requests with the same error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ INTEGER_MAX: Final = 2**52
 COMMIT_ATTEMPTS: Final = 8
 """How often a store rebuilds a transaction whose guess about the current branch or tree proved stale."""
 
-QUEUE_ATTEMPTS: Final = 256
+CONTENTION_ATTEMPTS: Final = 256
 """The same for pending queues, forks and edits of a thread: every try that loses has lost to another's success."""
 
 KEY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000

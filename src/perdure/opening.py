@@ -1,4 +1,4 @@
-"""Opening a store: from a URL to an engine, imported only when it is asked for.
+"""Opens a store: finds the engine for a URL, and imports it only then.
 
 `sqlite:///rel.db` and `sqlite:////abs.db` (SQLAlchemy's habit), `memory://`, a plain path that ends in `.db`,
 `.sqlite` or `.sqlite3`, or the URL of a server. What cannot be opened is refused with the list of what can; a server
@@ -97,10 +97,21 @@ def open(
 ) -> Opening:
     """Open a store: `store = await perdure.open(url)`, or `async with perdure.open(url) as store:`.
 
-    `url` is a URL, or the path of a SQLite file: text or a `pathlib.Path`.
-    `clock` replaces the engine's clock, for tests; leave it out, and times are those of the server or the machine.
-    `pool` is a connection pool of your own (an asyncpg pool, for PostgreSQL); it is used and never closed.
-    `housekeeping=False` leaves expired keys and interrupted deletions to other processes, or to `perdure doctor sweep`.
+    - `url`: the URL of the store, or the path of a SQLite file, as text or a `pathlib.Path`. A file or database that
+      does not exist yet is created and gets its schema; an older schema is migrated.
+    - `scope`: the tenant. A store sees the data of one scope only; `store.scoped(name)` opens another on the same
+      connections.
+    - `durability`: what a commit survives. `"power"` waits until it is on disk; `"process"` is faster and survives the
+      end of the process, but not a power loss. A server may offer less: see `store.health()`.
+    - `read_only`: refuse every write, create and migrate nothing, and do no housekeeping.
+    - `clock`: a function that returns milliseconds, for tests. By default, times are those of the server, or of the
+      machine for SQLite and memory.
+    - `pool`: your own connection pool (an asyncpg pool, for PostgreSQL). The store uses it and never closes it.
+    - `housekeeping`: remove expired keys and finish interrupted deletions in the background. False leaves that to other
+      processes, or to `perdure doctor sweep`.
+
+    Raises `InvalidError` for a URL or an option that cannot be right, `UnavailableError` for a store that cannot be
+    reached, and `UnsupportedError` for one that this build cannot open.
     """
     check_options(read_only=read_only, clock=clock, housekeeping=housekeeping)
     options = {"durability": durability, "read_only": read_only, "clock": clock, "pool": pool}
@@ -108,7 +119,7 @@ def open(
 
 
 def check_options(*, read_only: Any, clock: Any, housekeeping: Any) -> None:
-    """Refuse what is no flag and no clock."""
+    """Raise `InvalidError` unless the flags are booleans and the clock is a function."""
     check_flag(read_only, "read_only")
     check_flag(housekeeping, "housekeeping")
     if not callable(clock):
@@ -136,16 +147,16 @@ async def open_engine(
     pool: Any = None,
 ) -> Engine:
     """The engine behind a URL."""
-    given: object = url
-    url = str.__str__(given) if isinstance(given, str) else ""  # a subclass may compare as it likes
+    value: object = url
+    url = str.__str__(value) if isinstance(value, str) else ""  # a subclass may compare as it likes
     if not url.strip():
-        what = "an empty text" if isinstance(given, str) else named_type(type(given))
+        what = "an empty text" if isinstance(value, str) else named_type(type(value))
         raise InvalidError(f"a store is opened by its URL, not by {what}", hint=f"known: {_KNOWN}")
     if type(durability) is not str or durability not in ("power", "process"):
-        raise InvalidError(f"durability is 'power' or 'process', not {shown(durability)}")
+        raise InvalidError(f"durability must be 'power' or 'process', not {shown(durability)}")
     scheme = _scheme(url)
     if pool is not None and _SERVERS.get(scheme) != "postgres":
-        raise InvalidError("only postgresql:// stores take a pool")
+        raise InvalidError("only postgresql:// stores accept a pool")
     if scheme in _SERVERS:
         module = _server(_SERVERS[scheme])
         options = {"pool": pool} if pool is not None else {}
@@ -155,7 +166,7 @@ async def open_engine(
         return engine
     if scheme == "memory":
         if read_only:
-            raise InvalidError("a fresh memory:// store is empty, so there is nothing to read only")
+            raise InvalidError("a new memory:// store is empty, so read_only has no use")
         from perdure.engines.memory import open_memory
 
         return await open_memory(SCHEMA, clock=clock)
@@ -190,20 +201,20 @@ async def plan_migration(url: str) -> Migration:
 
 
 def is_server(url: str) -> bool:
-    """Whether this URL leads to a server: such an engine suspends its callers, so it needs an event loop."""
-    given: object = url
-    return isinstance(given, str) and _scheme(url) in _SERVERS
+    """Whether this URL names a server: such an engine suspends its callers, so it needs an event loop."""
+    value: object = url
+    return isinstance(value, str) and _scheme(url) in _SERVERS
 
 
 def _scheme(url: str) -> str:
-    scheme, found, _ = url.partition("://")
-    return scheme if found else ""
+    scheme, separator, _ = url.partition("://")
+    return scheme if separator else ""
 
 
 def sqlite_path(url: str) -> str:
     """The file that a sqlite URL, or a plain path, names."""
-    scheme, found, rest = url.partition("://")
-    if not found:
+    scheme, separator, rest = url.partition("://")
+    if not separator:
         if Path(url).suffix.lower() not in _SUFFIXES:
             raise InvalidError(f"{_named(url)} is not a URL of a store", hint=f"known: {_KNOWN}")
         return url
@@ -229,15 +240,15 @@ def _unknown(scheme: str) -> InvalidError:
         return InvalidError("that is not a URL of a store", hint=f"known: {_KNOWN}")
     dialect, plus, driver = scheme.partition("+")
     if plus and dialect in _SERVERS:
-        told = f"the driver cannot be chosen in the URL: drop +{driver} and write {dialect}://"
-        return InvalidError(f"no engine is known for {scheme}://", hint=told)
+        hint = f"the driver cannot be chosen in the URL: drop +{driver} and write {dialect}://"
+        return InvalidError(f"no engine is known for {scheme}://", hint=hint)
     return InvalidError(f"no engine is known for {scheme}://", hint=f"known: {_KNOWN}")
 
 
 def _named(url: str) -> str:
-    """What was given, for a message."""
-    shown = redacted(url)
-    return "what was given (not shown: it may hold a password)" if shown == STARS else repr(shown)
+    """The URL or path for a message, without its password."""
+    text = redacted(url)
+    return "this (not shown: it may hold a password)" if text == STARS else repr(text)
 
 
 async def _open_sqlite(path: str, *, durability: DurabilityChoice, read_only: bool, clock: Clock) -> Engine:

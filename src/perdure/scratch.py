@@ -1,8 +1,8 @@
-"""A notebook for checks that are longer than memory: what an import must remember of a file until it has read it all.
+"""A temporary notebook on disk for an import: what it must remember of a file that may be larger than memory.
 
-It is a nameless SQLite file: a few megabytes of it live in memory, the rest goes to the system's folder for temporary
-files (`SQLITE_TMPDIR`, `TMPDIR`), where it has no name any more and vanishes with the process. Nothing in it is a
-store's data; it is thrown away when the check is over.
+It is an unnamed SQLite file: a few megabytes of it stay in memory, the rest goes to the system's folder for temporary
+files (`SQLITE_TMPDIR`, `TMPDIR`), where it disappears with the process. It holds no store's data, and is deleted when
+the check ends.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class Scratch:
 
     def thread(self, thread: str) -> tuple[int, bytes] | None:
         """The depth and the digest of a thread that was noted."""
-        found: tuple[int, bytes] | None = self._do(
+        note: tuple[int, bytes] | None = self._do(
             "SELECT depth, digest FROM threads WHERE thread = ?", (thread,)
         ).fetchone()
-        return found
+        return note
 
     def set_depth(self, thread: str, depth: int) -> None:
-        """Correct the depth of a thread: it exists already, and lives elsewhere than the file says."""
+        """Correct the depth of a thread: it already exists, and its parent is not the one in the file."""
         self._do("UPDATE threads SET depth = ? WHERE thread = ?", (depth, thread))
 
     def skip_thread(self, thread: str) -> None:
@@ -96,8 +96,8 @@ class Scratch:
 
     def row(self, table: str, key: bytes) -> bytes | None:
         """One of them."""
-        found = self._do("SELECT data FROM rows WHERE name = ? AND key = ?", (table, key)).fetchone()
-        return None if found is None else found[0]
+        values = self._do("SELECT data FROM rows WHERE name = ? AND key = ?", (table, key)).fetchone()
+        return None if values is None else values[0]
 
     def add_message(self, seq: int, message: Message) -> bool:
         """Note a message of the thread at hand; False if its id was noted before."""
@@ -105,10 +105,10 @@ class Scratch:
 
     def message(self, seq: int) -> Message | None:
         """What was noted of a message."""
-        found: Message | None = self._do(
+        note: Message | None = self._do(
             "SELECT id, branch, run, visible, at FROM messages WHERE seq = ?", (seq,)
         ).fetchone()
-        return found
+        return note
 
     def has_message(self, message_id: str) -> bool:
         """Whether a message of this id was noted."""

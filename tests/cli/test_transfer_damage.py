@@ -112,7 +112,7 @@ LIES: list[tuple[str, str, Callable[[dict[str, Any]], None]]] = [
     ('"keys"', "names messages that are not there", lambda line: line["columns"].update(version=99)),
     ('"keys"', "counts 1 messages up to version", lambda line: line.update(body=["a", "b"])),
     ('"queues"', "the queue does not count", lambda line: line["columns"].update(count=2)),
-    ('"pending"', "do not stand at 1, 2, 3", lambda line: line["columns"].update(position=4)),
+    ('"pending"', "are not at positions 1, 2, 3", lambda line: line["columns"].update(position=4)),
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.docs.pages import ROOT
 
 import perdure
-from perdure.stores.runs import RunOptions
+from perdure.stores.runs import StartOptions
 
 API = (ROOT / "docs/api.md").read_text(encoding="utf-8")
 ERRORS = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ def test_a_row_names_the_arguments(name: str) -> None:
 
 def test_the_options_of_a_run_are_listed() -> None:
     (listed,) = re.findall(r"Options of `create` and `start`: ([^.]*)\.", API)
-    assert set(re.findall(r"`(\w+)`", listed)) == set(RunOptions.__annotations__)
+    assert set(re.findall(r"`(\w+)`", listed)) == set(StartOptions.__annotations__)
 
 
 def test_every_public_name_is_in_the_reference() -> None:

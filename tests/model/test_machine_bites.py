@@ -19,7 +19,7 @@ from tests.support.providers import BUILTIN
 from perdure.kernel.ops import ANY
 from perdure.rules import branch_path, pending_selection, run_machine, views
 from perdure.stores import branch_paths, context, deletion, pending_ops, records, thread_creation
-from perdure.stores.commit import execute, plan
+from perdure.stores.commit import plan, refuse
 from perdure.testkit.fuzz.fuzzer import Difference, drive
 from perdure.testkit.fuzz.hypothesis_fuzzer import lockstep
 from perdure.testkit.volume import main
@@ -73,12 +73,12 @@ def _expect_head_ignores_a_switch(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_content_replays(patch: pytest.MonkeyPatch) -> None:
-    sound = execute._replay
+    sound = refuse.replay
 
-    def replay(ground: Any, asked: Any, scene: Any) -> Any:
-        return sound(ground, msgspec.structs.replace(asked, digest=scene.key["digest"]), scene)
+    def replay(ground: Any, asked: Any, key: Any, run: Any) -> Any:
+        return sound(ground, msgspec.structs.replace(asked, digest=key["digest"]), key, run)
 
-    patch.setattr(execute, "_replay", replay)
+    patch.setattr(refuse, "replay", replay)
 
 
 def _narrow_summaries_win(patch: pytest.MonkeyPatch) -> None:
@@ -110,12 +110,12 @@ def _cycles_are_not_seen(patch: pytest.MonkeyPatch) -> None:
 
 
 def _reordering_keeps_revisions(patch: pytest.MonkeyPatch) -> None:
-    sound: Callable[[Any], list[Any]] = pending_ops.requeued
+    sound: Callable[[Any], list[Any]] = pending_ops.reorder_ops
 
-    def requeued(order: Any) -> Any:
+    def reorder_ops(order: Any) -> Any:
         return [msgspec.structs.replace(op, set={"position": op.set["position"]}) for op in sound(order)]
 
-    patch.setattr("perdure.stores.pending.requeued", requeued)
+    patch.setattr("perdure.stores.pending.reorder_ops", reorder_ops)
 
 
 def _internal_messages_count_as_output(patch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,6 @@ def _internal_messages_count_as_output(patch: pytest.MonkeyPatch) -> None:
         return [i for i, m in enumerate(messages) if m.run_id == run_id and m.role in ("assistant", "tool")]
 
     patch.setattr(plan, "produced", produced)
-    patch.setattr(execute, "produced", produced)
 
 
 def _steps_are_lost(patch: pytest.MonkeyPatch) -> None:

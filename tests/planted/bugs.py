@@ -41,8 +41,8 @@ BUGS = (
     Bug(
         "at most means less than",
         "kernel/semantics.py",
-        "bool(actual <= wanted.limit)",
-        "bool(actual < wanted.limit)",
+        "bool(actual <= expected.limit)",
+        "bool(actual < expected.limit)",
         ("case:commit/*fence*@memory",),
     ),
     Bug(
@@ -191,11 +191,11 @@ BUGS = (
         ("test:tests/engines/test_sqlite_readers.py::test_the_reads_of_a_view_see_one_moment",),
     ),
     Bug(
-        "sqlite: a unique value may pass between rows",
-        "engines/sql/embedded/write.py",
-        "if owner is not None and owner != op.key:",
-        "if owner is not None and owner == ():",
-        ("serial:200",),
+        "kernel: a unique value may pass between rows",
+        "kernel/handover.py",
+        "        return all(op.columns.get(name) is not None for name in columns)",
+        "        return op.if_ is not ABSENT",
+        ("test:tests/unit/test_validate.py::test_a_unique_value_is_not_handed_over_in_a_transaction",),
     ),
     # The server engines.
     Bug(
@@ -354,7 +354,7 @@ BUGS = (
     Bug(
         "a limited view counts what it hides",
         "rules/views.py",
-        "if len(shown) < limit:",
+        "if len(view) < limit:",
         "if len(end) < limit:",
         ("case:messages/limit-skips-*@memory",),
     ),
@@ -382,15 +382,15 @@ BUGS = (
     Bug(
         "a freeze that takes nothing starts a run",
         "stores/pending.py",
-        "if not taken and isinstance(run, NewRun):",
+        "if not selection and isinstance(run, NewRun):",
         "if not waiting and isinstance(run, NewRun) and expect_ids is None:",
         ("case:pending/freeze-nothing*@memory",),
     ),
     Bug(
         "a result without its call reaches the history",
         "rules/views.py",
-        "(not external and _answered(record) not in seen)",
-        "(external and _answered(record) not in seen)",
+        "(not external and _answered(record) not in visible_calls)",
+        "(external and _answered(record) not in visible_calls)",
         ("case:messages/strip-*@memory",),
     ),
     # The stores.
@@ -403,14 +403,14 @@ BUGS = (
     ),
     Bug(
         "a key answers for any content",
-        "stores/commit/execute.py",
+        "stores/commit/receipt.py",
         'if key is None or key["digest"] != commit.digest:',
         "if key is None:",
         ("case:commit/key-reused@memory",),
     ),
     Bug(
         "a key is forgotten at once",
-        "stores/commit/execute.py",
+        "stores/commit/receipt.py",
         '["at"] + limits.KEY_RETENTION_MS >= now)',
         '["at"] > now)',
         ("case:commit/key-replay@memory",),
@@ -424,9 +424,9 @@ BUGS = (
     ),
     Bug(
         "expect is judged before the fence",
-        "stores/commit/execute.py",
-        "    _refuse_fence(commit, scene.head)\n    _refuse_expect(commit, scene)\n",
-        "    _refuse_expect(commit, scene)\n    _refuse_fence(commit, scene.head)\n",
+        "stores/commit/refuse.py",
+        "    _refuse_fence(commit, observed.head)\n    _refuse_expect(commit, observed)\n",
+        "    _refuse_expect(commit, observed)\n    _refuse_fence(commit, observed.head)\n",
         ("case:commit/order-*@memory",),
     ),
     Bug(
@@ -445,7 +445,7 @@ BUGS = (
     ),
     Bug(
         "a client's clock decides which keys are remembered",
-        "stores/commit/execute.py",
+        "stores/commit/refuse.py",
         "        now=now,\n",
         '        now=__import__("time").time_ns() // 1_000_000,\n',
         ("case:lifecycle/foreign-clock-keys@sqlite",),
@@ -459,9 +459,9 @@ BUGS = (
     ),
     Bug(
         "an expired key that was swept is still to be replaced",
-        "stores/commit/execute.py",
-        "key_rev = None if scene.key is None else scene.key.rev",
-        "key_rev = guess.key_rev if scene.key is None else scene.key.rev",
+        "stores/commit/refuse.py",
+        "key_rev = None if observed.key is None else observed.key.rev",
+        "key_rev = guess.key_rev if observed.key is None else observed.key.rev",
         ("case:commit/key-expired-and-swept@memory",),
     ),
     Bug(
@@ -523,8 +523,8 @@ BUGS = (
     Bug(
         "a change returns the revision that it replaced",
         "stores/results.py",
-        "return Row(row.key, values, applied.rev, body, row.place)",
-        "return Row(row.key, values, row.rev, body, row.place)",
+        "return Row(row.key, tuple(columns.values()), applied.rev, body, row.place)",
+        "return Row(row.key, tuple(columns.values()), row.rev, body, row.place)",
         ("case:threads/update-returns-what-is-stored@memory",),
     ),
     Bug(

@@ -45,7 +45,7 @@ CONTENT_BUGS = (
     Bug(
         "a repeated call id is searched for by counting",
         "rules/message_shape.py",
-        "        if call.id in seen:",
+        "        if call.id in ids:",
         "        if [other.id for other in message.content].count(call.id) > 1:",
         ("program:tests.budget.spot_checks repeated-call",),
     ),

@@ -17,6 +17,15 @@ LONG_FUNCTION = "def f():\n" + "    x = 1\n" * rules.MAX_FUNCTION_LINES
 LONGEST_FUNCTION = "def f():\n" + "    x = 1\n" * (rules.MAX_FUNCTION_LINES - 1)
 
 BITES: list[tuple[Rule, str, str]] = [
+    (rules.values_are_named_by_nouns, "kernel/ops.py", "found = 1"),
+    (rules.values_are_named_by_nouns, "kernel/ops.py", "def f(given): ..."),
+    (rules.values_are_named_by_nouns, "kernel/ops.py", "def f(*, wanted=1): ..."),
+    (rules.values_are_named_by_nouns, "kernel/ops.py", "for _, seen in x: ..."),
+    (rules.values_are_named_by_nouns, "kernel/ops.py", "if (got := f()): ..."),
+    (rules.values_are_named_by_nouns, "model/run.py", "class A:\n    place: int"),
+    (rules.values_are_named_by_nouns, "model/run.py", "class A:\n    @cached_property\n    def place(self): ..."),
+    (rules.values_are_named_by_nouns, "stores/threads.py", "self._taken = 1"),
+    (rules.values_are_named_by_nouns, "rules/views.py", "match x:\n    case {'a': told}: ..."),
     (rules.arrows_point_down, "model/message.py", "from perdure.kernel import ops"),
     (rules.arrows_point_down, "model/message.py", "import perdure.clock"),
     (rules.arrows_point_down, "model/message.py", "from perdure import clock"),
@@ -93,6 +102,7 @@ BITES: list[tuple[Rule, str, str]] = [
 ]
 
 INNOCENT: list[tuple[Rule, str, str]] = [
+    (rules.values_are_named_by_nouns, "kernel/ops.py", "def shown(value): ...\nrow = x.found\nplaced = taken_ids = 1"),
     (
         rules.arrows_point_down,
         "model/message.py",

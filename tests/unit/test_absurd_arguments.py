@@ -35,7 +35,7 @@ from perdure.errors import CursorExpired, InvalidError, shown
 from perdure.model.message import Compaction
 from perdure.model.run import RunBody
 from perdure.rules.checks import check_count, check_id
-from perdure.stores.runs import RunOptions
+from perdure.stores.runs import StartOptions
 from perdure.stores.schema import SCHEMA
 
 DEPTH = 10_000
@@ -195,7 +195,7 @@ def methods() -> Iterator[tuple[str, Any]]:
 def parameters(method: Any) -> list[str]:
     names = []
     for name, parameter in inspect.signature(method).parameters.items():
-        names += RunOptions.__annotations__ if parameter.kind is parameter.VAR_KEYWORD else [name]
+        names += StartOptions.__annotations__ if parameter.kind is parameter.VAR_KEYWORD else [name]
     return names
 
 

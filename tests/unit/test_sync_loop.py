@@ -303,7 +303,7 @@ def test_a_read_that_waits_is_told_when_the_store_is_closed() -> None:
         asked = pool.submit(store.health)
         until(lambda: waiting)
         store.close()
-        with pytest.raises(UnavailableError, match="closed meanwhile"):
+        with pytest.raises(UnavailableError, match="the store is closed"):
             asked.result(timeout=60)
 
 

@@ -1,9 +1,9 @@
 """Answers of engines, checked as they come in: every column of every row and log entry has its declared type.
 
-A database keeps what it is given, so what was damaged or prepared outside would otherwise surface as a `TypeError` in
+A database keeps what it gets, so data that was damaged or prepared outside would otherwise surface as a `TypeError` in
 the middle of a commit, or as a record whose numbers are text. The checks are compiled from the declarations, one type
-per table, and run inside msgspec: a row costs a fifth of a microsecond. What is wrong is worked out only once something
-is. Text is not looked into.
+per table, and run inside msgspec: a row costs a fifth of a microsecond. Details are worked out only when a check
+fails. Text is not inspected.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class AnswerCheck:
                 continue
             kind = type(read)
             try:
-                if kind is Get:  # None stands for an absent row, and the keys are those that were asked for
+                if kind is Get:  # None is an absent row, and the keys are those of the request
                     if len(answer) > 1:
                         self._check_got(read.table, answer)  # type: ignore[union-attr]
                     elif (row := answer[0]) is not None:
@@ -144,27 +144,29 @@ class AnswerCheck:
 
     def _damage(self, read: Ask, answer: Sequence[Any], error: msgspec.ValidationError) -> CorruptError:
         """Which of the rows is damaged, and what is wrong with it."""
-        found: Iterator[CorruptError | None] = iter(())
+        damages: Iterator[CorruptError | None] = iter(())
         if isinstance(read, (Get, Scan)):
             table = self._schema.table[read.table]
-            found = (self._row_damage(table, row) for row in answer if row is not None)
+            damages = (self._row_damage(table, row) for row in answer if row is not None)
         elif isinstance(read, Read):
             log, partition = self._schema.log[read.log], read.partition
-            found = (self._entry_damage(log, partition, entry) for entry in answer)
+            damages = (self._entry_damage(log, partition, entry) for entry in answer)
         elif isinstance(read, Heads):
             named = zip(read.partitions, answer, strict=True)
-            found = (_damage(f"{read.log} of {name!r}", [("the length", _Length, length)]) for name, length in named)
-        return next((damage for damage in found if damage is not None), CorruptError(str(error), where=repr(read)[:80]))
+            damages = (_damage(f"{read.log} of {name!r}", [("the length", _Length, length)]) for name, length in named)
+        return next(
+            (damage for damage in damages if damage is not None), CorruptError(str(error), where=repr(read)[:80])
+        )
 
     def _row_damage(self, table: Table, row: Row) -> CorruptError | None:
-        expected, place = self._expected, f"{table.name}."
+        expected, prefix = self._expected, f"{table.name}."
         named = [
-            *[(place + c.name, expected.plain(c), v) for c, v in zip(table.key, row.key, strict=True)],
+            *[(prefix + c.name, expected.plain(c), v) for c, v in zip(table.key, row.key, strict=True)],
             *[
-                (place + c.name, expected.column(table.name, c), v)
+                (prefix + c.name, expected.column(table.name, c), v)
                 for c, v in zip(table.columns, row.values, strict=True)
             ],
-            (place + "rev", _Rev, row.rev),
+            (prefix + "rev", _Rev, row.rev),
         ]
         return _damage(expected.row_name(table.name, row.key), named)
 

@@ -23,7 +23,7 @@ NEVER_DEEP = 2 * STORED_DEPTH
 """No JSON of so few bytes nests deeper: every level takes an opening and a closing bracket."""
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, TypeError)
-"""What decoders raise for stored bytes that are not the JSON they expect; `TypeError` for a body that is no text."""
+"""What decoders raise for stored bytes that are not the JSON they expect; `TypeError` for a body that is not text."""
 
 _NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")

@@ -1,7 +1,7 @@
-"""What a backend implements, and what it may say of itself.
+"""What a backend implements: the `Engine` protocol, and the records by which it describes itself.
 
 An engine moves bytes; it knows nothing of threads or runs. Its promises are checked by the conformance kit in
-`perdure.testkit`, which an outsider can run on an engine of their own. Conflicts leave an engine as `Conflict`; stores
+`perdure.testkit`, which outsiders can run on their engines. Conflicts leave an engine as `Conflict`; stores
 turn them into the public errors.
 """
 
@@ -48,8 +48,8 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The engine's real settings, read now. `problems` lists, in words, everything that stands between this store and
-    data that survives a power loss; `ok` is True when there is nothing."""
+    """The engine's real settings, read now. `problems` describes everything that keeps data from surviving
+    a power loss; `ok` is True when it is empty."""
 
     engine: str
     ok: bool
@@ -81,7 +81,7 @@ class Watch(Protocol):
 
 
 class Engine(Protocol):
-    """The kernel contract. Every call has exactly one scope; arguments were validated by `kernel.door`."""
+    """The kernel contract. Every call has exactly one scope; arguments were validated by `kernel.validate`."""
 
     schema: Schema
     capabilities: Capabilities
@@ -113,7 +113,7 @@ class Engine(Protocol):
         ...
 
     def blocking(self) -> Engine | None:
-        """The same engine as seen by blocking callers: its coroutines never suspend. None if there is no such view."""
+        """The same engine as seen by blocking callers: its coroutines never suspend. None if it has no such view."""
         ...
 
     async def scopes(self) -> list[str]:

@@ -1,4 +1,7 @@
-"""Refusals that every engine words alike: a store that is closed, was opened elsewhere, or may not be written to."""
+"""The errors of a store used at the wrong time or place, worded once for all engines.
+
+Closed, opened before a fork, opened in another event loop, or opened read-only.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from perdure.errors import UnavailableError, UnsupportedError
 
 
 def closed() -> UnavailableError:
-    """For every call after `close`."""
-    return UnavailableError("the store is closed", hint="open it again")
+    """For every call after `close`; retrying it cannot help."""
+    return UnavailableError("the store is closed", hint="open it again", retryable=False)
 
 
 def forked() -> UnsupportedError:

@@ -1,6 +1,6 @@
-"""What can be asked of the kernel: operations for `transact`, reads for `view`, and the values both are made of.
+"""The vocabulary of the kernel: operations for `transact`, reads for `view`, and the values in both.
 
-Nothing here does anything; engines interpret these records (which hold no cycles, and so need no collector). Bodies are
+These are plain records that engines interpret (they hold no cycles, so they need no garbage collection). Bodies are
 JSON text as bytes, already encoded by the store that owns them. A row or a partition is named at most once per
 transaction, so the order of operations never matters.
 """
@@ -112,7 +112,7 @@ class Default(msgspec.Struct, frozen=True, gc=False):
 class Patch(msgspec.Struct, frozen=True, gc=False):
     """Change some columns, and the body if one is given.
 
-    On an absent row it conflicts, whatever `if_`, unless it has a `default`, which is then inserted as it stands;
+    On an absent row it conflicts, whatever `if_`, unless it has a `default`, which is then inserted as it is;
     conditions apply only to an existing row.
     """
 

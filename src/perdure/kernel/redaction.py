@@ -1,8 +1,8 @@
-"""URLs and texts as they may be shown: what is known to be harmless stays, everything else becomes `***`.
+"""Removes passwords from URLs and texts for messages: known harmless parts stay, the rest becomes `***`.
 
-Nothing here guesses what a secret looks like. A URL that reads as one is shown by its scheme, user, hosts, path and the
-values of the options in `HARMLESS`; every other value is starred, whatever its name. A URL that does not read as one
-shows its scheme and nothing else: in `postgresql://app:pa?ss@db/app` nobody can say which part the password fell into.
+Nothing here guesses what a secret looks like. A URL that parses keeps its scheme, user, hosts, path and the
+values of the options in `HARMLESS`; every other value becomes stars, whatever its name. A URL that does not
+parse keeps its scheme only: in `postgresql://app:pa?ss@db/app` the password may be in any part.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def masked_urls(text: str) -> str:
 
 
 def masked_secrets(text: str, url: str) -> str:
-    """A text with stars for a URL that was given, and for its secrets where they stand in a piece of it.
+    """A text with stars for a URL that it repeats, and for the URL's secrets where it repeats a piece.
 
     A secret on its own stays: `thread` may be a password, and is a word of half our messages. What a driver or a server
     says is cleaned where it comes in.
@@ -87,8 +87,8 @@ def masked_secrets(text: str, url: str) -> str:
 
 
 def _masked(url: str) -> str:
-    shown = redacted(url)
-    return shown.replace(f":{STARS}@", ":password@", 1) if raw_account(url) == _EXAMPLE else shown
+    text = redacted(url)
+    return text.replace(f":{STARS}@", ":password@", 1) if raw_account(url) == _EXAMPLE else text
 
 
 def _may_hold_secret(text: str) -> bool:
@@ -118,14 +118,14 @@ def _shown(parts: ServerUrl, text: str) -> str:
 
 
 def _with_account(parts: ServerUrl, text: str) -> str:
-    shown = parts.shown
-    given = raw_account(text) != ("", "")
-    if not given:
-        return shown
-    # redis://secret@host: many take what stands alone for the password, which Redis long had without a user.
+    plain = parts.shown
+    has_account = raw_account(text) != ("", "")
+    if not has_account:
+        return plain
+    # redis://secret@host: many drivers take a lone name for the password, which Redis long had without a user.
     alone = parts.scheme.startswith("redis") and not parts.password
     bare = msgspec.structs.replace(parts, user="").shown.partition("://")[2]
-    user = shown.removeprefix(f"{parts.scheme}://").removesuffix(bare).removesuffix("@")
+    user = plain.removeprefix(f"{parts.scheme}://").removesuffix(bare).removesuffix("@")
     if alone:
         return f"{parts.scheme}://{STARS}@{bare}"
     return f"{parts.scheme}://{user}{f':{STARS}' if parts.password else ''}@{bare}"

@@ -61,7 +61,7 @@ class Table(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def place(self) -> dict[str, int]:
-        """Where each column outside the key stands among a row's values."""
+        """The position of each column outside the key in a row's values."""
         return {c.name: i for i, c in enumerate(self.columns)}
 
     @cached_property
@@ -77,7 +77,7 @@ class Table(msgspec.Struct, frozen=True, dict=True):
 
 class Log(msgspec.Struct, frozen=True, dict=True):
     """Append-only partitions of one text column. `unique` columns are unique per partition; `segment` names the integer
-    column that segment reads select on (a branch number), so that engines can index it beside `seq`."""
+    column that segment reads select on (a branch number), so that engines can index it together with `seq`."""
 
     name: str
     partition: str
@@ -102,7 +102,7 @@ class Log(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def position(self) -> dict[str, int]:
-        """Where each column stands in an entry's values."""
+        """The position of each column in an entry's values."""
         return {c.name: i for i, c in enumerate(self.columns)}
 
 
@@ -124,7 +124,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return {log.name: log for log in self.logs}
 
     def declaration(self) -> str:
-        """The declarations as canonical JSON: what an engine records beside the data."""
+        """The declarations as canonical JSON: what an engine records with the data."""
         return msgspec.json.encode(self, order="deterministic").decode()
 
     def digest(self) -> str:

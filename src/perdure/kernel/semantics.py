@@ -1,4 +1,4 @@
-"""What conditions and expressions mean, once, for every engine that decides in Python.
+"""Evaluates conditions and expressions, for every engine that does so in Python.
 
 An engine that reads a row before it writes asks here whether the row meets a condition, what an expression comes to,
 and what a conflict should report; an engine that leaves this to its database must come to the same answers.
@@ -41,14 +41,14 @@ def meets(row: Row | None, condition: Any) -> bool:
         return True
     if isinstance(condition, int):
         return row.rev == condition
-    return all(column_meets(row[name], wanted) for name, wanted in condition.items())
+    return all(column_meets(row[name], value) for name, value in condition.items())
 
 
-def column_meets(actual: Any, wanted: Any) -> bool:
+def column_meets(actual: Any, expected: Any) -> bool:
     """A condition on one column."""
-    if isinstance(wanted, AtMost):
-        return actual is None or bool(actual <= wanted.limit)
-    return bool(actual == wanted)
+    if isinstance(expected, AtMost):
+        return actual is None or bool(actual <= expected.limit)
+    return bool(actual == expected)
 
 
 def observed(row: Row | None, condition: Any) -> Any:

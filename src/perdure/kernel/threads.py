@@ -1,7 +1,7 @@
-"""Blocking work that a task waits for: it runs in a thread of its own, and its result is never lost.
+"""Runs blocking work in a separate thread while a task waits for it; its result is never lost.
 
-The event loop's own executor would not do. It takes no work any more in an `atexit` handler, it keeps the result of a
-cancelled wait to itself, and a child forked inside the loop may wait for its threads for ever.
+The event loop's own executor would not do: it accepts no work in an `atexit` handler, it drops the result of a
+cancelled wait, and a child forked inside the loop may wait for its threads forever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def run_in_thread(work: Callable[[], T], discard: Callable[[T], object] | None = None) -> T:
-    """The result of `work`, without stopping the loop meanwhile.
+    """The result of `work`, without blocking the loop.
 
     A wait that is cancelled does not stop the work; what it returns then goes to `discard`, in a thread as well. Where
     no thread can be started any more, the work is done on the spot.
@@ -67,7 +67,7 @@ class _Errand(Generic[T]):
             return  # the loop was closed; the wait ends with its coroutine, which abandons this errand
 
     def abandon(self) -> None:
-        """Nobody waits any more. A result that is there already was on its way through the loop."""
+        """The wait has ended. A result that exists already was on its way through the loop."""
         with self._lock:
             self._abandoned = True
             finished = bool(self._results)

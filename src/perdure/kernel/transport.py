@@ -1,7 +1,7 @@
-"""How well the connection to a server is protected, in the words that `health()` and the warning at opening share.
+"""How well the connection to a server is protected: its TLS level, and the problem for `health()` and a warning.
 
-A connection that leaves the machine should be encrypted, and the server's certificate verified: otherwise somebody on
-the network can read along or answer in the server's place. Loopback and Unix sockets never leave the machine.
+A connection that leaves the machine should be encrypted, and the server's certificate verified: otherwise an attacker
+on the network can read along or impersonate the server. Loopback and Unix sockets never leave the machine.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ def tls_level(*, encrypted: bool, verified: bool) -> Tls:
 
 
 def transport_problem(host: str | None, *, encrypted: bool, verified: bool, advice: str) -> str | None:
-    """The problem with a connection to `host`, or None. `advice` names the setting that mends it, such as
+    """The problem with a connection to `host`, or None. `advice` names the setting that fixes it, such as
     `use sslmode=verify-full`."""
     level = tls_level(encrypted=encrypted, verified=verified)
     if level == "verified" or host is None or is_local(host):
         return None
-    shown = host if host.isprintable() else ascii(host)
-    shown = shown[:_SHOWN_CHARACTERS]
+    name = host if host.isprintable() else ascii(host)
+    name = name[:_SHOWN_CHARACTERS]
     if level == "none":
-        return f"the connection to {shown} is not encrypted: others on the network can read and change it; {advice}"
+        return f"the connection to {name} is not encrypted: others on the network can read and change it; {advice}"
     return (
-        f"the connection to {shown} is encrypted, but the server's certificate is not verified: "
-        f"somebody on the network could answer in its place; {advice}"
+        f"the connection to {name} is encrypted, but the server's certificate is not verified: "
+        f"an attacker on the network could impersonate it; {advice}"
     )
 
 

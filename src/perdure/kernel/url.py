@@ -4,9 +4,9 @@ The standard library's parser knows one host only, and since 3.12.9 and 3.13.2 r
 it. This one reads every URL alike on every Python:
 
 - The account ends at the last `@` before the first `/` or `?`; hosts are separated by commas, each with a port or none.
-- An IPv6 address stands in brackets, with its zone as `%25eth0` or `%eth0`. A host that begins with `%2F` is the path
+- An IPv6 address is in brackets, with its zone as `%25eth0` or `%eth0`. A host that begins with `%2F` is the path
   of a socket.
-- Percent-encoding is decoded after the parts are separated, so `%40`, `%2C` and `%2F` belong to the part they stand in.
+- Percent-encoding is decoded after the parts are separated, so `%40`, `%2C` and `%2F` belong to the part they are in.
 - Options are `name=value`, each once; `+` in them is a space, as in every query. There are no fragments.
 
 A URL that breaks one of these rules raises `InvalidError`. No message repeats a piece of the URL: a password with a
@@ -43,7 +43,7 @@ class Dialect(msgspec.Struct, frozen=True):
     options: tuple[str, ...] | None = None
     """The options it knows; any, if None."""
     bare_password: bool = False
-    """Whether `@` and `#` may stand in a password as they are."""
+    """Whether `@` and `#` may appear unescaped in a password."""
 
 
 ANY = Dialect("server", "scheme://user:password@host:port/path")
@@ -105,7 +105,7 @@ class ServerUrl(msgspec.Struct, frozen=True):
 def parse_url(text: str, dialect: Dialect = ANY, name: str = "the URL") -> ServerUrl:
     """Take a URL apart.
 
-    `dialect` says which schemes and options there are. `name` is what messages call the URL. Raises `InvalidError`.
+    `dialect` lists the schemes and options. `name` is what messages call the URL. Raises `InvalidError`.
     """
     return _Reader(dialect, name).read(text)
 
@@ -128,13 +128,13 @@ def has_bad_escape(text: str) -> bool:
 
 
 def raw_account(text: str) -> tuple[str, str]:
-    """User and password of a URL as they stand in it, whatever else is wrong with it; empty if there is none."""
+    """User and password of a URL as written, whatever else is wrong with it; empty if it has none."""
     user, _, password = _authority(text.partition("://")[2]).rpartition("@")[0].partition(":")
     return user, password
 
 
 class _Reader:
-    """Reads the URLs of one dialect and says what is wrong with them."""
+    """Parses the URLs of one dialect and reports what is wrong with them."""
 
     def __init__(self, dialect: Dialect, name: str) -> None:
         self._dialect = dialect
@@ -151,12 +151,12 @@ class _Reader:
         authority = _authority(rest)
         path, _, query = rest[len(authority) :].partition("?")
         account, at, hosts = authority.rpartition("@")
-        # A bare / or ? in a password ends the account too early, and its @ stands in the path or the options.
+        # A bare / or ? in a password ends the account too early, and its @ is then in the path or the options.
         if "@" in path or "#" in path + query + hosts or ("@" in query and not at and not path):
             raise self._encode_password()
         if ";" in hosts + path:
             # As other libraries write options; the whole of it would be a name, and be shown as one.
-            raise self._wrong("has a ; behind the host: options stand behind a ?, as in ?name=value")
+            raise self._wrong("has a ; behind the host: options follow a ?, as in ?name=value")
         if not self._dialect.bare_password:
             self._check_bare(account)
         user, _, password = account.partition(":")
@@ -190,11 +190,11 @@ class _Reader:
 
     def _check_name(self, text: str, name: str, port: str) -> None:
         if ":" in name + port or "[" in text or "]" in text:
-            raise self._wrong("has a host that cannot be read: an IPv6 address stands in brackets, as in [::1]:1234")
+            raise self._wrong("has a host that cannot be read: an IPv6 address goes in brackets, as in [::1]:1234")
         if not name:
             raise self._wrong("has a port without a host")
         try:
-            # What the resolver would refuse in words of its own, as it does an empty label or one of 64 letters.
+            # What the resolver would refuse with its own error, as it does an empty label or one of 64 letters.
             name.encode("idna")
         except UnicodeError:
             raise self._wrong("has an invalid host name") from None

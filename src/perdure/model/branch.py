@@ -1,37 +1,48 @@
-"""A branch: a named line through a thread's tree. One branch of a thread is current."""
+"""The records of a branch and of a label. A branch is a named line through a thread's tree; one of them is current."""
 
 from __future__ import annotations
 
 import msgspec
 
 MAIN = 0
-"""The number of the branch every thread is born with."""
+"""The number of the branch that every thread starts with."""
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch as it was when read.
-
-    `parent` and `fork_seq` say where it left another branch (None and 0 for a root); `head` is the id of its newest
-    message, its fork point's if it has none of its own; `length` counts the messages written on the branch itself.
-    """
+    """A branch as it was when read."""
 
     thread_id: str
+    """The thread it belongs to."""
     id: int
+    """Its number, from 0 (main) in order of creation; never reused."""
     name: str
+    """Unique within the thread."""
     parent: int | None
+    """The branch it was forked from; None for a root."""
     fork_seq: int
+    """The seq of the message it continues; 0 for a root."""
     head: str | None
+    """The id of its newest message: its fork point while it has none itself, None if there is neither."""
     head_seq: int
+    """The seq of that message; 0 if there is none."""
     length: int
+    """How many messages were written on the branch itself, its ancestors' not included."""
     created_at: int
+    """When it was created, in milliseconds."""
     current: bool
+    """Whether commits that name no branch go to it."""
     preview: str | None = None
+    """The first 80 characters of its newest message; None if it has none."""
 
 
 class Label(msgspec.Struct, frozen=True):
-    """A person's mark on a message."""
+    """A mark that a person put on a message. It is not part of the history."""
 
     message_id: str
+    """The message it marks."""
     seq: int
+    """The seq of that message."""
     label: str
+    """The text."""
     at: int
+    """When it was set, in milliseconds."""

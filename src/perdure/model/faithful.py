@@ -2,7 +2,7 @@
 
 A stored record decodes straight into typed structs when it holds only what this build knows. When it holds more (a
 newer build's field, a provider's own block type), a slower path keeps the rest: unknown fields go to `extra`, unknown
-tagged types become the union's opaque member, and both are written back where they stood. No key of user data is
+tagged types become the union's opaque member, and both are written back where they were. No key of user data is
 reserved: a field that is itself called "extra" is an unknown field like any other.
 """
 
@@ -30,7 +30,7 @@ class Extra(Mapping[str, Any]):
 
     @classmethod
     def holding(cls, fields: dict[str, Any]) -> Extra:
-        """Fields that nobody else has: they are kept without being copied."""
+        """Fields that no other object holds: they are kept without a copy."""
         made = cls.__new__(cls)
         made._fields = fields
         return made
@@ -112,7 +112,7 @@ def from_json(cls: type[F], value: Any, path: str) -> F:
     return record
 
 
-# A parser builds what one type hint asks for; it is made once for each hint, and told how deep it stands.
+# A parser builds what one type hint asks for; it is made once for each hint, and gets its depth.
 Parser = Callable[[Any, int], Any]
 
 
@@ -182,7 +182,7 @@ def _record_parser(cls: type[Faithful]) -> Parser:
             try:
                 return msgspec.convert(value, cls, strict=True)
             except msgspec.ValidationError:
-                pass  # what follows says where it is wrong
+                pass  # the code below finds the position
         if depth > limits.JSON_DEPTH:
             raise Refusal(f"nested deeper than {limits.JSON_DEPTH} levels")
         known: dict[str, Any] = {}
@@ -257,12 +257,12 @@ def fields_of(extra: Any, path: str) -> dict[str, Any]:
     return fields
 
 
-def as_dict(given: Any) -> dict[Any, Any] | None:
+def as_dict(value: Any) -> dict[Any, Any] | None:
     """What a caller gave as a mapping, as a plain dict; None if it is none, or cannot be read."""
-    if type(given) is Extra:
-        return given._fields
+    if type(value) is Extra:
+        return value._fields
     try:
-        return dict(given) if isinstance(given, Mapping) else None
+        return dict(value) if isinstance(value, Mapping) else None
     except Exception:  # noqa: BLE001 - a caller's own mapping may raise anything
         return None
 

@@ -1,6 +1,6 @@
-"""Messages: what a person, a model or a tool said, as blocks.
+"""Messages of people, models and tools, as lists of blocks.
 
-A `Message` is the payload a caller brings; a `MessageRecord` is a message with its place in the log. Content is always
+A `Message` is what a caller commits; a `MessageRecord` is a message with its position in the log. Content is always
 a list of blocks; a tool call is a `ToolUse` block and nothing else, and a tool message holds exactly one `ToolResult`.
 Blocks and fields that this build does not know are carried (see `faithful`).
 """
@@ -134,20 +134,26 @@ class MessageFields(TypedDict, total=False):
 
 
 class Message(Faithful, frozen=True, gc=False):
-    """What was said. `commit` mints `id` when it is absent and fills a missing producer (`run_id`, `step`).
-
-    `visibility` is "all" or "internal" (seen by the model only; on a tool message it marks the call as retracted).
-    """
+    """One message of a conversation, to be committed or as it was read."""
 
     role: str
+    """`user`, `assistant`, `system` or `tool`."""
     content: list[Block]
+    """Its blocks, in order."""
     id: str | None = None
+    """Unique within its thread; `commit` mints one if it is None."""
     visibility: str = ALL
+    """`all`, or `internal`: seen by the model only. On a tool message, `internal` marks the call as retracted."""
     run_id: str | None = None
+    """The run that produced it; `commit` fills in its own run if it is None."""
     step: int | None = None
+    """The step of that run, from 0."""
     sender_agent_id: str | None = None
+    """The agent that sent it, where several talk to each other."""
     compaction: Compaction | None = None
+    """Set on a summary: the records that it replaces in the history."""
     metadata: dict[str, Any] | None = None
+    """Your own data, a JSON object."""
     extra: Extra = NO_EXTRA
 
     @staticmethod
@@ -185,7 +191,7 @@ class Message(Faithful, frozen=True, gc=False):
 
     @staticmethod
     def summary(content: str | Sequence[Block], from_seq: int, to_seq: int, **fields: Unpack[MessageFields]) -> Message:
-        """A summary that replaces the records `from_seq`..`to_seq` in its branch's history; internal unless told."""
+        """A summary that replaces the records `from_seq`..`to_seq` in its branch's history; internal by default."""
         fields.setdefault("visibility", INTERNAL)
         fields["compaction"] = Compaction(from_seq=from_seq, to_seq=to_seq)
         return Message(role="user", content=_blocks(content), **fields)
@@ -231,14 +237,20 @@ class Message(Faithful, frozen=True, gc=False):
 
 
 class MessageRecord(msgspec.Struct, frozen=True, gc=False):
-    """A message and its place: `seq` in the thread's log, branch, parent, producer and time (ms)."""
+    """A message in the log of its thread."""
 
     thread_id: str
+    """The thread it belongs to."""
     seq: int
+    """Its number in the thread's log, from 1 over all branches."""
     branch: int
+    """The branch it was written on."""
     parent_id: str | None
+    """The message before it on its path; None for the first."""
     message: Message
+    """The message itself."""
     at: int
+    """When it was committed, in milliseconds."""
 
     @property
     def message_id(self) -> str:
@@ -277,17 +289,21 @@ class MessageRecord(msgspec.Struct, frozen=True, gc=False):
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data of the record and its message."""
-        place = {"seq": self.seq, "branch": self.branch, "parent_id": self.parent_id, "at": self.at}
-        return {"thread_id": self.thread_id, **place, "message": self.message.to_json()}
+        position = {"seq": self.seq, "branch": self.branch, "parent_id": self.parent_id, "at": self.at}
+        return {"thread_id": self.thread_id, **position, "message": self.message.to_json()}
 
 
 class UnfinishedCall(msgspec.Struct, frozen=True):
     """A tool call that has no result on its path: it may or may not have run."""
 
     call: ToolUse
+    """The call."""
     message_id: str
+    """The message that made it."""
     seq: int
+    """The seq of that message."""
     run_id: str | None
+    """The run that produced it, if any."""
 
 
 def refuse_foreign_calls(fields: Mapping[str, Any], path: str) -> None:
@@ -313,9 +329,9 @@ def refuse_foreign_calls(fields: Mapping[str, Any], path: str) -> None:
 def _blocks(content: str | Sequence[Block]) -> list[Block]:
     if isinstance(content, str):
         return [Text(content)] if content else []
-    given: object = content
-    if not isinstance(given, Sequence):
-        raise InvalidError(f"content is text or a list of blocks, not {shown(given)}")
+    value: object = content
+    if not isinstance(value, Sequence):
+        raise InvalidError(f"content must be text or a list of blocks, not {shown(value)}")
     return list(content)
 
 
@@ -335,7 +351,7 @@ def call_answered(role: str, content: list[Block]) -> str | None:
 
 
 _LEAVES = frozenset((Text, ToolUse, Thinking))
-"""Blocks that hold no records of their own: the ones whose unknown fields are found at a glance."""
+"""Blocks that hold no nested records: the ones whose unknown fields are found at a glance."""
 
 BODY_READER: Reader[MessageBody] = Reader(MessageBody)
 

@@ -10,7 +10,9 @@ T = TypeVar("T")
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """`next_cursor` is None on the last page; otherwise pass it back with the same query."""
+    """One page of a list."""
 
     items: list[T]
+    """The items, in the order of the query."""
     next_cursor: str | None = None
+    """Pass it back with the same query for the next page; None on the last one."""

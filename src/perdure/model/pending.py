@@ -1,4 +1,4 @@
-"""Pending messages: delivered, not yet read by the model, and still editable until a boundary freezes them."""
+"""The records of pending messages: message, delivery mode, position in the queue."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ BOUNDARIES = ("interrupt", "next_step", "on_natural_end", "new_run", "resume_inp
 
 
 class DeliveryMode(Faithful, frozen=True, kw_only=True):
-    """How a pending message wants to be taken.
-
-    `boundary` is the earliest boundary it may be read at; `one` messages travel alone; a `barrier` ends a batch;
-    `target_run_id` restricts it to one run, with `fallback_to_new_run` allowing a new run when that one is gone.
-    """
+    """When a pending message may be read, and with which others."""
 
     boundary: str = "new_run"
+    """The earliest boundary at which it may be read, one of `BOUNDARIES`."""
     granularity: str = "batch"
+    """`batch` is read together with its neighbours, `one` alone."""
     barrier: bool = False
+    """Nothing behind it is read before it, or together with it."""
     target_run_id: str | None = None
+    """The only run that may read it; None for any."""
     fallback_to_new_run: bool = True
+    """Whether a new run may read it although it targets another run."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class PendingBody(Faithful, frozen=True):
@@ -35,23 +37,33 @@ class PendingBody(Faithful, frozen=True):
 
 
 class PendingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A pending message and its place in the queue. `revision` counts its versions from 1."""
+    """A pending message and its position in the queue."""
 
     thread_id: str
+    """The thread whose queue it is in."""
     id: str
+    """The id that its message will have in the log."""
     position: int
+    """From 1, without gaps."""
     revision: int
+    """Counts its versions from 1; `edit` and `retract` guard on it with `if_revision`."""
     message: Message
+    """The message as it would be committed now."""
     mode: DeliveryMode
+    """When it may be read."""
     created_at: int
+    """When it was appended to the queue, in milliseconds."""
     updated_at: int
+    """When it was last edited or reordered."""
 
 
 class PendingQueue(msgspec.Struct, frozen=True):
-    """A thread's pending messages in order; `revision` changes with every change to the queue."""
+    """A thread's pending messages."""
 
     items: list[PendingMessage]
+    """In order of position."""
     revision: int
+    """Rises with every change of the queue; `reorder` guards on it with `if_revision`."""
 
 
 BODY_READER: Reader[PendingBody] = Reader(PendingBody)

@@ -1,4 +1,4 @@
-"""Plain JSON values: what is not JSON is refused, with the path where it stands.
+"""Plain JSON values: what is not JSON is refused, with its path.
 
 No silent coercion: NaN, bytes, sets, tuples, datetimes, keys that are not text and lone surrogates all raise. A walk
 costs time and memory in proportion to the value, whatever its keys: a path is spelled only when something is refused.
@@ -66,11 +66,11 @@ def below(error: InvalidError, path: str) -> InvalidError:
 
 
 def check_json(value: Any, path: str, most: int = limits.MESSAGE_BYTES, *, wrapped: int = 0) -> int:
-    """Refuse anything that JSON cannot carry exactly, naming where it stands below `path`.
+    """Refuse anything that JSON cannot carry exactly, naming its path below `path`.
 
     Returns a lower bound of the value's size as JSON. A value that must take more than `most` bytes is refused without
     being encoded: a list that holds one list ten times, and so on for 20 levels, is small in memory and huge as JSON.
-    `wrapped` is how many levels of our own may stand around what the limit of depth is meant for.
+    `wrapped` is how many levels of our own may surround the value that the depth limit is meant for.
     """
     walk = _Walk(most)
     try:

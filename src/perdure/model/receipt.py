@@ -1,4 +1,4 @@
-"""What a commit gives back, and what a load gives: proof and picture."""
+"""What `commit` returns (`Receipt`) and what `load` returns (`Snapshot`)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,40 @@ from perdure.model.thread import Thread
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Proof of a commit. `version` is the thread's message count after it (None if it carried no messages);
-    `durable` says what the commit survives; `replayed` is True when its key had been committed before."""
+    """Proof of a commit."""
 
     thread_id: str
+    """The thread that was written to."""
     version: int | None
+    """The thread's message count after the commit; None if it carried no messages."""
     message_ids: list[str]
+    """Ids of the committed messages, minted ones included, in order."""
     seqs: list[int]
+    """Their seqs in the thread's log, in the same order."""
     run: Run | None
+    """The run as this commit left it: build the next change on it. None if it named none."""
     durable: Literal["none", "process", "power"]
+    """What the commit survives: `power` loss, the end of the `process`, or `none` of both."""
     replayed: bool
+    """True if its key was committed before: this is the first receipt, and nothing was written now."""
     at: int
+    """The engine's time of the commit, in milliseconds."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A thread as one snapshot saw it: everything an agent needs to go on."""
+    """Everything an agent needs to resume, from one moment."""
 
     thread: Thread
+    """The thread."""
     branch: Branch
+    """The branch that was asked for, or the current one."""
     messages: list[MessageRecord]
+    """The history of that branch, as the model should see it."""
     version: int
+    """The thread's version: pass it as `expect` to commit only if nothing was added since."""
     run: Run | None
+    """The thread's latest run, or None."""
     state: dict[str, StateDoc]
+    """The thread's state documents, by name."""
     run_state: dict[str, StateDoc]
+    """The state documents of that run, by name."""

@@ -1,8 +1,8 @@
-"""Runs: one user intent and its outcome, which may wait and resume under the same id.
+"""The records of a run: one user intent and its outcome, which may wait and resume under the same id.
 
 A `Run` is a record as read, with its rev; `run.step()`, `run.wait(…)`, `run.finish(…)` and the others return a
 `RunChange` to give to `commit`, which applies it in the transaction of the messages it belongs to. A change is built on
-the record it was made from: if somebody else moved the run since, the commit is refused.
+the record it was made from: if another writer moved the run since, the commit is refused.
 """
 
 from __future__ import annotations
@@ -25,63 +25,91 @@ class Ticket(Faithful, frozen=True, kw_only=True):
     """One thing a waiting run waits for: usually a tool call that needs a decision."""
 
     ticket_id: str
+    """The id that the answer names."""
     tool_call_id: str | None = None
+    """The tool call behind it, if there is one."""
     tool_name: str | None = None
+    """The tool of that call."""
     arguments: Any = None
+    """Its arguments, or what a person needs to decide."""
     resume_mode: str = "replay_tool_call"
+    """What to do with the answer, in the caller's words."""
     reason: str | None = None
+    """Why it needs an answer."""
     updated_at: int | None = None
+    """When the caller last changed it, in milliseconds."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Waiting(Faithful, frozen=True, kw_only=True):
-    """Why a run waits (`tool_permission`, `user_input`, `background_tasks`, `external_event`, `rate_limit`,
-    `manual_pause` or another word) and for what."""
+    """Why a run waits, and for what."""
 
     reason: str
+    """`tool_permission`, `user_input`, `background_tasks`, `external_event`, `rate_limit`, `manual_pause`,
+    or another word."""
     tickets: list[Ticket] = []
+    """What must be answered before it resumes."""
     since_dispatch_id: str | None = None
+    """The dispatch during which it began to wait."""
     message: str | None = None
+    """A text for the person who is asked."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Termination(Faithful, frozen=True):
-    """How a run ended: `natural_end`, `behavior_requested`, `stopped`, `cancelled`, `blocked`, `error` or another word;
-    `code` and `detail` keep the whole story."""
+    """How a run ended."""
 
     type: str
+    """`natural_end`, `behavior_requested`, `stopped`, `cancelled`, `blocked`, `error`, or another word."""
     code: str | None = None
+    """A stable word for the cause, such as the limit that was reached."""
     detail: str | None = None
+    """The cause in words."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Outcome(Faithful, frozen=True):
     """The result of a run that is done."""
 
     termination: Termination
+    """How it ended."""
     final_output: str | None = None
+    """Its last words, if it has any."""
     error: Any = None
+    """The payload of an error, as any JSON value."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class RunInput(Faithful, frozen=True, kw_only=True):
-    """What a run was given: how its messages were chosen. The range is filled in by the store."""
+    """Which messages a run was given, and how they were chosen."""
 
     range: SeqRange | None = None
+    """Their seqs; set by the store."""
     trigger_message_ids: list[str] = []
+    """The messages that caused the run; by default those it was started with."""
     selected_message_ids: list[str] = []
+    """Further messages that the caller chose as context."""
     context_policy: Any = None
+    """How the caller chose them, as any JSON value."""
     compacted_snapshot_id: str | None = None
+    """The caller's name for a compacted context."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class RunOutput(msgspec.Struct, frozen=True, gc=False):
-    """What a run produced: how many visible assistant and tool messages, the first and last of their seqs, and the
-    range they fill if it has no holes."""
+    """The visible assistant and tool messages that a run produced."""
 
     count: int
+    """How many."""
     first: int
+    """The seq of the first."""
     last: int
+    """The seq of the last."""
 
     @property
     def range(self) -> SeqRange | None:
@@ -114,25 +142,42 @@ class Counters(TypedDict, total=False):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A run as it was when read. Times are milliseconds, UTC; `branch` is the branch it is pinned to."""
+    """A run as it was when read. Times are milliseconds since 1970, UTC."""
 
     id: str
+    """Unique within the scope."""
     thread_id: str
+    """The thread it works on."""
     agent_id: str
+    """The agent that runs."""
     status: str
+    """`created`, `running`, `waiting` or `done`."""
     branch: int
+    """The branch it is pinned to: commits with this run go there."""
     parent_run_id: str | None
+    """The run that started it, or None."""
     steps: int
+    """How many steps it has taken."""
     input_tokens: int
+    """Tokens read by the model so far."""
     output_tokens: int
+    """Tokens written by the model so far."""
     created_at: int
+    """When it was created."""
     started_at: int | None
+    """When it first moved to running, or None."""
     finished_at: int | None
+    """When it was done, or None."""
     updated_at: int
+    """When it last changed."""
     input: RunInput | None
+    """Which messages it was given, or None."""
     output: RunOutput | None
+    """Which messages it produced, or None."""
     body: RunBody
+    """What was recorded of its activation, request, waiting and outcome."""
     rev: int
+    """Changes with every move; a change built on an older rev is refused."""
 
     @property
     def waiting(self) -> Waiting | None:
@@ -191,7 +236,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self._end(Outcome(Termination("error", detail=detail), error=error), counters)
 
     def cancel(self, detail: str | None = None, **counters: Unpack[Counters]) -> RunChange:
-        """End because somebody asked."""
+        """End because a person or program asked."""
         return self._end(Outcome(Termination("cancelled", detail=detail)), counters)
 
     def stop(self, code: str, detail: str | None = None, **counters: Unpack[Counters]) -> RunChange:
@@ -208,14 +253,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def _check_tickets(tickets: Any) -> list[Ticket]:
     """The tickets, sound enough to be sorted; the commit checks the rest."""
-    given = [] if tickets is None else tickets
-    if type(given) is not list or any(type(ticket) is not Ticket for ticket in given):
-        raise InvalidError("tickets is a list of Ticket", hint="run.wait([ticket])")
-    for ticket in given:
+    checked = [] if tickets is None else tickets
+    if type(checked) is not list or any(type(ticket) is not Ticket for ticket in checked):
+        raise InvalidError("tickets must be a list of Ticket", hint="run.wait([ticket])")
+    for ticket in checked:
         call: Any = ticket.tool_call_id
         if type(ticket.ticket_id) is not str or (call is not None and type(call) is not str):
-            raise InvalidError("ticket_id is text, and so is tool_call_id where there is one", path="tickets")
-    return given
+            raise InvalidError("ticket_id must be text, and tool_call_id text or None", path="tickets")
+    return checked
 
 
 class RunChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -225,14 +270,23 @@ class RunChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     run: Run
+    """The record that the change is built on; its rev guards it."""
     status: str | None = None
+    """The status to move to; None stays."""
     steps: int = 0
+    """Steps to add."""
     input_tokens: int = 0
+    """Input tokens to add."""
     output_tokens: int = 0
+    """Output tokens to add."""
     waiting: Waiting | None = None
+    """What it waits for, with the status `waiting`."""
     outcome: Outcome | None = None
+    """How it ended, with the status `done`."""
     dispatch_id: str | None = None
+    """Replaces the run's dispatch id."""
     only_from: tuple[str, ...] | None = None
+    """The statuses it may start from, where the machine alone would allow more."""
 
     @property
     def id(self) -> str:
@@ -244,10 +298,15 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run to be created by the commit it is given to."""
 
     agent_id: str
+    """The agent that runs."""
     id: str | None = None
+    """Its id; minted if None."""
     status: str = RUNNING
+    """`running`, or `created` for a run that has not begun."""
     parent_run_id: str | None = None
+    """The run that starts it."""
     body: RunBody = RunBody()
+    """Its activation, request and metadata."""
 
 
 BODY_READER: Reader[RunBody] = Reader(RunBody)

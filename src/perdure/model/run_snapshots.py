@@ -1,4 +1,4 @@
-"""Snapshots a run keeps of how it came to be: its activation, and the request behind it.
+"""The records a run keeps of its origin: how it was activated, and the request behind it.
 
 They are written once, when the run is created, and read back as they were. Every one of them carries unknown fields.
 """

@@ -1,4 +1,4 @@
-"""State documents: one JSON value per name, owned by a thread or by one of its runs."""
+"""The records of state documents: a JSON value with a schema version, and the marker that removes one."""
 
 from __future__ import annotations
 
@@ -17,19 +17,28 @@ REMOVE: Final = _Remove.REMOVE
 
 
 class Doc(msgspec.Struct, frozen=True):
-    """A value with the schema version its owner gives it; a plain value means schema 1."""
+    """A value with the schema version that its owner gives it."""
 
     value: Any
+    """Any JSON value."""
     schema: int = 1
+    """From 1; a value that is passed without `Doc` has schema 1."""
 
 
 class StateDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored document. `rev` guards the next write; `run_id` is None when the thread owns it."""
+    """A stored document as it was when read."""
 
     thread_id: str
+    """The thread it belongs to."""
     run_id: str | None
+    """The run that owns it; None if the thread does."""
     name: str
+    """Unique for its owner."""
     value: Any
+    """The JSON value."""
     schema: int
+    """The schema version it was written with."""
     rev: int
+    """Guards the next write: `if_rev`, or `expect_state` of a commit."""
     at: int
+    """When it was written, in milliseconds."""

@@ -1,4 +1,4 @@
-"""A thread: a conversation's metadata, its place in the hierarchy and the pointers to its runs and branch."""
+"""The thread record: a conversation's metadata, its parent, and the pointers to its runs and its current branch."""
 
 from __future__ import annotations
 
@@ -17,27 +17,38 @@ class ThreadBody(Faithful, frozen=True):
 
 
 class Thread(msgspec.Struct, frozen=True):
-    """A conversation as it was when read.
-
-    `version` counts its messages over all branches and guards commits; `rev` tags what people edit (title, custom,
-    lineage) and guards `threads.update`. Times are milliseconds, UTC.
-    """
+    """A conversation as it was when read. Times are milliseconds since 1970, UTC."""
 
     id: str
+    """Unique within the scope."""
     title: str | None
+    """What people call it, or None."""
     resource_id: str | None
+    """The user, account or object it belongs to; `threads.list` filters by it."""
     parent_thread_id: str | None
+    """The thread above it in the hierarchy; None for a root."""
     custom: dict[str, Any]
+    """Your own metadata, a JSON object; `threads.update` replaces it as a whole."""
     created_at: int
+    """When it was created."""
     updated_at: int
+    """When a commit or an edit last touched it; `threads.list` orders by it."""
     version: int
+    """How many messages it has, over all branches. `commit(expect=…)` guards on it."""
     branch: int
+    """The number of its current branch: the one that commits go to when they name none."""
     children: int
+    """How many threads have it as their parent."""
     fence: int | None
+    """The highest fence that a commit carried; lower ones are refused. None if none did."""
     active_run_id: str | None
+    """The run that is running now."""
     open_run_id: str | None
+    """A run that is not done yet: created, running or waiting."""
     latest_run_id: str | None
+    """The run that was created or moved to running most recently."""
     rev: int
+    """Changes when title, custom, resource or parent do. `threads.update(if_rev=…)` guards on it."""
 
 
 BODY_READER: Reader[ThreadBody] = Reader(ThreadBody)

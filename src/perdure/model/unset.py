@@ -1,4 +1,4 @@
-"""The argument that was not given, where None means something."""
+"""`UNSET`: the default of an argument for which None has a meaning."""
 
 from __future__ import annotations
 

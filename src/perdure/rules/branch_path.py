@@ -1,4 +1,4 @@
-"""Lines through a tree: which stretches of the log make up a branch's path.
+"""The path of a branch: which stretches of the thread's log belong to it, from the root to its newest message.
 
 A branch knows its parent branch and its fork point, so a path is a handful of segments: the branch's own records,
 before them the parent's up to the fork point, and so on to a root. The walk is over branches, never over messages.
@@ -19,22 +19,22 @@ Origin = tuple[int | None, int]
 
 def stretches(branch: int, origins: Mapping[int, Origin], *, where: str) -> tuple[Stretch, ...]:
     """The path of a branch, from its root on; a missing parent or a cycle is damage and is reported as such."""
-    found: list[Stretch] = []
+    path: list[Stretch] = []
     upto: int | None = None
     current: int | None = branch
-    seen: set[int] = set()
+    visited: set[int] = set()
     while current is not None:
-        if current in seen:
+        if current in visited:
             raise CorruptError(f"branch {current} is its own ancestor", where=where)
         if current not in origins:
             raise CorruptError(f"branch {current} is missing", where=where)
-        seen.add(current)
+        visited.add(current)
         parent, fork_seq = origins[current]
         if upto is not None and upto < fork_seq:
             raise CorruptError(f"branch {current} is forked before it begins", where=where)
-        found.append((current, fork_seq, upto))
+        path.append((current, fork_seq, upto))
         current, upto = parent, fork_seq
-    return tuple(reversed(found))
+    return tuple(reversed(path))
 
 
 def bounded(path: tuple[Stretch, ...], upto: int) -> tuple[Stretch, ...]:

@@ -1,4 +1,4 @@
-"""What a name may be: ids, scopes, branch names, titles.
+"""Checks of single arguments: ids, scopes, branch names, titles, counts, flags, limits.
 
 Ids are 1 to 256 bytes of UTF-8 without control characters, and not blank; they are compared as bytes and never changed,
 except lineage ids (`resource_id`, `parent_thread_id`), which are trimmed, blank meaning none.
@@ -17,7 +17,7 @@ _WORD = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 
 
 def check_id(value: Any, what: str, *, most: int = limits.ID_BYTES) -> str:
-    """The id itself, or a refusal that says which rule it breaks."""
+    """The id itself; raises `InvalidError` that names the rule it breaks."""
     if type(value) is not str:
         raise InvalidError(f"{what} must be text, not {shown(value)}")
     if value.isascii() and value.isprintable() and len(value) <= most and not value.isspace() and value:
@@ -82,7 +82,7 @@ def check_count(value: Any, what: str, *, least: int = 0) -> int:
 
 
 def check_rev(value: Any, what: str) -> int:
-    """A rev as a record carried it; 0 where it stands for absence."""
+    """A rev as a record carried it; 0 where it means absence."""
     if type(value) is not int or not 0 <= value < 2**53:
         raise InvalidError(f"{what} is the rev of a record, not {shown(value)}")
     return value

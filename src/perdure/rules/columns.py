@@ -1,7 +1,7 @@
-"""What every stored column may hold: whether it is always there, its type and its range.
+"""What every stored column may hold: whether it is always present, its type and its range.
 
-The schema declares names, types and orders, and its digest is stored beside the data; this list stands apart from it,
-so that a stricter rule migrates nothing. `doctor verify` and `import` both read it. Unknown roles, visibilities and
+The schema declares names, types and orders, and its digest is stored with the data; this list is separate,
+so that a stricter rule needs no migration. `doctor verify` and `import` both read it. Unknown roles, visibilities and
 delivery modes are carried (a newer build may know them); an unknown run status is damage, because the run machine could
 not move such a run.
 """
@@ -187,7 +187,7 @@ _LATE_HINT = "check the clock of the machine that wrote the file, and of this st
 
 
 def check_plausible(table: str, values: Mapping[str, Any], latest: int) -> None:
-    """Refuse what is valid but would never wear off: a time to come, a number that nobody can rise above.
+    """Refuse what is valid but would block later writes: a time in the future, a number that cannot be exceeded.
 
     Only an import asks this, of columns that are sound. `latest` is a little later than the store's own time. An audit
     cannot ask it: a store whose clock was set back holds times to come, and nothing is wrong with its data.
@@ -210,7 +210,7 @@ MOST_BODY = {
     "messages": limits.MESSAGE_BYTES,
     "pending": limits.COMMIT_BYTES,
 }
-"""How many bytes a body may have. Those of `threads` and `pending` are wrapped around what has a limit of its own."""
+"""How many bytes a body may have. Those of `threads` and `pending` wrap something with its own limit."""
 
 
 def size_problem(table: str, body: bytes | str | None) -> str | None:

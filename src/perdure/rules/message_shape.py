@@ -1,6 +1,6 @@
 """The shape of a message: every rule that can be checked by looking at the message alone.
 
-Refusals come before any I/O and name the message and the block. Tool calls stand only on assistant messages, ids of
+Refusals come before any I/O and name the message and the block. Only assistant messages hold tool calls, ids of
 calls are unique within a message, and a tool message answers exactly one call. Checks return a lower bound of the size
 of what they checked, so that what is far too large is refused before it is encoded; a path is spelled on refusal only.
 """
@@ -13,31 +13,29 @@ from typing import Any
 
 from perdure import limits
 from perdure.errors import InvalidError, shown
+from perdure.model import message as blocks
 from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, Untyped, fields_of
-from perdure.model.message import (
-    Audio,
-    Base64Source,
-    Compaction,
-    Document,
-    Image,
-    Message,
-    Text,
-    Thinking,
-    ToolResult,
-    ToolUse,
-    UrlSource,
-    Video,
-    refuse_foreign_calls,
-)  # fmt: skip
+from perdure.model.message import Compaction, Message, Text, ToolResult, ToolUse, refuse_foreign_calls
 from perdure.model.plain import below, check_json
 from perdure.rules.checks import check_count, check_id, check_word
 
 _KNOWN_TYPES = frozenset(
     str(kind.__struct_config__.tag)
-    for kind in (Text, Image, Audio, Video, Document, Thinking, ToolUse, ToolResult, Base64Source, UrlSource)
+    for kind in (
+        Text,
+        blocks.Image,
+        blocks.Audio,
+        blocks.Video,
+        blocks.Document,
+        blocks.Thinking,
+        ToolUse,
+        ToolResult,
+        blocks.Base64Source,
+        blocks.UrlSource,
+    )
 )
 _PLAIN_ROLES = frozenset(("system", "user", "assistant", "tool"))
-_MEDIA = frozenset((Image, Audio, Video, Document))
+_MEDIA = frozenset((blocks.Image, blocks.Audio, blocks.Video, blocks.Document))
 
 
 def check_messages(messages: Sequence[Message], *, stored: bool = False) -> None:
@@ -46,7 +44,7 @@ def check_messages(messages: Sequence[Message], *, stored: bool = False) -> None
         raise InvalidError(f"messages is a list of Message, not a {type(messages).__name__}", hint="messages=[message]")
     if len(messages) > limits.COMMIT_MESSAGES:
         raise InvalidError(f"{len(messages)} messages in one commit, the limit is {limits.COMMIT_MESSAGES}")
-    seen: set[str] = set()
+    ids: set[str] = set()
     size = 0
     for i, message in enumerate(messages):
         path = f"messages[{i}]"
@@ -56,9 +54,9 @@ def check_messages(messages: Sequence[Message], *, stored: bool = False) -> None
         if message.extra is not NO_EXTRA and not stored:
             refuse_foreign_calls(message.extra, path)
         if message.id is not None:
-            if message.id in seen:
+            if message.id in ids:
                 raise InvalidError(f"the message id {message.id!r} appears twice", path=path)
-            seen.add(message.id)
+            ids.add(message.id)
         if size > limits.COMMIT_BYTES:
             raise InvalidError(f"more than {limits.COMMIT_BYTES:,} bytes of messages in one commit, which is the limit")
 
@@ -67,7 +65,7 @@ def check_block_count(message: Any, path: str) -> None:
     """Refuse a message of too many blocks; one that was stored by a build without this limit is still read."""
     content = message.content if type(message) is Message else None
     if type(content) is not list:
-        return  # `check_message` says what is wrong
+        return  # `check_message` reports it
     count = len(content)
     for block in content:
         if type(block) is ToolResult and type(block.content) is list:
@@ -122,14 +120,14 @@ def _check_fields(message: Message) -> int:
 
 
 def _check_blocks(blocks: list[Any]) -> int:
-    """Refuse what is no block, or wrong in itself, naming its place in the content."""
+    """Refuse what is not a block, or is malformed, naming its position in the content."""
     size = checked = 0
     try:
         for block in blocks:
             size += _check_block(block)
             checked += 1
             if size > limits.MESSAGE_BYTES:
-                break  # One long text may stand in many blocks: the whole is refused before it is put together.
+                break  # Many blocks may share one long text: the sum is refused before it is built.
     except InvalidError as error:
         raise below(error, f"content[{checked}]") from None
     if size > limits.MESSAGE_BYTES:
@@ -158,11 +156,11 @@ def _check_tools(message: Message) -> None:
         return
     if message.role != "assistant":
         raise InvalidError(f"a {message.role} message must not hold tool calls", path="")
-    seen: set[str] = set()
+    ids: set[str] = set()
     for call in message.tool_calls:
-        if call.id in seen:
+        if call.id in ids:
             raise InvalidError(f"the tool call id {call.id!r} appears twice", path="")
-        seen.add(call.id)
+        ids.add(call.id)
 
 
 def _check_compaction(mark: Compaction) -> int:
@@ -182,7 +180,7 @@ def _check_compaction(mark: Compaction) -> int:
 
 
 def check_summary_place(mark: Compaction, own_seq: int, path: str) -> None:
-    """A summary stands after everything it covers."""
+    """A summary must come after everything it covers."""
     if mark.to_seq >= own_seq:
         raise InvalidError(
             f"the compaction range ends at {mark.to_seq} but the summary itself would be seq {own_seq}", path=path
@@ -200,11 +198,11 @@ def _check_block(block: Any) -> int:
     elif kind is ToolResult:
         check_id(block.tool_use_id, "tool_use_id")
         size = _check_result(block)
-    elif kind is Thinking:
+    elif kind is blocks.Thinking:
         size = _check_str(block.thinking, "thinking") + _check_optional_str(block.signature, "signature")
     elif kind in _MEDIA:
         size = _check_source(block.source)
-        if kind is Document:
+        if kind is blocks.Document:
             size += _check_optional_str(block.title, "title")
     elif kind is Opaque:
         return _check_opaque(block)
@@ -225,14 +223,14 @@ def _check_result(block: ToolResult) -> int:
 
 def _check_source(source: Any) -> int:
     try:
-        if type(source) is Base64Source:
+        if type(source) is blocks.Base64Source:
             size = _check_str(source.media_type, "media_type") + _check_str(source.data, "data")
-        elif type(source) is UrlSource:
+        elif type(source) is blocks.UrlSource:
             size = _check_str(source.url, "url")
         elif type(source) is Opaque:
             return _check_opaque(source)
         else:
-            raise InvalidError("a source is a Base64Source or a UrlSource", path="")
+            raise InvalidError("a source must be a Base64Source or a UrlSource", path="")
         return size if source.extra is NO_EXTRA else size + _check_extra(source)
     except InvalidError as error:
         raise below(error, "source") from None
@@ -243,7 +241,7 @@ def _check_opaque(block: Opaque) -> int:
     if type(data) not in (Untyped, dict) or type(data.get("type")) is not str:
         raise InvalidError("an opaque block is an object with a text field `type`", path="")
     if data["type"] in _KNOWN_TYPES:
-        # It would be read back as what its type says, by rules that nobody held it to.
+        # It would be read back as its type, whose rules it was never checked against.
         raise InvalidError(f"{shown(data['type'])} is a known type and cannot be opaque", path="")
     return check_json(dict(data), "")
 
@@ -252,9 +250,9 @@ def _check_extra(record: Any) -> int:
     fields = fields_of(record.extra, "")
     size = check_json(fields, "")
     kind: type[Faithful] = type(record)
-    taken = _known_names(kind).intersection(fields)
-    if taken:
-        raise InvalidError(f"extra holds {shown(min(taken))}, which is a field of its own", path="")
+    repeated = _known_names(kind).intersection(fields)
+    if repeated:
+        raise InvalidError(f"extra repeats the declared field {shown(min(repeated))}", path="")
     return size
 
 

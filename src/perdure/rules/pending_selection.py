@@ -1,7 +1,7 @@
-"""Which pending messages a boundary takes: the selection table, as one pure function.
+"""Selects the pending messages that a boundary takes, as one pure function.
 
 Boundaries rise from `interrupt` to `new_run`; a message that was not read at its boundary may be read at a later one.
-`resume_input` stands apart: it takes exactly the messages meant for it.
+`resume_input` is separate: it takes exactly the messages meant for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RANK = {boundary: rank for rank, boundary in enumerate(BOUNDARIES[:4])}
 
 def select(queue: Sequence[PendingMessage], boundary: str, run_id: str | None) -> list[PendingMessage]:
     """The messages that this boundary of this run takes, in order."""
-    taken: list[PendingMessage] = []
+    selection: list[PendingMessage] = []
     skipped = False
     for entry in queue:
         mode = entry.mode
@@ -24,12 +24,12 @@ def select(queue: Sequence[PendingMessage], boundary: str, run_id: str | None) -
                 break
             skipped = True
             continue
-        if (mode.barrier and skipped) or (mode.granularity == "one" and taken):
+        if (mode.barrier and skipped) or (mode.granularity == "one" and selection):
             break
-        taken.append(entry)
+        selection.append(entry)
         if mode.barrier or mode.granularity == "one":
             break
-    return taken
+    return selection
 
 
 def eligible(mode: DeliveryMode, boundary: str, run_id: str | None) -> bool:

@@ -1,6 +1,6 @@
-"""The three ways to look at a line of messages: raw, external, and the history that reaches the model.
+"""The views of a branch's messages: the history that reaches the model, the external view, and unfinished tool calls.
 
-All functions take the records of one path in order and give back records with their seq untouched. A tool message with
+All functions take the records of one path in order and return records with their seq unchanged. A tool message with
 visibility `internal` is a retraction marker: it withdraws the call it names, the call's result and itself.
 """
 
@@ -27,27 +27,27 @@ def external(path: Sequence[MessageRecord]) -> list[MessageRecord]:
     return _strip(path, _withdrawn(path), external=True)
 
 
-def newest_of_history(shown: list[MessageRecord], limit: int) -> list[MessageRecord]:
+def newest_of_history(view: list[MessageRecord], limit: int) -> list[MessageRecord]:
     """The end of a history, without results whose calls were cut off: providers refuse a result without its call."""
     asked: set[str] = set()
-    kept: list[MessageRecord] = []
-    for record in shown[-limit:]:
+    records: list[MessageRecord] = []
+    for record in view[-limit:]:
         if record.message.role != "tool" or _answered(record) in asked:
             asked.update(call.id for call in _calls(record.message))
-            kept.append(record)
-    return kept
+            records.append(record)
+    return records
 
 
-def is_settled(end: Sequence[MessageRecord], shown: Sequence[MessageRecord], limit: int, *, folded: bool) -> bool:
+def is_settled(end: Sequence[MessageRecord], view: Sequence[MessageRecord], limit: int, *, folded: bool) -> bool:
     """Given the end of a path and its view: are the newest `limit` shown also those of the whole path?
 
     Whether a call is shown is decided by what follows it, so the end knows. What lies before the end matters in two
     cases: a marker there may have retracted a call whose result is in the end, and a summary may cover records there,
     which moves it to their place.
     """
-    if len(shown) < limit:
+    if len(view) < limit:
         return False
-    lowest = min(_place(record) if folded else record.seq for record in shown[-limit:])
+    lowest = min(_place(record) if folded else record.seq for record in view[-limit:])
     return lowest >= end[0].seq and not any(result.seq >= lowest for result in _results_without_call(end))
 
 
@@ -58,14 +58,14 @@ def _place(record: MessageRecord) -> int:
 
 
 def _results_without_call(end: Sequence[MessageRecord]) -> list[MessageRecord]:
-    """The results in the end of a path whose calls it does not show; a marker is no result."""
+    """The results in the end of a path whose calls it does not show; a marker is not a result."""
     asked: set[str] = set()
-    found: list[MessageRecord] = []
+    orphans: list[MessageRecord] = []
     for record in end:
         if record.message.role == "tool" and not _is_marker(record.message) and _answered(record) not in asked:
-            found.append(record)
+            orphans.append(record)
         asked.update(call.id for call in _calls(record.message))
-    return found
+    return orphans
 
 
 def unfinished(path: Sequence[MessageRecord]) -> list[UnfinishedCall]:
@@ -122,14 +122,14 @@ def _interval(mark: MessageRecord) -> tuple[int, int]:
 
 def _widest(marks: list[MessageRecord]) -> list[MessageRecord]:
     """Summaries whose interval lies in no other's; of equal intervals the newest."""
-    kept: list[MessageRecord] = []
+    winners: list[MessageRecord] = []
     reached = 0
     for mark in sorted(marks, key=_start_then_widest):
         interval = mark.message.compaction
         if interval is not None and interval.to_seq > reached:
-            kept.append(mark)
+            winners.append(mark)
             reached = interval.to_seq
-    return kept
+    return winners
 
 
 def _start_then_widest(mark: MessageRecord) -> tuple[int, int, int]:
@@ -140,24 +140,24 @@ def _start_then_widest(mark: MessageRecord) -> tuple[int, int, int]:
 def _strip(path: Sequence[MessageRecord], withdrawn: _Withdrawn, *, external: bool) -> list[MessageRecord]:
     paired = _paired(path, external=external)
     out: list[MessageRecord] = []
-    seen: set[str] = set()
+    visible_calls: set[str] = set()
     for at, record in enumerate(path):
         message = record.message
         role = message.role
         if role == "tool":
             if message.visibility == INTERNAL or (external and message.visibility != ALL):
                 continue
-            if record.seq in withdrawn.results or (not external and _answered(record) not in seen):
+            if record.seq in withdrawn.results or (not external and _answered(record) not in visible_calls):
                 continue
         elif external and message.visibility != ALL:
             continue
         elif role == "assistant" and _calls(message):
-            seen.difference_update([call.id for call in _calls(message)])
-            kept = _without_open_calls(record, at, withdrawn.calls, paired)
-            if kept is None:
+            visible_calls.difference_update([call.id for call in _calls(message)])
+            stripped = _without_open_calls(record, at, withdrawn.calls, paired)
+            if stripped is None:
                 continue
-            record = kept
-            seen.update([call.id for call in _calls(record.message)])
+            record = stripped
+            visible_calls.update([call.id for call in _calls(record.message)])
         out.append(record)
     return out
 
@@ -176,7 +176,7 @@ class _Withdrawn(NamedTuple):
 def _withdrawn(path: Sequence[MessageRecord]) -> _Withdrawn:
     """A marker takes back every call of its id that was made before it, and the results of those calls, early or late.
 
-    A result whose call is not on the path goes with any marker that names it. A call made after the marker stands.
+    A result whose call is not on the path goes with any marker that names it. A call made after the marker stays.
     """
     named = {_answered(record) for record in path if _is_marker(record.message)}
     calls: set[tuple[int, str]] = set()
@@ -227,14 +227,14 @@ def _without_open_calls(
     record: MessageRecord, at: int, withdrawn: set[tuple[int, str]], paired: set[tuple[int, str]]
 ) -> MessageRecord | None:
     content = record.message.content
-    kept = [
+    blocks = [
         block
         for block in content
         if type(block) is not ToolUse or ((at, block.id) in paired and (record.seq, block.id) not in withdrawn)
     ]
-    if len(kept) == len(content):
+    if len(blocks) == len(content):
         return record
-    if not kept:
+    if not blocks:
         return None
-    message = msgspec.structs.replace(record.message, content=kept)
+    message = msgspec.structs.replace(record.message, content=blocks)
     return msgspec.structs.replace(record, message=message)

@@ -1,8 +1,7 @@
-"""What the product's stores may rely on in every row they read: `kernel.answers`, with what `rules.columns` knows.
+"""Checks every row that a store reads: `kernel.answers`, with the rules of `rules.columns`.
 
-`Core.view` sends all its answers through here, so no store can forget it. Unknown words are carried, because a newer
-build may know them; text that is too long or holds control characters cannot hurt a store, and `doctor verify` reports
-it.
+`Core.view` sends all its answers through here, so no store can forget it. Unknown words pass, because a newer
+build may know them; so does text that is too long or holds control characters, which `doctor verify` reports.
 """
 
 from __future__ import annotations

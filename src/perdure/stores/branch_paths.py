@@ -1,6 +1,6 @@
-"""Reading one line of a thread: the log entries of a branch's path, from one snapshot, usually in one trip.
+"""Reads the log entries of a branch's path, from one snapshot, usually in one trip.
 
-The line is guessed from what this process saw last and checked against the thread's hot row in the same view. A thread
+The path is guessed from what this process saw last and checked against the thread's hot row in the same view. A thread
 that never branched is always guessed right.
 """
 
@@ -17,9 +17,10 @@ from perdure.kernel.ops import Ask, Get, LogEntry, Read, Row, Scan
 from perdure.model.branch import MAIN
 from perdure.rules import checks
 from perdure.rules.branch_path import bounded, stretches
-from perdure.stores.context import MAIN_LINE, Core, Line, gave_up, require
+from perdure.stores.context import MAIN_LINE, Core, Line, require
+from perdure.stores.retry import Stale, retry
 
-NOWHERE = limits.BRANCHES_PER_THREAD
+NO_SUCH_BRANCH = limits.BRANCHES_PER_THREAD
 """A number that no branch has."""
 
 
@@ -46,21 +47,23 @@ class PathQuery(msgspec.Struct, frozen=True):
 
 async def read_path(core: Core, thread_id: str, query: PathQuery) -> PathRead:
     """Read a path; raises `NotFoundError` for a missing thread or branch."""
-    for _ in range(limits.COMMIT_ATTEMPTS):
+
+    async def attempt() -> PathRead:
         line = _guess(core, thread_id, query.branch) or await _look_up(core, thread_id, query.branch)
         head, *results = await core.view(*_reads(thread_id, line, query))
         row = require(head[0], f"thread {thread_id!r}")
         if _stale(row, line, query.branch):
             core.forget(thread_id)
             await _look_up(core, thread_id, query.branch)
-            continue
+            raise Stale
         if not _asks_branch(query):
             return _finish(thread_id, row, None, query, results)
         branch_row = results.pop(0)[0]
         if branch_row is None or (branch_row["deleted_at"] is not None and not query.even_deleted):
             raise NotFoundError(f"branch {line.branch} of thread {thread_id!r} does not exist")
         return _finish(thread_id, row, branch_row, query, results)
-    raise gave_up(f"thread {thread_id!r}")
+
+    return await retry("thread", thread_id, attempt, attempts=limits.COMMIT_ATTEMPTS)
 
 
 def _asks_branch(query: PathQuery) -> bool:
@@ -134,10 +137,11 @@ async def resolve_branch(core: Core, thread_id: str, branch: int | str | None) -
     return int(rows[0].key[1])
 
 
-async def aim_at(core: Core, thread_id: str, name: str) -> int:
-    """The number of the branch that a commit names, or `NOWHERE`: such a commit is refused in its order, key first."""
+async def commit_target(core: Core, thread_id: str, name: str) -> int:
+    """The number of the branch that a commit names, or `NO_SUCH_BRANCH`: such a commit is refused in the usual order,
+    key first."""
     rows = (await core.view(_called(thread_id, name)))[0]
-    return int(rows[0].key[1]) if rows else NOWHERE
+    return int(rows[0].key[1]) if rows else NO_SUCH_BRANCH
 
 
 def _called(thread_id: str, name: str) -> Scan:

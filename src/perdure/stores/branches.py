@@ -1,7 +1,7 @@
-"""Branches: lines through a thread's tree. Fork at any message, switch, rename, label; nothing is ever copied.
+"""`store.branches`: fork at any message, switch, rename, delete, label; nothing is ever copied.
 
 A branch is one row that names its parent branch and its fork point. Deleting a branch removes that pointer only: its
-records stay in the log, and branches forked from it go on.
+records stay in the log, and branches forked from it continue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from perdure.kernel.ops import (
     Delete,
     Get,
     Inc,
-    LogEntry,
     Op,
     Patch,
     Put,
@@ -37,10 +36,11 @@ from perdure.model.run import DONE, STATUSES
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import checks
 from perdure.stores.branch_paths import resolve_branch
-from perdure.stores.context import Core, gave_up, require, thread_topic
+from perdure.stores.context import Core, require, thread_topic
 from perdure.stores.previews import preview
-from perdure.stores.records import branch_from, label_from
-from perdure.stores.results import row_made
+from perdure.stores.records import MessageEntry, branch_from, label_from
+from perdure.stores.results import row_after_put
+from perdure.stores.retry import Stale, retry
 
 LOG = "messages"
 BranchList = list[Branch]
@@ -74,7 +74,7 @@ class Branches:
         for start in range(0, len(ids), limits.BATCH_ROWS):
             some = ids[start : start + limits.BATCH_ROWS]
             entries = (await self._core.view(Read(LOG, thread_id, where={"id": some})))[0]
-            previews.update({entry[2]: preview(thread_id, entry) for entry in entries})
+            previews.update({entry.id: preview(thread_id, entry) for entry in map(MessageEntry._make, entries)})
         return [branch_from(row, head["branch"], previews.get(row["head"])) for row in alive]
 
     async def iter(self, thread_id: str) -> AsyncIterator[Branch]:
@@ -99,7 +99,7 @@ class Branches:
         return await self._one(thread_id, None)
 
     async def _one(self, thread_id: str, number: int | None) -> Branch:
-        for _ in range(limits.COMMIT_ATTEMPTS):
+        async def attempt() -> Branch:
             guess = self._core.current.get(thread_id, 0) if number is None else number
             heads, rows = await self._core.view(
                 Get("thread_heads", [(thread_id,)]), Get("branches", [(thread_id, guess)])
@@ -107,11 +107,12 @@ class Branches:
             head = require(heads[0], f"thread {thread_id!r}")
             self._core.remember_current(thread_id, head["branch"])
             if number is None and head["branch"] != guess:
-                continue
+                raise Stale
             if rows[0] is None or rows[0]["deleted_at"] is not None:
                 raise NotFoundError(f"branch {guess} of thread {thread_id!r} does not exist")
             return await self._with_preview(rows[0], head)
-        raise gave_up(f"thread {thread_id!r}")
+
+        return await retry("thread", thread_id, attempt, attempts=limits.COMMIT_ATTEMPTS)
 
     async def _with_preview(self, row: Row, head: Row) -> Branch:
         if row["head"] is None:
@@ -129,9 +130,15 @@ class Branches:
         name: str | None = None,
         switch: bool = False,
     ) -> Branch:
-        """A new branch that continues after message `at`, or takes the place of message `before`.
+        """Make a new branch that continues after one message, or replaces another.
 
-        `at=None` starts another root. The branch becomes current only with `switch=True`.
+        - `at`: the id of the message to continue after; None starts another root.
+        - `before`: the id of the message to replace: the branch continues after the one before it. Pass either `at` or
+          `before`.
+        - `name`: unique within the thread; by default `branch-<number>`. A name that exists raises `AlreadyExists`.
+        - `switch`: make the branch the current one. By default the current branch stays.
+
+        Raises `NotFoundError` for a thread or a message that does not exist. No message is copied.
         """
         checks.check_id(thread_id, "thread id")
         if (before is None) == isinstance(at, Unset):
@@ -142,26 +149,29 @@ class Branches:
         if name is not None:
             _check_name(name)
         checks.check_flag(switch, "switch")
-        given = name
-        for _ in range(limits.QUEUE_ATTEMPTS):
+        new_name = name
+
+        async def attempt() -> Branch:
+            nonlocal new_name
             head, origin = await self._origin(thread_id, None if isinstance(at, Unset) else at, before)
             number = head["branches"]
             if number >= limits.BRANCHES_PER_THREAD:
                 raise InvalidError(f"thread {thread_id!r} has {number} branches, which is the limit")
-            thread, made = _fork_ops(head, number, given, origin, switch)
+            touch, put = _fork_ops(head, number, new_name, origin, switch)
             try:
-                applied = await self._core.transact([thread, made], thread_topic(thread_id))
+                applied = await self._core.transact([touch, put], thread_topic(thread_id))
             except Conflict as conflict:
                 if name is not None:
                     _refuse_name(conflict, thread_id, name)
                 elif conflict.kind == "unique":
-                    # Somebody called another branch by the name that this number suggests.
-                    given = f"branch-{number}-{new_id()[-6:].lower()}"
-                continue
+                    # Another branch already has the name that this number suggests.
+                    new_name = f"branch-{number}-{new_id()[-6:].lower()}"
+                raise
             current = number if switch else head["branch"]
             self._core.remember_current(thread_id, current)
-            return branch_from(row_made(made, applied), current, origin.preview)
-        raise gave_up(f"thread {thread_id!r}")
+            return branch_from(row_after_put(put, applied), current, origin.preview)
+
+        return await retry("thread", thread_id, attempt)
 
     async def _origin(self, thread_id: str, at: str | None, before: str | None) -> tuple[Row, Origin]:
         """Where a fork hangs, and the thread's hot row from before that look: its `born` guards what was seen."""
@@ -172,17 +182,17 @@ class Branches:
         if before is None:
             return head, _after(thread_id, entry)
         earlier, (row,) = await self._core.view(
-            Read(LOG, thread_id, segments=(Segment(entry[4], 0, entry[0] - 1),), desc=True, limit=1),
-            Get("branches", [(thread_id, entry[4])]),
+            Read(LOG, thread_id, segments=(Segment(entry.branch, 0, entry.seq - 1),), desc=True, limit=1),
+            Get("branches", [(thread_id, entry.branch)]),
         )
         if earlier:
-            return head, _after(thread_id, earlier[0])
-        owner = require(row, f"branch {entry[4]} of thread {thread_id!r}")
+            return head, _after(thread_id, MessageEntry._make(earlier[0]))
+        owner = require(row, f"branch {entry.branch} of thread {thread_id!r}")
         if owner["fork"] is None:
             return head, ROOT
         return head, _after(thread_id, (await self._entry(thread_id, owner["fork"]))[1])
 
-    async def _entry(self, thread_id: str, message_id: str) -> tuple[Row, LogEntry]:
+    async def _entry(self, thread_id: str, message_id: str) -> tuple[Row, MessageEntry]:
         """A message, and the hot row of the thread that has it."""
         heads, entries = await self._core.view(
             Get("thread_heads", [(thread_id,)]), Read(LOG, thread_id, where={"id": message_id})
@@ -190,7 +200,7 @@ class Branches:
         head = require(heads[0], f"thread {thread_id!r}")
         if not entries:
             raise NotFoundError(f"message {message_id!r} is not in thread {thread_id!r}")
-        return head, entries[0]
+        return head, MessageEntry._make(entries[0])
 
     async def switch(self, thread_id: str, branch: int | str) -> Branch:
         """Make a branch the current one; switching to the current one changes nothing.
@@ -235,10 +245,11 @@ class Branches:
         The current branch is refused, and so is one that a run which is not done is pinned to.
         """
         target = await self.get(thread_id, branch)
-        for _ in range(limits.QUEUE_ATTEMPTS):
+
+        async def attempt() -> None:
             head = await self._unused(thread_id, target)
             ops: list[Op] = [
-                # Starting a run moves this row, so a run that is pinned meanwhile is noticed.
+                # Starting a run moves this row, so a run pinned since that look is noticed.
                 Check("thread_heads", (thread_id,), head.rev),
                 Patch("branches", (thread_id, target.id), {"deleted_at": NOW, "name": None}, {"deleted_at": None}),
             ]
@@ -246,9 +257,9 @@ class Branches:
                 await self._core.transact(ops, thread_topic(thread_id))
             except Conflict:
                 await self._one(thread_id, target.id)
-                continue
-            return
-        raise gave_up(f"thread {thread_id!r}")
+                raise
+
+        await retry("thread", thread_id, attempt)
 
     async def _unused(self, thread_id: str, target: Branch) -> Row:
         """The thread's hot row, unless the branch is in use."""
@@ -265,10 +276,11 @@ class Branches:
             raise ConflictError(
                 f"branch {target.name!r} is the current one", actual=target.id, hint="switch to another branch first"
             )
-        for run in [row.key[0] for rows in open_runs for row in rows]:
+        open_run = next((row.key[0] for rows in open_runs for row in rows), None)
+        if open_run is not None:
             raise ConflictError(
-                f"run {run!r} is not done and lives on branch {target.name!r}",
-                actual=run,
+                f"run {open_run!r} is not done and lives on branch {target.name!r}",
+                actual=open_run,
                 hint="finish or cancel it first",
             )
         return head
@@ -283,7 +295,7 @@ class Branches:
         key = (thread_id, message_id)
         change: Op = Delete("labels", key)
         if label is not None:
-            change = Put("labels", key, {"seq": entry[0], "at": NOW, "label": label})
+            change = Put("labels", key, {"seq": entry.seq, "at": NOW, "label": label})
         try:
             same_thread = Check("thread_heads", (thread_id,), {"born": head["born"]})
             await self._core.transact([same_thread, change], thread_topic(thread_id))
@@ -304,8 +316,8 @@ def _check_name(name: str) -> None:
         raise InvalidError(f"a branch cannot be called {name!r}: a number means the branch of that number")
 
 
-def _after(thread_id: str, entry: LogEntry) -> Origin:
-    return Origin(entry[4], entry[0], entry[2], preview(thread_id, entry))
+def _after(thread_id: str, entry: MessageEntry) -> Origin:
+    return Origin(entry.branch, entry.seq, entry.id, preview(thread_id, entry))
 
 
 def _fork_ops(head: Row, number: int, name: str | None, origin: Origin, switch: bool) -> tuple[Patch, Put]:

@@ -1,8 +1,8 @@
-"""What expires, and how it goes: interrupted deletions, abandoned imports, old tombstones, old idempotency keys.
+"""Removes what has expired: interrupted deletions, abandoned imports, old tombstones, old idempotency keys.
 
 Everything happens in pieces of one view and one short transaction, with a pause between them that the caller chooses.
 Times are compared with the engine's own clock only. Several processes may clean the same scope: they repeat each
-other's work at worst. Who calls this, and when, is decided in `stores.housekeeping`.
+other's work at worst. `stores.housekeeping` decides when this runs.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ async def _drop_expired(core: Core, scan: Scan, order: str, expired: Callable[[R
         await _delete(core, scan.table, doomed)
         if not doomed or len(rows) < limits.CLEANUP_ROWS:
             return
-        # Past what was seen, not from the start: a row that cannot be deleted must not keep this going for ever.
+        # Past what was seen, not from the start: a row that cannot be deleted must not keep this loop going.
         scan = msgspec.structs.replace(scan, after=(rows[-1][order], *rows[-1].key))
         await pause()
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from perdure.errors import ConflictError, NotFoundError
+from perdure.errors import NotFoundError
 from perdure.kernel.engine import Durability, Engine
 from perdure.kernel.ops import Applied, Ask, Heads, Op, Row, Scan, Segment
 from perdure.kernel.validate import Kernel
@@ -52,7 +52,7 @@ class Cleaner(Protocol):
 
 
 class Core:
-    """The ground that the stores of one scope stand on."""
+    """What the stores of one scope share: the kernel, the scope, and guesses about its threads."""
 
     def __init__(
         self,
@@ -141,8 +141,3 @@ def require(row: Row | None, what: str) -> Row:
     if row is None:
         raise NotFoundError(f"{what} does not exist")
     return row
-
-
-def gave_up(what: str) -> ConflictError:
-    """Somebody else kept changing the same thing."""
-    return ConflictError(f"{what} kept changing under this request", hint="try again")

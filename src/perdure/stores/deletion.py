@@ -1,8 +1,8 @@
-"""Deleting a thread: first it becomes invisible, then everything of it goes.
+"""Deletes a thread: first it becomes invisible, then everything that belongs to it is erased.
 
 One transaction removes the hot rows of the whole affected set and marks the cold rows as deleted; from then on nothing
-can be read of or written to those threads. Erasing follows before the call returns, in pieces that no other writer has
-to wait long for; if the process dies in between, or the call is cancelled, housekeeping finishes it. What remains for a
+can be read of or written to those threads. Erasing follows before the call returns, in pieces so small that no other
+writer waits long; if the process dies, or the call is cancelled, housekeeping finishes it. What remains for a
 week is a bare tombstone, so that a late commit does not revive the id.
 """
 
@@ -16,8 +16,9 @@ from perdure.errors import HasChildren, InvalidError, UnavailableError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Check, Delete, Drop, Get, Heads, Op, Patch, Row, Scan
 from perdure.kernel.schema import Schema
-from perdure.stores.context import Core, gave_up, require, thread_topic
-from perdure.stores.thread_creation import leaving
+from perdure.stores.context import Core, require, thread_topic
+from perdure.stores.retry import retry
+from perdure.stores.thread_creation import detach_parent_ops
 
 ARRIVING = b'{"arriving":true}'
 """The body of a tombstone that hides a thread while it is being imported; every chunk renews its `deleted_at`."""
@@ -30,17 +31,16 @@ async def delete_thread(core: Core, thread_id: str, strategy: Literal["reject", 
     """Delete a thread, and its subtree when cascading."""
     if await _finish_erasing(core, thread_id):
         return
-    for _ in range(limits.QUEUE_ATTEMPTS):
+
+    async def hide() -> tuple[list[str], int]:
         doomed, ops = await _plan(core, thread_id, strategy)
-        try:
-            applied = await core.transact(ops, *[thread_topic(thread) for thread in doomed])
-        except Conflict:
-            continue
-        for thread in doomed:
-            core.forget(thread)
-        await _erase_now(core, doomed, applied.rev)
-        return
-    raise gave_up(f"thread {thread_id!r}")
+        applied = await core.transact(ops, *[thread_topic(thread) for thread in doomed])
+        return doomed, applied.rev
+
+    doomed, rev = await retry("thread", thread_id, hide)
+    for thread in doomed:
+        core.forget(thread)
+    await _erase_now(core, doomed, rev)
 
 
 async def _erase_now(core: Core, threads: list[str], rev: int) -> None:
@@ -87,10 +87,10 @@ async def _plan(core: Core, thread_id: str, strategy: str) -> tuple[list[str], l
             ops.append(Patch("threads", row.key, {"parent": None}, {"parent": thread_id, "deleted_at": None}))
             ops.append(Patch("thread_heads", row.key, {"parent": None, "updated_at": NOW}, {"parent": thread_id}))
     for row in doomed:
-        # The number of children guards the set: a child born meanwhile changes it, and the plan is made again.
+        # The number of children guards the set: a child created since changes it, and the plan is made again.
         ops.append(Delete("thread_heads", row.key, {"children": row["children"], "parent": row["parent"]}))
         ops.append(Patch("threads", row.key, _HIDDEN, {"deleted_at": None}, b"{}"))
-    ops.extend(await leaving(core, target["parent"]))
+    ops.extend(await detach_parent_ops(core, target["parent"]))
     return [str(row.key[0]) for row in doomed], ops
 
 
@@ -105,15 +105,15 @@ async def _children(core: Core, thread_id: str) -> list[Row]:
 
 
 async def _subtree(core: Core, target: Row) -> list[Row]:
-    found = [target]
-    for row in found:
+    rows = [target]
+    for row in rows:
         if row["children"]:
-            found.extend(await _children(core, str(row.key[0])))
-        if len(found) > limits.CASCADE_THREADS:
+            rows.extend(await _children(core, str(row.key[0])))
+        if len(rows) > limits.CASCADE_THREADS:
             raise InvalidError(
                 f"the subtree holds more than {limits.CASCADE_THREADS} threads", hint="delete parts of it first"
             )
-    return found
+    return rows
 
 
 Pause = Callable[[], Awaitable[None]]
@@ -121,13 +121,13 @@ Pause = Callable[[], Awaitable[None]]
 
 
 async def no_pause() -> None:
-    """For work that somebody waits for."""
+    """For work that a caller waits for."""
 
 
 async def erase(core: Core, thread_id: str, rev: int, pause: Pause = no_pause) -> None:
     """Remove everything of a thread that was made invisible, and say so on its tombstone, whose rev is `rev`.
 
-    Safe to repeat. If somebody else finished the work, this stops: the id may already belong to a new thread.
+    Safe to repeat. If another process finished the work, this stops: the id may already belong to a new thread.
     """
     try:
         await erase_contents(core, thread_id, rev, Patch("threads", (thread_id,), {"erased_at": NOW}, rev), pause)

@@ -1,8 +1,8 @@
-"""Housekeeping: expired keys, tombstones and interrupted deletions go in the background while a store is open.
+"""Housekeeping: a background worker that cleans the scopes in use while a store is open.
 
 Opening a store and asking it for another scope cost nothing here: the first use of a scope puts it on a list, and a
 worker takes it off. The worker exists only while the list holds something, works in short pieces, and rests after each
-piece for as long as the piece took, so that it never takes more than half of what a writer could do. Which scopes are
+piece for as long as the piece took, so that it never takes more than half of a writer's capacity. Which scopes are
 clean is remembered for an engine, not for a `Store` object: `store.scoped(x)` in every request costs nothing.
 
 Where an engine has a blocking view (one file, or memory), the worker is a thread, which serves both faces. A server's
@@ -34,8 +34,8 @@ class ForkGate:
     """Keeps a fork from falling into the middle of a piece of work.
 
     SQLite guards its memory with a mutex of the process. A child that is forked while a thread holds it can never take
-    it, and hangs when it opens a file of its own. So worker threads hold this gate while they work, and a fork waits
-    until they rest; not for ever, though.
+    it, and hangs when it opens a file. So worker threads hold this gate while they work, and a fork waits
+    until they rest, or at most `PATIENCE` seconds.
     """
 
     PATIENCE = 1.0
@@ -63,7 +63,7 @@ class ForkGate:
             self._working.release()
 
     def after_fork_in_child(self) -> None:
-        """Whoever held it before does not exist here."""
+        """The thread that held it does not exist here."""
         self._working = threading.Lock()
 
 
@@ -105,7 +105,7 @@ class Housekeeper:
         self._enlist(scope)
 
     def _forked(self) -> bool:
-        """In a forked child there is no worker, and whoever held the lock will never release it."""
+        """In a forked child there is no worker, and a lock that was held is never released."""
         return os.getpid() != self._pid
 
     def _enlist(self, scope: str) -> None:
@@ -191,7 +191,7 @@ class Housekeeper:
 
 
 class ThreadWorker:
-    """Cleans on a thread of its own, over an engine whose coroutines never suspend."""
+    """Cleans on a separate thread, over an engine whose coroutines never suspend."""
 
     def __init__(self, keeper: Housekeeper, engine: Engine) -> None:
         self._keeper = keeper

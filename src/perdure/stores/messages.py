@@ -1,13 +1,14 @@
-"""Messages: reading the log in its three views. Writing is `store.commit`, and nothing written ever changes.
+"""`store.messages`: reads the log, raw or as a view. Writing is `store.commit`, and nothing written ever changes.
 
-`list` and `range` are raw and cover all branches; `external` and `history` follow one branch. Appending never reads
-earlier messages, and neither does anything here beyond what was asked for.
+`list` and `range` are raw and cover all branches; `external` and `history` follow one branch. Nothing here reads more
+messages than the answer needs.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -22,12 +23,14 @@ from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
 from perdure.stores.context import Core, require, thread_topic
 from perdure.stores.newest import Tail, newest_shown
 from perdure.stores.paging import every
-from perdure.stores.records import message_records, path_records
+from perdure.stores.records import MessageEntry, message_records, path_records
 
 Direction = Literal["asc", "desc"]
 Visibility = Literal["any", "external", "internal"]
 LOG = "messages"
 Records = list[MessageRecord]
+End = int | str
+"""Where a path ends: at a seq, or at a message."""
 UnfinishedCalls = list[UnfinishedCall]
 
 
@@ -63,45 +66,33 @@ class Messages:
                 high = last - 1 if high is None else min(last - 1, high)
             else:
                 low = max(last, low)
-        # One entry more than shown says whether there is a next page; one on the far side of the first is its parent.
+        # An extra entry shows whether there is a next page; one on the far side of the first is its parent.
         lead = 1 if low and not desc and not where else 0
         read = Read(LOG, thread_id, after=low - lead, upto=high, limit=limit + 1 + lead, desc=desc, where=where)
         entries = await self._entries(thread_id, read)
-        shown = entries[lead : limit + lead]
-        more = encode_cursor(query, (shown[-1][0],)) if len(entries) > limit + lead else None
-        return Page(await self._records(thread_id, shown, gapless=not where, around=entries), more)
+        page = entries[lead : limit + lead]
+        more = encode_cursor(query, (page[-1][0],)) if len(entries) > limit + lead else None
+        return Page(await self._records(thread_id, page, gapless=not where, around=entries), more)
 
     async def _entries(self, thread_id: str, read: Read) -> Sequence[LogEntry]:
         heads, entries = await self._core.view(Get("thread_heads", [(thread_id,)]), read)
         require(heads[0], f"thread {thread_id!r}")
-        found: Sequence[LogEntry] = entries
-        return found
+        answer: Sequence[LogEntry] = entries
+        return answer
 
     async def iter(
         self,
         thread_id: str,
         *,
+        order: Direction = "asc",
+        run_id: str | None = None,
+        visibility: Visibility = "any",
         after_seq: int | None = None,
         before_seq: int | None = None,
-        order: Direction = "asc",
-        visibility: Visibility = "any",
-        run_id: str | None = None,
     ) -> AsyncIterator[MessageRecord]:
         """Every record of the list, page by page."""
-
-        def fetch(cursor: str | None) -> Awaitable[Page[MessageRecord]]:
-            return self.list(
-                thread_id,
-                after_seq=after_seq,
-                before_seq=before_seq,
-                order=order,
-                visibility=visibility,
-                run_id=run_id,
-                limit=limits.PAGE_MAX,
-                cursor=cursor,
-            )
-
-        async for record in every(fetch):
+        fetch = partial(self.list, thread_id, after_seq=after_seq, before_seq=before_seq, order=order)
+        async for record in every(partial(fetch, visibility=visibility, run_id=run_id, limit=limits.PAGE_MAX)):
             yield record
 
     async def find(self, thread_id: str, message_id: str) -> MessageRecord | None:
@@ -129,37 +120,26 @@ class Messages:
         return await self._records(thread_id, entries, gapless=True)
 
     async def history(
-        self,
-        thread_id: str,
-        *,
-        branch: int | str | None = None,
-        upto: int | str | None = None,
-        limit: int | None = None,
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
         `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
-        the newest so many of the records that are shown: what the view hides does not count. Where the cut separates
-        a call from its results, the results are left out as well.
+        the newest records that the view shows; what it hides does not count. Where the cut separates a call from its
+        results, the results are left out as well.
         """
         query = await self._query(thread_id, branch, upto, limit)
         if limit is None:
             return views.history(await self._path(thread_id, query))
-        shown = await newest_shown(self._core, thread_id, query, Tail(views.history, limit, folded=True))
-        return views.newest_of_history(shown, limit)
+        records = await newest_shown(self._core, thread_id, query, Tail(views.history, limit, folded=True))
+        return views.newest_of_history(records, limit)
 
     async def external(
-        self,
-        thread_id: str,
-        *,
-        branch: int | str | None = None,
-        upto: int | str | None = None,
-        limit: int | None = None,
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
     ) -> Records:
         """What an outsider may see of one branch's path: nothing internal, retracted or unanswered.
 
-        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
-        the newest so many of the records that are shown: what the view hides does not count.
+        `upto` and `limit` are those of `history`.
         """
         query = await self._query(thread_id, branch, upto, limit)
         if limit is None:
@@ -205,7 +185,7 @@ class Messages:
         return [call for call in calls if run_id is None or call.run_id == run_id]
 
     async def follow(self, thread_id: str, *, after_seq: int = 0) -> AsyncIterator[MessageRecord]:
-        """Records after a seq as they are committed, for ever: history first, then live, no gap and no repeat.
+        """Records after a seq as they are committed: history first, then live, without gaps or repeats.
 
         Ends when the thread is deleted, with `NotFoundError`.
         """
@@ -230,44 +210,44 @@ class Messages:
 
         `around` are the entries with their neighbours, where those were read as well.
         """
-        ordered = sorted(around or entries, key=lambda entry: entry[0])
+        ordered = sorted(map(MessageEntry._make, around or entries), key=lambda entry: entry.seq)
         if gapless:
             _refuse_gaps(thread_id, ordered)
-        wanted = {entry[0] for entry in entries}
+        seqs = {entry[0] for entry in entries}
         parents: dict[int, str | None] = {}
-        before: dict[int, LogEntry] = {}
-        unknown: builtins.list[LogEntry] = []
+        newest: dict[int, MessageEntry] = {}
+        unknown: builtins.list[MessageEntry] = []
         for entry in ordered:
-            previous = before.get(entry[4])
+            previous = newest.get(entry.branch)
             if previous is not None and gapless:
-                parents[entry[0]] = previous[2]
-            elif entry[0] == 1:
+                parents[entry.seq] = previous.id
+            elif entry.seq == 1:
                 parents[1] = None
-            elif entry[0] in wanted:
+            elif entry.seq in seqs:
                 unknown.append(entry)
-            before[entry[4]] = entry
+            newest[entry.branch] = entry
         if unknown:
             parents.update(await self._look_up_parents(thread_id, unknown))
         return message_records(thread_id, entries, [parents[entry[0]] for entry in entries])
 
-    async def _look_up_parents(self, thread_id: str, entries: Sequence[LogEntry]) -> dict[int, str | None]:
+    async def _look_up_parents(self, thread_id: str, entries: Sequence[MessageEntry]) -> dict[int, str | None]:
         """Parents that the page itself does not show: the record before on the branch, else the branch's fork point."""
-        numbers = sorted({entry[4] for entry in entries})
+        numbers = sorted({entry.branch for entry in entries})
         rows = (await self._core.view(Get("branches", [(thread_id, number) for number in numbers])))[0]
-        rows_by_number = zip(numbers, rows, strict=True)
-        branches = {number: row for number, row in rows_by_number if row is not None}
+        branches = {number: row for number, row in zip(numbers, rows, strict=True) if row is not None}
         parents: dict[int, str | None] = {}
         reads: dict[int, Read] = {}
-        for seq, branch in [(entry[0], entry[4]) for entry in entries]:
-            row = branches.get(branch)
+        for entry in entries:
+            row = branches.get(entry.branch)
             fork_seq = 0 if row is None else row["fork_seq"]
-            parents[seq] = None if row is None else row["fork"]
-            if fork_seq < seq - 1 and not (row is not None and row["length"] == 1):
-                stretch = (Segment(branch, fork_seq, seq - 1),)
-                reads[seq] = Read(LOG, thread_id, segments=stretch, desc=True, limit=1)
+            parents[entry.seq] = None if row is None else row["fork"]
+            if fork_seq < entry.seq - 1 and not (row is not None and row["length"] == 1):
+                stretch = (Segment(entry.branch, fork_seq, entry.seq - 1),)
+                reads[entry.seq] = Read(LOG, thread_id, segments=stretch, desc=True, limit=1)
         if reads:
-            found = await self._core.view(*reads.values())
-            parents.update({seq: earlier[0][2] for seq, earlier in zip(reads, found, strict=True) if earlier})
+            answers = await self._core.view(*reads.values())
+            earlier = zip(reads, answers, strict=True)
+            parents.update({seq: MessageEntry._make(before[0]).id for seq, before in earlier if before})
         return parents
 
 
@@ -281,7 +261,7 @@ def _filters(visibility: Visibility, run_id: str | None) -> dict[str, Any]:
     return where
 
 
-def _refuse_gaps(thread_id: str, ordered: Sequence[LogEntry]) -> None:
+def _refuse_gaps(thread_id: str, ordered: Sequence[MessageEntry]) -> None:
     for earlier, later in pairwise(ordered):
-        if later[0] != earlier[0] + 1:
-            raise CorruptError(f"message {earlier[0] + 1} is missing", where=f"thread {thread_id!r}")
+        if later.seq != earlier.seq + 1:
+            raise CorruptError(f"message {earlier.seq + 1} is missing", where=f"thread {thread_id!r}")

@@ -1,20 +1,28 @@
-"""Every item of a paged list, page after page."""
+"""Iterates over every item of a paged list, fetching page after page."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator
+from typing import Protocol, TypeVar
 
 from perdure.model.page import Page
 
 T = TypeVar("T")
 
 
-async def every(fetch: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[T]:
-    """The items of all pages; `fetch` gets the cursor of the page to read, None for the first."""
+class Fetch(Protocol[T]):
+    """A list method with its filters: reads the page at a cursor, None for the first."""
+
+    async def __call__(self, *, cursor: str | None) -> Page[T]:
+        """The page."""
+        ...
+
+
+async def every(fetch: Fetch[T]) -> AsyncIterator[T]:
+    """The items of all pages."""
     cursor: str | None = None
     while True:
-        page = await fetch(cursor)
+        page = await fetch(cursor=cursor)
         for item in page.items:
             yield item
         cursor = page.next_cursor

@@ -1,20 +1,19 @@
-"""Pending messages: delivered, unread, and editable until a boundary freezes them into the log.
+"""`store.pending`: the queue of delivered, unread messages, editable until a boundary freezes them into the log.
 
-Every change patches the thread's queue row under its revision, so that two writers never interleave: the loser looks
-again. Freezing is a commit like any other, with the consumed entries leaving the queue in the same transaction.
+Every change patches the thread's queue row under its revision, so that two writers never interleave: the loser reads
+again and retries. Freezing is a commit; the entries it consumes leave the queue in the same transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from perdure import limits
 from perdure.errors import AlreadyExists, InvalidError, NotFoundError, SelectionConflict, VersionConflict, shown
 from perdure.ids import new_id
-from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import PRESENT, Applied, Check, Condition, Default, Get, Op, Patch, Read, Ref, Row, Scan
 from perdure.model.faithful import fields_of
 from perdure.model.message import Message, refuse_foreign_calls
@@ -23,24 +22,27 @@ from perdure.model.plain import check_json
 from perdure.model.receipt import Receipt
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.rules import checks, message_shape, pending_selection
-from perdure.stores.commit.execute import landed, perform
+from perdure.stores.commit.execute import perform
 from perdure.stores.commit.plan import check_size
-from perdure.stores.commit.request import canonical, prepare
-from perdure.stores.context import Core, gave_up, require, thread_topic
+from perdure.stores.commit.refuse import find_receipt
+from perdure.stores.commit.request import Request, canonical, prepare
+from perdure.stores.context import Core, require, thread_topic
 from perdure.stores.pending_ops import (
     Entry,
-    added,
-    changed,
-    edited,
-    enqueued,
+    edit_op,
     entry_from,
+    insert_op,
+    items_after,
+    new_items,
+    removal_ops,
     renumbered,
-    requeued,
-    without,
+    reorder_ops,
 )
 from perdure.stores.records import message_entry, pending_from
-from perdure.stores.results import row_made
+from perdure.stores.results import row_after_put
+from perdure.stores.retry import Stale, retry
 
+T = TypeVar("T")
 PendingMessages = list[PendingMessage]
 ThreadIds = list[str]
 
@@ -106,16 +108,17 @@ class Pending:
         delivery = DeliveryMode() if mode is None else _check_mode(mode)
         ids = [message.id or "" for message in fresh]
         brought = any(message.id is not None for message in messages)
-        for _ in range(limits.QUEUE_ATTEMPTS):
+
+        async def attempt() -> PendingMessages:
             queue = await self._queue(thread_id, ids)
             _refuse_known(queue, ids, thread_id)
-            puts = [added(item) for item in enqueued(thread_id, queue.entries, fresh, delivery)]
+            puts = [insert_op(item) for item in new_items(thread_id, queue.entries, fresh, delivery)]
             # A brought id may be in the log: the version guards the look there, so that no commit slips in between.
             thread: Condition = {"version": queue.head["version"]} if brought else PRESENT
             applied = await self._change(thread_id, queue, puts, len(fresh), thread)
-            if applied is not None:
-                return [pending_from(row_made(put, applied)) for put in puts]
-        raise gave_up(f"the queue of thread {thread_id!r}")
+            return [pending_from(row_after_put(put, applied)) for put in puts]
+
+        return await _retry(thread_id, attempt)
 
     async def edit(
         self,
@@ -137,27 +140,29 @@ class Pending:
         if mode is not None:
             _check_mode(mode)
         _check_guard(if_revision)
-        for _ in range(limits.QUEUE_ATTEMPTS):
+
+        async def attempt() -> PendingMessage:
             queue = await self._queue(thread_id, [message_id])
             (entry,) = queue.named([message_id], thread_id)
             _check_revision(entry.item, if_revision)
-            patch = edited(entry, message, mode)
+            patch = edit_op(entry, message, mode)
             applied = await self._change(thread_id, queue, [patch], 0)
-            if applied is not None:
-                return changed([entry], [patch], applied)[0]
-        raise gave_up(f"the queue of thread {thread_id!r}")
+            return items_after([entry], [patch], applied)[0]
+
+        return await _retry(thread_id, attempt)
 
     async def retract(self, thread_id: str, message_id: str, *, if_revision: int | None = None) -> None:
-        """Take a message back before anybody read it; the rest moves up."""
+        """Take a message back before it is read; the rest moves up."""
         checks.check_id(message_id, "message id")
         _check_guard(if_revision)
-        for _ in range(limits.QUEUE_ATTEMPTS):
+
+        async def attempt() -> None:
             queue = await self._queue(thread_id, [message_id])
             (entry,) = queue.named([message_id], thread_id)
             _check_revision(entry.item, if_revision)
-            if await self._change(thread_id, queue, without(queue.entries, {message_id}), -1) is not None:
-                return
-        raise gave_up(f"the queue of thread {thread_id!r}")
+            await self._change(thread_id, queue, removal_ops(queue.entries, {message_id}), -1)
+
+        await _retry(thread_id, attempt)
 
     async def reorder(
         self, thread_id: str, message_ids: Sequence[str], *, if_revision: int | None = None
@@ -167,7 +172,8 @@ class Pending:
         if len(set(ids)) != len(ids):
             raise InvalidError("a message id appears twice in the new order")
         _check_guard(if_revision)
-        for _ in range(limits.QUEUE_ATTEMPTS):
+
+        async def attempt() -> PendingQueue:
             queue = await self._queue(thread_id, ids)
             _refuse_consumed(queue, ids)
             if if_revision is not None and if_revision != queue.revision:
@@ -183,21 +189,18 @@ class Pending:
             order = queue.named(ids, thread_id)
             if not order:
                 return PendingQueue([], queue.revision)
-            patches = requeued(order)
+            patches = reorder_ops(order)
             applied = await self._change(thread_id, queue, patches, 0)
-            if applied is not None:
-                return PendingQueue(changed(order, patches, applied), queue.revision + 1)
-        raise gave_up(f"the queue of thread {thread_id!r}")
+            return PendingQueue(items_after(order, patches, applied), queue.revision + 1)
+
+        return await _retry(thread_id, attempt)
 
     async def _change(
         self, thread_id: str, queue: Queue, ops: Sequence[Op], delta: int, thread: Condition = PRESENT
-    ) -> Applied | None:
-        """Apply a change to the queue as it was read; None if somebody was faster."""
+    ) -> Applied:
+        """Apply a change to the queue as it was read; raises `Conflict` if another writer was faster."""
         guards = [*_queue_ops(thread_id, queue, delta), Check("thread_heads", (thread_id,), thread)]
-        try:
-            return await self._core.transact([*ops, *guards], thread_topic(thread_id))
-        except Conflict:
-            return None
+        return await self._core.transact([*ops, *guards], thread_topic(thread_id))
 
     async def freeze(
         self,
@@ -227,65 +230,63 @@ class Pending:
         fresh = _checked(messages)
         ids = [message.id or "" for message in fresh]
         asked = None if key is None else _asked(boundary, messages, delivery)
-        bare = prepare(thread_id, run=run, branch=branch, expect=expect, fence=fence, key=key, inputs=True, asked=asked)
-        for _ in range(limits.QUEUE_ATTEMPTS):
+        request = Request(
+            thread_id=thread_id, run=run, branch=branch, expect=expect, fence=fence, key=key, inputs=True, asked=asked
+        )
+        bare = prepare(request)
+
+        async def attempt() -> Receipt:
             queue = await self._queue(thread_id, ids)
             if key is not None:
-                # After the queue: whoever landed under this key before that look is seen by this one.
-                done = await landed(self._core, bare)
-                if done is not None:
-                    return done
+                # After the queue: a commit made under this key before that look is visible to this one.
+                receipt = await find_receipt(self._core, bare)
+                if receipt is not None:
+                    return receipt
             _refuse_known(queue, ids, thread_id)
-            behind = enqueued(thread_id, queue.entries, fresh, delivery)
+            behind = new_items(thread_id, queue.entries, fresh, delivery)
             waiting = [*(entry.item for entry in queue.entries), *behind]
-            taken = _what_fits(pending_selection.select(waiting, boundary, _run_id(run)))
-            _refuse_selection(expect_ids, [item.id for item in taken])
-            if not taken and isinstance(run, NewRun):
-                raise _nothing_to_take(thread_id, boundary, expect_ids)
-            chosen = {item.id for item in taken}
+            selection = _what_fits(pending_selection.select(waiting, boundary, _run_id(run)))
+            _refuse_selection(expect_ids, [item.id for item in selection])
+            if not selection and isinstance(run, NewRun):
+                raise _nothing_due(thread_id, boundary, expect_ids)
+            chosen = {item.id for item in selection}
             version = _guarding_version(queue, messages, chosen) if expect is None else expect
-            commit = prepare(
-                thread_id,
-                messages=[item.message for item in taken],
-                run=run,
-                branch=branch,
-                expect=version,
-                fence=fence,
-                key=key,
-                inputs=True,
-                asked=asked,
-                stored=True,
+            commit = msgspec.structs.replace(
+                request, messages=[item.message for item in selection], expect=version, stored=True
             )
-            extra = _freeze_ops(thread_id, queue, behind, chosen)
             try:
-                return await perform(self._core, commit, extra)
-            except Conflict:
-                continue
+                return await perform(self._core, prepare(commit), _freeze_ops(thread_id, queue, behind, chosen))
             except VersionConflict:
                 if version == expect or (await self._queue(thread_id)).head["version"] == version:
                     raise
             except AlreadyExists:
-                # Somebody else froze the same messages meanwhile: the queue shows it, and there is less to take.
+                # Another worker froze the same messages: the queue shows it, and there is less to take.
                 if (await self._queue(thread_id)).revision == queue.revision:
                     raise
-        raise gave_up(f"the queue of thread {thread_id!r}")
+            raise Stale
+
+        return await _retry(thread_id, attempt)
 
     async def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> ThreadIds:
         """Ids of threads that have pending messages, ascending, after an id."""
         checks.check_limit(limit)
         if after is not None:
             checks.check_id(after, "after")
-        found: list[str] = []
+        ids: list[str] = []
         while True:
             keyset = None if after is None else (after, after)
             rows, heads = await self._core.view(
                 Scan("queues", "waiting", after=keyset, limit=limit), Get("thread_heads", Ref(0, ("waiting",)))
             )
             # The queue of a thread that is being erased is already gone for every reader.
-            found.extend(str(row.key[0]) for row in heads)
-            if len(rows) < limit or len(found) >= limit:
-                return sorted(found, key=str.encode)[:limit]
+            ids.extend(str(row.key[0]) for row in heads)
+            if len(rows) < limit or len(ids) >= limit:
+                return sorted(ids, key=str.encode)[:limit]
             after = str(rows[-1].key[0])
+
+
+async def _retry(thread_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    return await retry("the queue of thread", thread_id, attempt)
 
 
 def _queue_ops(thread_id: str, queue: Queue, delta: int) -> list[Op]:
@@ -303,13 +304,13 @@ def _queue_ops(thread_id: str, queue: Queue, delta: int) -> list[Op]:
 
 
 def _freeze_ops(thread_id: str, queue: Queue, behind: list[PendingMessage], chosen: set[str]) -> list[Op]:
-    stays = [item for item in behind if item.id not in chosen]
-    if not chosen and not stays:
+    rest = [item for item in behind if item.id not in chosen]
+    if not chosen and not rest:
         return []
-    gone = len([entry for entry in queue.entries if entry.item.id in chosen])
-    ops = without(queue.entries, chosen)
-    ops.extend(added(item) for item in renumbered(stays, len(queue.entries) - gone))
-    return [*ops, *_queue_ops(thread_id, queue, len(stays) - gone)]
+    removals = len([entry for entry in queue.entries if entry.item.id in chosen])
+    ops = removal_ops(queue.entries, chosen)
+    ops.extend(insert_op(item) for item in renumbered(rest, len(queue.entries) - removals))
+    return [*ops, *_queue_ops(thread_id, queue, len(rest) - removals)]
 
 
 def _guarding_version(queue: Queue, messages: Sequence[Message], chosen: set[str]) -> int | None:
@@ -323,14 +324,14 @@ def _asked(boundary: str, messages: Sequence[Message], mode: DeliveryMode) -> st
     return "\n".join([boundary, canonical(mode), *[canonical(message) for message in messages]])
 
 
-def _what_fits(taken: Sequence[PendingMessage]) -> list[PendingMessage]:
+def _what_fits(selection: Sequence[PendingMessage]) -> list[PendingMessage]:
     """As much of a selection as one commit may carry; the rest waits for the next boundary."""
     room = limits.COMMIT_BYTES
-    for i, item in enumerate(taken):
+    for i, item in enumerate(selection):
         room -= len(message_entry(item.message, 0, 0)[-1])
         if room < 0 or i >= limits.COMMIT_MESSAGES:
-            return list(taken[:i])
-    return list(taken)
+            return list(selection[:i])
+    return list(selection)
 
 
 def _refuse_consumed(queue: Queue, ids: Sequence[str]) -> None:
@@ -350,7 +351,7 @@ def _refuse_selection(expected: Sequence[str] | None, chosen: list[str]) -> None
         )
 
 
-def _nothing_to_take(thread_id: str, boundary: str, expected: Sequence[str] | None) -> SelectionConflict:
+def _nothing_due(thread_id: str, boundary: str, expected: Sequence[str] | None) -> SelectionConflict:
     return SelectionConflict(
         f"no pending message of thread {thread_id!r} is due at the boundary {boundary}, so no run was started",
         expected=None if expected is None else list(expected),
@@ -391,7 +392,7 @@ def _check_boundary(boundary: Any, path: str | None = None) -> None:
 
 def _check_mode(mode: DeliveryMode) -> DeliveryMode:
     if type(mode) is not DeliveryMode:
-        raise InvalidError("mode is a DeliveryMode")
+        raise InvalidError(f"mode must be a DeliveryMode, not {type(mode).__name__}")
     _check_boundary(mode.boundary, path="mode")
     if type(mode.granularity) is not str or mode.granularity not in ("one", "batch"):
         raise InvalidError(f"granularity must be one or batch, not {shown(mode.granularity)}", path="mode")

@@ -1,4 +1,8 @@
-"""The rows of a pending queue: what each kind of change writes. Positions are dense from 1."""
+"""The operations of a pending queue: what each kind of change writes to its rows.
+
+Positions are dense from 1. Nothing here reads: a change is planned on the entries of one snapshot, and the queue's
+guard row refuses it if they changed since.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from perdure.model.faithful import write
 from perdure.model.message import Message
 from perdure.model.pending import DeliveryMode, PendingBody, PendingMessage
 from perdure.stores.records import pending_from
-from perdure.stores.results import row_changed
+from perdure.stores.results import row_after_patch
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -27,14 +31,14 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def entry_from(row: Row) -> Entry:
-    """An entry from its row."""
+    """Decode a row, and keep it for the conditions of a change."""
     return Entry(pending_from(row), row)
 
 
-def enqueued(
+def new_items(
     thread_id: str, entries: Sequence[Entry], messages: Sequence[Message], mode: DeliveryMode
 ) -> list[PendingMessage]:
-    """New messages behind the entries that are there; nothing of them is written yet."""
+    """New messages positioned behind the existing entries, not yet written."""
     return [
         PendingMessage(
             thread_id=thread_id,
@@ -51,30 +55,30 @@ def enqueued(
 
 
 def renumbered(items: Sequence[PendingMessage], before: int) -> list[PendingMessage]:
-    """The same messages, standing behind `before` others."""
+    """The same messages, positioned behind `before` others."""
     return [msgspec.structs.replace(item, position=position) for position, item in enumerate(items, before + 1)]
 
 
-def added(item: PendingMessage) -> Put:
+def insert_op(item: PendingMessage) -> Put:
     """Write a new message."""
     columns = {"position": item.position, "revision": 1, "created_at": NOW, "updated_at": NOW}
     return Put("pending", (item.thread_id, item.id), columns, write(PendingBody(item.message, item.mode)), ABSENT)
 
 
-def edited(entry: Entry, message: Message, mode: DeliveryMode | None) -> Patch:
-    """Replace an entry's message, and its mode if one is given; the revision rises."""
-    kept = msgspec.structs.replace(message, id=entry.item.id)
-    body = write(PendingBody(kept, mode or entry.item.mode))
+def edit_op(entry: Entry, message: Message, mode: DeliveryMode | None) -> Patch:
+    """Replace an entry's message, and its mode if one is passed; the revision rises."""
+    message = msgspec.structs.replace(message, id=entry.item.id)
+    body = write(PendingBody(message, mode or entry.item.mode))
     columns = {"revision": entry.item.revision + 1, "updated_at": NOW}
     return Patch("pending", entry.key, columns, entry.row.rev, body)
 
 
-def without(entries: Sequence[Entry], gone: set[str]) -> list[Op]:
-    """Remove some entries and move the rest up; those whose place does not change are left alone."""
-    ops: list[Op] = [Delete("pending", entry.key, entry.row.rev) for entry in entries if entry.item.id in gone]
+def removal_ops(entries: Sequence[Entry], ids: set[str]) -> list[Op]:
+    """Remove the entries with these ids and move the rest up; those whose position stays are left alone."""
+    ops: list[Op] = [Delete("pending", entry.key, entry.row.rev) for entry in entries if entry.item.id in ids]
     position = 0
     for entry in entries:
-        if entry.item.id in gone:
+        if entry.item.id in ids:
             continue
         position += 1
         if entry.item.position != position:
@@ -82,8 +86,8 @@ def without(entries: Sequence[Entry], gone: set[str]) -> list[Op]:
     return ops
 
 
-def requeued(order: Sequence[Entry]) -> list[Patch]:
-    """Every entry at its new place; each revision rises, as the order is part of what a reader saw."""
+def reorder_ops(order: Sequence[Entry]) -> list[Patch]:
+    """Give every entry its new position; each revision rises, as the order is part of what a reader saw."""
     return [
         Patch(
             "pending",
@@ -95,6 +99,7 @@ def requeued(order: Sequence[Entry]) -> list[Patch]:
     ]
 
 
-def changed(entries: Sequence[Entry], patches: Sequence[Patch], applied: Applied) -> list[PendingMessage]:
-    """What these patches, each of the entry at its place, left of the entries."""
-    return [pending_from(row_changed(entry.row, patch, applied)) for entry, patch in zip(entries, patches, strict=True)]
+def items_after(entries: Sequence[Entry], patches: Sequence[Patch], applied: Applied) -> list[PendingMessage]:
+    """The entries after these patches, one for each entry in order."""
+    rows = [row_after_patch(entry.row, patch, applied) for entry, patch in zip(entries, patches, strict=True)]
+    return [pending_from(row) for row in rows]

@@ -1,4 +1,4 @@
-"""Previews: the beginning of what a message says, in one line, for lists of branches.
+"""Previews: the beginning of a message's text, on one line, for lists of branches.
 
 A preview needs the text of a message and nothing else, so a body is glanced at: what is not text is skipped without
 being built, whatever it weighs. A body that a glance cannot make sense of is read in full, which reports its damage.
@@ -43,7 +43,7 @@ def preview(thread_id: str, entry: LogEntry) -> str:
 
 
 def _glanced(entry: LogEntry) -> str | None:
-    """What the message says, or None if it takes more than a glance to know."""
+    """The message's text, or None if a glance is not enough to know."""
     if None in (*entry[2:6], entry[8]):
         return None
     try:
@@ -64,8 +64,8 @@ def _glanced(entry: LogEntry) -> str | None:
 def _texts(blocks: Sequence[_Block]) -> str | None:
     """The text blocks joined; None if one of them has no text."""
     texts = [block.text for block in blocks if block.type == "text"]
-    told = [text for text in texts if isinstance(text, str)]
-    return "".join(told) if len(told) == len(texts) else None
+    known = [text for text in texts if isinstance(text, str)]
+    return "".join(known) if len(known) == len(texts) else None
 
 
 def _read(thread_id: str, entry: LogEntry) -> str:

@@ -1,13 +1,13 @@
-"""From rows to records: the one place where stored columns and bodies become what users hold.
+"""Turns stored rows and log entries into the records that callers get.
 
-Columns have been checked when they were read (`stores.checked`); what is read here are the bodies.
-Damage found here is a `CorruptError` that names the record; it is never skipped and never served.
+Columns were checked when they were read (`stores.answer_checks`); bodies are decoded here. A damaged body is a
+`CorruptError` that names the record; it is never skipped and never served.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from perdure.model.branch import Branch, Label
 from perdure.model.faithful import Faithful, Reader
 from perdure.model.message import Message, MessageBody, MessageRecord, Text
 from perdure.model.pending import PendingMessage
-from perdure.model.run import Run, RunOutput
+from perdure.model.run import Run, RunBody, RunOutput
 from perdure.model.run_snapshots import SeqRange
 from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
@@ -30,6 +30,23 @@ from perdure.rules.soundness.runs import receipt_ids
 from perdure.rules.soundness.stored import row_name
 
 F = TypeVar("F", bound=Faithful)
+
+
+class MessageEntry(NamedTuple):
+    """A log entry of `messages` with its columns by name."""
+
+    seq: int
+    rev: int
+    id: str
+    role: str
+    branch: int
+    visibility: str
+    run: str | None
+    step: int | None
+    at: int
+    body: bytes | str
+
+
 _UNREADABLE = (*codec.UNREADABLE, InvalidError)
 
 
@@ -45,7 +62,7 @@ def read_body(reader: Reader[F], body: bytes | str | None, where: str) -> F:
 
 
 def thread_from(cold: Row, head: Row) -> Thread:
-    """A thread from its two rows, whose columns are unpacked in the order `layout` declares them."""
+    """A thread from its two rows, whose columns are unpacked in the order `schema` declares them."""
     bare = cold.body == b"{}"
     custom = {} if bare else read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}").custom
     parent, resource, title, _, _, _ = cold.values
@@ -70,32 +87,47 @@ def thread_from(cold: Row, head: Row) -> Thread:
 
 
 def run_from(row: Row) -> Run:
-    """A run from its row."""
+    """Decode a row of `runs`."""
     body = read_body(run_model.BODY_READER, row.body, f"run {row.key[0]!r}")
-    if row["input_first"] is not None:
-        span = SeqRange(row["input_first"], row["input_last"])
+    return run_record(str(row.key[0]), row, body, row.rev)
+
+
+def run_record(run_id: str, columns: Row | Mapping[str, Any], body: RunBody, rev: int) -> Run:
+    """A run from the columns and the body of its row."""
+    if columns["input_first"] is not None:
+        span = SeqRange(columns["input_first"], columns["input_last"])
         body = msgspec.structs.replace(
             body, input=msgspec.structs.replace(body.input or run_model.RunInput(), range=span)
         )
     return Run(
-        id=str(row.key[0]),
-        thread_id=row["thread"],
-        agent_id=row["agent_id"],
-        status=row["status"],
-        branch=row["branch"],
-        parent_run_id=row["parent_run_id"],
-        steps=row["steps"],
-        input_tokens=row["input_tokens"],
-        output_tokens=row["output_tokens"],
-        created_at=row["created_at"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        updated_at=row["updated_at"],
+        id=run_id,
+        thread_id=columns["thread"],
         input=body.input,
-        output=run_output(row["output_first"], row["output_last"], row["output_count"]),
+        output=run_output(columns["output_first"], columns["output_last"], columns["output_count"]),
         body=body,
-        rev=row.rev,
+        rev=rev,
+        **{name: columns[name] for name in _RUN_FIELDS},
     )
+
+
+def run_columns(run: Run) -> dict[str, Any]:
+    """The columns of a run's row, but for those of its input: the body of a run that was read holds the range."""
+    return {
+        **{name: getattr(run, name) for name in _RUN_FIELDS},
+        "thread": run.thread_id,
+        "input_first": None,
+        "input_last": None,
+        "output_first": None if run.output is None else run.output.first,
+        "output_last": None if run.output is None else run.output.last,
+        "output_count": 0 if run.output is None else run.output.count,
+    }
+
+
+_RUN_FIELDS = (
+    *("agent_id", "status", "branch", "parent_run_id", "steps", "input_tokens", "output_tokens"),
+    *("created_at", "started_at", "finished_at", "updated_at"),
+)
+"""Fields of `Run` that are columns of the same name."""
 
 
 def run_output(first: int | None, last: int | None, count: int | None) -> RunOutput | None:

@@ -1,11 +1,12 @@
-"""What a transaction left behind, worked out from what was sent: nothing needs to be read back.
+"""The rows that a transaction left, computed from what was sent: nothing is read back.
 
-A second trip would cost as much as the write, and its failure would make a write that landed look refused. The
-transaction's answer holds all that the database decided: its revision, its clock, and the seqs it gave out.
+A second trip would cost as much as the write, and its failure would make a successful write look refused. The
+transaction's answer holds all that the database decided: its rev, its clock, and the seqs it assigned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from perdure.kernel.ops import Applied, Patch, Put, Row
@@ -13,24 +14,26 @@ from perdure.kernel.semantics import evaluate
 from perdure.stores.schema import SCHEMA
 
 
-def row_made(put: Put, applied: Applied) -> Row:
+def row_after_put(put: Put, applied: Applied) -> Row:
     """The row that a `Put` wrote."""
     table = SCHEMA.table[put.table]
-    nothing = Row(put.key, (None,) * len(table.columns), applied.rev, None, table.place)
-    return _after(nothing, put.columns, put.body, applied)
+    columns = columns_after(dict.fromkeys(table.column_names), put.columns, applied)
+    return Row(put.key, tuple(columns.values()), applied.rev, put.body, table.place)
 
 
-def row_changed(found: Row, patch: Patch, applied: Applied) -> Row:
-    """The row that a `Patch` left, as far as `found` is what it found."""
-    return _after(found, patch.set, found.body if patch.body is None else patch.body, applied)
+def row_after_patch(row: Row, patch: Patch, applied: Applied) -> Row:
+    """The row that a `Patch` left, if `row` is what it changed."""
+    columns = columns_after(row.columns, patch.set, applied)
+    body = row.body if patch.body is None else patch.body
+    return Row(row.key, tuple(columns.values()), applied.rev, body, row.place)
 
 
-def _after(row: Row, columns: dict[str, Any], body: bytes | str | None, applied: Applied) -> Row:
+def columns_after(before: Mapping[str, Any], changes: Mapping[str, Any], applied: Applied) -> dict[str, Any]:
+    """All columns of a row, with the changes that an operation made."""
     last: dict[str, int] = {}
     for (log, _), seq in applied.seqs.items():
         last.setdefault(log, seq)  # as engines count: the first append to a log
-    values = tuple(
-        evaluate(columns[name], old, applied.now, last) if name in columns else old
-        for name, old in zip(row.place, row.values, strict=True)
-    )
-    return Row(row.key, values, applied.rev, body, row.place)
+    columns = dict(before)
+    for name, value in changes.items():
+        columns[name] = evaluate(value, before[name], applied.now, last)
+    return columns

@@ -1,4 +1,4 @@
-"""Runs: one user intent and its outcome. Creating one is a commit; moving one is part of a commit.
+"""`store.runs`: starts, reads and lists runs. Creating a run is a commit; moving one is part of a commit.
 
 `start` makes a running run and its input messages in one transaction; `create` makes one that has not begun. After that
 a run moves only through `store.commit(run=run.step(…))` and its siblings, so that no crash falls between them.
@@ -6,7 +6,8 @@ a run moves only through `store.commit(run=run.step(…))` and its siblings, so 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from perdure import limits
@@ -19,13 +20,13 @@ from perdure.model.run import CREATED, RUNNING, STATUSES, NewRun, Run, RunBody, 
 from perdure.model.run_snapshots import RunActivation, RunRequest
 from perdure.rules import checks
 from perdure.stores.commit.execute import perform
-from perdure.stores.commit.request import prepare
+from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Core, require
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
 
 
-class RunOptions(TypedDict, total=False):
+class StartOptions(TypedDict, total=False):
     """What `create` and `start` take besides the thread and the agent, all by keyword."""
 
     messages: Sequence[Message]
@@ -51,19 +52,19 @@ class Runs:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def create(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+    async def create(self, thread_id: str, agent_id: str, **options: Unpack[StartOptions]) -> Run:
         """A run that has not begun; takes the options of `start`. It becomes the thread's latest run."""
         return await self._begin(thread_id, agent_id, CREATED, options)
 
-    async def start(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+    async def start(self, thread_id: str, agent_id: str, **options: Unpack[StartOptions]) -> Run:
         """A running run, with the messages it was given, in one commit.
 
-        The options are those of `RunOptions`: `messages` is its input, `key` makes a retry safe, and so on.
+        The options are those of `StartOptions`: `messages` is its input, `key` makes a retry safe, and so on.
         A missing thread is created, taking parent and resource from the activation's trace.
         """
         return await self._begin(thread_id, agent_id, RUNNING, options)
 
-    async def _begin(self, thread_id: str, agent_id: str, status: str, options: RunOptions) -> Run:
+    async def _begin(self, thread_id: str, agent_id: str, status: str, options: StartOptions) -> Run:
         checks.check_id(thread_id, "thread id")
         new = NewRun(
             agent_id=agent_id,
@@ -72,8 +73,8 @@ class Runs:
             parent_run_id=options.get("parent_run_id"),
             body=_body(options),
         )
-        commit = prepare(
-            thread_id,
+        request = Request(
+            thread_id=thread_id,
             messages=options.get("messages", ()),
             run=new,
             branch=options.get("branch"),
@@ -82,9 +83,9 @@ class Runs:
             key=options.get("key"),
             inputs=True,
         )
-        receipt = await perform(self._core, commit)
+        receipt = await perform(self._core, prepare(request))
         if receipt.run is None:
-            raise NotFoundError(f"the run that key {commit.key!r} started was deleted")
+            raise NotFoundError(f"the run that key {request.key!r} started was deleted")
         return receipt.run
 
     async def find(self, run_id: str) -> Run | None:
@@ -135,16 +136,12 @@ class Runs:
 
     async def iter(self, *, thread_id: str | None = None, status: str | None = None) -> AsyncIterator[Run]:
         """Every run of the list, page by page."""
-
-        def fetch(cursor: str | None) -> Awaitable[Page[Run]]:
-            return self.list(thread_id=thread_id, status=status, limit=limits.PAGE_MAX, cursor=cursor)
-
-        async for run in every(fetch):
+        async for run in every(partial(self.list, thread_id=thread_id, status=status, limit=limits.PAGE_MAX)):
             yield run
 
 
-def _body(options: RunOptions) -> RunBody:
-    unknown = set(options) - set(RunOptions.__annotations__)
+def _body(options: StartOptions) -> RunBody:
+    unknown = set(options) - set(StartOptions.__annotations__)
     if unknown:
         raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
     return RunBody(

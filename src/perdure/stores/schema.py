@@ -35,7 +35,7 @@ THREAD_HEADS = Table(
     ),
 )
 """Hot: version, current branch, number of branches made, fence, run pointers, and the copies that listing needs.
-`born` is a random number that tells a thread from an earlier one that had its id."""
+`born` is a random number that distinguishes a thread from an earlier one with the same id."""
 
 BRANCHES = Table(
     "branches",

@@ -1,6 +1,6 @@
-"""Is one stored row, or one entry of a log, what a store would have written? Columns first, then the body.
+"""Checks one stored row or log entry in full: first its columns, then its decoded body.
 
-Import asks this of every line, `doctor verify` of every row; what holds between rows is in `rules.sound_thread`.
+Import checks every line with it, `doctor verify` every row; what must hold between rows is in `rules.soundness`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def entry_problems(log: Log, partition: str, entry: LogEntry) -> Iterator[Proble
 
 def _rev_problems(name: str, rev: Any) -> Iterator[str]:
     if type(rev) is not int or not 0 < rev < MOST_REV:
-        yield f"{name}.rev is no rev: {rev!r:.80}"
+        yield f"{name}.rev is not a rev: {rev!r:.80}"
 
 
 _WRAPPED = 8
-"""A value stands in a body as, say, the input of a block in the content of a message; its own check comes after."""
+"""How deep a value may sit in a body, such as the input of a block in a message; its own check comes after."""
 
 
 def body_problems(name: str, row: Row) -> Iterator[Problem]:
@@ -105,7 +105,7 @@ def _read_run(row: Row) -> None:
 def _read_pending(row: Row) -> None:
     item = records.pending_from(row)
     if item.message.id != row.key[1]:
-        raise InvalidError(f"its message says {item.message.id!r}")
+        raise InvalidError(f"its message has the id {item.message.id!r}")
     message_shape.check_message(item.message, "message")
     size = len(records.message_entry(item.message, 0, 0)[-1])
     if size > limits.MESSAGE_BYTES:

@@ -1,7 +1,7 @@
-"""State: one JSON document per name, owned by a thread or by one of its runs.
+"""`store.state`: JSON documents by name, owned by a thread or by one of its runs.
 
 Documents are usually written by the commit they belong to; `put` and `delete` are commits that carry nothing else. A
-document of a name or schema that this build does not know is kept and given back as it is.
+document of a name or schema that this build does not know is kept and returned as it is.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class State:
             ops.append(Check("runs", (run,), {"thread": thread}))
         try:
             applied = await self._core.transact(ops, thread_topic(thread))
-        except Conflict as conflict:
+        except Conflict:
             await self._explain(key, if_rev)
-            raise ConflictError(str(conflict), hint="try again") from None
+            raise ConflictError(f"state {key[2]!r} kept changing during this call", hint="try again") from None
         return applied.rev, applied.now
 
     async def _explain(self, key: tuple[str, str, str], if_rev: int | None) -> None:

@@ -1,7 +1,7 @@
-"""The store: one scope's capabilities, hanging off one object under plain nouns.
+"""The `Store`: all capabilities of one scope on one object, and the two calls of an agent's step, `commit` and `load`.
 
-`commit` and `load` are the two sides of an agent's step: make everything of a step durable at once, and get everything
-back from one snapshot. Everything else is in the stores it carries.
+`commit` makes everything of a step durable at once; `load` reads everything back from one snapshot. The rest is in the
+stores that hang off it: `store.threads`, `store.messages`, and so on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
 from perdure.stores.branches import Branches
 from perdure.stores.commit.execute import perform
-from perdure.stores.commit.request import prepare
+from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Core, require
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.messages import Messages
@@ -80,14 +80,28 @@ class Store:
     ) -> Receipt:
         """Make everything of one step durable, in one transaction, or nothing of it.
 
-        `expect` is the thread's version, `expect_head` the branch's last message id, `expect_state` the revs of state
-        documents (None: not there yet), `fence` the claim's number: each refuses the commit when it does not hold. The
-        same `key` with the same content has one effect and returns the first receipt: so whatever became of a call that
-        was cancelled or whose answer was lost, it may be made again. A missing thread is created when nothing in the
-        commit presumes that it exists.
+        A missing thread is created, unless the commit presumes that it exists (by a run, a fence, or a guard).
+
+        - `messages`: appended to the branch, in order. Ids are minted where they are None.
+        - `run`: `NewRun(agent_id)` creates a run; a change such as `run.step()` or `run.finish()` moves one; a `Run`
+          as it was read only guards that it has not changed. Messages without a producer get this run.
+        - `branch`: the branch to append to, by number or name. By default the run's, else the current one.
+        - `expect`: the thread's version; another one raises `VersionConflict`.
+        - `expect_head`: the id of the branch's last message; another one raises `VersionConflict`.
+        - `fence`: the number of the caller's claim. A lower one than the thread has seen raises `StaleClaim`: another
+          worker has taken over.
+        - `state`: documents of the thread to write, by name: a JSON value, `Doc(value, schema)`, or `REMOVE`.
+        - `run_state`: the same for documents of the run.
+        - `expect_state`: the rev of each of these documents of the thread, None for one that must not exist yet.
+          Another rev raises `VersionConflict`.
+        - `key`: makes a retry safe. The same key with the same content has one effect, and returns the first receipt
+          for a week; with other content it raises `KeyReused`. After a timeout, a cancellation or `OutcomeUnknown`,
+          repeat the call with the same key.
+
+        Nothing is written if it raises, except after `OutcomeUnknown`: then the commit may have been made.
         """
-        prepared = prepare(
-            thread_id,
+        request = Request(
+            thread_id=thread_id,
             messages=messages,
             run=run,
             branch=branch,
@@ -99,7 +113,7 @@ class Store:
             expect_state=expect_state,
             key=key,
         )
-        return await perform(self._core, prepared)
+        return await perform(self._core, prepare(request))
 
     async def load(self, thread_id: str, *, branch: int | str | None = None) -> Snapshot:
         """A thread, its branch, history, latest run and state, all from one snapshot."""

@@ -1,6 +1,6 @@
-"""How a thread comes to be: the rows of its birth, and the proof that its parent will do.
+"""Creates threads: the rows of a new thread, and the checks that its parent is valid.
 
-A child's birth patches its parent's hot row, which fails if the parent is gone; a changed parent is validated by checks
+A new child patches its parent's hot row, which fails if the parent is gone; a changed parent is validated by checks
 along the whole ancestor path, inside the transaction, so that two racing writers cannot close a cycle.
 """
 
@@ -67,8 +67,8 @@ def is_expired(tombstone: Row, now: int) -> bool:
     return erased is not None and erased + limits.KEY_RETENTION_MS < now
 
 
-async def leaving(core: Core, parent: str | None) -> list[Op]:
-    """What a parent loses with a child. A parent that is itself lost (damage) must not tie the child to it for ever."""
+async def detach_parent_ops(core: Core, parent: str | None) -> list[Op]:
+    """Count one child less at a parent. A parent whose row is missing (damage) must not hold the child back."""
     if parent is None:
         return []
     (head,) = (await core.view(Get("thread_heads", [(parent,)])))[0]
@@ -85,14 +85,14 @@ async def ancestor_checks(core: Core, thread_id: str, parent: str | None) -> lis
     if parent == thread_id:
         raise InvalidError(f"thread {thread_id!r} cannot parent itself")
     checks: list[Op] = []
-    seen = {thread_id}
+    ancestors = {thread_id}
     current: str | None = parent
     while current is not None:
-        if current in seen:
+        if current in ancestors:
             raise InvalidError(f"the hierarchy would have a cycle at thread {current!r}")
-        if len(seen) > limits.ANCESTORS:
+        if len(ancestors) > limits.ANCESTORS:
             raise InvalidError(f"the hierarchy is deeper than {limits.ANCESTORS} threads")
-        seen.add(current)
+        ancestors.add(current)
         cold, hot = await core.view(Get("threads", [(current,)]), Get("thread_heads", [(current,)]))
         if cold[0] is None or hot[0] is None:
             missing = "parent thread" if current == parent else "the hierarchy is damaged: ancestor thread"

@@ -1,12 +1,13 @@
-"""Threads: conversations, their metadata, their place in a hierarchy, their lists.
+"""`store.threads`: conversations, their metadata, their hierarchy, and lists of them.
 
 A thread is two rows: the cold one holds what people edit, the hot one what commits move. It exists as long as its
-hot row does. Deletion is in `erasure`; how a thread is born, and when a parent is acceptable, in `births`.
+hot row does. Deletion is in `deletion`; how a thread is created, and which parents are valid, in `thread_creation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -24,12 +25,13 @@ from perdure.model.page import Page
 from perdure.model.thread import Thread, ThreadBody
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import checks
-from perdure.stores.context import Core, gave_up, require, thread_topic
+from perdure.stores.context import Core, require, thread_topic
 from perdure.stores.deletion import delete_thread
 from perdure.stores.paging import every
 from perdure.stores.records import read_body, thread_from
-from perdure.stores.results import row_changed, row_made
-from perdure.stores.thread_creation import Birth, ancestor_checks, birth_ops, leaving
+from perdure.stores.results import row_after_patch, row_after_put
+from perdure.stores.retry import retry
+from perdure.stores.thread_creation import Birth, ancestor_checks, birth_ops, detach_parent_ops
 
 Strategy = Literal["reject", "detach", "cascade"]
 Order = Literal["active", "created"]
@@ -60,20 +62,23 @@ class Threads:
             title=checks.check_title(title),
             body=_body(ThreadBody(), custom),
         )
-        for _ in range(limits.COMMIT_ATTEMPTS):
+
+        async def attempt() -> Thread:
+            nonlocal birth
             ops = [*birth_ops(birth, {}, {}), *await ancestor_checks(self._core, name, parent)]
             try:
                 applied = await self._core.transact(ops, thread_topic(name))
             except Conflict:
-                birth = await self._after_taken(birth)
-            else:
-                self._core.forget(name)
-                made = {op.table: row_made(op, applied) for op in ops if isinstance(op, Put)}
-                return thread_from(made["threads"], made["thread_heads"])
-        raise gave_up(f"thread {name!r}")
+                birth = await self._after_conflict(birth)
+                raise
+            self._core.forget(name)
+            rows = {op.table: row_after_put(op, applied) for op in ops if isinstance(op, Put)}
+            return thread_from(rows["threads"], rows["thread_heads"])
 
-    async def _after_taken(self, birth: Birth) -> Birth:
-        """The id is taken: by a living thread, by one still being erased, or only by a tombstone to replace."""
+        return await retry("thread", name, attempt, attempts=limits.COMMIT_ATTEMPTS)
+
+    async def _after_conflict(self, birth: Birth) -> Birth:
+        """The id has an owner: a living thread, one still being erased, or only a tombstone to replace."""
         name = birth.thread_id
         cold, hot = await self._core.view(Get("threads", [(name,)]), Get("thread_heads", [(name,)]))
         if hot[0] is not None:
@@ -126,18 +131,17 @@ class Threads:
             _check_custom(custom)
         if if_rev is not None:
             checks.check_rev(if_rev, "if_rev")
-        for _ in range(limits.QUEUE_ATTEMPTS):
+
+        async def attempt() -> Thread:
             row, head = await self._rows(thread_id)
             _check_rev(row, if_rev)
             body = None if isinstance(custom, Unset) else self._new_body(row, custom)
             edit, touch = _changes(row, cold, body)
             moves = await self._moves(row, cold)
-            try:
-                applied = await self._core.transact([edit, touch, *moves], thread_topic(thread_id))
-            except Conflict:
-                continue
-            return thread_from(row_changed(row, edit, applied), row_changed(head, touch, applied))
-        raise gave_up(f"thread {thread_id!r}")
+            applied = await self._core.transact([edit, touch, *moves], thread_topic(thread_id))
+            return thread_from(row_after_patch(row, edit, applied), row_after_patch(head, touch, applied))
+
+        return await retry("thread", thread_id, attempt)
 
     async def _rows(self, thread_id: str) -> tuple[Row, Row]:
         cold, hot = await self._core.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
@@ -156,7 +160,7 @@ class Threads:
         ops = await ancestor_checks(self._core, str(row.key[0]), new)
         if new is not None:
             ops.append(Patch("thread_heads", (new,), {"children": Inc(1)}, PRESENT))
-        return [*ops, *await leaving(self._core, old)]
+        return [*ops, *await detach_parent_ops(self._core, old)]
 
     async def delete(self, thread_id: str, *, strategy: Strategy = "detach") -> None:
         """Delete a thread and everything of it.
@@ -209,18 +213,8 @@ class Threads:
         order: Order = "active",
     ) -> AsyncIterator[Thread]:
         """Every thread of the list, page by page."""
-
-        def fetch(cursor: str | None) -> Awaitable[Page[Thread]]:
-            return self.list(
-                resource_id=resource_id,
-                parent_thread_id=parent_thread_id,
-                root=root,
-                order=order,
-                limit=limits.PAGE_MAX,
-                cursor=cursor,
-            )
-
-        async for thread in every(fetch):
+        fetch = partial(self.list, resource_id=resource_id, parent_thread_id=parent_thread_id, root=root, order=order)
+        async for thread in every(partial(fetch, limit=limits.PAGE_MAX)):
             yield thread
 
     async def children(
@@ -236,7 +230,7 @@ class Threads:
         return await self._page(None, thread_id, root=False, order="active", limit=limit, cursor=cursor)
 
     async def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
-        """Would this parent do? Raises `InvalidError` (itself, a cycle) or `NotFoundError` (missing, damaged chain)."""
+        """Check a parent and write nothing: raises `InvalidError` (a cycle) or `NotFoundError` (missing, damaged)."""
         checks.check_id(thread_id, "thread id")
         await ancestor_checks(self._core, thread_id, checks.lineage(parent_thread_id, "parent_thread_id"))
 
@@ -270,7 +264,7 @@ def _changes(row: Row, cold: dict[str, Any], body: bytes | None) -> tuple[Patch,
 
 
 def _cold_of(hot: Row, cold: Row | None) -> Row:
-    """The cold row beside a hot one; they come in the same order, so a gap shows at its place."""
+    """The cold row of a hot one; both lists have the same order, so a missing row is noticed."""
     if cold is None or cold.key != hot.key:
         raise CorruptError("its cold row is missing", where=f"thread {hot.key[0]!r}")
     return cold

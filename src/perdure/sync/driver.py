@@ -1,4 +1,4 @@
-"""How blocking callers run async stores: on their own thread where that is possible, else on a loop in the background.
+"""Runs async stores for blocking callers: on their own thread where that is possible, else on a background loop.
 
 The stores are coroutines over an engine. Over an engine's *blocking view* those coroutines never suspend: each `await`
 below them returns at once with the finished result, because the engine did the work on the caller's own thread. So one
@@ -18,7 +18,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from perdure.errors import OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
+from perdure.errors import OutcomeUnknown, PerdureError, UnsupportedError
+from perdure.kernel.lifecycle import closed
 
 T = TypeVar("T")
 _END: Any = object()
@@ -33,7 +34,7 @@ class Driver:
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """The result of a call."""
         try:
-            self._refuse_wrong_place()
+            self._refuse_wrong_caller()
             call.send(None)
         except StopIteration as finished:
             result: T = finished.value
@@ -66,7 +67,7 @@ class Driver:
     def close(self) -> None:
         """Let go of what running calls needed; idempotent."""
 
-    def _refuse_wrong_place(self) -> None:
+    def _refuse_wrong_caller(self) -> None:
         if os.getpid() != self._pid:
             raise UnsupportedError(
                 "the store was opened before the fork, so it belongs to the parent process",
@@ -82,11 +83,11 @@ class Driver:
 
 
 class LoopDriver(Driver):
-    """Runs coroutines on an event loop of its own, in a thread of its own; any number of threads may call."""
+    """Runs coroutines on an event loop in a background thread; any number of threads may call."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._refuse_wrong_place()
+        self._refuse_wrong_caller()
         self._lock = threading.Lock()
         self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         # A daemon: a store that was never closed must not keep a program from ending.
@@ -120,7 +121,7 @@ class LoopDriver(Driver):
 
     def _wait_for(self, job: _Job[T]) -> T:
         try:
-            self._refuse_wrong_place()
+            self._refuse_wrong_caller()
             self._submit(job)
             return job.answer.result()
         except PerdureError:
@@ -133,15 +134,15 @@ class LoopDriver(Driver):
             raise
 
     def _submit(self, job: _Job[Any]) -> None:
-        # Under the lock, so that no job can come after the one that stops the loop, and wait for ever.
+        # Under the lock, so that no job can come after the one that stops the loop, and never end.
         with self._lock:
             if self._closed:
-                raise UnavailableError("the store is closed", hint="open it again")
+                raise closed()
             self._loop.call_soon_threadsafe(job.start)
 
     def close(self) -> None:
-        """Stop the loop and wait until its thread has ended; calls that still wait are cancelled and told so."""
-        self._refuse_wrong_place()
+        """Stop the loop and wait until its thread has ended; calls that still wait are cancelled and raise."""
+        self._refuse_wrong_caller()
         with self._lock:
             if self._closed:
                 return
@@ -174,7 +175,7 @@ class _Job(Generic[T]):
 
     def _finish(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
-            self.answer.set_exception(_closed_meanwhile(writes=self._writes))
+            self.answer.set_exception(_closed_during_call(writes=self._writes))
         elif (error := task.exception()) is not None:
             self.answer.set_exception(error)
         else:
@@ -183,12 +184,12 @@ class _Job(Generic[T]):
         self.ended.set()
 
 
-def _closed_meanwhile(*, writes: bool) -> PerdureError:
+def _closed_during_call(*, writes: bool) -> PerdureError:
     if not writes:
-        return UnavailableError("the store was closed meanwhile", hint="open it again")
-    # Cancelled wherever it was: the server may have had the whole of it already.
+        return closed()
+    # Cancelled wherever it was: the server may already have all of it.
     hint = "open it again and retry with the same key, or look first"
-    return OutcomeUnknown("the store was closed meanwhile: what was to be written may have landed", rev=0, hint=hint)
+    return OutcomeUnknown("the store was closed during this call; the write may have landed", rev=0, hint=hint)
 
 
 async def _next(items: AsyncIterator[T]) -> T:

@@ -5,15 +5,17 @@ Written by tools/make_sync.py from the async stores: edit those instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
 from typing import Any, Unpack
 
 from perdure import limits
+from perdure.kernel.engine import Capabilities, Engine, Health
 from perdure.model.branch import Branch
 from perdure.model.message import Message, MessageRecord
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
-from perdure.model.receipt import Receipt
+from perdure.model.receipt import Receipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
@@ -23,14 +25,17 @@ from perdure.stores import messages as async_messages
 from perdure.stores import pending as async_pending
 from perdure.stores import runs as async_runs
 from perdure.stores import state as async_state
+from perdure.stores import store as async_store
 from perdure.stores import threads as async_threads
 from perdure.stores.branches import BranchList, LabelList
-from perdure.stores.messages import Direction, Records, UnfinishedCalls, Visibility
+from perdure.stores.messages import Direction, End, Records, UnfinishedCalls, Visibility
 from perdure.stores.pending import PendingMessages, ThreadIds
-from perdure.stores.runs import RunOptions
+from perdure.stores.runs import StartOptions
 from perdure.stores.state import StateDocs
 from perdure.stores.threads import Order, Strategy
 from perdure.sync.driver import Driver
+
+# fmt: off
 
 
 class Threads:
@@ -41,20 +46,13 @@ class Threads:
         self._driver = driver
 
     def create(
-        self,
-        thread_id: str | None = None,
-        *,
-        title: str | None = None,
-        resource_id: str | None = None,
-        parent_thread_id: str | None = None,
-        custom: dict[str, Any] | None = None,
+        self, thread_id: str | None = None, *, title: str | None = None, resource_id: str | None = None,
+        parent_thread_id: str | None = None, custom: dict[str, Any] | None = None
     ) -> Thread:
         """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing."""
-        return self._driver.run(
-            self._inner.create(
-                thread_id, title=title, resource_id=resource_id, parent_thread_id=parent_thread_id, custom=custom
-            )
-        )
+        return self._driver.run(self._inner.create(
+            thread_id, title=title, resource_id=resource_id, parent_thread_id=parent_thread_id, custom=custom
+        ))
 
     def find(self, thread_id: str) -> Thread | None:
         """The thread, or None."""
@@ -65,30 +63,19 @@ class Threads:
         return self._driver.read(self._inner.get(thread_id))
 
     def update(
-        self,
-        thread_id: str,
-        *,
-        title: str | Unset | None = UNSET,
-        custom: dict[str, Any] | Unset | None = UNSET,
-        resource_id: str | Unset | None = UNSET,
-        parent_thread_id: str | Unset | None = UNSET,
-        if_rev: int | None = None,
+        self, thread_id: str, *, title: str | Unset | None = UNSET, custom: dict[str, Any] | Unset | None = UNSET,
+        resource_id: str | Unset | None = UNSET, parent_thread_id: str | Unset | None = UNSET,
+        if_rev: int | None = None
     ) -> Thread:
         """Change what is given and leave the rest; `custom` replaces the whole object, None clears.
 
         With `if_rev`, raises `VersionConflict` unless the thread still has that `rev`. What commits move (version,
         branch, runs, children) is returned as this call found it, just before the change.
         """
-        return self._driver.run(
-            self._inner.update(
-                thread_id,
-                title=title,
-                custom=custom,
-                resource_id=resource_id,
-                parent_thread_id=parent_thread_id,
-                if_rev=if_rev,
-            )
-        )
+        return self._driver.run(self._inner.update(
+            thread_id, title=title, custom=custom, resource_id=resource_id, parent_thread_id=parent_thread_id,
+            if_rev=if_rev
+        ))
 
     def delete(self, thread_id: str, *, strategy: Strategy = "detach") -> None:
         """Delete a thread and everything of it.
@@ -98,46 +85,32 @@ class Threads:
         return self._driver.run(self._inner.delete(thread_id, strategy=strategy))
 
     def list(
-        self,
-        *,
-        resource_id: str | None = None,
-        parent_thread_id: str | None = None,
-        root: bool = False,
-        order: Order = "active",
-        limit: int = limits.PAGE_DEFAULT,
-        cursor: str | None = None,
+        self, *, resource_id: str | None = None, parent_thread_id: str | None = None, root: bool = False,
+        order: Order = "active", limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
     ) -> Page[Thread]:
         """Threads, newest first by activity (or creation), all or those of a resource, a parent, or the roots."""
-        return self._driver.read(
-            self._inner.list(
-                resource_id=resource_id,
-                parent_thread_id=parent_thread_id,
-                root=root,
-                order=order,
-                limit=limit,
-                cursor=cursor,
-            )
-        )
+        return self._driver.read(self._inner.list(
+            resource_id=resource_id, parent_thread_id=parent_thread_id, root=root, order=order, limit=limit,
+            cursor=cursor
+        ))
 
     def iter(
-        self,
-        *,
-        resource_id: str | None = None,
-        parent_thread_id: str | None = None,
-        root: bool = False,
-        order: Order = "active",
+        self, *, resource_id: str | None = None, parent_thread_id: str | None = None, root: bool = False,
+        order: Order = "active"
     ) -> Iterator[Thread]:
         """Every thread of the list, page by page."""
-        return self._driver.iterate(
-            self._inner.iter(resource_id=resource_id, parent_thread_id=parent_thread_id, root=root, order=order)
-        )
+        return self._driver.iterate(self._inner.iter(
+            resource_id=resource_id, parent_thread_id=parent_thread_id, root=root, order=order
+        ))
 
-    def children(self, thread_id: str, *, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None) -> Page[Thread]:
+    def children(
+        self, thread_id: str, *, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
+    ) -> Page[Thread]:
         """The direct children of a thread, newest activity first; raises `NotFoundError` if it does not exist."""
         return self._driver.read(self._inner.children(thread_id, limit=limit, cursor=cursor))
 
     def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
-        """Would this parent do? Raises `InvalidError` (itself, a cycle) or `NotFoundError` (missing, damaged chain)."""
+        """Check a parent and write nothing: raises `InvalidError` (a cycle) or `NotFoundError` (missing, damaged)."""
         return self._driver.read(self._inner.validate_parent(thread_id, parent_thread_id))
 
 
@@ -149,47 +122,24 @@ class Messages:
         self._driver = driver
 
     def list(
-        self,
-        thread_id: str,
-        *,
-        after_seq: int | None = None,
-        before_seq: int | None = None,
-        order: Direction = "asc",
-        visibility: Visibility = "any",
-        run_id: str | None = None,
-        limit: int = limits.PAGE_DEFAULT,
-        cursor: str | None = None,
+        self, thread_id: str, *, after_seq: int | None = None, before_seq: int | None = None,
+        order: Direction = "asc", visibility: Visibility = "any", run_id: str | None = None,
+        limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
     ) -> Page[MessageRecord]:
         """Raw records of all branches in seq order, filtered by seq window, visibility or producing run."""
-        return self._driver.read(
-            self._inner.list(
-                thread_id,
-                after_seq=after_seq,
-                before_seq=before_seq,
-                order=order,
-                visibility=visibility,
-                run_id=run_id,
-                limit=limit,
-                cursor=cursor,
-            )
-        )
+        return self._driver.read(self._inner.list(
+            thread_id, after_seq=after_seq, before_seq=before_seq, order=order, visibility=visibility, run_id=run_id,
+            limit=limit, cursor=cursor
+        ))
 
     def iter(
-        self,
-        thread_id: str,
-        *,
-        after_seq: int | None = None,
-        before_seq: int | None = None,
-        order: Direction = "asc",
-        visibility: Visibility = "any",
-        run_id: str | None = None,
+        self, thread_id: str, *, order: Direction = "asc", run_id: str | None = None, visibility: Visibility = "any",
+        after_seq: int | None = None, before_seq: int | None = None
     ) -> Iterator[MessageRecord]:
         """Every record of the list, page by page."""
-        return self._driver.iterate(
-            self._inner.iter(
-                thread_id, after_seq=after_seq, before_seq=before_seq, order=order, visibility=visibility, run_id=run_id
-            )
-        )
+        return self._driver.iterate(self._inner.iter(
+            thread_id, order=order, run_id=run_id, visibility=visibility, after_seq=after_seq, before_seq=before_seq
+        ))
 
     def find(self, thread_id: str, message_id: str) -> MessageRecord | None:
         """The record with this message id, or None."""
@@ -204,33 +154,22 @@ class Messages:
         return self._driver.read(self._inner.range(thread_id, from_seq, to_seq))
 
     def history(
-        self,
-        thread_id: str,
-        *,
-        branch: int | str | None = None,
-        upto: int | str | None = None,
-        limit: int | None = None,
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
         `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
-        the newest so many of the records that are shown: what the view hides does not count. Where the cut separates
-        a call from its results, the results are left out as well.
+        the newest records that the view shows; what it hides does not count. Where the cut separates a call from its
+        results, the results are left out as well.
         """
         return self._driver.read(self._inner.history(thread_id, branch=branch, upto=upto, limit=limit))
 
     def external(
-        self,
-        thread_id: str,
-        *,
-        branch: int | str | None = None,
-        upto: int | str | None = None,
-        limit: int | None = None,
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
     ) -> Records:
         """What an outsider may see of one branch's path: nothing internal, retracted or unanswered.
 
-        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
-        the newest so many of the records that are shown: what the view hides does not count.
+        `upto` and `limit` are those of `history`.
         """
         return self._driver.read(self._inner.external(thread_id, branch=branch, upto=upto, limit=limit))
 
@@ -241,7 +180,7 @@ class Messages:
         return self._driver.read(self._inner.unfinished_calls(thread_id, branch=branch, run_id=run_id))
 
     def follow(self, thread_id: str, *, after_seq: int = 0) -> Iterator[MessageRecord]:
-        """Records after a seq as they are committed, for ever: history first, then live, no gap and no repeat.
+        """Records after a seq as they are committed: history first, then live, without gaps or repeats.
 
         Ends when the thread is deleted, with `NotFoundError`.
         """
@@ -272,17 +211,12 @@ class Branches:
         return self._driver.read(self._inner.current(thread_id))
 
     def fork(
-        self,
-        thread_id: str,
-        *,
-        at: str | Unset | None = UNSET,
-        before: str | None = None,
-        name: str | None = None,
-        switch: bool = False,
+        self, thread_id: str, *, at: str | Unset | None = UNSET, before: str | None = None, name: str | None = None,
+        switch: bool = False
     ) -> Branch:
-        """A new branch that continues after message `at`, or takes the place of message `before`.
+        """Make a new branch that continues after one message, or replaces another.
 
-        `at=None` starts another root. The branch becomes current only with `switch=True`.
+        Parameters and details: `perdure.stores.branches.Branches.fork`.
         """
         return self._driver.run(self._inner.fork(thread_id, at=at, before=before, name=name, switch=switch))
 
@@ -338,19 +272,14 @@ class Pending:
         return self._driver.run(self._inner.append(thread_id, messages, mode=mode))
 
     def edit(
-        self,
-        thread_id: str,
-        message_id: str,
-        message: Message,
-        *,
-        mode: DeliveryMode | None = None,
-        if_revision: int | None = None,
+        self, thread_id: str, message_id: str, message: Message, *, mode: DeliveryMode | None = None,
+        if_revision: int | None = None
     ) -> PendingMessage:
         """Replace a pending message (its id stays), and its mode if one is given."""
         return self._driver.run(self._inner.edit(thread_id, message_id, message, mode=mode, if_revision=if_revision))
 
     def retract(self, thread_id: str, message_id: str, *, if_revision: int | None = None) -> None:
-        """Take a message back before anybody read it; the rest moves up."""
+        """Take a message back before it is read; the rest moves up."""
         return self._driver.run(self._inner.retract(thread_id, message_id, if_revision=if_revision))
 
     def reorder(self, thread_id: str, message_ids: Sequence[str], *, if_revision: int | None = None) -> PendingQueue:
@@ -358,40 +287,19 @@ class Pending:
         return self._driver.run(self._inner.reorder(thread_id, message_ids, if_revision=if_revision))
 
     def freeze(
-        self,
-        thread_id: str,
-        *,
-        boundary: str = "new_run",
-        run: Run | RunChange | NewRun | None = None,
-        messages: Sequence[Message] = (),
-        mode: DeliveryMode | None = None,
-        branch: int | str | None = None,
-        expect: int | None = None,
-        expect_ids: Sequence[str] | None = None,
-        fence: int | None = None,
-        key: str | None = None,
+        self, thread_id: str, *, boundary: str = "new_run", run: Run | RunChange | NewRun | None = None,
+        messages: Sequence[Message] = (), mode: DeliveryMode | None = None, branch: int | str | None = None,
+        expect: int | None = None, expect_ids: Sequence[str] | None = None, fence: int | None = None,
+        key: str | None = None
     ) -> Receipt:
         """Move what this boundary takes from the queue into the log, with the run that consumes it, in one commit.
 
-        It goes to `branch`, else to the run's, else to the current one. `messages` are appended to the queue first, in
-        the same transaction. `expect_ids` are the pending ids the caller saw selected; another selection raises
-        `SelectionConflict` and changes nothing. So does a new run for which nothing is selected: of two workers that
-        race for one queue, the second learns that there is nothing left. A run that exists takes its step regardless.
+        Parameters and details: `perdure.stores.pending.Pending.freeze`.
         """
-        return self._driver.run(
-            self._inner.freeze(
-                thread_id,
-                boundary=boundary,
-                run=run,
-                messages=messages,
-                mode=mode,
-                branch=branch,
-                expect=expect,
-                expect_ids=expect_ids,
-                fence=fence,
-                key=key,
-            )
-        )
+        return self._driver.run(self._inner.freeze(
+            thread_id, boundary=boundary, run=run, messages=messages, mode=mode, branch=branch, expect=expect,
+            expect_ids=expect_ids, fence=fence, key=key
+        ))
 
     def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> ThreadIds:
         """Ids of threads that have pending messages, ascending, after an id."""
@@ -405,14 +313,14 @@ class Runs:
         self._inner = inner
         self._driver = driver
 
-    def create(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+    def create(self, thread_id: str, agent_id: str, **options: Unpack[StartOptions]) -> Run:
         """A run that has not begun; takes the options of `start`. It becomes the thread's latest run."""
         return self._driver.run(self._inner.create(thread_id, agent_id, **options))
 
-    def start(self, thread_id: str, agent_id: str, **options: Unpack[RunOptions]) -> Run:
+    def start(self, thread_id: str, agent_id: str, **options: Unpack[StartOptions]) -> Run:
         """A running run, with the messages it was given, in one commit.
 
-        The options are those of `RunOptions`: `messages` is its input, `key` makes a retry safe, and so on.
+        The options are those of `StartOptions`: `messages` is its input, `key` makes a retry safe, and so on.
         A missing thread is created, taking parent and resource from the activation's trace.
         """
         return self._driver.run(self._inner.start(thread_id, agent_id, **options))
@@ -430,12 +338,8 @@ class Runs:
         return self._driver.read(self._inner.latest(thread_id))
 
     def list(
-        self,
-        *,
-        thread_id: str | None = None,
-        status: str | None = None,
-        limit: int = limits.PAGE_DEFAULT,
-        cursor: str | None = None,
+        self, *, thread_id: str | None = None, status: str | None = None, limit: int = limits.PAGE_DEFAULT,
+        cursor: str | None = None
     ) -> Page[Run]:
         """Runs in order of creation: all, of a thread, in a status, or both."""
         return self._driver.read(self._inner.list(thread_id=thread_id, status=status, limit=limit, cursor=cursor))
@@ -477,3 +381,75 @@ class State:
     def delete(self, thread_id: str, name: str, *, run_id: str | None = None, if_rev: int | None = None) -> None:
         """Remove a document; one that is not there is fine unless `if_rev` names it."""
         return self._driver.run(self._inner.delete(thread_id, name, run_id=run_id, if_rev=if_rev))
+
+
+class Store:
+    """`perdure.Store`, blocking. Made by `perdure.sync.open`."""
+
+    def __init__(self, inner: async_store.Store, driver: Driver, *, owner: bool = True) -> None:
+        self._inner = inner
+        self._driver = driver
+        self._owner = owner
+        self.threads: Threads = Threads(inner.threads, driver)
+        self.messages: Messages = Messages(inner.messages, driver)
+        self.branches: Branches = Branches(inner.branches, driver)
+        self.pending: Pending = Pending(inner.pending, driver)
+        self.runs: Runs = Runs(inner.runs, driver)
+        self.state: State = State(inner.state, driver)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine below; for tools and tests."""
+        return self._inner.engine
+
+    @property
+    def scope(self) -> str:
+        """The tenant this store sees."""
+        return self._inner.scope
+
+    def commit(
+        self, thread_id: str, *, messages: Sequence[Message] = (), run: Run | RunChange | NewRun | None = None,
+        branch: int | str | None = None, expect: int | None = None, expect_head: str | None = None,
+        fence: int | None = None, state: Mapping[str, Any] | None = None, run_state: Mapping[str, Any] | None = None,
+        expect_state: Mapping[str, int | None] | None = None, key: str | None = None
+    ) -> Receipt:
+        """Make everything of one step durable, in one transaction, or nothing of it.
+
+        Parameters and details: `perdure.Store.commit`.
+        """
+        return self._driver.run(self._inner.commit(
+            thread_id, messages=messages, run=run, branch=branch, expect=expect, expect_head=expect_head, fence=fence,
+            state=state, run_state=run_state, expect_state=expect_state, key=key
+        ))
+
+    def load(self, thread_id: str, *, branch: int | str | None = None) -> Snapshot:
+        """A thread, its branch, history, latest run and state, all from one snapshot."""
+        return self._driver.read(self._inner.load(thread_id, branch=branch))
+
+    def health(self) -> Health:
+        """The engine's real settings, read now, and what weakens its promises."""
+        return self._driver.read(self._inner.health())
+
+    def capabilities(self) -> Capabilities:
+        """What the engine below can do."""
+        return self._inner.capabilities()
+
+    def scoped(self, scope: str) -> Store:
+        """The same connections, seen as another tenant. Closing it closes nothing."""
+        return Store(self._inner.scoped(scope), self._driver, owner=False)
+
+    def close(self) -> None:
+        """Finish what was submitted and let everything go; idempotent, and nothing at all in a forked child."""
+        if self._owner and self._driver.alive:
+            try:
+                self._driver.run(self._inner.close())
+            finally:
+                self._driver.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

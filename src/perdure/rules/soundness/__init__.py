@@ -1,1 +1,1 @@
-"""Rules that decide whether a stored thread holds together."""
+"""Consistency rules for stored threads, shared by `doctor verify` and `import`."""

@@ -1,4 +1,4 @@
-"""Are a thread's runs, the pointers to them, and the idempotency keys of its commits what commits would have left?"""
+"""Consistency rules for a thread's runs, the pointers to them, and the idempotency keys of its commits."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _input_problems(record: str, row: StoredRow, facts: Facts, length: int) -> P
         yield Problem("run.input", record, f"its input is {first} to {last}, the log ends at {length}")
         return
     for seq in (first, last):
-        place = facts.places.get(seq)
-        if place is not None and place.at != row["created_at"]:
+        message = facts.places.get(seq)
+        if message is not None and message.at != row["created_at"]:
             yield Problem("run.input", record, f"message {seq} of its input was not written with it")
             return
 
@@ -78,8 +78,8 @@ def _output_problems(record: str, row: StoredRow, facts: Facts) -> Problems:
         yield Problem("run.output", record, text)
 
 
-def _is_output(place: Place | None, run: str | int) -> bool:
-    return place is not None and place.visible and place.run == run
+def _is_output(message: Place | None, run: str | int) -> bool:
+    return message is not None and message.visible and message.run == run
 
 
 def pointer_problems(rows: ThreadRows, facts: Facts) -> Problems:
@@ -123,7 +123,7 @@ def key_problems(rows: ThreadRows, facts: Facts) -> Problems:
 
 
 def receipt_ids(body: bytes | str | None) -> list[str] | None:
-    """The message ids that a key's body names; None if it is no such list."""
+    """The message ids that a key's body names; None if it is not such a list."""
     try:
         return msgspec.json.decode(body or b"", type=list[str])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -140,9 +140,11 @@ def _receipt_problem(row: StoredRow, facts: Facts, length: int) -> str | None:
     if len(seqs) != count:
         return f"it names messages that are not there: {count} up to version {version}, the log ends at {length}"
     for seq, message_id in zip(seqs, ids, strict=True):
-        place = facts.places.get(seq)
-        if place is None or place.id != message_id:
-            return f"it names message {message_id!r} at {seq}, where {'nothing' if place is None else place.id!r} is"
-        if place.at != row["at"]:
+        message = facts.places.get(seq)
+        if message is None or message.id != message_id:
+            return (
+                f"it names message {message_id!r} at {seq}, where {'nothing' if message is None else message.id!r} is"
+            )
+        if message.at != row["at"]:
             return f"message {seq} was not written with it"
     return None

@@ -1,4 +1,4 @@
-"""A stored thread as the rules see it: plain rows, what its log says, and the problems they may show."""
+"""A stored thread as the rules see it: plain rows, facts from its log, and the problems that rules report."""
 
 from __future__ import annotations
 
@@ -39,27 +39,24 @@ Problems = Iterator[Problem]
 
 def row_name(table: str, key: tuple[str | int, ...]) -> str:
     """A row in words: `run 'r1'`, `state 'plan' of thread 't'`."""
-    match table, key:
-        case (("threads" | "thread_heads"), (thread,)):
-            return f"thread {thread!r}"
-        case "branches", (thread, number):
-            return f"branch {number} of thread {thread!r}"
-        case "labels", (thread, message):
-            return f"the label on message {message!r} of thread {thread!r}"
-        case "runs", (run,):
-            return f"run {run!r}"
-        case "state", (thread, "", name):
-            return f"state {name!r} of thread {thread!r}"
-        case "state", (thread, run, name):
-            return f"state {name!r} of run {run!r} of thread {thread!r}"
-        case "keys", (thread, name):
-            return f"key {name!r} of thread {thread!r}"
-        case "pending", (thread, message):
-            return f"pending message {message!r} of thread {thread!r}"
-        case "queues", (thread,):
-            return f"the queue of thread {thread!r}"
-        case _:
-            return f"{table} {key}"
+    if table == "state" and len(key) == 3:
+        thread, run, name = key
+        return f"state {name!r} of run {run!r} of thread {thread!r}" if run else f"state {name!r} of thread {thread!r}"
+    template = _ROW_NAMES.get(table)
+    return f"{table} {key}" if template is None else template.format(*key)
+
+
+_ROW_NAMES = {
+    "threads": "thread {!r}",
+    "thread_heads": "thread {!r}",
+    "branches": "branch {1} of thread {0!r}",
+    "labels": "the label on message {1!r} of thread {0!r}",
+    "runs": "run {!r}",
+    "queues": "the queue of thread {!r}",
+    "keys": "key {1!r} of thread {0!r}",
+    "pending": "pending message {1!r} of thread {0!r}",
+}
+"""How a row is called, by its key."""
 
 
 Known_contra = TypeVar("Known_contra", contravariant=True)
@@ -95,7 +92,7 @@ class ThreadRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What one message's columns say, without its body."""
+    """The columns of a message that the rules compare, without its body."""
 
     id: str
     branch: int
@@ -105,7 +102,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct):
-    """What the log says of one branch."""
+    """The messages of one branch, as the log counts them."""
 
     count: int = 0
     first_seq: int = 0
@@ -114,7 +111,7 @@ class Line(msgspec.Struct):
 
 
 class Produced(msgspec.Struct):
-    """How many visible assistant and tool messages name a run as their producer, and where the first and last stand."""
+    """The visible assistant and tool messages that a run produced: how many, and the first and last seq."""
 
     count: int = 0
     first: int = 0
@@ -131,31 +128,31 @@ class Facts(Protocol):
 
     @property
     def lines(self) -> dict[int, Line]:
-        """What the log says of each branch."""
+        """The log's count of each branch."""
         ...
 
     @property
     def produced(self) -> Lookup[str, Produced]:
-        """What the log says of each run."""
+        """The log's count of each run's output."""
         ...
 
 
 class LogFacts(msgspec.Struct):
-    """What one pass over a log found out. `places` holds the messages in `wanted`."""
+    """The facts that one pass over a log collects. `places` holds the messages with these `seqs`."""
 
-    wanted: set[int]
+    seqs: set[int]
     places: dict[int, Place] = {}
     lines: dict[int, Line] = {}
     produced: dict[str, Produced] = {}
 
     def add(self, seq: int, columns: Sequence[Any]) -> None:
         """Take in the next message: its seq and the log's columns in declared order."""
-        place = place_of(columns)
-        add_to_line(self.lines, seq, place)
-        if seq in self.wanted:
-            self.places[seq] = place
-        if place.run is not None and place.visible:
-            made = self.produced.setdefault(place.run, Produced(first=seq))
+        message = place_of(columns)
+        add_to_line(self.lines, seq, message)
+        if seq in self.seqs:
+            self.places[seq] = message
+        if message.run is not None and message.visible:
+            made = self.produced.setdefault(message.run, Produced(first=seq))
             made.count, made.last = made.count + 1, seq
 
 
@@ -165,9 +162,9 @@ def place_of(columns: Sequence[Any]) -> Place:
     return Place(message_id, branch, run, visibility == "all" and role in ("assistant", "tool"), at)
 
 
-def add_to_line(lines: dict[int, Line], seq: int, place: Place) -> None:
+def add_to_line(lines: dict[int, Line], seq: int, message: Place) -> None:
     """Count the next message of a log in with its branch."""
-    line = lines.get(place.branch)
+    line = lines.get(message.branch)
     if line is None:
-        line = lines[place.branch] = Line(first_seq=seq)
-    line.count, line.last_seq, line.last_id = line.count + 1, seq, place.id
+        line = lines[message.branch] = Line(first_seq=seq)
+    line.count, line.last_seq, line.last_id = line.count + 1, seq, message.id

@@ -1,7 +1,7 @@
-"""Does a stored thread hold together? The one set of rules that `doctor verify` and `import` share.
+"""All consistency rules of a stored thread, run together: rows against each other and against the log.
 
 Nothing here reads a store: rows and log facts come in, problems come out. A rule looks only at tables whose columns are
-as declared (`columns` says so first); what a torn column would make of it is not worth telling.
+as declared (`columns` checks that first): what follows from a damaged column is not worth reporting.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def _queue_problems(rows: ThreadRows, facts: Facts) -> Problems:
     if written != due:
         text = f"the queue does not count its pending messages: (count, waiting) is {written}, should be {due}"
         yield Problem("queue", record, text)
-    places = sorted(row["position"] for row in rows.pending)
-    if places != list(range(1, count + 1)):
-        yield Problem("pending.place", record, f"pending messages do not stand at 1, 2, 3, …: {places[:20]}")
+    positions = sorted(row["position"] for row in rows.pending)
+    if positions != list(range(1, count + 1)):
+        yield Problem("pending.place", record, f"pending messages are not at positions 1, 2, 3, …: {positions[:20]}")
     if count > limits.PENDING_PER_THREAD:
         yield Problem("queue", record, f"it holds {count} messages, the limit is {limits.PENDING_PER_THREAD}")
 

@@ -1,4 +1,4 @@
-"""Does a thread's tree hold together? Parents, fork points, heads, lengths, names, the current branch, and labels."""
+"""Consistency rules for a thread's tree: parents, fork points, heads, lengths, names, current branch, labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tree_problems(rows: ThreadRows, facts: Facts) -> Problems:
     if head["branch"] not in alive:
         yield Problem("branch.current", record, f"its current branch {head['branch']} is not there")
     for number in sorted(facts.lines.keys() - known):
-        text = f"{facts.lines[number].count} messages stand on branch {number}, which is not there"
+        text = f"{facts.lines[number].count} messages are on branch {number}, which is not there"
         yield Problem("log.branch", record, text)
     yield from _name_problems(rows.thread, rows.branches)
     for row in rows.branches:
@@ -41,7 +41,7 @@ def tree_problems(rows: ThreadRows, facts: Facts) -> Problems:
 
 
 def _name_problems(thread: str, branches: Sequence[StoredRow]) -> Problems:
-    seen: dict[str, int] = {}
+    owners: dict[str, int] = {}
     for row in branches:
         name, number = row["name"], int(row.key[1])
         record = f"branch {number} of thread {thread!r}"
@@ -50,7 +50,7 @@ def _name_problems(thread: str, branches: Sequence[StoredRow]) -> Problems:
             if not deleted or name is not None:
                 yield Problem("branch.name", record, f"its name is {name!r}, it is deleted: {deleted}")
             continue
-        other = seen.setdefault(name, number)
+        other = owners.setdefault(name, number)
         if other != number:
             yield Problem("branch.name", record, f"branch {other} is called {name!r} too")
 
@@ -67,9 +67,9 @@ def _origin_problems(row: StoredRow, numbers: set[int], facts: Facts) -> Problem
     if parent not in numbers or parent >= int(number):
         yield Problem("branch.parent", record, f"its parent is branch {parent}")
         return
-    place = facts.places.get(fork_seq)
-    if place is None or place.id != fork or place.branch != parent:
-        there = "not there" if place is None else f"message {place.id!r} of branch {place.branch}"
+    message = facts.places.get(fork_seq)
+    if message is None or message.id != fork or message.branch != parent:
+        there = "not there" if message is None else f"message {message.id!r} of branch {message.branch}"
         text = f"it forks from branch {parent} at {fork_seq} {fork!r}, which is {there}"
         yield Problem("branch.fork", record, text)
 
@@ -84,16 +84,16 @@ def _line_problems(row: StoredRow, line: Line) -> Problems:
     if written != end:
         yield Problem("branch.head", record, f"its head is {written}, the newest message is {end}")
     if line.count and line.first_seq <= row["fork_seq"]:
-        text = f"its message {line.first_seq} stands before its fork point {row['fork_seq']}"
+        text = f"its message {line.first_seq} comes before its fork point {row['fork_seq']}"
         yield Problem("log.branch", record, text)
 
 
 def label_problems(rows: ThreadRows, facts: Facts) -> Problems:
     """Every label is on the message it names."""
     for row in rows.labels:
-        place = facts.places.get(row["seq"])
-        if place is None or place.id != row.key[1]:
-            there = "nothing" if place is None else f"message {place.id!r}"
+        message = facts.places.get(row["seq"])
+        if message is None or message.id != row.key[1]:
+            there = "nothing" if message is None else f"message {message.id!r}"
             record = f"the label on message {row.key[1]!r} of thread {rows.thread!r}"
             text = f"it reads {row['label']!r} and points to {row['seq']}, where {there} is"
             yield Problem("label", record, text)

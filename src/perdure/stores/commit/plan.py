@@ -1,4 +1,4 @@
-"""From a prepared commit to one transaction.
+"""Plans a prepared commit as the operations of one transaction.
 
 `operations` takes a guess about the target branch and lists what must change; nothing here reads or waits, so a
 commit's cost follows what it adds. The guess is a condition of the transaction: if it is wrong, nothing is written.
@@ -32,12 +32,14 @@ from perdure.kernel.ops import (
     Seq,
     Swap,
 )  # fmt: skip
+from perdure.model.branch import MAIN
 from perdure.model.faithful import to_json
 from perdure.model.message import Message
 from perdure.model.run import DONE, RUNNING, NewRun, Run, RunBody, RunChange, RunInput
 from perdure.model.state import REMOVE
 from perdure.rules import run_machine
 from perdure.stores.commit.request import Prepared
+from perdure.stores.context import Core
 from perdure.stores.records import message_entry
 from perdure.stores.thread_creation import Birth, birth_ops
 
@@ -60,6 +62,17 @@ class Guess(msgspec.Struct, frozen=True, gc=False):
 
 
 EMPTY_QUEUE: Condition = {"count": 0}
+
+
+def first_guess(core: Core, commit: Prepared) -> Guess:
+    """The branch named by the commit or its run, else the one that was current when this process last looked."""
+    if commit.branch is not None:
+        return Guess(commit.branch, current=False)
+    if isinstance(commit.run, RunChange):
+        return Guess(commit.run.run.branch, current=False)
+    if isinstance(commit.run, Run):
+        return Guess(commit.run.branch, current=False)
+    return Guess(core.current.get(commit.thread_id, MAIN), current=True)
 
 
 def operations(commit: Prepared, guess: Guess) -> list[Op]:
@@ -150,12 +163,12 @@ def _pointers(commit: Prepared) -> dict[str, Any]:
         return {}
     status = run.status if isinstance(run, NewRun) else run.status or run.run.status
     moves = run_machine.pointers(status, created=isinstance(run, NewRun))
-    found: dict[str, Any] = dict.fromkeys(moves.take, run_id)
+    changes: dict[str, Any] = dict.fromkeys(moves.take, run_id)
     for name in moves.fill:
-        found[name] = Swap(None, run_id)
+        changes[name] = Swap(None, run_id)
     for name in moves.clear:
-        found[name] = Swap(run_id, None)
-    return found
+        changes[name] = Swap(run_id, None)
+    return changes
 
 
 def _run_ops(commit: Prepared, guess: Guess) -> list[Op]:
@@ -179,12 +192,12 @@ def _run_body(body: RunBody) -> bytes:
 
 
 def new_body(commit: Prepared, run: NewRun) -> RunBody:
-    """The JSON of a new run, which remembers the messages it was given unless the caller said which ones matter."""
-    given = run.body.input or RunInput()
-    if not commit.inputs or not commit.message_ids or given.trigger_message_ids:
+    """The JSON of a new run: its input messages are its triggers, unless the caller named others."""
+    source = run.body.input or RunInput()
+    if not commit.inputs or not commit.message_ids or source.trigger_message_ids:
         return run.body
     return msgspec.structs.replace(
-        run.body, input=msgspec.structs.replace(given, trigger_message_ids=list(commit.message_ids))
+        run.body, input=msgspec.structs.replace(source, trigger_message_ids=list(commit.message_ids))
     )
 
 
@@ -250,14 +263,14 @@ def produced(messages: Sequence[Message], run_id: str | None) -> list[int]:
 
 
 def _output(commit: Prepared, *, fresh: bool) -> dict[str, Any]:
-    places = produced(commit.messages, commit.run_id)
-    if not places:
+    positions = produced(commit.messages, commit.run_id)
+    if not positions:
         return {}
     newest = len(commit.messages) - 1
-    columns: dict[str, Any] = {"output_last": Seq(LOG, newest - places[-1])}
+    columns: dict[str, Any] = {"output_last": Seq(LOG, newest - positions[-1])}
     if fresh:
-        columns["output_first"] = Seq(LOG, newest - places[0])
-    columns["output_count"] = len(places) if isinstance(commit.run, NewRun) else Inc(len(places))
+        columns["output_first"] = Seq(LOG, newest - positions[0])
+    columns["output_count"] = len(positions) if isinstance(commit.run, NewRun) else Inc(len(positions))
     return columns
 
 

@@ -1,7 +1,7 @@
-"""A commit as data: what the caller asked for, checked in shape before any I/O.
+"""A commit as data: `Request` is what the caller asked for, `Prepared` the same after its shape was checked.
 
-Ids and producers are settled here, documents are encoded, and a keyed commit gets the fingerprint by which a retry is
-known. `plan` turns the result into operations.
+Checking needs no I/O. It mints ids, names the run that produced each message, encodes documents, and gives a keyed
+commit the fingerprint that identifies a retry. `plan` turns the result into operations.
 """
 
 from __future__ import annotations
@@ -27,8 +27,32 @@ _MAPPED = {"state": "documents", "run_state": "documents", "expect_state": "revs
 _READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (RunBody, Waiting, Outcome)}
 
 
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A commit as the caller asked for it; the first fields are the parameters of `Store.commit`.
+
+    `inputs` marks the messages as what the run was given, not what it produced. `asked` replaces the messages in a
+    keyed commit's fingerprint where the caller asked for something else (a freeze). `stored` messages come from the
+    queue: they were checked when they were appended to it.
+    """
+
+    thread_id: str
+    messages: Sequence[Message] = ()
+    run: Run | RunChange | NewRun | None = None
+    branch: int | str | None = None
+    expect: int | None = None
+    expect_head: str | None = None
+    fence: int | None = None
+    state: Mapping[str, Any] | None = None
+    run_state: Mapping[str, Any] | None = None
+    expect_state: Mapping[str, int | None] | None = None
+    key: str | None = None
+    inputs: bool = False
+    asked: str | None = None
+    stored: bool = False
+
+
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A commit whose shape is right. `entries` lack their branch until the target is known.
+    """A commit whose shape is right, with ids minted and documents encoded.
 
     `brought_ids` are the message ids that the caller chose: those that a pending message may have.
     """
@@ -58,65 +82,46 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return not existing and not guarded and self.expect in (None, 0) and self.branch in (None, 0)
 
 
-def prepare(
-    thread_id: str,
-    *,
-    messages: Sequence[Message] = (),
-    run: Run | RunChange | NewRun | None = None,
-    branch: int | str | None = None,
-    expect: int | None = None,
-    expect_head: str | None = None,
-    fence: int | None = None,
-    state: Mapping[str, Any] | None = None,
-    run_state: Mapping[str, Any] | None = None,
-    expect_state: Mapping[str, int | None] | None = None,
-    key: str | None = None,
-    inputs: bool = False,
-    asked: str | None = None,
-    stored: bool = False,
-) -> Prepared:
-    """Check the shape of a commit; `inputs` marks its messages as what the run was given, not what it produced.
-
-    `asked` stands for the content in a keyed commit's fingerprint where the caller's request is not the messages
-    themselves. `stored` messages come from the queue: they were checked when they were given.
-    """
+def prepare(request: Request) -> Prepared:
+    """Check the shape of a commit, mint its ids and encode its documents; raises `InvalidError`."""
+    thread_id, messages, run, branch = request.thread_id, request.messages, request.run, request.branch
     checks.check_id(thread_id, "thread id")
-    message_shape.check_messages(messages, stored=stored)
+    message_shape.check_messages(messages, stored=request.stored)
     run_id = _check_run(run, thread_id)
     number, branch_name = (None, branch) if isinstance(branch, str) else (branch, None)
     if branch_name is not None:
         checks.check_id(branch_name, "branch name", most=limits.NAME_BYTES)
-    for value, what in ((expect, "expect"), (fence, "fence"), (number, "branch")):
+    for value, what in ((request.expect, "expect"), (request.fence, "fence"), (number, "branch")):
         if value is not None:
             checks.check_count(value, what)
-    if expect_head is not None:
-        checks.check_id(expect_head, "expect_head")
-    if key is not None:
-        checks.check_id(key, "key")
-    docs, run_docs = _mapping(state, "state"), _mapping(run_state, "run_state")
-    guarded = _mapping(expect_state, "expect_state")
+    if request.expect_head is not None:
+        checks.check_id(request.expect_head, "expect_head")
+    if request.key is not None:
+        checks.check_id(request.key, "key")
+    docs, run_docs = _mapping(request.state, "state"), _mapping(request.run_state, "run_state")
+    revs = _mapping(request.expect_state, "expect_state")
     if run_docs and run_id is None:
         raise InvalidError("run_state needs the run it belongs to", hint="pass run=")
-    settled = [_settle(message, run, run_id, inputs) for message in messages]
+    minted = [_with_ids(message, run, run_id, request.inputs) for message in messages]
     documents = _documents(docs, "") + _documents(run_docs, run_id or "") if docs or run_docs else []
-    guards = _check_guards(guarded, docs) if guarded else {}
+    guards = _check_guards(revs, docs) if revs else {}
     return Prepared(
         thread_id=thread_id,
-        messages=settled,
-        message_ids=[message.id or "" for message in settled],
-        brought_ids=[] if stored else [message.id for message in messages if message.id is not None],
+        messages=minted,
+        message_ids=[message.id or "" for message in minted],
+        brought_ids=[] if request.stored else [message.id for message in messages if message.id is not None],
         run=run,
         run_id=run_id,
         branch=number,
         branch_name=branch_name,
-        expect=expect,
-        expect_head=expect_head,
-        fence=fence,
+        expect=request.expect,
+        expect_head=request.expect_head,
+        fence=request.fence,
         state=documents,
         expect_state=guards,
-        key=key,
-        digest=None if key is None else _fingerprint(messages if asked is None else asked, run, documents, branch),
-        inputs=inputs,
+        key=request.key,
+        digest=None if request.key is None else _fingerprint(request, documents),
+        inputs=request.inputs,
     )
 
 
@@ -160,10 +165,10 @@ def _check_record(record: Any, kind: type[Faithful], path: str) -> None:
     except (msgspec.MsgspecError, InvalidError) as error:
         raise InvalidError(str(error), path=path) from None
     if not same:
-        raise InvalidError("extra holds a field that has a place of its own", path=path)
+        raise InvalidError("extra repeats a declared field", path=path)
 
 
-def _settle(message: Message, run: Any, run_id: str | None, inputs: bool) -> Message:
+def _with_ids(message: Message, run: Any, run_id: str | None, inputs: bool) -> Message:
     """Mint what is missing: the id, and the producer."""
     producer = message.run_id
     step = message.step
@@ -187,27 +192,27 @@ def _settle(message: Message, run: Any, run_id: str | None, inputs: bool) -> Mes
     )
 
 
-def _mapping(given: Any, what: str) -> dict[Any, Any]:
-    if given is None:
+def _mapping(value: Any, what: str) -> dict[Any, Any]:
+    if value is None:
         return {}
-    plain = as_dict(given)
+    plain = as_dict(value)
     if plain is None:
-        raise InvalidError(f"{what} maps names to {_MAPPED[what]}, it is not a {type(given).__name__}")
+        raise InvalidError(f"{what} must be a mapping of names to {_MAPPED[what]}, not {type(value).__name__}")
     return plain
 
 
-def _documents(given: dict[Any, Any], owner: str) -> list[tuple[str, str, Any]]:
-    found = []
-    for name, value in given.items():
+def _documents(values: dict[Any, Any], owner: str) -> list[tuple[str, str, Any]]:
+    documents = []
+    for name, value in values.items():
         checks.check_id(name, "state name", most=limits.NAME_BYTES)
         if value is REMOVE:
-            found.append((owner, name, REMOVE))
+            documents.append((owner, name, REMOVE))
             continue
         doc = value if isinstance(value, Doc) else Doc(value)
         checks.check_count(doc.schema, f"schema of state {name!r}", least=1)
         body = codec.encode_checked(doc.value, f"state.{name}", limits.STATE_BYTES)
-        found.append((owner, name, (doc.schema, body)))
-    return found
+        documents.append((owner, name, (doc.schema, body)))
+    return documents
 
 
 def _check_guards(guards: dict[Any, Any], state: dict[Any, Any]) -> Mapping[str, int | None]:
@@ -220,8 +225,9 @@ def _check_guards(guards: dict[Any, Any], state: dict[Any, Any]) -> Mapping[str,
     return guards
 
 
-def _fingerprint(content: Sequence[Message] | str, run: Any, documents: list[Any], branch: int | str | None) -> str:
+def _fingerprint(request: Request, documents: list[Any]) -> str:
     """What a keyed commit asks for, without minted ids and without times; a branch as the caller named it."""
+    run = request.run
     move: Any = None
     if isinstance(run, NewRun):
         move = ["new", run.agent_id, run.id, run.status, run.parent_run_id, canonical(run.body)]
@@ -231,10 +237,10 @@ def _fingerprint(content: Sequence[Message] | str, run: Any, documents: list[Any
         move = ["change", run.id, run.status, counters, parts, run.dispatch_id]
     elif run is not None:
         move = ["same", run.id]
-    # The run is named above, unless its id is minted; a document only says whether it is the run's or the thread's.
+    # The run is named above, unless its id is minted; a document is only marked as the run's or the thread's.
     docs = sorted([bool(owner), name, _document(value)] for owner, name, value in documents)
-    said = content if isinstance(content, str) else [canonical(message) for message in content]
-    return hashlib.sha256(codec.encode([said, move, docs, branch])).hexdigest()[:32]
+    content = request.asked if request.asked is not None else [canonical(message) for message in request.messages]
+    return hashlib.sha256(codec.encode([content, move, docs, request.branch])).hexdigest()[:32]
 
 
 def canonical(record: Faithful) -> str:

@@ -10,7 +10,7 @@ from perdure.kernel.ops import Put, Scan
 from perdure.model.faithful import Extra
 from perdure.model.message import Message, MessageRecord
 from perdure.stores.commit.plan import Guess, operations
-from perdure.stores.commit.request import prepare
+from perdure.stores.commit.request import Request, prepare
 from perdure.stores.store import Store
 from perdure.testkit.helpers import commit_texts
 from perdure.testkit.kit import CaseFailed, Kit, case, equal, expect
@@ -36,7 +36,7 @@ def block_for(fields: dict[str, Any]) -> str:
 
 async def store_as_before(store: Store, *messages: Message) -> None:
     """Append messages to thread t past the check of what a caller gives."""
-    commit = prepare("t", messages=messages, stored=True)
+    commit = prepare(Request(thread_id="t", messages=messages, stored=True))
     await store.engine.transact(store.scope, operations(commit, Guess(0, current=True)))
 
 

@@ -1,0 +1,102 @@
+"""The receipt of a commit: built from what was sent, or from what its key remembers of the first time.
+
+Neither reads anything back: the transaction's answer holds all that the database decided (rev, clock, seqs), and
+`stores.results` applies it to the operations that were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import KeyReused
+from perdure.kernel.ops import Applied, Op, Patch, Put, Row
+from perdure.model.receipt import Receipt
+from perdure.model.run import NewRun, Run, RunBody
+from perdure.stores.commit.plan import LOG, changed_body, new_body
+from perdure.stores.commit.request import Prepared
+from perdure.stores.context import Core
+from perdure.stores.records import receipt_from, run_columns, run_from, run_record
+from perdure.stores.results import columns_after
+from perdure.stores.schema import RUNS
+
+
+def new_receipt(core: Core, commit: Prepared, ops: Sequence[Op], applied: Applied) -> Receipt:
+    """The receipt of a commit that has just been applied."""
+    count = len(commit.messages)
+    last = applied.seqs.get((LOG, commit.thread_id))
+    return Receipt(
+        thread_id=commit.thread_id,
+        version=last,
+        message_ids=commit.message_ids,
+        seqs=[] if last is None else list(range(last - count + 1, last + 1)),
+        run=_run_after(commit, ops, applied),
+        durable=core.durable,
+        replayed=False,
+        at=applied.now,
+    )
+
+
+def _run_after(commit: Prepared, ops: Sequence[Op], applied: Applied) -> Run | None:
+    """The run as the operations left it."""
+    run = commit.run
+    if run is None or isinstance(run, Run) or commit.run_id is None:
+        return run if isinstance(run, Run) else None
+    before: Mapping[str, Any] = _NO_RUN
+    body: RunBody
+    if isinstance(run, NewRun):
+        body = new_body(commit, run)
+    else:
+        before, body = run_columns(run.run), changed_body(run)
+    op = next(op for op in ops if isinstance(op, (Put, Patch)) and op.table == RUNS.name)
+    columns = columns_after(before, op.columns if isinstance(op, Put) else op.set, applied)
+    return run_record(commit.run_id, columns, body, applied.rev)
+
+
+_NO_RUN: Mapping[str, Any] = dict.fromkeys(RUNS.column_names)
+
+
+def is_remembered(key: Row | None, head: Row | None, now: int) -> bool:
+    """Is there a receipt under the key? Not of a deleted thread, even while its keys are being erased.
+
+    `now` is the engine's time, as `at` is: a client whose clock is a week ahead must not repeat an effect.
+    """
+    if key is None or head is None:
+        return False
+    return bool(key["at"] + limits.KEY_RETENTION_MS >= now)
+
+
+def replay(core: Core, commit: Prepared, key: Row | None, run: Row | None) -> Receipt:
+    """The receipt of the first commit under this key; raises `KeyReused` if that asked for something else."""
+    if key is None or key["digest"] != commit.digest:
+        raise KeyReused(
+            f"the key {commit.key!r} was used for another commit on thread {commit.thread_id!r}",
+            expected=commit.digest,
+            actual=None if key is None else key["digest"],
+            hint="a key names one commit: use a new one for new content",
+        )
+    last, ids = receipt_from(key)
+    return Receipt(
+        thread_id=commit.thread_id,
+        version=last,
+        message_ids=ids,
+        seqs=[] if last is None else list(range(last - len(ids) + 1, last + 1)),
+        run=_run_of_key(commit, key, run),
+        durable=core.durable,
+        replayed=True,
+        at=key["at"],
+    )
+
+
+def _run_of_key(commit: Prepared, key: Row, row: Row | None) -> Run | None:
+    """The run as the first commit of this key left it, if nothing has moved it since.
+
+    A run that was moved since is returned as it is now, but with the rev it had then: a caller who builds on it is
+    refused, because it was overtaken.
+    """
+    if isinstance(commit.run, Run) or row is None:
+        return commit.run if isinstance(commit.run, Run) else None
+    return msgspec.structs.replace(run_from(row), rev=key.rev)
