@@ -11,17 +11,17 @@ import asyncpg
 
 from perdure.engines.postgres.connections.connect import Connection
 from perdure.engines.postgres.connections.login import GuardedTransport
-from perdure.engines.postgres.connections.pool import BasePool
+from perdure.engines.postgres.connections.pool import Pool
 from perdure.engines.postgres.errors import DRIVER_ERRORS, all_in_use, translate, unreadable, unusable_pool
 from perdure.engines.postgres.target import Target
 from perdure.kernel.lifecycle import closed
 
 
-class BorrowedPool(BasePool):
+class BorrowedPool(Pool):
     """A caller's asyncpg pool: used, never closed, and nothing assumed about its sessions."""
 
     def __init__(self, target: Target, pool: Any) -> None:
-        super().__init__(target, size=int(pool.get_max_size()), alone=not target.prepared, ours=False)
+        super().__init__(target, size=int(pool.get_max_size()), needs_setup=not target.prepared, ours=False)
         self._pool = pool
         self._timeout = target.connect_timeout
         self._served = 0

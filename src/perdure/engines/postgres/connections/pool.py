@@ -17,9 +17,9 @@ import os
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import asyncpg
 
@@ -37,75 +37,14 @@ IDLE_SECONDS = 30.0
 TRIAL_SECONDS = 5.0
 
 
-class Pool(Protocol):
-    """What the rest of the engine asks of a pool. `prepared` is False where statements cannot outlive a transaction;
-    `alone` is True where each stands in a transaction of its own that sets the session up for it. A `tuned` statement
-    relies on our settings, wherever it runs."""
+class Pool(ABC):
+    """Connections for the rest of the engine. `prepared` is False where statements cannot outlive a transaction;
+    `needs_setup` is True where every statement runs in a transaction that applies our settings to the session. A
+    `tuned` statement relies on those settings wherever it runs."""
 
-    prepared: bool
-    alone: bool
-    where: str
-    size: int
-
-    @property
-    def refusal(self) -> Callable[[], PerdureError] | None:
-        """Makes the error for every call once nothing may be done any more."""
-        ...
-
-    def ready(self) -> None:
-        """Raise if the pool is closed, forked, or used from another event loop."""
-        ...
-
-    async def acquire(self) -> Connection:
-        """A connection for this caller alone."""
-        ...
-
-    def release(self, connection: Connection) -> None:
-        """Give an idle connection back."""
-        ...
-
-    def discard(self, connection: Connection) -> None:
-        """Give up a connection whose state is not known."""
-        ...
-
-    async def fetch(
-        self, connection: Connection, sql: str, arguments: Sequence[Any] = (), *, tuned: bool = False
-    ) -> list[Any]:
-        """Run one statement in a transaction of its own."""
-        ...
-
-    async def run(self, sql: str, arguments: Sequence[Any], *, tuned: bool = False) -> list[Any]:
-        """Run one statement on any connection; on another one if it was surely not sent. The driver's errors are the
-        caller's to judge."""
-        ...
-
-    async def ask(self, sql: str, arguments: Sequence[Any] = (), *, tuned: bool = False) -> list[Any]:
-        """Read with one statement on any connection; asked once more if the connection proves dead."""
-        ...
-
-    def give_back(self, connection: Connection, error: BaseException) -> None:
-        """Release or discard after a failure."""
-        ...
-
-    def transports(self) -> list[GuardedTransport]:
-        """The network connections that were opened here and are open now."""
-        ...
-
-    def counters(self) -> dict[str, int]:
-        """How many connections there are, and how many were opened and given up."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of what was opened here; idempotent."""
-        ...
-
-
-class BasePool(ABC):
-    """What both kinds of pool do alike."""
-
-    def __init__(self, target: Target, *, size: int, alone: bool, ours: bool) -> None:
+    def __init__(self, target: Target, *, size: int, needs_setup: bool, ours: bool) -> None:
         self.prepared = target.prepared
-        self.alone = alone
+        self.needs_setup = needs_setup
         self.where = target.shown
         self.size = size
         self.refusal: Callable[[], PerdureError] | None = None
@@ -133,12 +72,37 @@ class BasePool(ABC):
     def discard(self, connection: Connection) -> None:
         """Give up a connection whose state is not known."""
 
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection for several statements; a failure in between gives it up."""
+        connection = await self.acquire()
+        try:
+            yield connection
+        except BaseException as error:
+            self.discard(connection)
+            if isinstance(error, DRIVER_ERRORS):
+                raise translate(error, self.where) from error
+            raise
+        self.release(connection)
+
+    @abstractmethod
+    def transports(self) -> list[GuardedTransport]:
+        """The network connections that this pool opened and that are open now."""
+
+    @abstractmethod
+    def counters(self) -> dict[str, int]:
+        """How many connections there are, and how many were opened and discarded."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release what this pool opened; idempotent."""
+
     async def fetch(
         self, connection: Connection, sql: str, arguments: Sequence[Any] = (), *, tuned: bool = False
     ) -> list[Any]:
         """Run one statement: as it is where the session suits it, else in a transaction that sets the session up."""
         timeout = self._command_timeout
-        if not self.alone and (self._ours or not tuned):
+        if not self.needs_setup and (self._ours or not tuned):
             found: list[Any] = await connection.fetch(sql, *arguments, timeout=timeout)
             return found
         # Behind a pooler the transaction also keeps the two exchanges of a statement (parse, run) in one session.
@@ -193,11 +157,11 @@ class BasePool(ABC):
             self.discard(connection)
 
 
-class OwnPool(BasePool):
+class OwnPool(Pool):
     """Connections opened here."""
 
     def __init__(self, target: Target, settings: dict[str, str] | None = None) -> None:
-        super().__init__(target, size=target.connections, alone=not target.prepared, ours=True)
+        super().__init__(target, size=target.connections, needs_setup=not target.prepared, ours=True)
         self._target = target
         # A pooler hands sessions from client to client, so there settings of a session must not be assumed.
         session = {**KEEPALIVE, **(settings or {})} if target.prepared else {}
@@ -325,8 +289,8 @@ def _writes_no_more(connection: Connection) -> bool:
     return getattr(connection.get_settings(), "default_transaction_read_only", "off") == "on"
 
 
-_live: weakref.WeakSet[BasePool] = weakref.WeakSet()
-_inherited: list[BasePool] = []
+_live: weakref.WeakSet[Pool] = weakref.WeakSet()
+_inherited: list[Pool] = []
 
 
 def _refuse_in_child() -> None:

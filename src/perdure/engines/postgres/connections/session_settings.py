@@ -48,10 +48,10 @@ BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; " + "; ".join(
     f"SET LOCAL {name} = '{value}'" for name, value in SESSION.items() if name not in (_ISOLATION, _DEFERRABLE)
 )
 
-_FOUND = (_ISOLATION, "statement_timeout", "lock_timeout", "standard_conforming_strings")
-READ_FOUND = (
+_CHECKED = (_ISOLATION, "statement_timeout", "lock_timeout", "standard_conforming_strings")
+READ_SESSION = (
     "SELECT "
-    + ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in _FOUND)
+    + ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in _CHECKED)
     + ", pg_catalog.current_schemas(true) AS schemas,"
     " pg_catalog.current_setting('transaction_timeout', true) AS transaction_timeout"
 )
