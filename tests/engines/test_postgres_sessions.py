@@ -18,8 +18,7 @@ from perdure import Message, Store
 from perdure.engines.postgres import PostgresEngine, open_engine
 from perdure.engines.postgres.connections.connect import STATEMENTS_KEPT
 from perdure.engines.postgres.connections.permits import Permits
-from perdure.engines.postgres.migrate import fingerprint
-from perdure.engines.postgres.schema.tables import SERVER_CLOCK
+from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.errors import ConflictError, UnavailableError
 from perdure.kernel.ops import Put
 from perdure.testkit.proxy import Proxy
@@ -395,10 +394,3 @@ async def _waiting(link: Any, count: int) -> None:
     waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     if await link.fetchval(waits) < count:
         raise UnavailableError("not all of them wait yet")
-
-
-def test_functions_that_change_get_a_new_name() -> None:
-    """Builds of one schema version share a database, and whichever opens last replaces the functions: those that are
-    running go on calling them. So what a function takes and does stays as it is under its name; a change of that is a
-    function with another name beside it (`carry_out_2`), and only then the value here changes."""
-    assert fingerprint("perdure") == "f72264b21ecfd75d"

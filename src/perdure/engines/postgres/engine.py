@@ -11,7 +11,9 @@ import msgspec
 from perdure.clock import Clock
 from perdure.engines.postgres import health
 from perdure.engines.postgres.connections.pool import OwnPool, Pool
-from perdure.engines.postgres.read.view import Queries
+from perdure.engines.postgres.read.read_sql import ReadSql
+from perdure.engines.postgres.read.view import ViewReader
+from perdure.engines.postgres.schema.clock import StampClock
 from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.postgres.watch import Hub, Subscription
 from perdure.engines.postgres.write.take import Claims
@@ -31,7 +33,7 @@ class PostgresEngine:
         pool: Pool,
         layout: Layout,
         hub: Hub,
-        writer: Writer,
+        clock: StampClock,
         capabilities: Capabilities,
         *,
         sense: Sense,
@@ -42,10 +44,12 @@ class PostgresEngine:
         self._pool = pool
         self._layout = layout
         self._hub = hub
-        self._writer = writer
+        self._clock = clock
+        self._writer = Writer(pool, layout, clock)
         self._sense = sense
-        self._queries = Queries(layout, writer.now)
-        self._claims = Claims(layout)
+        read_sql = ReadSql(layout, clock)
+        self._reader = ViewReader(read_sql)
+        self._claims = Claims(read_sql)
         self._read_only = read_only
         self._closing = self._closed = False
         self._closers = asyncio.Lock()
@@ -60,11 +64,11 @@ class PostgresEngine:
     @property
     def clock(self) -> Clock:
         """What `Now` reads, where it is not the server's own clock; may be replaced, which is how tests move time."""
-        return self._writer.clock
+        return self._clock.clock
 
     @clock.setter
     def clock(self, clock: Clock) -> None:
-        self._writer.clock = clock
+        self._clock.clock = clock
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable when it returns."""
@@ -80,7 +84,7 @@ class PostgresEngine:
         """Answer all reads from one snapshot, in one statement."""
         self._pool.ready()
         with self._sense:
-            return await self._queries.view(self._pool, scope, reads)
+            return await self._reader.view(self._pool, scope, reads)
 
     async def take(
         self,
@@ -97,7 +101,7 @@ class PostgresEngine:
         self._writing()
         scan = Scan(table, index, eq, limit=limit, upto=upto)
         with self._sense:
-            return await self._claims.take(self._pool, scope, scan, set, self._writer.now())
+            return await self._claims.take(self._pool, scope, scan, set, self._clock.now())
 
     def _writing(self) -> None:
         self._pool.ready()

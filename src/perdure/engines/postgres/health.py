@@ -43,7 +43,7 @@ WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')"""
 async def settings(pool: Pool, layout: Layout) -> dict[str, Any]:
     """The settings that decide what the database can promise, as a session of ours sees them."""
     (row,) = await pool.ask(_READ_SETTINGS)
-    found = {"url": pool.where, "schema": layout.place, **dict(row)}
+    found = {"url": pool.where, "schema": layout.pg_schema, **dict(row)}
     version = await pool.ask(f"""SELECT "value" FROM {layout.table(META)} WHERE "name" = 'version'""")
     found["schema_version"] = int(version[0][0]) if version else None
     found["overridden"] = overridden([setting for (setting,) in await pool.ask(READ_OVERRIDDEN)])
@@ -107,8 +107,8 @@ def problems(found: Mapping[str, Any], *, writing: bool) -> list[str]:
 
 async def findings(pool: Pool, layout: Layout) -> list[str]:
     """Damage: tables or indexes that are missing or invalid, logs with gaps, heads that contradict their log."""
-    tables = {name for (name,) in await pool.ask(_TABLES, [layout.place])}
-    indexes: dict[str, bool] = dict(map(tuple, await pool.ask(_INDEXES, [layout.place])))
+    tables = {name for (name,) in await pool.ask(_TABLES, [layout.pg_schema])}
+    indexes: dict[str, bool] = dict(map(tuple, await pool.ask(_INDEXES, [layout.pg_schema])))
     told = [f"table {name} is missing" for name in layout.tables() if name not in tables]
     for name in layout.indexes():
         if name not in indexes:

@@ -12,10 +12,10 @@ from perdure.engines.postgres.connections.borrowed_pool import BorrowedPool
 from perdure.engines.postgres.connections.pool import OwnPool, Pool
 from perdure.engines.postgres.connections.session_settings import READ_SESSION, SESSION, needs_transaction, set_up
 from perdure.engines.postgres.engine import PostgresEngine
+from perdure.engines.postgres.schema.clock import StampClock
 from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.postgres.target import Target, parse_target
 from perdure.engines.postgres.watch import Hub
-from perdure.engines.postgres.write.writer import Writer
 from perdure.engines.shared.server_answers import Sense
 from perdure.errors import InvalidError, UnsupportedError
 from perdure.kernel.engine import Capabilities, Durability, Migration
@@ -68,8 +68,8 @@ async def open_engine(
         raise
     listens = target.listen_dsn is not None or (target.prepared and pool is None)
     capabilities = _capabilities(health.durability(settings), target, connections, listens=listens, read_only=read_only)
-    hub, writer = Hub(connections, target, listens=listens), Writer(connections, layout, clock)
-    return PostgresEngine(connections, layout, hub, writer, capabilities, sense=sense, read_only=read_only)
+    hub = Hub(connections, target, listens=listens)
+    return PostgresEngine(connections, layout, hub, StampClock(clock), capabilities, sense=sense, read_only=read_only)
 
 
 async def plan_migration(url: str, schema: Schema) -> Migration:

@@ -16,15 +16,13 @@ from perdure.engines.shared.migrations import Additions
 from perdure.engines.sql.dialect import index_name
 from perdure.kernel.schema import Column, Index, Log, Schema, Table
 
-__all__ = ["HEADS_FILL", "TABLE_FILL", "Layout", "heads_name", "index_name", "names", "quote"]
+__all__ = ["HEADS_FILL", "SQL_TYPES", "TABLE_FILL", "Layout", "heads_name", "index_name", "names", "quote"]
 
-_TYPES = {"text": 'text COLLATE "C"', "int": "bigint"}
+SQL_TYPES = {"text": "text", "int": "bigint"}
+"""The types of declared columns; text columns are created with `COLLATE "C"`."""
 TABLE_FILL, HEADS_FILL = 80, 70
 # Entries of up to a page stay in line as they are: compressing one of 2 KB costs as much as the rest of its insert.
 ENTRY_BYTES = 8160
-
-SERVER_CLOCK = "floor(date_part('epoch', now()) * 1000)::bigint"
-"""The server's time in milliseconds."""
 
 
 def quote(name: str) -> str:
@@ -45,13 +43,13 @@ def heads_name(log: str) -> str:
 class Layout:
     """Names and DDL of one declared schema inside one PostgreSQL schema."""
 
-    def __init__(self, schema: Schema, place: str) -> None:
+    def __init__(self, schema: Schema, pg_schema: str) -> None:
         self.schema = schema
-        self.place = place
+        self.pg_schema = pg_schema
 
     def table(self, name: str) -> str:
         """A table or log with its schema, quoted."""
-        return f"{quote(self.place)}.{quote(name)}"
+        return f"{quote(self.pg_schema)}.{quote(name)}"
 
     def heads(self, log: str) -> str:
         """The heads table of a log with its schema, quoted."""
@@ -62,10 +60,10 @@ class Layout:
         return [*self.schema.table, *self.schema.log, *map(heads_name, self.schema.log)]
 
     def indexes(self) -> list[str]:
-        """The names of all declared indexes; primary keys go without saying."""
-        found = [index_name(table.name, index.name) for table in self.schema.tables for index in table.indexes]
-        found += [_unique_name(table, group) for table in self.schema.tables for group in table.unique]
-        return found + [index_name(log.name, column) for log in self.schema.logs for column in log.unique]
+        """The names of all declared indexes, without primary keys."""
+        declared = [index_name(table.name, index.name) for table in self.schema.tables for index in table.indexes]
+        declared += [_unique_name(table, group) for table in self.schema.tables for group in table.unique]
+        return declared + [index_name(log.name, column) for log in self.schema.logs for column in log.unique]
 
     def create_all(self) -> Iterator[str]:
         """The statements that fill an empty schema."""
@@ -130,7 +128,8 @@ def _unique_name(table: Table, group: tuple[str, ...]) -> str:
 
 
 def _column(column: Column) -> str:
-    return f"{quote(column.name)} {_TYPES[column.type]}"
+    collation = ' COLLATE "C"' if column.type == "text" else ""
+    return f"{quote(column.name)} {SQL_TYPES[column.type]}{collation}"
 
 
 def _where_present(columns: Iterable[str]) -> str:
