@@ -16,7 +16,7 @@ from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, eventually, notes
 import perdure
 from perdure import Message, Store
 from perdure.engines.postgres import PostgresEngine, open_engine
-from perdure.engines.postgres.connections.connect import STATEMENTS_KEPT
+from perdure.engines.postgres.connections.connect import CACHED_STATEMENTS
 from perdure.engines.postgres.connections.permits import Permits
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.errors import ConflictError, UnavailableError
@@ -198,10 +198,10 @@ def test_a_wrong_guard_among_many_documents_is_named_and_nothing_is_written() ->
 def test_a_connection_keeps_no_more_statements_than_it_may() -> None:
     async def main() -> None:
         engine = await open_engine(await fresh_database(server("postgres"), "frame") + "?connections=1", SCHEMA)
-        for number in range(STATEMENTS_KEPT * 2):
+        for number in range(CACHED_STATEMENTS * 2):
             await engine._pool.ask(f"SELECT 1 AS c{number}")
         (kept,) = await _statements_kept(engine)
-        assert STATEMENTS_KEPT - 1 <= kept <= STATEMENTS_KEPT + 1
+        assert CACHED_STATEMENTS - 1 <= kept <= CACHED_STATEMENTS + 1
         await engine.close()
 
     asyncio.run(main())
@@ -299,25 +299,25 @@ async def _dropped(engine: PostgresEngine) -> None:
 def test_permits_are_given_in_the_order_of_asking_and_waiting_has_an_end() -> None:
     async def main() -> None:
         permits, order = Permits(1), list[int]()
-        await permits.take(DEADLINE)
+        await permits.acquire(DEADLINE)
 
         async def take(who: int) -> None:
-            await permits.take(DEADLINE)
+            await permits.acquire(DEADLINE)
             order.append(who)
-            permits.give_back()
+            permits.release()
 
         waiting = [asyncio.create_task(take(who)) for who in range(5)]
         await asyncio.sleep(0)
         waiting[1].cancel()
-        permits.give_back()
+        permits.release()
         late = asyncio.create_task(take(9))
         await asyncio.wait([*waiting, late])
         assert order == [0, 2, 3, 4, 9]
-        await permits.take(DEADLINE)
+        await permits.acquire(DEADLINE)
         with pytest.raises(TimeoutError):
-            await permits.take(0.0)
-        permits.give_back()
-        await permits.take(DEADLINE)
+            await permits.acquire(0.0)
+        permits.release()
+        await permits.acquire(DEADLINE)
 
     asyncio.run(main())
 

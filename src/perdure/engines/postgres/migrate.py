@@ -17,7 +17,7 @@ from perdure import failpoints
 from perdure.engines.postgres.connections.connect import Connection
 from perdure.engines.postgres.connections.session_settings import set_up
 from perdure.engines.postgres.schema.functions import FUNCTIONS_VERSION, create_functions
-from perdure.engines.postgres.schema.tables import Layout, quote
+from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.shared.schema_record import (
     META,
     Recorded,
@@ -27,6 +27,7 @@ from perdure.engines.shared.schema_record import (
     refuse_unless_current,
     refuse_unless_usable,
 )
+from perdure.engines.sql.ddl import quote
 from perdure.errors import UnsupportedError
 from perdure.kernel.engine import Migration
 
@@ -106,11 +107,11 @@ def steps(current: Current, layout: Layout, where: str) -> Iterator[str]:
         if not current.schema_exists:
             yield f"CREATE SCHEMA {quote(layout.pg_schema)}"
         yield f'CREATE TABLE {layout.table(META)} ("name" text PRIMARY KEY, "value" text NOT NULL)'
-        yield from layout.create_all()
+        yield from layout.ddl.create_all(layout.schema)
     else:
         refuse_unless_usable(current.recorded, layout.schema, where, "database")
         if current.recorded.version < layout.schema.version:
-            yield from layout.create_additions(missing(current.recorded, layout.schema, where))
+            yield from layout.ddl.create_additions(missing(current.recorded, layout.schema, where))
     if current.functions != fingerprint(layout.pg_schema):
         yield from create_functions(layout.pg_schema)
 

@@ -15,7 +15,7 @@ from perdure.engines.postgres.engine import PostgresEngine
 from perdure.engines.postgres.schema.clock import StampClock
 from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.postgres.target import Target, parse_target
-from perdure.engines.postgres.watch import Hub
+from perdure.engines.postgres.watch import NotifyHub
 from perdure.engines.shared.server_answers import Sense
 from perdure.errors import InvalidError, UnsupportedError
 from perdure.kernel.engine import Capabilities, Durability, Migration
@@ -49,7 +49,7 @@ async def open_engine(
     if durability not in ("power", "process"):
         raise InvalidError(f"durability is 'power' or 'process' on PostgreSQL, not {durability!r}")
     layout = Layout(schema, target.schema)
-    connections = _pool(target, durability, pool)
+    connections = _pool(target, durability, pool, read_only=read_only)
     expected_database = "" if pool is None else target.database
     sense = Sense(target.shown, target.password, target.names)
     try:
@@ -68,8 +68,8 @@ async def open_engine(
         raise
     listens = target.listen_dsn is not None or (target.prepared and pool is None)
     capabilities = _capabilities(health.durability(settings), target, connections, listens=listens, read_only=read_only)
-    hub = Hub(connections, target, listens=listens)
-    return PostgresEngine(connections, layout, hub, StampClock(clock), capabilities, sense=sense, read_only=read_only)
+    hub = NotifyHub(connections, target, listens=listens)
+    return PostgresEngine(connections, layout, hub, StampClock(clock), capabilities, sense=sense)
 
 
 async def plan_migration(url: str, schema: Schema) -> Migration:
@@ -84,13 +84,13 @@ async def plan_migration(url: str, schema: Schema) -> Migration:
         await pool.close()
 
 
-def _pool(target: Target, durability: Durability, callers_pool: Any) -> Pool:
+def _pool(target: Target, durability: Durability, callers_pool: Any, *, read_only: bool) -> Pool:
     if callers_pool is None:
         settings = SESSION if durability == "power" else {**SESSION, "synchronous_commit": "off"}
-        return OwnPool(target, settings)
+        return OwnPool(target, settings, read_only=read_only)
     if not isinstance(callers_pool, asyncpg.Pool):
         raise InvalidError(f"pool must be an asyncpg pool (asyncpg.create_pool), not {type(callers_pool).__name__}")
-    return BorrowedPool(target, callers_pool)
+    return BorrowedPool(target, callers_pool, read_only=read_only)
 
 
 async def _check_session(connection: Any, where: str, expected_database: str, durability: Durability) -> None:

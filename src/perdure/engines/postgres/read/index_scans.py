@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import limits
-from perdure.engines.postgres.schema.tables import SQL_TYPES, quote
+from perdure.engines.postgres.schema.tables import SQL_TYPES
+from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Dialect, Marks
 from perdure.engines.sql.reads import LogReads, Resolve, TableReads
 from perdure.engines.sql.terms import where_terms

@@ -23,12 +23,11 @@ from perdure.engines.postgres.read.index_scans import (
     unique_filter,
 )
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK, StampClock
-from perdure.engines.postgres.schema.tables import SQL_TYPES, Layout, quote
-from perdure.engines.shared.references import referred
+from perdure.engines.postgres.schema.tables import SQL_TYPES, Layout
+from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Marks
 from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
 from perdure.engines.sql.terms import Shape, where_arguments, where_shape, where_terms
-from perdure.errors import InvalidError
 from perdure.kernel.ops import Ask, Get, Heads, Now, Read, Ref, Scan, Segment
 from perdure.kernel.schema import Schema, Table
 
@@ -183,12 +182,9 @@ class ReadSql:
         return f"(SELECT {column} FROM r{ref.read} WHERE {column} IS NOT NULL LIMIT 1)"
 
     def _columns(self, reads: Sequence[Ask], ref: Ref) -> list[str]:
-        """The named columns as they are called in the CTE of the read they come from."""
-        referred(self.schema, reads, ref)
-        read = reads[ref.read]
-        if not isinstance(read, (Get, Scan)):
-            raise InvalidError("a Ref names a Get or a Scan")
-        table = self.schema.table[read.table]
+        """The columns that a `Ref` names, in the CTE of the read that it points at."""
+        target: Any = reads[ref.read]
+        table = self.schema.table[target.table]
         order = (*table.key_names, "rev", "body", *table.column_names)
         return [f"c{order.index(name)}" for name in ref.columns]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perdure.engines.postgres.schema.tables import quote
+from perdure.engines.sql.ddl import quote
 
 CONDITION, LENGTH = "PD001", "PD002"
 """The SQLSTATEs of a refusal; the error's column name is the operation's position, its detail what was observed."""

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
-from perdure.engines.postgres.schema.tables import quote
 from perdure.engines.postgres.write.binders import BatchBinder, cast, sent_as
 from perdure.engines.postgres.write.operation_shapes import AppendShape, Shape, Values, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Member, Transaction
+from perdure.engines.sql.ddl import quote
 
 _CACHED_STATEMENTS = 1_000
 

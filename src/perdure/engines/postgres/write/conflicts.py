@@ -12,8 +12,8 @@ import msgspec
 
 from perdure.engines.postgres.errors import code_of
 from perdure.engines.postgres.schema.functions import CONDITION, LENGTH
-from perdure.engines.postgres.schema.tables import index_name
 from perdure.engines.postgres.write.transaction import Transaction
+from perdure.engines.sql.ddl import index_name
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import ABSENT, ANY, PRESENT, Append, Patch, Put, Swap

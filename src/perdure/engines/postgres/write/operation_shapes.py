@@ -36,8 +36,8 @@ from perdure.kernel.ops import (
 
 Values = list[Any]
 
-PLAIN, NULL, NOW, NOW_PLUS, NOW_OR_VALUE = "plain", "null", "now", "now+", "now or value"
-"""How a column gets its value; the classes of expressions (`Inc`, `Swap`, …) are kinds too."""
+PLAIN, NULL, NOW, NOW_OR_VALUE = "plain", "null", "now", "now or value"
+"""How a column gets its value; classes of expressions (`Inc`, `Swap`, `Now` with an offset) are kinds too."""
 CLOCK_MARK = -limits.INTEGER_MAX - 1
 """Sent for the clock in a column where some entries have it and others a value: no stored integer is this small."""
 
@@ -195,7 +195,7 @@ def _columns(columns: Mapping[str, Any], values: Values) -> Columns:
     for value in columns.values():
         kind = type(value)
         if kind is Now:
-            kinds.append(NOW_PLUS if value.plus else NOW)
+            kinds.append(Now if value.plus else NOW)
             if value.plus:
                 values.append(value.plus)
         elif kind is Inc:

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from perdure.engines.postgres.schema.functions import CONDITION, LENGTH, refuse
-from perdure.engines.postgres.schema.tables import SQL_TYPES, Layout, names, quote
+from perdure.engines.postgres.schema.tables import SQL_TYPES, Layout
 from perdure.engines.postgres.write.binders import Binder
 from perdure.engines.postgres.write.operation_shapes import (
     CLOCK_MARK,
     NOW,
     NOW_OR_VALUE,
-    NOW_PLUS,
     NULL,
     AppendShape,
     Columns,
@@ -27,10 +26,13 @@ from perdure.engines.postgres.write.operation_shapes import (
     SeqOf,
     Shape,
 )
-from perdure.kernel.ops import ABSENT, PRESENT, AtMost, Check, Inc, Max, Min, Rule, Swap
+from perdure.engines.sql.ddl import names, quote
+from perdure.engines.sql.expressions import Operators, assignment
+from perdure.kernel.ops import ABSENT, PRESENT, AtMost, Check, Rule
 from perdure.kernel.schema import Table
 
 BODY = "json"
+OPERATORS = Operators()
 RowShape = PutShape | PatchShape | GuardShape
 
 
@@ -192,19 +194,9 @@ def _assignments(table: Table, columns: Columns, binder: Binder) -> dict[str, st
 def _assign(column: str, sql_type: str, kind: Any, binder: Binder) -> str:
     if kind is NOW:
         return binder.clock
-    if kind is NOW_PLUS:
-        return f"{binder.clock} + {binder.bind('bigint')}"
     if isinstance(kind, SeqOf):
         return f"{binder.last(kind.log)} - {binder.bind('bigint')}"
-    first = binder.bind(sql_type)
-    if kind is Inc:
-        return f"coalesce({column}, 0) + {first}"
-    if kind is Max or kind is Min:
-        # Both ignore NULLs.
-        return f"{'greatest' if kind is Max else 'least'}({column}, {first})"
-    if kind is Swap:
-        return f"CASE WHEN {column} IS NOT DISTINCT FROM {first} THEN {binder.bind(sql_type)} ELSE {column} END"
-    return first
+    return assignment(kind, column, lambda: binder.bind(sql_type), binder.clock, OPERATORS)
 
 
 def _condition(table: Table, condition: Any, binder: Binder) -> list[str]:

@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.engines.postgres.schema.functions import CONDITION, LENGTH
-from perdure.engines.postgres.schema.tables import SQL_TYPES, names, quote
+from perdure.engines.postgres.schema.tables import SQL_TYPES
 from perdure.engines.postgres.write.binders import StepBinder
 from perdure.engines.postgres.write.operation_shapes import AppendShape, DropShape, GuardShape, Shape, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Member, Transaction
+from perdure.engines.sql.ddl import names, quote
 from perdure.kernel.ops import ABSENT, ANY, Delete
 from perdure.kernel.schema import Table
 

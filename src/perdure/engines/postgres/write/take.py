@@ -16,15 +16,19 @@ from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, transl
 from perdure.engines.postgres.read.index_scans import DIALECT, by_several
 from perdure.engines.postgres.read.read_sql import ReadSql
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
-from perdure.engines.postgres.schema.tables import quote
+from perdure.engines.postgres.schema.tables import SQL_TYPES
 from perdure.engines.postgres.write.conflicts import UNIQUE_VIOLATION
+from perdure.engines.postgres.write.operation_sql import OPERATORS
 from perdure.engines.shared.server_answers import NONSENSE
+from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Marks
+from perdure.engines.sql.expressions import assigned_values, assignment
 from perdure.engines.sql.reads import TableReads
 from perdure.engines.sql.terms import Kept
 from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import Inc, Max, Min, Now, Scan, Swap, Taken
+from perdure.kernel.ops import Scan, Taken
+from perdure.kernel.schema import Table
 
 
 class _Parameters(Marks):
@@ -52,7 +56,7 @@ class Claims:
         rev = new_rev()
         arguments = [scope, rev, clock, *table.scan_arguments(scan, scan.eq)]
         for value in changes.values():
-            arguments += _arguments(value)
+            arguments += assigned_values(value)
         tuned = by_several(table.table.index_by_name[scan.index or ""], scan.eq)
         result = await _send(pool, sql, arguments, rev, tuned=tuned)
         try:
@@ -80,7 +84,7 @@ def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str
     width = len(declared.key) + 2 + len(declared.columns)
     columns = ", ".join(f"c{n}" for n in range(width))
     same_key = [f"t.{quote(name)} = numbered.c{n}" for n, name in enumerate(declared.key_names)]
-    assigned = [f"{quote(name)} = {_assign(quote(name), value, marks)}" for name, value in changes.items()]
+    assigned = [f"{quote(name)} = {_assign(declared, name, value, marks)}" for name, value in changes.items()]
     changed = ", ".join([*assigned, '"rev" = $2'])
     return (
         f"WITH moment(now) AS MATERIALIZED (SELECT coalesce($3::bigint, {SERVER_CLOCK})),"
@@ -93,26 +97,6 @@ def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str
     )
 
 
-def _assign(column: str, value: Any, marks: Marks) -> str:
-    kind = type(value)
-    if kind is Inc:
-        return f"coalesce(t.{column}, 0) + {marks.take()}::bigint"
-    if kind is Max:
-        return f"greatest(t.{column}, {marks.take()}::bigint)"
-    if kind is Min:
-        return f"least(t.{column}, {marks.take()}::bigint)"
-    if kind is Now:
-        return f"moment.now + {marks.take()}::bigint"
-    if kind is Swap:
-        return f"CASE WHEN t.{column} IS NOT DISTINCT FROM {marks.take()} THEN {marks.take()} ELSE t.{column} END"
-    return marks.take()
-
-
-def _arguments(value: Any) -> list[Any]:
-    if isinstance(value, Inc):
-        return [value.by]
-    if isinstance(value, (Max, Min)):
-        return [value.value]
-    if isinstance(value, Now):
-        return [value.plus]
-    return [value.old, value.new] if isinstance(value, Swap) else [value]
+def _assign(table: Table, name: str, value: Any, marks: Marks) -> str:
+    sql_type = SQL_TYPES[table.types[name]]
+    return assignment(type(value), f"t.{quote(name)}", lambda: f"{marks.take()}::{sql_type}", "moment.now", OPERATORS)
