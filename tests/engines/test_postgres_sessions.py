@@ -199,7 +199,7 @@ def test_a_connection_keeps_no_more_statements_than_it_may() -> None:
     async def main() -> None:
         engine = await open_engine(await fresh_database(server("postgres"), "frame") + "?connections=1", SCHEMA)
         for number in range(CACHED_STATEMENTS * 2):
-            await engine._pool.ask(f"SELECT 1 AS c{number}")
+            await engine._pool.query(f"SELECT 1 AS c{number}")
         (kept,) = await _statements_kept(engine)
         assert CACHED_STATEMENTS - 1 <= kept <= CACHED_STATEMENTS + 1
         await engine.close()
@@ -265,7 +265,8 @@ def test_two_closes_at_once_both_end_when_the_work_does() -> None:
 
 async def _refused(engine: PostgresEngine) -> None:
     """Raise until the pool is being closed."""
-    if engine._pool.refusal is None:
+    pool: Any = engine._pool
+    if not pool._withdrawn:
         raise UnavailableError("it is still open")
 
 

@@ -193,7 +193,7 @@ def test_cancelled_members_of_a_batch_land_and_harm_nobody() -> None:
         assert set(heads) <= {0, 2}
         assert [heads[n] for n in range(40) if n % 3 != 1] == [2] * 27
         assert any(heads[n] for n in range(1, 40, 3))
-        sessions = await engine._pool.ask("SELECT state FROM pg_stat_activity WHERE datname = current_database()")
+        sessions = await engine._pool.query("SELECT state FROM pg_stat_activity WHERE datname = current_database()")
         assert "idle in transaction" not in {session["state"] for session in sessions}
 
     on_postgres(scenario)
@@ -427,7 +427,7 @@ def test_64_random_writers_on_two_engines_never_meet_a_deadlock() -> None:
 async def deadlocks(engine: Any) -> int:
     """How many the server had to break in this database."""
     sql = "SELECT pg_stat_clear_snapshot(), deadlocks FROM pg_stat_database WHERE datname = current_database()"
-    return int((await engine._pool.ask(sql))[0]["deadlocks"])
+    return int((await engine._pool.query(sql))[0]["deadlocks"])
 
 
 def test_a_deadlock_with_a_stranger_is_retried_inside() -> None:

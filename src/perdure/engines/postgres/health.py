@@ -44,14 +44,14 @@ WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')"""
 
 async def settings(pool: Pool, layout: Layout) -> dict[str, Any]:
     """The settings that decide what the database can promise, as our sessions see them."""
-    (row,) = await pool.ask(_READ_SETTINGS)
-    version = await pool.ask(f"""SELECT "value" FROM {layout.table(META)} WHERE "name" = 'version'""")
+    (row,) = await pool.query(_READ_SETTINGS)
+    version = await pool.query(f"""SELECT "value" FROM {layout.table(META)} WHERE "name" = 'version'""")
     return {
         "url": pool.where,
         "schema": layout.pg_schema,
         **dict(row),
         "schema_version": int(version[0][0]) if version else None,
-        "overridden": overridden([setting for (setting,) in await pool.ask(READ_OVERRIDDEN)]),
+        "overridden": overridden([setting for (setting,) in await pool.query(READ_OVERRIDDEN)]),
         "connections": pool.counters(),
         "tls": _weakest_tls(pool),
     }
@@ -81,7 +81,7 @@ def durability(settings: Mapping[str, Any]) -> Durability:
 
 async def durability_now(pool: Pool) -> Durability:
     """What a commit survives now; one short statement."""
-    (row,) = await pool.ask(_READ_DURABILITY)
+    (row,) = await pool.query(_READ_DURABILITY)
     return durability(row)
 
 
@@ -113,8 +113,8 @@ def problems(settings: Mapping[str, Any], *, writing: bool) -> list[str]:
 
 async def findings(pool: Pool, layout: Layout) -> list[str]:
     """Damage: tables or indexes that are missing or invalid, logs with gaps, heads that contradict their log."""
-    tables = {name for (name,) in await pool.ask(_TABLES, [layout.pg_schema])}
-    indexes: dict[str, bool] = dict(map(tuple, await pool.ask(_INDEXES, [layout.pg_schema])))
+    tables = {name for (name,) in await pool.query(_TABLES, [layout.pg_schema])}
+    indexes: dict[str, bool] = dict(map(tuple, await pool.query(_INDEXES, [layout.pg_schema])))
     damage = [f"table {name} is missing" for name in layout.tables() if name not in tables]
     for name in index_names(layout.schema):
         if name not in indexes:
@@ -131,7 +131,7 @@ async def findings(pool: Pool, layout: Layout) -> list[str]:
 async def _gaps(pool: Pool, layout: Layout, log: Log) -> list[str]:
     """One statement, so that entries and heads come from the same snapshot."""
     partition = quote(log.partition)
-    rows = await pool.ask(
+    rows = await pool.query(
         f'WITH e AS (SELECT "scope", {partition}, count(*) AS entries, min("seq") AS first, max("seq") AS last'
         f' FROM {layout.table(log.name)} GROUP BY "scope", {partition})'
         f' SELECT coalesce(e."scope", h."scope"), coalesce(e.{partition}, h.{partition}),'
@@ -153,11 +153,11 @@ async def scopes(pool: Pool, layout: Layout) -> list[str]:
     """Every scope that holds a row: one look-up per scope and table, not one per row."""
     names: set[str] = set()
     for table in map(layout.table, (*layout.schema.table, *layout.schema.log)):
-        names.update(scope for (scope,) in await pool.ask(scopes_sql(table)))
+        names.update(scope for (scope,) in await pool.query(scopes_sql(table)))
     return sorted(names, key=str.encode)
 
 
 async def partitions(pool: Pool, layout: Layout, log: Log, scope: str, *, after: str | None, limit: int) -> list[str]:
     """Partitions with entries, in byte order: one look-up per partition, not one per entry."""
     sql = partitions_sql(log, layout.table(log.name), "$1", "$2", "$3")
-    return [partition for (partition,) in await pool.ask(sql, [scope, after or "", limit])]
+    return [partition for (partition,) in await pool.query(sql, [scope, after or "", limit])]

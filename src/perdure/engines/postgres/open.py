@@ -109,8 +109,8 @@ async def _check_session(connection: Any, where: str, expected_database: str, du
         )
     if durability == "process" and health.durability(server) != "process":
         raise InvalidError(
-            "durability='process' cannot be set for the sessions of a pool or pooler of your own",
-            hint="make them with synchronous_commit=off (create_pool(server_settings=…), ALTER ROLE … SET …)",
+            "durability='process' cannot be set for the sessions of your own pool or pooler",
+            hint="create them with synchronous_commit=off (create_pool(server_settings=…), ALTER ROLE … SET …)",
         )
 
 
@@ -128,11 +128,11 @@ def _capabilities(
 ) -> Capabilities:
     notes = []
     if not listens:
-        notes.append("wake-ups between processes come by polling; listen_url= makes them a push")
+        notes.append("wake-ups between processes come by polling; listen_url= turns them into a push")
     if not target.prepared:
-        notes.append("behind a pooler every statement is a transaction of its own making: three round trips more")
+        notes.append("behind a pooler every statement runs in an explicit transaction: three more round trips")
     elif pool.needs_setup:
-        notes.append("the sessions of the pool given are set up for every statement: two round trips more")
+        notes.append("the sessions of your pool need our settings for every statement: two more round trips")
     if read_only:
         notes.append("opened read-only")
     return Capabilities(

@@ -92,7 +92,7 @@ class NotifyHub(HintHub[Topic]):
                 # Hints may be lost, for whatever reason: every consumer also polls now and then.
                 with suppress(Exception):
                     for payload in _payloads(self._sender_id, sorted(topics)):
-                        await self._pool.ask(_NOTIFY, [self._channel, payload])
+                        await self._pool.query(_NOTIFY, [self._channel, payload])
                 if not self._closed:
                     await asyncio.sleep(REST_SECONDS)
         finally:
@@ -136,7 +136,7 @@ class NotifyHub(HintHub[Topic]):
         previous: str | None = None
         while True:
             try:
-                ((snapshot,),) = await self._pool.ask(_SNAPSHOT)
+                ((snapshot,),) = await self._pool.query(_SNAPSHOT)
             except PerdureError:
                 snapshot = None
             if snapshot != previous:

@@ -116,7 +116,7 @@ class Pool(ABC):
         except DRIVER_ERRORS:
             connection.terminate()
 
-    async def ask(self, sql: str, arguments: Sequence[Any] = (), *, tuned: bool = False) -> list[Any]:
+    async def query(self, sql: str, arguments: Sequence[Any] = (), *, tuned: bool = False) -> list[Any]:
         """Read with one statement on any connection; retried once if the connection proves dead."""
         try:
             return await self.run(sql, arguments, tuned=tuned)

@@ -64,7 +64,7 @@ class ViewReader:
             for read, answerable in zip(reads, view.answerable, strict=True):
                 if answerable:
                     arguments += sql.arguments(read)
-            result = await pool.ask(view.sql, arguments, tuned=view.tuned)
+            result = await pool.query(view.sql, arguments, tuned=view.tuned)
         if len(reads) == 1:
             return [sql.answer(reads[0], list(map(tuple, result)))]
         return self._split(reads, view, result)
