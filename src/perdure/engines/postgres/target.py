@@ -18,32 +18,37 @@ from perdure.engines.shared.options import count, seconds, yes_or_no
 from perdure.errors import InvalidError
 from perdure.kernel.url import Dialect, Host, ServerUrl, parse_hosts, parse_port, parse_url
 
-_OWN = (
-    "schema",
-    "connections",
-    "connect_timeout",
-    "command_timeout",
-    "prepared",
-    "listen_url",
-    "migrate",
-    "allow_cleartext",
-)
+_SCHEMA_BYTES = 63
+
+
+def _schema(name: str, value: str) -> str:
+    if value.startswith("pg_"):
+        raise InvalidError(f"{name} cannot begin with pg_, which PostgreSQL keeps for itself: {value!r:.80}")
+    if not value or len(value.encode()) > _SCHEMA_BYTES or not value.isprintable():
+        raise InvalidError(f"{name} must be 1 to {_SCHEMA_BYTES} bytes long and printable, not {value!r:.80}")
+    return value
+
+
+_READ: dict[str, Callable[[str, str], Any]] = {
+    "schema": _schema,
+    "connections": count,
+    "connect_timeout": seconds,
+    "command_timeout": seconds,
+    "prepared": yes_or_no,
+    "migrate": yes_or_no,
+    "allow_cleartext": yes_or_no,
+}
+_OWN = (*_READ, "listen_url")
+_REPLACED = ("host", "port", "user", "password", "database", "dbname", "application_name")
+"""Passed on in another form, or set by us."""
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _PASSED_ON = (
-    "host",
-    "port",
-    "user",
-    "password",
-    "database",
-    "dbname",
+    *_REPLACED,
+    *_FILES,
     "passfile",
     "service",
-    "application_name",
     "target_session_attrs",
     "sslmode",
-    "sslcert",
-    "sslkey",
-    "sslrootcert",
-    "sslcrl",
     "sslpassword",
     "sslnegotiation",
     "ssl_min_protocol_version",
@@ -51,13 +56,9 @@ _PASSED_ON = (
     "krbsrvname",
     "gsslib",
 )
-_REPLACED = ("host", "port", "user", "password", "database", "dbname", "application_name")
-"""Passed on in another form, or set by us."""
 _EXAMPLE = "postgresql://user:password@host:5432/database?schema=perdure"
 _DIALECT = Dialect("PostgreSQL", _EXAMPLE, schemes=("postgresql", "postgres"), options=(*_OWN, *_PASSED_ON))
-_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _SESSIONS = ("any", "primary", "standby", "prefer-standby", "read-write", "read-only")
-_SCHEMA_BYTES = 63
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -193,22 +194,3 @@ def _check_passed_on(options: dict[str, str]) -> None:
     sessions = options.get("target_session_attrs", "any")
     if sessions not in _SESSIONS:
         raise InvalidError(f"target_session_attrs is one of {', '.join(_SESSIONS)}, not {sessions!r:.80}")
-
-
-def _schema(name: str, value: str) -> str:
-    if value.startswith("pg_"):
-        raise InvalidError(f"{name} cannot begin with pg_, which PostgreSQL keeps for itself: {value!r:.80}")
-    if not value or len(value.encode()) > _SCHEMA_BYTES or not value.isprintable():
-        raise InvalidError(f"{name} must be 1 to {_SCHEMA_BYTES} bytes long and printable, not {value!r:.80}")
-    return value
-
-
-_READ: dict[str, Callable[[str, str], Any]] = {
-    "schema": _schema,
-    "connections": count,
-    "connect_timeout": seconds,
-    "command_timeout": seconds,
-    "prepared": yes_or_no,
-    "migrate": yes_or_no,
-    "allow_cleartext": yes_or_no,
-}

@@ -35,12 +35,10 @@ TRIAL_SECONDS = 5.0
 
 
 class Pool(ABC):
-    """Connections for the rest of the engine. `prepared` is False where statements cannot outlive a transaction;
-    `needs_setup` is True where every statement runs in a transaction that applies our settings to the session. A
-    `tuned` statement relies on those settings wherever it runs."""
+    """Connections for the rest of the engine. `needs_setup` is True where every statement runs in a transaction that
+    applies our settings to the session. A `tuned` statement relies on those settings wherever it runs."""
 
     def __init__(self, target: Target, *, size: int, ours: bool, read_only: bool) -> None:
-        self.prepared = target.prepared
         self.needs_setup = not target.prepared
         self.where = target.shown
         self.size = size

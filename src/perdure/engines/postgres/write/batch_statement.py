@@ -26,7 +26,7 @@ import msgspec
 
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.write.binders import BatchBinder, cast, sent_as
-from perdure.engines.postgres.write.operation_shapes import AppendShape, Shape, Values, entry_columns
+from perdure.engines.postgres.write.operation_shapes import LogShape, Shape, Values, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Member, Transaction
 from perdure.engines.sql.ddl import quote
@@ -85,10 +85,10 @@ class BatchStatements:
 def _group(sql: OperationSql, shape: Shape) -> Group:
     """Writes the operation once without a source, to learn which values it binds."""
     binder = BatchBinder()
-    if isinstance(shape, AppendShape):
+    if isinstance(shape, LogShape):
         sql.head(shape, binder)
     else:
-        sql.write(shape, binder)  # type: ignore[arg-type] # drops run stepwise
+        sql.write(shape, binder)
     return Group(shape, tuple(binder.types), tuple(binder.logs))
 
 
@@ -129,11 +129,11 @@ def _build(sql: OperationSql, groups: Sequence[Group], constants: Constants, *, 
     ctes, cases, logs = [], [], []
     for number, group in enumerate(groups):
         binder = BatchBinder(clock, parameters.group_rows(group))
-        if isinstance(group.shape, AppendShape):
+        if isinstance(group.shape, LogShape):
             ctes += _append(sql, group.shape, number, binder, parameters)
             logs.append(group.shape.owner)
         else:
-            write, _ = sql.write(group.shape, binder)  # type: ignore[arg-type]
+            write, _ = sql.write(group.shape, binder)
             ctes.append(f"w{number} AS ({write})")
         refusal = sql.refusal(group.shape, number, "NULL, NULL", "NULL")
         cases.append(f"WHEN (SELECT count(*) FROM w{number}) <> {parameters.add('bigint')} THEN {refusal}")
@@ -148,9 +148,7 @@ class _EntryBinder(BatchBinder):
     scope, rev = "e.scope", "e.rev"
 
 
-def _append(
-    sql: OperationSql, shape: AppendShape, number: int, binder: BatchBinder, parameters: _Parameters
-) -> list[str]:
+def _append(sql: OperationSql, shape: LogShape, number: int, binder: BatchBinder, parameters: _Parameters) -> list[str]:
     log = sql.schema.log[shape.owner]
     head, _ = sql.head(shape, binder)
     types = sql.entry_types(shape)
@@ -191,7 +189,7 @@ class BatchColumns:
             self._columns += [[row.scope for row in rows], [transactions[row.transaction].rev for row in rows]]
             self._columns += [[self.ranks[log][row.transaction] for row in rows] for log in group.logs]
             self._columns += map(list, zip(*[row.member.values for row in rows], strict=True))
-            if isinstance(group.shape, AppendShape):
+            if isinstance(group.shape, LogShape):
                 self.ranks[group.shape.owner] = {row.transaction: rank for rank, row in enumerate(rows, 1)}
                 self._revs.add(len(self._columns) + 1)
                 self._columns += _entry_columns(transactions, rows, group.shape)
@@ -228,7 +226,7 @@ def _group_rows(number: int, transactions: Sequence[Transaction]) -> list[_Row]:
     return rows
 
 
-def _entry_columns(transactions: Sequence[Transaction], rows: Sequence[_Row], shape: AppendShape) -> list[Values]:
+def _entry_columns(transactions: Sequence[Transaction], rows: Sequence[_Row], shape: LogShape) -> list[Values]:
     scopes: Values = []
     revs: Values = []
     partitions: Values = []

@@ -3,7 +3,7 @@
 Stores build their operations in a handful of modules, so shapes are few; each becomes SQL once, and the hot path looks
 it up. Example: `Patch("runs", ("r-1",), {"status": "done", "turns": Inc(2)}, {"status": "running"})` has the shape
 
-    PatchShape(Patch, "runs", Columns(("status", "turns"), (PLAIN, Inc)), False, Columns(("status",), (PLAIN,)), None)
+    RowShape(Patch, "runs", Columns(("status",), (PLAIN,)), Columns(("status", "turns"), (PLAIN, Inc)), False, None)
 
 and the values `["r-1", "done", 2, "running"]`.
 """
@@ -20,7 +20,6 @@ from perdure.kernel.ops import (
     AtMost,
     Check,
     Condition,
-    Default,
     Delete,
     Drop,
     Inc,
@@ -60,14 +59,7 @@ class Columns(NamedTuple):
         return list(zip(self.names, self.kinds, strict=True))
 
 
-class PutShape(NamedTuple):
-    """The shape of a `Put`; `condition` is a rule, or the class `int` for a rev."""
-
-    op: type
-    owner: str
-    columns: Columns
-    has_body: bool
-    condition: Any
+NO_COLUMNS = Columns((), ())
 
 
 class DefaultShape(NamedTuple):
@@ -77,91 +69,69 @@ class DefaultShape(NamedTuple):
     has_body: bool
 
 
-class PatchShape(NamedTuple):
-    """The shape of a `Patch`; `condition` as in `PutShape`, or columns."""
-
-    op: type
-    owner: str
-    columns: Columns
-    has_body: bool
-    condition: Any
-    default: DefaultShape | None
-
-
-class GuardShape(NamedTuple):
-    """The shape of a `Check` or a `Delete`."""
+class RowShape(NamedTuple):
+    """The shape of an operation on a row; `op` is its class. `condition` is a rule, columns, or the class `int` for a
+    rev."""
 
     op: type
     owner: str
     condition: Any
+    columns: Columns = NO_COLUMNS
+    has_body: bool = False
+    default: DefaultShape | None = None
 
 
-class AppendShape(NamedTuple):
-    """The shape of an `Append`. `expect`: None for any length, False for an empty partition, True for a length that is
-    among the values. `kinds` are those of the log's columns."""
-
-    op: type
-    owner: str
-    expect: bool | None
-    kinds: tuple[str, ...]
-
-
-class DropShape(NamedTuple):
-    """The shape of a `Drop`."""
+class LogShape(NamedTuple):
+    """The shape of an operation on a log; `op` is its class. `expect`: None for any length, False for an empty
+    partition, True for a length that is among the values. `kinds` are those of the columns of entries."""
 
     op: type
     owner: str
+    expect: bool | None = None
+    kinds: tuple[str, ...] = ()
 
 
-Shape = PutShape | PatchShape | GuardShape | AppendShape | DropShape
-"""`op` is the class of the operation, `owner` the table or log it is for."""
+Shape = RowShape | LogShape
+"""`owner` is the table or log that the operation is for."""
 
 
-def _put(op: Put) -> tuple[PutShape, Values]:
+def _put(op: Put) -> tuple[Shape, Values]:
     values: Values = [*op.key]
-    columns = _columns(op.columns, values)
-    if op.body is not None:
-        values.append(op.body.decode())
-    condition: Any = op.if_
-    if type(condition) is int:
-        values.append(condition)
-        condition = int
-    return PutShape(Put, op.table, columns, op.body is not None, condition), values
+    columns, has_body = _columns(op.columns, values), _body(op.body, values)
+    return RowShape(Put, op.table, _condition(op.if_, values), columns, has_body), values
 
 
-def _patch(op: Patch) -> tuple[PatchShape, Values]:
+def _patch(op: Patch) -> tuple[Shape, Values]:
     values: Values = [*op.key]
-    columns = _columns(op.set, values)
-    if op.body is not None:
-        values.append(op.body.decode())
+    columns, has_body = _columns(op.set, values), _body(op.body, values)
     condition = _condition(op.if_, values)
-    default = None if op.default is None else _default(op.default, values)
-    return PatchShape(Patch, op.table, columns, op.body is not None, condition, default), values
+    default = op.default
+    inserted = None if default is None else DefaultShape(_columns(default.columns, values), _body(default.body, values))
+    return RowShape(Patch, op.table, condition, columns, has_body, inserted), values
 
 
-def _default(default: Default, values: Values) -> DefaultShape:
-    columns = _columns(default.columns, values)
-    if default.body is not None:
-        values.append(default.body.decode())
-    return DefaultShape(columns, default.body is not None)
+def _body(body: bytes | None, values: Values) -> bool:
+    if body is not None:
+        values.append(body.decode())
+    return body is not None
 
 
-def _guard(op: Check | Delete) -> tuple[GuardShape, Values]:
+def _guard(op: Check | Delete) -> tuple[Shape, Values]:
     values: Values = [*op.key]
-    return GuardShape(type(op), op.table, _condition(op.if_, values)), values
+    return RowShape(type(op), op.table, _condition(op.if_, values)), values
 
 
-def _drop(op: Drop) -> tuple[DropShape, Values]:
-    return DropShape(Drop, op.log), [op.partition, op.keep]
+def _drop(op: Drop) -> tuple[Shape, Values]:
+    return LogShape(Drop, op.log), [op.partition, op.keep]
 
 
-def _append(op: Append) -> tuple[AppendShape, Values]:
+def _append(op: Append) -> tuple[Shape, Values]:
     """Values of the head only: the partition, the number of entries, the expected length. Entries: `entry_columns`."""
     values: Values = [op.partition, len(op.entries)]
     if op.expect:
         values.append(op.expect)
     expect = None if op.expect is None else op.expect > 0
-    return AppendShape(Append, op.log, expect, _entry_kinds(op.entries)), values
+    return LogShape(Append, op.log, expect, _entry_kinds(op.entries)), values
 
 
 def _entry_kinds(entries: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:

@@ -18,22 +18,19 @@ from perdure.engines.postgres.write.operation_shapes import (
     NOW,
     NOW_OR_VALUE,
     NULL,
-    AppendShape,
     Columns,
-    GuardShape,
-    PatchShape,
-    PutShape,
+    LogShape,
+    RowShape,
     SeqOf,
     Shape,
 )
 from perdure.engines.sql.ddl import names, quote
 from perdure.engines.sql.expressions import Operators, assignment
-from perdure.kernel.ops import ABSENT, PRESENT, AtMost, Check, Rule
+from perdure.kernel.ops import ABSENT, PRESENT, AtMost, Check, Patch, Put, Rule
 from perdure.kernel.schema import Table
 
 BODY = "json"
 OPERATORS = Operators()
-RowShape = PutShape | PatchShape | GuardShape
 
 
 class EntrySource(NamedTuple):
@@ -56,9 +53,9 @@ class OperationSql:
         """The statement of an operation on a row, and its bound key: always an operation's first values."""
         table = self.schema.table[shape.owner]
         key = [binder.bind(SQL_TYPES[column.type]) for column in table.key]
-        if isinstance(shape, PutShape):
+        if shape.op is Put:
             return self._put(table, key, shape, binder), key
-        if isinstance(shape, PatchShape):
+        if shape.op is Patch:
             return self._patch(table, key, shape, binder), key
         terms = [*_key_terms(table, key, binder), *_condition(table, shape.condition, binder)]
         if shape.op is Check:
@@ -70,7 +67,7 @@ class OperationSql:
     def _name(self, table: Table) -> str:
         return f"{self.layout.table(table.name)} AS t"
 
-    def _put(self, table: Table, key: list[str], shape: PutShape, binder: Binder) -> str:
+    def _put(self, table: Table, key: list[str], shape: RowShape, binder: Binder) -> str:
         assignments = _assignments(table, shape.columns, binder)
         body = binder.bind(BODY) if shape.has_body else "NULL"
         row = {name: assignments.get(name, "NULL") for name in table.column_names} | {"rev": binder.rev, "body": body}
@@ -83,7 +80,7 @@ class OperationSql:
         replaced = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in row)
         return f"{insert} ON CONFLICT {target} DO UPDATE SET {replaced} RETURNING 1"
 
-    def _patch(self, table: Table, key: list[str], shape: PatchShape, binder: Binder) -> str:
+    def _patch(self, table: Table, key: list[str], shape: RowShape, binder: Binder) -> str:
         changes = _assignments(table, shape.columns, binder) | {"rev": binder.rev}
         if shape.has_body:
             changes["body"] = binder.bind(BODY)
@@ -108,7 +105,7 @@ class OperationSql:
         columns = names(("scope", *table.key_names, *row))
         return f"INSERT INTO {self._name(table)} ({columns}) SELECT {values}{_from(binder)}", target
 
-    def head(self, shape: AppendShape, binder: Binder) -> tuple[str, list[str]]:
+    def head(self, shape: LogShape, binder: Binder) -> tuple[str, list[str]]:
         """The statement that moves a partition's head, and so takes its lock; it returns the new last seq. Also the
         bound partition and number of entries."""
         log = self.schema.log[shape.owner]
@@ -128,7 +125,7 @@ class OperationSql:
         )
         return sql, [partition, count]
 
-    def entries(self, shape: AppendShape, binder: Binder, entries: EntrySource) -> str:
+    def entries(self, shape: LogShape, binder: Binder, entries: EntrySource) -> str:
         """The insert of the entries of an append."""
         log = self.schema.log[shape.owner]
         columns = names(("scope", log.partition, "seq", "rev", *log.column_names, "body"))
@@ -142,7 +139,7 @@ class OperationSql:
         values.append(next(sent))
         return f"INSERT INTO {self.layout.table(log.name)} ({columns}) SELECT {', '.join(values)} FROM {entries.source}"
 
-    def entry_types(self, shape: AppendShape) -> list[str]:
+    def entry_types(self, shape: LogShape) -> list[str]:
         """The SQL types of `entry_columns`."""
         kinds = zip(self.schema.log[shape.owner].kinds, shape.kinds, strict=True)
         return [*[SQL_TYPES[declared] for declared, kind in kinds if kind is not NOW], BODY]
@@ -150,13 +147,12 @@ class OperationSql:
     def observe(self, shape: Shape) -> str:
         """The query that reads what a refused operation met, by scope and key: a JSON array of the rev and the columns
         that its condition names, or of the length of a log."""
-        if isinstance(shape, AppendShape):
+        if isinstance(shape, LogShape):
             log = self.schema.log[shape.owner]
             where = f'"scope" = $1 AND {quote(log.partition)} = ($2)[1]'
             return f'SELECT json_build_array("last") FROM {self.layout.heads(log.name)} WHERE {where}'
         table = self.schema.table[shape.owner]
-        condition = getattr(shape, "condition", None)
-        observed = names(("rev", *(condition.names if isinstance(condition, Columns) else ())))
+        observed = names(("rev", *(shape.condition.names if isinstance(shape.condition, Columns) else ())))
         terms = ['"scope" = $1']
         for number, column in enumerate(table.key, 1):
             terms.append(f"{quote(column.name)} = ($2)[{number}]::{SQL_TYPES[column.type]}")
@@ -164,7 +160,7 @@ class OperationSql:
 
     def refusal(self, shape: Shape, position: int, key: str, observe: str) -> str:
         """The call that refuses the member at `position`."""
-        state = LENGTH if isinstance(shape, AppendShape) else CONDITION
+        state = LENGTH if isinstance(shape, LogShape) else CONDITION
         return f"{refuse(self.layout.pg_schema)}('{state}', {position}, {observe}, {key})"
 
 

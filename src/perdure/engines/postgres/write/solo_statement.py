@@ -23,7 +23,7 @@ import msgspec
 
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.write.binders import SoloBinder, cast, sent_as
-from perdure.engines.postgres.write.operation_shapes import AppendShape, Values, entry_columns
+from perdure.engines.postgres.write.operation_shapes import LogShape, Values, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Transaction
 
@@ -47,7 +47,7 @@ def solo_statement(sql: OperationSql, transaction: Transaction, clock: int | Non
         arguments.append(clock)
     for member in transaction.members:
         arguments += member.values
-        if isinstance(member.shape, AppendShape):
+        if isinstance(member.shape, LogShape):
             columns = entry_columns(member.op, member.shape.kinds)
             count = len(member.op.entries)
             if count > _FEW_ENTRIES or not transaction.form.few_appends:
@@ -73,7 +73,7 @@ def _build(sql: OperationSql, transaction: Transaction, counts: Sequence[int], *
     appends: list[int] = []
     for position, member in enumerate(transaction.members):
         shape = member.shape
-        if isinstance(shape, AppendShape):
+        if isinstance(shape, LogShape):
             write, (partition, total) = sql.head(shape, binder)
             key = [partition]
             rows, values = _entry_rows(sql.entry_types(shape), binder, counts[len(appends)])
@@ -81,7 +81,7 @@ def _build(sql: OperationSql, transaction: Transaction, counts: Sequence[int], *
             ctes += [f"w{position} AS ({write})", f"e{position} AS ({sql.entries(shape, binder, source)})"]
             appends.append(position)
         else:
-            write, key = sql.write(shape, binder)  # type: ignore[arg-type] # drops run stepwise
+            write, key = sql.write(shape, binder)
             ctes.append(f"w{position} AS ({write})")
         texts = ", ".join(f"({value})::text" for value in key)
         refusal = sql.refusal(shape, position, f"$1::text, ARRAY[{texts}]", _literal(sql.observe(shape)))

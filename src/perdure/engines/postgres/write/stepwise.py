@@ -15,11 +15,11 @@ from typing import Any
 from perdure.engines.postgres.schema.functions import CONDITION, LENGTH
 from perdure.engines.postgres.schema.tables import SQL_TYPES
 from perdure.engines.postgres.write.binders import StepBinder
-from perdure.engines.postgres.write.operation_shapes import AppendShape, DropShape, GuardShape, Shape, entry_columns
+from perdure.engines.postgres.write.operation_shapes import LogShape, RowShape, Shape, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Member, Transaction
 from perdure.engines.sql.ddl import names, quote
-from perdure.kernel.ops import ABSENT, ANY, Delete
+from perdure.kernel.ops import ABSENT, ANY, Append, Delete
 from perdure.kernel.schema import Table
 
 
@@ -36,12 +36,12 @@ class Script:
         self._heads: dict[str, int] = {}
         for position, member in enumerate(transaction.members):
             shape = member.shape
-            if isinstance(shape, AppendShape):
+            if isinstance(shape, RowShape):
+                self._row(position, member, shape)
+            elif shape.op is Append:
                 self._append(position, member, shape)
-            elif isinstance(shape, DropShape):
-                self._drop(position, member, shape)
             else:
-                self._row(position, member)
+                self._drop(position, member, shape)
 
     def _binder(self) -> StepBinder:
         return StepBinder(len(self.arguments), self._heads)
@@ -55,7 +55,7 @@ class Script:
     def _refusal(self, shape: Shape, state: str, key: list[int]) -> dict[str, Any]:
         return {"state": state, "observe": self._sql.observe(shape), "key": key}
 
-    def _append(self, position: int, member: Member, shape: AppendShape) -> None:
+    def _append(self, position: int, member: Member, shape: LogShape) -> None:
         key = [len(self.arguments) + 1]
         head, (partition, _) = self._sql.head(shape, self._binder())
         self._add_arguments(member.values)
@@ -73,7 +73,7 @@ class Script:
             source = EntrySource(partition, f"{last} - {count - number}", values, "(SELECT) AS e")
             self._step(position, self._sql.entries(shape, binder, source) + " RETURNING 1")
 
-    def _drop(self, position: int, member: Member, shape: DropShape) -> None:
+    def _drop(self, position: int, member: Member, shape: LogShape) -> None:
         log = self._layout.schema.log[shape.owner]
         heads, key = self._layout.heads(log.name), names(("scope", log.partition))
         binder = self._binder()
@@ -89,12 +89,11 @@ class Script:
             delete = f"DELETE FROM {table} WHERE {where} AND {dropped} RETURNING 1"
             self._step(position, f"WITH gone AS ({delete}) SELECT count(*) FROM gone")
 
-    def _row(self, position: int, member: Member) -> None:
-        shape: Any = member.shape
+    def _row(self, position: int, member: Member, shape: RowShape) -> None:
         table = self._layout.schema.table[shape.owner]
         first = len(self.arguments) + 1
         refusal = self._refusal(shape, CONDITION, list(range(first, first + len(table.key))))
-        if isinstance(shape, GuardShape) and shape.op is Delete and shape.condition in (ANY, ABSENT):
+        if shape.op is Delete and shape.condition in (ANY, ABSENT):
             insert, delete = self._occupy_and_delete(table)
             if shape.condition is ANY:
                 self._step(position, f'{insert} DO UPDATE SET "rev" = excluded."rev" RETURNING 1')

@@ -13,16 +13,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines.postgres.write.operation_shapes import (
-    DESCRIBE,
-    AppendShape,
-    DropShape,
-    GuardShape,
-    PatchShape,
-    Shape,
-    Values,
-)
-from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Op, Patch, Put
+from perdure.engines.postgres.write.operation_shapes import DESCRIBE, LogShape, RowShape, Shape, Values
+from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Drop, Op, Patch, Put
 from perdure.kernel.schema import Schema
 
 _BATCHABLE_BYTES = 64 * 1024
@@ -65,13 +57,13 @@ class Form:
         self.kind = _kind(members)
         self.groups = [self.kind.index(member.shape) for member in members]
         owners = Counter(member.shape.owner for member in members)
-        appends = [member.shape.owner for member in members if isinstance(member.shape, AppendShape)]
+        appends = [member.shape.owner for member in members if member.shape.op is Append]
         stepwise = any(_needs_steps(member.shape) for member in members)
         # Entries of two partitions of one log could not tell their seqs apart.
         arrays = not stepwise and len(set(appends)) == len(appends)
-        arrays = arrays and not any(isinstance(m.shape, PatchShape) and m.shape.default for m in members)
+        arrays = arrays and not any(isinstance(m.shape, RowShape) and m.shape.default for m in members)
         for position, member in enumerate(members):
-            if isinstance(member.shape, AppendShape):
+            if member.shape.op is Append:
                 first = self.lasts.get(member.shape.owner)
                 if first is None or members[first].number > member.number:
                     self.lasts[member.shape.owner] = position
@@ -84,9 +76,9 @@ class Form:
 
 def _needs_steps(shape: Shape) -> bool:
     """True for an operation on what may be absent, which no lock protects: see `stepwise`."""
-    if isinstance(shape, GuardShape):
-        return shape.op is Delete and (shape.condition is ANY or shape.condition is ABSENT)
-    return isinstance(shape, DropShape)
+    if isinstance(shape, LogShape):
+        return shape.op is Drop
+    return shape.op is Delete and (shape.condition is ANY or shape.condition is ABSENT)
 
 
 def _kind(members: Sequence[Member]) -> tuple[Shape, ...]:
@@ -142,7 +134,7 @@ class Analyser:
         for number, op in enumerate(ops):
             shape, values = DESCRIBE[type(op)](op)
             member = Member(number, op, shape, values)
-            if isinstance(shape, (AppendShape, DropShape)):
+            if isinstance(shape, LogShape):
                 located.append((order[shape.owner], (values[0],), member))
                 partitions += 1
             else:
