@@ -16,10 +16,11 @@ was refused, run solo.
 A job runs inline when no other one is about: a separate task and the turns of the event loop that it takes were a third
 of a single commit's time in the client. If another job arrives while it runs, the inline job joins the row queues.
 
-Example, with `MAX_BATCHES = 2` and five jobs of one kind; A and D write the same row. A runs inline. B, C and D arrive:
-A is queued on its rows, D is blocked behind it, and B starts the second batch task (A counts as the first). In the next
-turn of the loop that task takes its share of what is batchable, here B and C. A finishes: D is ready, and E, which
-arrived in the meantime, joins it in one batch. If the server refuses that batch, D and E run again, each solo.
+Example, with `MAX_BATCHES = 2` and four jobs of one kind; A and D write the same row. A runs inline. B, C and D arrive
+while it runs: A joins the row queues, D is blocked behind it, and B starts a batch task (A counts as the other). In the
+next turn of the loop that task runs its share, half of the two batchable jobs: B. C waits, until A is done: that frees
+a batch, makes D ready, and starts a second task, whose share is two of three jobs (B is still in flight). So C and D
+go in one statement. If the server refuses it, C and D run again, each solo.
 """
 
 from __future__ import annotations
