@@ -18,15 +18,8 @@ from perdure.engines.postgres.connections.connect import Connection
 from perdure.engines.postgres.connections.session_settings import set_up
 from perdure.engines.postgres.schema.functions import FUNCTIONS_VERSION, create_functions
 from perdure.engines.postgres.schema.tables import Layout
-from perdure.engines.shared.schema_record import (
-    META,
-    Recorded,
-    facts,
-    missing,
-    recorded_from,
-    refuse_unless_current,
-    refuse_unless_usable,
-)
+from perdure.engines.shared import schema_record
+from perdure.engines.shared.schema_record import META
 from perdure.engines.sql.ddl import quote
 from perdure.errors import UnsupportedError
 from perdure.kernel.engine import Migration
@@ -45,7 +38,7 @@ class Current(msgspec.Struct, frozen=True):
     """What the database holds: the recorded schema and the functions' fingerprint, both None in an empty schema;
     `schema_exists` is True where the PostgreSQL schema is there, which may be all that the role was granted."""
 
-    recorded: Recorded | None
+    recorded: schema_record.Recorded | None
     functions: str | None
     schema_exists: bool = True
 
@@ -62,7 +55,7 @@ async def inspect(connection: Connection, layout: Layout, where: str) -> Current
     if META in present:
         rows = await connection.fetch(f'SELECT "name", "value" FROM {layout.table(META)}')
         values = {str(name): str(value) for name, value in rows}
-        return Current(recorded_from(values, where), values.get(_FUNCTIONS))
+        return Current(schema_record.recorded_from(values, where), values.get(_FUNCTIONS))
     if present:
         raise UnsupportedError(
             f"schema {layout.pg_schema} of {where} has tables of another program ({', '.join(sorted(present)[:5])})",
@@ -75,7 +68,7 @@ async def verify(connection: Connection, layout: Layout, where: str, *, writing:
     """Raise unless the database holds exactly what this build uses; changes nothing."""
     async with set_up(connection):
         current = await inspect(connection, layout, where)
-    refuse_unless_current(current.recorded, layout.schema, f"schema {layout.pg_schema} of {where}", hint)
+    schema_record.refuse_unless_current(current.recorded, layout.schema, f"schema {layout.pg_schema} of {where}", hint)
     if writing and current.functions != fingerprint(layout.pg_schema):
         raise UnsupportedError(f"{where} lacks the functions of this build", hint=hint)
 
@@ -96,7 +89,7 @@ async def bring_up_to_date(connection: Connection, layout: Layout, where: str) -
             await connection.execute(statement, timeout=_PATIENCE)
             failpoints.hit("postgres.in_migration")
         if statements:
-            record = {**facts(layout.schema), _FUNCTIONS: fingerprint(layout.pg_schema)}
+            record = {**schema_record.facts(layout.schema), _FUNCTIONS: fingerprint(layout.pg_schema)}
             upsert = 'ON CONFLICT ("name") DO UPDATE SET "value" = excluded."value"'
             await connection.executemany(f"INSERT INTO {layout.table(META)} VALUES ($1, $2) {upsert}", record.items())
 
@@ -109,9 +102,9 @@ def steps(current: Current, layout: Layout, where: str) -> Iterator[str]:
         yield f'CREATE TABLE {layout.table(META)} ("name" text PRIMARY KEY, "value" text NOT NULL)'
         yield from layout.ddl.create_all(layout.schema)
     else:
-        refuse_unless_usable(current.recorded, layout.schema, where, "database")
+        schema_record.refuse_unless_usable(current.recorded, layout.schema, where, "database")
         if current.recorded.version < layout.schema.version:
-            yield from layout.ddl.create_additions(missing(current.recorded, layout.schema, where))
+            yield from layout.ddl.create_additions(schema_record.missing(current.recorded, layout.schema, where))
     if current.functions != fingerprint(layout.pg_schema):
         yield from create_functions(layout.pg_schema)
 

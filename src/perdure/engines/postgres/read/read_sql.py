@@ -46,10 +46,10 @@ class ReadStatement(msgspec.Struct, frozen=True):
 
 
 class Parameters(Marks):
-    """Numbered through all reads of a view; the scope is the first of them, for each read."""
+    """Numbered through the whole statement; the scope is the first of those that are `used` already."""
 
-    def __init__(self) -> None:
-        super().__init__(DIALECT, used=1)
+    def __init__(self, used: int = 1) -> None:
+        super().__init__(DIALECT, used)
 
     def scope(self) -> str:
         """Always the first."""

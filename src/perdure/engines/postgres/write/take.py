@@ -13,8 +13,8 @@ import asyncpg
 
 from perdure.engines.postgres.connections.pool import Pool
 from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome, unreadable
-from perdure.engines.postgres.read.index_scans import DIALECT, by_several
-from perdure.engines.postgres.read.read_sql import ReadSql
+from perdure.engines.postgres.read.index_scans import by_several
+from perdure.engines.postgres.read.read_sql import Parameters, ReadSql
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.schema.tables import SQL_TYPES
 from perdure.engines.postgres.write.conflicts import UNIQUE_VIOLATION
@@ -29,16 +29,6 @@ from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Scan, Taken
 from perdure.kernel.schema import Table
-
-
-class _Parameters(Marks):
-    """The first three are the scope, the rev and the clock (NULL: the server's)."""
-
-    def __init__(self) -> None:
-        super().__init__(DIALECT, used=3)
-
-    def scope(self) -> str:
-        return "$1"
 
 
 class Claims:
@@ -78,7 +68,7 @@ async def _send(pool: Pool, sql: str, arguments: list[Any], rev: int, *, tuned: 
 
 
 def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str:
-    marks = _Parameters()
+    marks = Parameters(used=3)  # the scope, the rev and the clock
     declared = table.table
     picked = table.sql_scan(scan, scan.eq, marks, tail=" FOR UPDATE OF t SKIP LOCKED")
     width = len(declared.key) + 2 + len(declared.columns)
