@@ -89,7 +89,7 @@ def record(store: Store) -> list[Statement]:
     fetch = pool.fetch
 
     async def recorded(connection: Any, sql: str, arguments: Any = (), **how: Any) -> Any:
-        set_up = pool.alone or (how.get("tuned", False) and not isinstance(pool, OwnPool))
+        set_up = pool.needs_setup or (how.get("tuned", False) and not isinstance(pool, OwnPool))
         sent.append(Statement(sql, tuple(arguments), set_up))
         return await fetch(connection, sql, arguments, **how)
 

@@ -191,7 +191,7 @@ async def _opened(kind: str, url: str) -> AsyncIterator[Store]:
 async def _plans(store: Store, statement: Statement, *, analyze: bool) -> list[dict[str, Any]]:
     """The plan, or, in a session that is not set up, both that the server may choose from."""
     pool: Any = store.engine._pool  # type: ignore[attr-defined]
-    modes = ("force_generic_plan", "force_custom_plan") if pool.prepared and not statement.set_up else (None,)
+    modes = ("force_generic_plan", "force_custom_plan") if not statement.set_up else (None,)
     connection = await pool.acquire()
     try:
         return [await explain(connection, statement, mode=mode, analyze=analyze) for mode in modes]

@@ -167,7 +167,7 @@ def test_a_queue_for_connections_is_waited_for_while_it_moves(borrowed: bool) ->
             pool = engine._pool  # the test fills and holds it
 
             async def ask() -> None:
-                await pool.ask("SELECT 1")
+                await pool.query("SELECT 1")
                 pass_time(0.1)
 
             await asyncio.gather(*[ask() for _ in range(64)])

@@ -18,10 +18,9 @@ from tests.support.servers import fresh_database, server
 import perdure
 from perdure import Message, Store
 from perdure.engines.postgres import PostgresEngine, open_engine
-from perdure.engines.postgres.connections.connect import STATEMENTS_KEPT
+from perdure.engines.postgres.connections.connect import CACHED_STATEMENTS
 from perdure.engines.postgres.connections.permits import Permits
-from perdure.engines.postgres.migrate import fingerprint
-from perdure.engines.postgres.schema.tables import SERVER_CLOCK
+from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.errors import ConflictError, UnavailableError
 from perdure.kernel.ops import Put
 
@@ -199,10 +198,10 @@ def test_a_wrong_guard_among_many_documents_is_named_and_nothing_is_written() ->
 def test_a_connection_keeps_no_more_statements_than_it_may() -> None:
     async def main() -> None:
         engine = await open_engine(await fresh_database(server("postgres"), "frame") + "?connections=1", SCHEMA)
-        for number in range(STATEMENTS_KEPT * 2):
-            await engine._pool.ask(f"SELECT 1 AS c{number}")
+        for number in range(CACHED_STATEMENTS * 2):
+            await engine._pool.query(f"SELECT 1 AS c{number}")
         (kept,) = await _statements_kept(engine)
-        assert STATEMENTS_KEPT - 1 <= kept <= STATEMENTS_KEPT + 1
+        assert CACHED_STATEMENTS - 1 <= kept <= CACHED_STATEMENTS + 1
         await engine.close()
 
     asyncio.run(main())
@@ -266,7 +265,8 @@ def test_two_closes_at_once_both_end_when_the_work_does() -> None:
 
 async def _refused(engine: PostgresEngine) -> None:
     """Raise until the pool is being closed."""
-    if engine._pool.refusal is None:
+    pool: Any = engine._pool
+    if not pool._withdrawn:
         raise UnavailableError("it is still open")
 
 
@@ -300,25 +300,25 @@ async def _dropped(engine: PostgresEngine) -> None:
 def test_permits_are_given_in_the_order_of_asking_and_waiting_has_an_end() -> None:
     async def main() -> None:
         permits, order = Permits(1), list[int]()
-        await permits.take(DEADLINE)
+        await permits.acquire(DEADLINE)
 
         async def take(who: int) -> None:
-            await permits.take(DEADLINE)
+            await permits.acquire(DEADLINE)
             order.append(who)
-            permits.give_back()
+            permits.release()
 
         waiting = [asyncio.create_task(take(who)) for who in range(5)]
         await asyncio.sleep(0)
         waiting[1].cancel()
-        permits.give_back()
+        permits.release()
         late = asyncio.create_task(take(9))
         await asyncio.wait([*waiting, late])
         assert order == [0, 2, 3, 4, 9]
-        await permits.take(DEADLINE)
+        await permits.acquire(DEADLINE)
         with pytest.raises(TimeoutError):
-            await permits.take(0.0)
-        permits.give_back()
-        await permits.take(DEADLINE)
+            await permits.acquire(0.0)
+        permits.release()
+        await permits.acquire(DEADLINE)
 
     asyncio.run(main())
 
@@ -395,10 +395,3 @@ async def _waiting(link: Any, count: int) -> None:
     waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     if await link.fetchval(waits) < count:
         raise UnavailableError("not all of them wait yet")
-
-
-def test_functions_that_change_get_a_new_name() -> None:
-    """Builds of one schema version share a database, and whichever opens last replaces the functions: those that are
-    running go on calling them. So what a function takes and does stays as it is under its name; a change of that is a
-    function with another name beside it (`carry_out_2`), and only then the value here changes."""
-    assert fingerprint("perdure") == "f72264b21ecfd75d"

@@ -49,7 +49,7 @@ async def round_trip(url: str) -> Any:
         assert await watch.wait(DEADLINE)
         assert await engine.view(SCOPE, [Heads("notes", ["t"])]) == [[before + 1]]
         pool: Any = engine._pool  # what it is made of is not part of the contract
-        rows = await pool.ask(
+        rows = await pool.query(
             "SELECT s.ssl FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.application_name = 'perdure'"
         )
         return {row["ssl"] for row in rows}

@@ -14,7 +14,7 @@ from tests.engines.toys import SCHEMA, SCOPE, columns, note, notes, row
 from tests.support.servers import fresh_database, server
 
 from perdure.engines.postgres import open_engine
-from perdure.engines.postgres.write.batching import LANES
+from perdure.engines.postgres.write.batching import MAX_BATCHES
 from perdure.errors import OutcomeUnknown, PerdureError, UnavailableError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
@@ -107,13 +107,13 @@ def test_a_transaction_is_one_statement_whatever_it_holds() -> None:
     on_postgres(scenario)
 
 
-def test_transactions_of_one_shape_share_statements_and_lanes() -> None:
+def test_transactions_of_one_shape_share_statements() -> None:
     async def scenario(engine: Any, statements: Statements) -> None:
         outcomes = await together(engine, [commit(n) for n in range(60)])
         assert [outcome.seqs for outcome in outcomes] == [{("notes", f"t{n}"): 2} for n in range(60)]
         assert len({outcome.rev for outcome in outcomes}) == 60
-        assert len(statements.sent) <= LANES + 2
-        assert statements.most <= LANES
+        assert len(statements.sent) <= MAX_BATCHES + 2
+        assert statements.most <= MAX_BATCHES
         for n, outcome in enumerate(outcomes):
             found = await row(engine, "items", f"i{n}")
             assert found is not None
@@ -193,7 +193,7 @@ def test_cancelled_members_of_a_batch_land_and_harm_nobody() -> None:
         assert set(heads) <= {0, 2}
         assert [heads[n] for n in range(40) if n % 3 != 1] == [2] * 27
         assert any(heads[n] for n in range(1, 40, 3))
-        sessions = await engine._pool.ask("SELECT state FROM pg_stat_activity WHERE datname = current_database()")
+        sessions = await engine._pool.query("SELECT state FROM pg_stat_activity WHERE datname = current_database()")
         assert "idle in transaction" not in {session["state"] for session in sessions}
 
     on_postgres(scenario)
@@ -208,8 +208,8 @@ def test_a_lone_caller_that_is_cancelled_leaves_all_or_nothing_and_no_session_be
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
-            assert not engine._writer._queue._rows
-            engine._writer._queue._crowded = False
+            assert not engine._writer._batcher._row_queues
+            engine._writer._batcher._busy = False
         assert (await engine.transact(SCOPE, commit(30))).seqs == {("notes", "t30"): 2}
         for number in range(30):
             # In one view: the server may still be at work on what nobody waits for any more.
@@ -246,7 +246,7 @@ def test_a_caller_that_gave_up_before_anything_was_sent_leaves_nothing() -> None
         await engine.transact(SCOPE, [notes("busy", "after")])
         (heads,) = await engine.view(SCOPE, [Heads("notes", ["busy"])])
         assert heads == [2]
-        assert not engine._writer._queue._rows
+        assert not engine._writer._batcher._row_queues
 
     on_postgres(scenario)
 
@@ -358,11 +358,11 @@ def test_rows_are_locked_in_one_order(held: int, shared: bool) -> None:
 
 
 def one_statement(engine: Any, transactions: list[list[Op]]) -> list[Awaitable[Any]]:
-    """Submit transactions so that they share a statement: their lane alone is open."""
-    queue = engine._writer._queue
-    queue._crowded = True
-    queue._lanes += LANES - 1
-    queue._shared += LANES * len(transactions)
+    """Submit transactions so that they share a statement: one batch may be in flight."""
+    batcher = engine._writer._batcher
+    batcher._busy = True
+    batcher._batches += MAX_BATCHES - 1
+    batcher._batchable += MAX_BATCHES * len(transactions)
     return [asyncio.ensure_future(engine.transact(SCOPE, ops)) for ops in transactions]
 
 
@@ -427,7 +427,7 @@ def test_64_random_writers_on_two_engines_never_meet_a_deadlock() -> None:
 async def deadlocks(engine: Any) -> int:
     """How many the server had to break in this database."""
     sql = "SELECT pg_stat_clear_snapshot(), deadlocks FROM pg_stat_database WHERE datname = current_database()"
-    return int((await engine._pool.ask(sql))[0]["deadlocks"])
+    return int((await engine._pool.query(sql))[0]["deadlocks"])
 
 
 def test_a_deadlock_with_a_stranger_is_retried_inside() -> None:

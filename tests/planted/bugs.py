@@ -200,7 +200,7 @@ BUGS = (
     # The server engines.
     Bug(
         "postgres: a lost commit is sent again",
-        "engines/postgres/write/writer.py",
+        "engines/postgres/write/executor.py",
         "            job.fail(unknown_outcome(error, job.transaction.rev))\n        elif code in RETRIED",
         "            return False\n        elif code in RETRIED",
         ("fault:cuts --engine postgres --cuts 12 --seed 7",),
@@ -214,7 +214,7 @@ BUGS = (
     ),
     Bug(
         "postgres: a refused batch fails all its members",
-        "engines/postgres/write/writer.py",
+        "engines/postgres/write/executor.py",
         "            if not lost(error):\n                return batch\n            for job in batch:",
         "            for job in batch:",
         ("fault:batches --engine postgres --rounds 6 --seed 7",),
@@ -222,8 +222,8 @@ BUGS = (
     Bug(
         "postgres: a patch with a default does not look at its condition",
         "engines/postgres/write/operation_sql.py",
-        "DO UPDATE SET {_set(changes)}{where} RETURNING {places.tells}",
-        "DO UPDATE SET {_set(changes)} RETURNING {places.tells}",
+        "DO UPDATE SET {_set(changes)}{where} RETURNING 1",
+        "DO UPDATE SET {_set(changes)} RETURNING 1",
         ("case:pending/concurrent-*@postgres", "case:pending/freeze-races-append@postgres"),
     ),
     Bug(
@@ -236,8 +236,8 @@ BUGS = (
     Bug(
         "postgres: every number of documents is a statement of its own",
         "engines/postgres/write/transaction.py",
-        "_ROWS_ALONE = 2\n",
-        "_ROWS_ALONE = 99\n",
+        "_SOLO_ROWS = 2\n",
+        "_SOLO_ROWS = 99\n",
         (
             "test:tests/engines/test_postgres_sessions.py::test_commits_of_many_shapes_leave_few_statements_at_the_server",
         ),

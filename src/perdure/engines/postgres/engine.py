@@ -10,65 +10,68 @@ import msgspec
 
 from perdure.clock import Clock
 from perdure.engines.postgres import health
-from perdure.engines.postgres.connections.pool import OwnPool, Pool
-from perdure.engines.postgres.read.view import Queries
+from perdure.engines.postgres.connections.pool import Pool
+from perdure.engines.postgres.read.read_sql import ReadSql
+from perdure.engines.postgres.read.view import ViewReader
+from perdure.engines.postgres.schema.clock import StampClock
 from perdure.engines.postgres.schema.tables import Layout
-from perdure.engines.postgres.watch import Hub, Subscription
+from perdure.engines.postgres.watch import NotifyHub
 from perdure.engines.postgres.write.take import Claims
 from perdure.engines.postgres.write.writer import Writer
 from perdure.engines.shared.durability import DurabilityReading
+from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.server_answers import Sense
+from perdure.engines.shared.signals import LoopSignal
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
-from perdure.kernel.lifecycle import closed, forked, opened_read_only
 from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
 
 
 class PostgresEngine:
-    """An open database. Everything that opening decides is given to it ready-made."""
+    """An open database; `open_engine` makes it. Its life is that of its pool."""
 
     def __init__(
         self,
         pool: Pool,
         layout: Layout,
-        hub: Hub,
-        writer: Writer,
+        hub: NotifyHub,
+        clock: StampClock,
         capabilities: Capabilities,
         *,
         sense: Sense,
-        read_only: bool,
     ) -> None:
         self.schema = layout.schema
         self.capabilities = capabilities
         self._pool = pool
+        self._lifecycle = pool.lifecycle
         self._layout = layout
         self._hub = hub
-        self._writer = writer
+        self._clock = clock
         self._sense = sense
-        self._queries = Queries(layout, writer.now)
-        self._claims = Claims(layout)
-        self._read_only = read_only
-        self._closing = self._closed = False
-        self._closers = asyncio.Lock()
-        self._durability = DurabilityReading(self._read_durability, "process", self._take_durability)
+        self._writer = Writer(pool, layout, clock)
+        read_sql = ReadSql(layout, clock)
+        self._reader = ViewReader(read_sql)
+        self._claims = Claims(read_sql)
+        self._closing = asyncio.Lock()
+        self._durability = DurabilityReading(self._read_durability, "process", self._set_durability)
 
     async def _read_durability(self) -> Durability:
         return await health.durability_now(self._pool)
 
-    def _take_durability(self, found: Durability) -> None:
-        self.capabilities = msgspec.structs.replace(self.capabilities, durability=found)
+    def _set_durability(self, durability: Durability) -> None:
+        self.capabilities = msgspec.structs.replace(self.capabilities, durability=durability)
 
     @property
     def clock(self) -> Clock:
-        """What `Now` reads, where it is not the server's own clock; may be replaced, which is how tests move time."""
-        return self._writer.clock
+        """What `Now` reads, where it is not the server's clock; tests replace it to move time."""
+        return self._clock.clock
 
     @clock.setter
     def clock(self, clock: Clock) -> None:
-        self._writer.clock = clock
+        self._clock.clock = clock
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable when it returns."""
-        self._writing()
+        self._lifecycle.check_write()
         with self._sense:
             applied = await self._writer.transact(scope, ops)
         if hints:
@@ -78,9 +81,9 @@ class PostgresEngine:
 
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot, in one statement."""
-        self._pool.ready()
+        self._lifecycle.check_call()
         with self._sense:
-            return await self._queries.view(self._pool, scope, reads)
+            return await self._reader.view(self._pool, scope, reads)
 
     async def take(
         self,
@@ -93,73 +96,60 @@ class PostgresEngine:
         limit: int,
         set: Mapping[str, Any],
     ) -> Taken:
-        """Atomically select and update the first rows of an index; rows that others hold are passed over."""
-        self._writing()
+        """Atomically select and update the first rows of an index; rows locked by other sessions are skipped."""
+        self._lifecycle.check_write()
         scan = Scan(table, index, eq, limit=limit, upto=upto)
         with self._sense:
-            return await self._claims.take(self._pool, scope, scan, set, self._writer.now())
-
-    def _writing(self) -> None:
-        self._pool.ready()
-        if self._closing:
-            raise closed()
-        if self._read_only:
-            raise opened_read_only(self._pool.where)
+            return await self._claims.take(self._pool, scope, scan, set, self._clock.now())
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
-        self._pool.ready()
-        return Subscription(self._hub, scope, topics)
+        self._lifecycle.check_call()
+        return Subscription(self._hub, topics_of(scope, topics), LoopSignal())
 
     def blocking(self) -> None:
-        """There is no view of a server that never suspends."""
+        """None: a server cannot be read without suspending."""
 
     async def scopes(self) -> list[str]:
         """Every scope that holds a row."""
-        self._pool.ready()
+        self._lifecycle.check_call()
         with self._sense:
             return await health.scopes(self._pool, self._layout)
 
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
-        self._pool.ready()
+        self._lifecycle.check_call()
         declared = self.schema.log[log]
         with self._sense:
             return await health.partitions(self._pool, self._layout, declared, scope, after=after, limit=limit)
 
     async def check(self) -> list[str]:
-        """Missing tables and indexes, gaps in logs, heads that contradict them."""
-        self._pool.ready()
+        """Missing tables and indexes, gaps in logs, heads that contradict their logs."""
+        self._lifecycle.check_call()
         with self._sense:
             return await health.findings(self._pool, self._layout)
 
     async def health(self) -> Health:
-        """Read the real settings."""
-        self._pool.ready()
+        """Read the actual settings."""
+        self._lifecycle.check_call()
         with self._sense:
-            found = await health.settings(self._pool, self._layout)
-            problems = health.problems(found, writing=not self._read_only)
+            settings = await health.settings(self._pool, self._layout)
+            problems = health.problems(settings, writing=not self._lifecycle.read_only)
         problems += health.transport_problems(self._pool).values()
-        return Health("postgres", not problems, health.durability(found), found, tuple(problems))
+        return Health("postgres", not problems, health.durability(settings), settings, tuple(problems))
 
     async def close(self) -> None:
-        """Finish what was submitted and release everything; idempotent, and nothing at all in a forked child. A call
-        that is cancelled leaves the rest to the next one."""
-        if self._closed or self._pool.refusal is forked:
+        """Finish what was submitted and release everything; idempotent, and without effect in a forked child. If a call
+        is cancelled, the next one does the rest."""
+        if not self._lifecycle.begin_close():
             return
-        if self._pool.refusal is None:
-            self._pool.ready()
-        self._closing = True
-        async with self._closers:
-            if not self._closed:
+        async with self._closing:
+            if not self._lifecycle.is_closed:
                 await self._writer.close()
                 await self._hub.close()
                 await self._pool.close()
-                self._closed = True
 
     def abandon(self) -> None:
-        """Cut every connection where it stands, as the end of the process would: for tests of what is left then."""
-        self._closed = True
+        """Terminate every connection at once, like a crash of this process: for tests of what it leaves behind."""
         self._hub.abandon()
-        if isinstance(self._pool, OwnPool):
-            self._pool.abandon()
+        self._pool.abandon()

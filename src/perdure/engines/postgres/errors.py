@@ -1,8 +1,8 @@
-"""PostgreSQL's and the driver's failures in the words of `perdure.errors`: asyncpg's exceptions end here.
+"""Translates failures of PostgreSQL and asyncpg to `perdure.errors`: the driver's exceptions end here.
 
-`lost` tells whether the connection broke, `restarting` whether the server will be back by itself; what a broken
-connection means for a commit is for the writer to say (`unknown_outcome`). Messages name the server and the database,
-never the password.
+`lost` is True when the connection broke, `restarting` when the server is likely to be back soon; what a broken
+connection means for a commit is up to the writer (`unknown_outcome`). Messages name the server and the database, never
+the password.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ADMIN_SHUTDOWN, _CRASH_SHUTDOWN, _CANNOT_CONNECT_NOW = "57P01", "57P02", "57P03
 _TOO_MANY_CONNECTIONS = "53300"
 _NO_TLS, _NOT_A_SETTING = "rejected SSL upgrade", "unsupported startup parameter"
 _WANTS_TLS = "no encryption"
-"""The driver's, PgBouncer's and PostgreSQL's words; the codes that come with them stand for other things as well."""
+"""From the messages of the driver, PgBouncer and PostgreSQL; the codes that come with them mean other things too."""
 
 
 def code_of(error: BaseException) -> str:
@@ -45,7 +45,7 @@ def code_of(error: BaseException) -> str:
 
 
 def lost(error: BaseException) -> bool:
-    """True when the connection is gone (or must be given up), so that what was asked on it got no answer."""
+    """True when the connection is gone (or must be given up), so that the statement on it got no answer."""
     if isinstance(error, asyncpg.PostgresError):
         return code_of(error)[:2] == "08" or code_of(error) in (_ADMIN_SHUTDOWN, _CRASH_SHUTDOWN)
     return isinstance(error, (OSError, asyncio.TimeoutError, asyncpg.InternalClientError)) or (
@@ -54,20 +54,20 @@ def lost(error: BaseException) -> bool:
 
 
 def never_sent(error: BaseException) -> bool:
-    """True when the driver refused by itself, before a byte was sent: it has read the server's goodbye on an idle
-    connection, and not yet its end."""
+    """True when the driver refused before it sent a byte: it has read the server's farewell on an idle connection, but
+    not yet the end of the stream."""
     return isinstance(error, asyncpg.InternalClientError) and str(error).startswith("cannot switch to state")
 
 
 def restarting(error: BaseException) -> bool:
-    """True for a refusal to connect that passes by itself: nobody listens yet, starting up, too many at once."""
+    """True for a failure to connect that is temporary: no listener yet, starting up, too many at once."""
     if code_of(error) in (_CANNOT_CONNECT_NOW, _ADMIN_SHUTDOWN, _CRASH_SHUTDOWN, _TOO_MANY_CONNECTIONS):
         return True
     if isinstance(error, (ssl.SSLError, asyncpg.ClientConfigurationError)):
         return False
     if _NO_TLS in str(error) or _NOT_A_SETTING in str(error):
         return False
-    # A server that goes down in the middle of the greeting, a standby that has not been promoted yet.
+    # A server that goes down during the login, or a standby that has not been promoted yet.
     return isinstance(
         error,
         (
@@ -82,70 +82,74 @@ def restarting(error: BaseException) -> bool:
 
 def translate(error: BaseException, where: str) -> PerdureError:
     """The public error for a failure that left nothing written."""
-    said = _said(error)
+    reason = _reason(error)
     if isinstance(error, asyncpg.PostgresError):
-        return _refused(code_of(error), said, where)
+        return _refused(code_of(error), reason, where)
     if isinstance(error, asyncpg.ClientConfigurationError):
-        return InvalidError(f"the URL of {where} cannot be used: {said}")
+        return InvalidError(f"the URL of {where} cannot be used: {reason}")
     if isinstance(error, asyncpg.DataError):
-        return InvalidError(f"PostgreSQL cannot store this value: {said}")
+        return InvalidError(f"PostgreSQL cannot store this value: {reason}")
     if isinstance(error, asyncio.TimeoutError):
         return UnavailableError(f"{where} did not answer in time", hint="check the server and the network, then retry")
     if isinstance(error, socket.gaierror):
-        return UnavailableError(f"the host of {where} is not known: {said}", hint="check the host name in the URL")
+        return UnavailableError(f"the host of {where} is not known: {reason}", hint="check the host name in the URL")
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return UnavailableError(
             f"no host of {where} is what target_session_attrs asks for", hint="check which of them is the primary"
         )
-    if _NO_TLS in said:
+    if _NO_TLS in reason:
         return InvalidError(
             f"{where} does not speak TLS, which sslmode asks for",
             hint="turn it on in the server (ssl = on), or connect with sslmode=prefer",
         )
     if isinstance(error, ssl.SSLError):
-        return UnavailableError(f"no TLS with {where}: {said}", hint="check sslmode and the certificates")
-    return UnavailableError(f"the connection to {where} failed: {said}", hint="check that the server is running")
+        return UnavailableError(f"no TLS with {where}: {reason}", hint="check sslmode and the certificates")
+    return UnavailableError(f"the connection to {where} failed: {reason}", hint="check that the server is running")
 
 
-def _refused(code: str, said: str, where: str) -> PerdureError:
-    """What the server itself said, by its SQLSTATE."""
-    if _NOT_A_SETTING in said:
-        return InvalidError(f"{where} cannot set up a session: {said}", hint="behind PgBouncer use ?prepared=no")
-    if code[:2] == "28" and _WANTS_TLS in said:
-        return InvalidError(f"{where} refuses the login: {said}", hint="it wants TLS: say sslmode=require, or better")
+def _refused(code: str, reason: str, where: str) -> PerdureError:
+    """For an error that the server reported, by its SQLSTATE."""
+    if _NOT_A_SETTING in reason:
+        return InvalidError(f"{where} cannot set up a session: {reason}", hint="behind PgBouncer use ?prepared=no")
+    if code[:2] == "28" and _WANTS_TLS in reason:
+        return InvalidError(
+            f"{where} refuses the login: {reason}", hint="the server requires TLS; use sslmode=require or stricter"
+        )
     if code[:2] == "28":
-        return InvalidError(f"{where} refuses the login: {said}", hint="check user and password in the URL")
+        return InvalidError(f"{where} refuses the login: {reason}", hint="check user and password in the URL")
     if code == "3D000":
-        return InvalidError(f"{where}: {said}", hint="create it (CREATE DATABASE) or name another in the URL")
+        return InvalidError(f"{where}: {reason}", hint="create it (CREATE DATABASE) or name another in the URL")
     if code == "42501":
-        return UnsupportedError(f"{where} does not allow it: {said}", hint="grant the user the missing right")
+        return UnsupportedError(f"{where} does not allow it: {reason}", hint="grant the user the missing right")
     if code == "25006":
-        return UnavailableError(f"{where} is read-only now: {said}", hint="it may be a standby; connect to the primary")
+        return UnavailableError(
+            f"{where} is read-only now: {reason}", hint="it may be a standby; connect to the primary"
+        )
     if code in ("22021", "22P05"):
-        return InvalidError(f"PostgreSQL cannot store this text: {said}", hint="leave out NUL characters")
+        return InvalidError(f"PostgreSQL cannot store this text: {reason}", hint="leave out NUL characters")
     if code[:2] == "22":
-        return InvalidError(f"PostgreSQL cannot store this value: {said}")
+        return InvalidError(f"PostgreSQL cannot store this value: {reason}")
     if code[:2] == "42" or code in ("3F000", "0A000"):
-        return CorruptError(f"the database does not have the expected tables: {said}", where=where)
+        return CorruptError(f"the database does not have the expected tables: {reason}", where=where)
     if code[:2] == "XX":
-        return CorruptError(said, where=where, hint="restore a backup; see the server's log")
+        return CorruptError(reason, where=where, hint="restore a backup; see the server's log")
     if code[:2] == "53":
-        return UnavailableError(f"{where} is out of resources: {said}", hint="free some and retry")
-    return UnavailableError(f"PostgreSQL failed at {where}: {said}")
+        return UnavailableError(f"{where} is out of resources: {reason}", hint="free some and retry")
+    return UnavailableError(f"PostgreSQL failed at {where}: {reason}")
 
 
 def unreadable(error: Exception) -> asyncpg.InternalClientError:
-    """For an answer that the driver, or we, cannot make sense of: as good as a lost connection."""
+    """For an answer that cannot be read, here or in the driver: treated like a lost connection."""
     return asyncpg.InternalClientError(f"the server's answer cannot be read: {repeated(repr(error))}")
 
 
 def unknown_outcome(error: BaseException, rev: int) -> OutcomeUnknown:
     """For a commit that was sent and not answered."""
-    why = _said(error)
-    return OutcomeUnknown(f"the outcome of the commit is unknown: {why}", rev=rev, hint="retry with its key")
+    reason = _reason(error)
+    return OutcomeUnknown(f"the outcome of the commit is unknown: {reason}", rev=rev, hint="retry with its key")
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, asyncio.TimeoutError) and not str(error):
         return "no answer in time"
     lines = str(error).strip().splitlines()
@@ -153,13 +157,13 @@ def _said(error: BaseException) -> str:
 
 
 def all_in_use(where: str, size: int, hint: str) -> UnavailableError:
-    """For a caller that waited for a connection and saw none come free."""
+    """For a caller that waited for a connection and got none."""
     return UnavailableError(f"all connections to {where} are in use ({size} at most)", hint=hint)
 
 
 def unusable_pool(error: BaseException) -> UnavailableError:
     """For a caller's pool that is closed, or not open yet."""
     return UnavailableError(
-        f"the pool given to the store cannot be used: {_said(error)}",
+        f"the pool passed to the store cannot be used: {_reason(error)}",
         hint="await asyncpg.create_pool(…), and close it after the store",
     )

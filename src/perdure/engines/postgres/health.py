@@ -1,4 +1,4 @@
-"""What can be said of the database right now: its real settings, what weakens its promises, and what is damaged."""
+"""The state of an open database: its actual settings, problems with them, damage, and what it holds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 from perdure.engines.postgres.connections.pool import Pool
 from perdure.engines.postgres.connections.session_settings import READ_OVERRIDDEN, overridden
-from perdure.engines.postgres.schema.tables import Layout, quote
+from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.shared.schema_record import META
+from perdure.engines.sql.ddl import index_names, quote
+from perdure.engines.sql.inspection import gap_problem, partitions_sql, scopes_sql
 from perdure.kernel.engine import Durability
 from perdure.kernel.schema import Log
 from perdure.kernel.transport import Tls, tls_level, transport_problem
@@ -41,91 +43,95 @@ WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')"""
 
 
 async def settings(pool: Pool, layout: Layout) -> dict[str, Any]:
-    """The settings that decide what the database can promise, as a session of ours sees them."""
-    (row,) = await pool.ask(_READ_SETTINGS)
-    found = {"url": pool.where, "schema": layout.place, **dict(row)}
-    version = await pool.ask(f"""SELECT "value" FROM {layout.table(META)} WHERE "name" = 'version'""")
-    found["schema_version"] = int(version[0][0]) if version else None
-    found["overridden"] = overridden([setting for (setting,) in await pool.ask(READ_OVERRIDDEN)])
-    found["connections"] = pool.counters()
-    found["tls"] = _weakest_tls(pool)
-    return found
+    """The settings that decide what the database can promise, as our sessions see them."""
+    (row,) = await pool.query(_READ_SETTINGS)
+    version = await pool.query(f"""SELECT "value" FROM {layout.table(META)} WHERE "name" = 'version'""")
+    return {
+        "url": pool.where,
+        "schema": layout.pg_schema,
+        **dict(row),
+        "schema_version": int(version[0][0]) if version else None,
+        "overridden": overridden([setting for (setting,) in await pool.query(READ_OVERRIDDEN)]),
+        "connections": pool.counters(),
+        "tls": _weakest_tls(pool),
+    }
 
 
 def _weakest_tls(pool: Pool) -> Tls | None:
-    """How the least protected connection is protected; None for Unix sockets, and for a caller's pool."""
+    """The protection of the least protected connection; None for Unix sockets, and for a caller's pool."""
     levels = {tls_level(encrypted=each.encrypted, verified=each.verified) for each in pool.transports()}
     order: tuple[Tls, ...] = ("none", "encrypted", "verified")
     return next((level for level in order if level in levels), None)
 
 
 def transport_problems(pool: Pool) -> dict[str, str]:
-    """By host, what is wrong with the way to it."""
-    found: dict[str, str] = {}
+    """By host, what is insecure about the connection to it."""
+    problems_by_host: dict[str, str] = {}
     for each in pool.transports():
         problem = transport_problem(each.host, encrypted=each.encrypted, verified=each.verified, advice=_ADVICE)
         if problem is not None and each.host is not None:
-            found[each.host] = problem
-    return found
+            problems_by_host[each.host] = problem
+    return problems_by_host
 
 
-def durability(found: Mapping[str, Any]) -> Durability:
+def durability(settings: Mapping[str, Any]) -> Durability:
     """What a commit survives under these settings."""
-    return "power" if found["fsync"] == "on" and found["synchronous_commit"] != "off" else "process"
+    return "power" if settings["fsync"] == "on" and settings["synchronous_commit"] != "off" else "process"
 
 
 async def durability_now(pool: Pool) -> Durability:
-    """The same, for one short question."""
-    (row,) = await pool.ask(_READ_DURABILITY)
+    """What a commit survives now; one short statement."""
+    (row,) = await pool.query(_READ_DURABILITY)
     return durability(row)
 
 
-def problems(found: Mapping[str, Any], *, writing: bool) -> list[str]:
-    """In words, what in these settings weakens the store."""
-    told = []
-    if found["fsync"] != "on":
-        told.append("fsync is off: a power failure may damage the whole database")
-    if writing and found["synchronous_commit"] == "off":
-        told.append("synchronous_commit is off: the last commits may be lost when the server or its power fails")
-    if found["full_page_writes"] != "on":
-        told.append("full_page_writes is off: a page half written when power fails cannot be repaired")
-    if writing and found["standby"]:
-        told.append("the server is a standby: it can be read, not written")
-    elif writing and found["read_only"] == "on":
-        told.append("transactions are read-only by default here: nothing can be written")
-    if found["transaction_isolation"] != "read committed":
-        told.append(f"transactions are {found['transaction_isolation']}: commits may fail with serialisation failures")
-    told += [
-        f"{name} is {found[name]}: statements that take longer fail"
+def problems(settings: Mapping[str, Any], *, writing: bool) -> list[str]:
+    """Human-readable problems with these settings."""
+    messages = []
+    if settings["fsync"] != "on":
+        messages.append("fsync is off: a power failure may damage the whole database")
+    if writing and settings["synchronous_commit"] == "off":
+        messages.append("synchronous_commit is off: the last commits may be lost when the server or its power fails")
+    if settings["full_page_writes"] != "on":
+        messages.append("full_page_writes is off: a page half written when power fails cannot be repaired")
+    if writing and settings["standby"]:
+        messages.append("the server is a standby: it can be read, not written")
+    elif writing and settings["read_only"] == "on":
+        messages.append("transactions are read-only by default here: nothing can be written")
+    isolation = settings["transaction_isolation"]
+    if isolation != "read committed":
+        messages.append(f"transactions are {isolation}: commits may fail with serialisation failures")
+    messages += [
+        f"{name} is {settings[name]}: statements that take longer fail"
         for name in ("statement_timeout", "transaction_timeout")
-        if found[name] not in (None, "0")
+        if settings[name] not in (None, "0")
     ]
-    if found["schema_version"] is None:
-        told.append("the record of the schema is gone")
-    return told
+    if settings["schema_version"] is None:
+        messages.append("the record of the schema is gone")
+    return messages
 
 
 async def findings(pool: Pool, layout: Layout) -> list[str]:
     """Damage: tables or indexes that are missing or invalid, logs with gaps, heads that contradict their log."""
-    tables = {name for (name,) in await pool.ask(_TABLES, [layout.place])}
-    indexes: dict[str, bool] = dict(map(tuple, await pool.ask(_INDEXES, [layout.place])))
-    told = [f"table {name} is missing" for name in layout.tables() if name not in tables]
-    for name in layout.indexes():
+    tables = {name for (name,) in await pool.query(_TABLES, [layout.pg_schema])}
+    indexes: dict[str, bool] = dict(map(tuple, await pool.query(_INDEXES, [layout.pg_schema])))
+    damage = [f"table {name} is missing" for name in layout.tables() if name not in tables]
+    for name in index_names(layout.schema):
         if name not in indexes:
-            told.append(f"index {name} is missing")
+            damage.append(f"index {name} is missing")
         elif not indexes[name]:
-            told.append(f"index {name} is not valid")
-    if told:
-        return told
+            damage.append(f"index {name} is not valid")
+    if damage:
+        return damage
     for log in layout.schema.logs:
-        told += await _gaps(pool, layout, log)
-    return told
+        damage += await _gaps(pool, layout, log)
+    return damage
 
 
 async def _gaps(pool: Pool, layout: Layout, log: Log) -> list[str]:
-    """One statement, so that entries and heads are seen at the same moment."""
+    """One statement, so that entries and heads come from the same snapshot."""
     partition = quote(log.partition)
-    rows = await pool.ask(
+    rows = await pool.query(
         f'WITH e AS (SELECT "scope", {partition}, count(*) AS entries, min("seq") AS first, max("seq") AS last'
         f' FROM {layout.table(log.name)} GROUP BY "scope", {partition})'
         f' SELECT coalesce(e."scope", h."scope"), coalesce(e.{partition}, h.{partition}),'
@@ -134,36 +140,24 @@ async def _gaps(pool: Pool, layout: Layout, log: Log) -> list[str]:
         " WHERE coalesce(e.entries, 0) <> coalesce(h.last, 0) OR coalesce(e.last, 0) <> coalesce(h.last, 0)"
         " OR coalesce(e.first, 1) <> 1"
     )
-    told = []
+    damage = []
     for scope, name, entries, first, last, head in rows:
-        where = f"{log.name} {name!r} of scope {scope!r}"
         if entries != last or first != 1:
-            told.append(f"{where} has {entries} entries but ends at {last}")
+            damage.append(gap_problem(log.name, name, scope, entries, last))
         if head != last:
-            told.append(f"{where} ends at {last}, its head says {head}")
-    return told
+            damage.append(f"{log.name} {name!r} of scope {scope!r} ends at {last}, its head says {head}")
+    return damage
 
 
 async def scopes(pool: Pool, layout: Layout) -> list[str]:
-    """Every scope that holds a row: one look per scope and table, not one per row."""
-    found: set[str] = set()
-    for name in map(layout.table, (*layout.schema.table, *layout.schema.log)):
-        rows = await pool.ask(
-            f'WITH RECURSIVE s(x) AS ((SELECT min("scope") FROM {name}) UNION ALL'
-            f' SELECT (SELECT min("scope") FROM {name} WHERE "scope" > s.x) FROM s WHERE s.x IS NOT NULL)'
-            " SELECT x FROM s WHERE x IS NOT NULL"
-        )
-        found.update(scope for (scope,) in rows)
-    return sorted(found, key=str.encode)
+    """Every scope that holds a row: one look-up per scope and table, not one per row."""
+    names: set[str] = set()
+    for table in map(layout.table, (*layout.schema.table, *layout.schema.log)):
+        names.update(scope for (scope,) in await pool.query(scopes_sql(table)))
+    return sorted(names, key=str.encode)
 
 
 async def partitions(pool: Pool, layout: Layout, log: Log, scope: str, *, after: str | None, limit: int) -> list[str]:
-    """Partitions with entries, in byte order: one look per partition, not one per entry."""
-    name, column = layout.table(log.name), quote(log.partition)
-    beyond = f'SELECT min({column}) FROM {name} WHERE "scope" = $1 AND {column} >'
-    rows = await pool.ask(
-        f"WITH RECURSIVE p(x) AS (({beyond} $2) UNION ALL SELECT ({beyond} p.x) FROM p WHERE p.x IS NOT NULL)"
-        " SELECT x FROM p WHERE x IS NOT NULL LIMIT $3",
-        [scope, after or "", limit],
-    )
-    return [partition for (partition,) in rows]
+    """Partitions with entries, in byte order: one look-up per partition, not one per entry."""
+    sql = partitions_sql(log, layout.table(log.name), "$1", "$2", "$3")
+    return [partition for (partition,) in await pool.query(sql, [scope, after or "", limit])]

@@ -1,9 +1,9 @@
-"""Which schema the database holds, and how it becomes the one this build declares.
+"""Migration: which schema the database holds, and how it becomes the one this build declares.
 
-The record, the tables and the functions beside them are made or brought up to date in one transaction, under an
-advisory lock that ends with it: killed half way, the database is as old as it was; of two that open at once the second
-waits and finds the work done. A newer version, other declarations, or tables of another program under our names are
-refused before anything is changed.
+The record, the tables and the functions are created or brought up to date in one transaction, under an advisory lock
+that ends with it: killed half way, the database is unchanged; of two processes that open at once, the second waits and
+has nothing left to do. A newer version, other declarations, or tables of another program under our names are refused
+before anything changes.
 """
 
 from __future__ import annotations
@@ -16,107 +16,102 @@ import msgspec
 from perdure import failpoints
 from perdure.engines.postgres.connections.connect import Connection
 from perdure.engines.postgres.connections.session_settings import set_up
-from perdure.engines.postgres.schema.functions import create_functions
-from perdure.engines.postgres.schema.tables import Layout, heads_name, quote
-from perdure.engines.shared.schema_record import (
-    META,
-    Recorded,
-    facts,
-    missing,
-    recorded_from,
-    refuse_unless_current,
-    refuse_unless_usable,
-)
+from perdure.engines.postgres.schema.functions import FUNCTIONS_VERSION, create_functions
+from perdure.engines.postgres.schema.tables import Layout
+from perdure.engines.shared import schema_record
+from perdure.engines.shared.schema_record import META
+from perdure.engines.sql.ddl import quote
 from perdure.errors import UnsupportedError
 from perdure.kernel.engine import Migration
 
-_FUNCTIONS = "functions"
+_FUNCTIONS = f"functions_{FUNCTIONS_VERSION}"
+"""The fact that records this version's functions; older builds read and write `functions`, and find it unchanged."""
 _RELATIONS = """SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = ANY($2)"""
-_PLACE = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1"
+_SCHEMA_EXISTS = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1"
 _LOCK = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))"
-# Indexes of a large store take their time; so does waiting for somebody else's.
+# Indexes of a large store take their time; so does waiting for a migration in another process.
 _PATIENCE = 24 * 3600.0
 
 
-class Found(msgspec.Struct, frozen=True):
-    """What is there: the recorded schema and the functions' fingerprint, both None in an empty place; `place` is True
-    where the PostgreSQL schema exists, which may be all that the role is given."""
+class Current(msgspec.Struct, frozen=True):
+    """What the database holds: the recorded schema and the functions' fingerprint, both None in an empty schema;
+    `schema_exists` is True where the PostgreSQL schema is there, which may be all that the role was granted."""
 
-    recorded: Recorded | None
+    recorded: schema_record.Recorded | None
     functions: str | None
-    place: bool = True
+    schema_exists: bool = True
 
 
-def fingerprint(place: str) -> str:
-    """What tells one build's functions from another's."""
-    return hashlib.sha256("\n".join(create_functions(place)).encode()).hexdigest()[:16]
+def fingerprint(pg_schema: str) -> str:
+    """A digest of this version's functions."""
+    return hashlib.sha256("\n".join(create_functions(pg_schema)).encode()).hexdigest()[:16]
 
 
-async def look(connection: Connection, layout: Layout, where: str) -> Found:
+async def inspect(connection: Connection, layout: Layout, where: str) -> Current:
     """Read the record; raises for tables under our names that are not ours."""
-    ours = [META, *layout.schema.table, *layout.schema.log, *map(heads_name, layout.schema.log)]
-    present = {name for (name,) in await connection.fetch(_RELATIONS, layout.place, ours)}
+    ours = [META, *layout.tables()]
+    present = {name for (name,) in await connection.fetch(_RELATIONS, layout.pg_schema, ours)}
     if META in present:
         rows = await connection.fetch(f'SELECT "name", "value" FROM {layout.table(META)}')
         values = {str(name): str(value) for name, value in rows}
-        return Found(recorded_from(values, where), values.get(_FUNCTIONS))
+        return Current(schema_record.recorded_from(values, where), values.get(_FUNCTIONS))
     if present:
         raise UnsupportedError(
-            f"schema {layout.place} of {where} has tables of another program ({', '.join(sorted(present)[:5])})",
+            f"schema {layout.pg_schema} of {where} has tables of another program ({', '.join(sorted(present)[:5])})",
             hint="choose another with ?schema=…; nothing was changed",
         )
-    return Found(None, None, place=bool(await connection.fetch(_PLACE, layout.place)))
+    return Current(None, None, schema_exists=bool(await connection.fetch(_SCHEMA_EXISTS, layout.pg_schema)))
 
 
 async def verify(connection: Connection, layout: Layout, where: str, *, writing: bool, hint: str) -> None:
     """Raise unless the database holds exactly what this build uses; changes nothing."""
     async with set_up(connection):
-        found = await look(connection, layout, where)
-    refuse_unless_current(found.recorded, layout.schema, f"schema {layout.place} of {where}", hint)
-    if writing and found.functions != fingerprint(layout.place):
-        raise UnsupportedError(f"{where} holds the functions of another build", hint=hint)
+        current = await inspect(connection, layout, where)
+    schema_record.refuse_unless_current(current.recorded, layout.schema, f"schema {layout.pg_schema} of {where}", hint)
+    if writing and current.functions != fingerprint(layout.pg_schema):
+        raise UnsupportedError(f"{where} lacks the functions of this build", hint=hint)
 
 
 async def bring_up_to_date(connection: Connection, layout: Layout, where: str) -> None:
     """Make the database hold this schema, or refuse it untouched."""
     async with set_up(connection):
-        found = await look(connection, layout, where)
-    if not list(steps(found, layout, where)):
+        current = await inspect(connection, layout, where)
+    if not list(steps(current, layout, where)):
         return
     async with set_up(connection):
         await connection.execute("SET LOCAL lock_timeout = 0")
-        await connection.execute(_LOCK, f"perdure {layout.place}", timeout=_PATIENCE)
-        # Another may have been quicker: only what is recorded under the lock counts, and READ COMMITTED shows it.
-        found = await look(connection, layout, where)
-        todo = list(steps(found, layout, where))
-        for statement in todo:
+        await connection.execute(_LOCK, f"perdure {layout.pg_schema}", timeout=_PATIENCE)
+        # Another process may have been quicker: only the record read under the lock counts.
+        current = await inspect(connection, layout, where)
+        statements = list(steps(current, layout, where))
+        for statement in statements:
             await connection.execute(statement, timeout=_PATIENCE)
             failpoints.hit("postgres.in_migration")
-        if todo:
-            told = {**facts(layout.schema), _FUNCTIONS: fingerprint(layout.place)}
+        if statements:
+            record = {**schema_record.facts(layout.schema), _FUNCTIONS: fingerprint(layout.pg_schema)}
             upsert = 'ON CONFLICT ("name") DO UPDATE SET "value" = excluded."value"'
-            await connection.executemany(f"INSERT INTO {layout.table(META)} VALUES ($1, $2) {upsert}", told.items())
+            await connection.executemany(f"INSERT INTO {layout.table(META)} VALUES ($1, $2) {upsert}", record.items())
 
 
-def steps(found: Found, layout: Layout, where: str) -> Iterator[str]:
+def steps(current: Current, layout: Layout, where: str) -> Iterator[str]:
     """The statements that are missing; raises when adding is not enough."""
-    if found.recorded is None:
-        if not found.place:
-            yield f"CREATE SCHEMA {quote(layout.place)}"
+    if current.recorded is None:
+        if not current.schema_exists:
+            yield f"CREATE SCHEMA {quote(layout.pg_schema)}"
         yield f'CREATE TABLE {layout.table(META)} ("name" text PRIMARY KEY, "value" text NOT NULL)'
-        yield from layout.create_all()
+        yield from layout.ddl.create_all(layout.schema)
     else:
-        refuse_unless_usable(found.recorded, layout.schema, where, "database")
-        if found.recorded.version < layout.schema.version:
-            yield from layout.create_additions(missing(found.recorded, layout.schema, where))
-    if found.functions != fingerprint(layout.place):
-        yield from create_functions(layout.place)
+        schema_record.refuse_unless_usable(current.recorded, layout.schema, where, "database")
+        if current.recorded.version < layout.schema.version:
+            yield from layout.ddl.create_additions(schema_record.missing(current.recorded, layout.schema, where))
+    if current.functions != fingerprint(layout.pg_schema):
+        yield from create_functions(layout.pg_schema)
 
 
 async def plan(connection: Connection, layout: Layout, where: str) -> Migration:
     """What `bring_up_to_date` would run."""
     async with set_up(connection):
-        found = await look(connection, layout, where)
-    current = None if found.recorded is None else found.recorded.version
-    return Migration("postgres", current, layout.schema.version, tuple(steps(found, layout, where)))
+        current = await inspect(connection, layout, where)
+    version = None if current.recorded is None else current.recorded.version
+    return Migration("postgres", version, layout.schema.version, tuple(steps(current, layout, where)))

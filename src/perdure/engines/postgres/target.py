@@ -1,9 +1,8 @@
-"""Where to connect and how: a PostgreSQL URL taken apart into the driver's part and our own options.
+"""Parses a PostgreSQL URL into a `Target`: the driver's connection options and ours.
 
 Our options are `schema`, `connections`, `connect_timeout`, `command_timeout`, `prepared`, `listen_url`, `migrate` and
-`allow_cleartext`; what concerns the way to the server (`sslmode`, `passfile`, `target_session_attrs` and the like) is
-passed on. An option that is not known is refused with the list of those that are. `shown` is what messages may say:
-never the password.
+`allow_cleartext`; connection options (`sslmode`, `passfile`, `target_session_attrs` and the like) go to the driver.
+Unknown options are rejected with the list of known ones. `shown` is the URL for messages: without the password.
 """
 
 from __future__ import annotations
@@ -19,32 +18,37 @@ from perdure.engines.shared.options import count, seconds, yes_or_no
 from perdure.errors import InvalidError
 from perdure.kernel.url import Dialect, Host, ServerUrl, parse_hosts, parse_port, parse_url
 
-_OWN = (
-    "schema",
-    "connections",
-    "connect_timeout",
-    "command_timeout",
-    "prepared",
-    "listen_url",
-    "migrate",
-    "allow_cleartext",
-)
+_SCHEMA_BYTES = 63
+
+
+def _schema(name: str, value: str) -> str:
+    if value.startswith("pg_"):
+        raise InvalidError(f"{name} cannot begin with pg_, which PostgreSQL keeps for itself: {value!r:.80}")
+    if not value or len(value.encode()) > _SCHEMA_BYTES or not value.isprintable():
+        raise InvalidError(f"{name} must be 1 to {_SCHEMA_BYTES} bytes long and printable, not {value!r:.80}")
+    return value
+
+
+_READ: dict[str, Callable[[str, str], Any]] = {
+    "schema": _schema,
+    "connections": count,
+    "connect_timeout": seconds,
+    "command_timeout": seconds,
+    "prepared": yes_or_no,
+    "migrate": yes_or_no,
+    "allow_cleartext": yes_or_no,
+}
+_OWN = (*_READ, "listen_url")
+_REPLACED = ("host", "port", "user", "password", "database", "dbname", "application_name")
+"""Passed on in another form, or set by us."""
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _PASSED_ON = (
-    "host",
-    "port",
-    "user",
-    "password",
-    "database",
-    "dbname",
+    *_REPLACED,
+    *_FILES,
     "passfile",
     "service",
-    "application_name",
     "target_session_attrs",
     "sslmode",
-    "sslcert",
-    "sslkey",
-    "sslrootcert",
-    "sslcrl",
     "sslpassword",
     "sslnegotiation",
     "ssl_min_protocol_version",
@@ -52,18 +56,14 @@ _PASSED_ON = (
     "krbsrvname",
     "gsslib",
 )
-_REPLACED = ("host", "port", "user", "password", "database", "dbname", "application_name")
-"""Passed on in another form, or decided by ourselves."""
 _EXAMPLE = "postgresql://user:password@host:5432/database?schema=perdure"
 _DIALECT = Dialect("PostgreSQL", _EXAMPLE, schemes=("postgresql", "postgres"), options=(*_OWN, *_PASSED_ON))
-_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _SESSIONS = ("any", "primary", "standby", "prefer-standby", "read-write", "read-only")
-_SCHEMA_BYTES = 63
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A database and how it is used. `dsn` is the driver's form of the URL and may hold a password; `shown` never does.
-    `database` is the one that the URL names, empty if it leaves that to the server or the environment."""
+    """A database and how to use it. `dsn` is the URL for the driver and may hold a password; `shown` never does.
+    `database` is the one that the URL names, empty if the server or the environment decides."""
 
     dsn: str
     shown: str
@@ -77,16 +77,16 @@ class Target(msgspec.Struct, frozen=True):
     listen_dsn: str | None = None
     application: str = "perdure"
     read_write: bool = False
-    """The URL asks for a server that takes writes."""
+    """The URL requires a server that accepts writes."""
     allow_cleartext: bool = False
-    """The password may be sent in clear text to a server that was not verified."""
+    """The password may be sent in clear text to an unverified server."""
     password: str = ""
-    """The password that the URL holds, to keep it out of messages; the driver may have another from elsewhere."""
+    """The URL's password, to keep it out of messages; the driver may get another one from elsewhere."""
     user: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a server may repeat, even if the password is the same word."""
+        """Names that a server may repeat, even if the password is the same word."""
         return (self.shown, self.user, self.database, self.schema, self.application)
 
     def __repr__(self) -> str:
@@ -94,20 +94,20 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def parse_target(url: str) -> Target:
-    """The target that a URL names; `InvalidError` says what is wrong with it."""
+    """The target that a URL names; raises `InvalidError`."""
     parts = _parsed(url, "the URL of the database")
-    given = parts.options
-    own: dict[str, Any] = {name: _READ[name](name, value) for name, value in given.items() if name in _READ}
-    listen = given.get("listen_url")
+    options = parts.options
+    own: dict[str, Any] = {name: _READ[name](name, value) for name, value in options.items() if name in _READ}
+    listen = options.get("listen_url")
     return Target(
         dsn=_driver_dsn(parts),
         shown=msgspec.structs.replace(parts, scheme="postgresql").shown,
         database=_database(parts),
         listen_dsn=None if listen is None else _listen_dsn(listen),
-        application=given.get("application_name", "perdure"),
-        read_write=given.get("target_session_attrs") == "read-write",
-        password=parts.password or given.get("password", ""),
-        user=parts.user or given.get("user", ""),
+        application=options.get("application_name", "perdure"),
+        read_write=options.get("target_session_attrs") == "read-write",
+        password=parts.password or options.get("password", ""),
+        user=parts.user or options.get("user", ""),
         **own,
     )
 
@@ -119,10 +119,10 @@ def _parsed(url: str, name: str) -> ServerUrl:
 
 
 def _driver_dsn(parts: ServerUrl) -> str:
-    """The URL for the driver: everything but the database stands in its options.
+    """The URL for the driver, with everything but the database in its options.
 
     The driver reads URLs with the standard library, which on some Pythons refuses `[::1]` in a list of hosts; in the
-    option `host` every Python takes it.
+    option `host` every Python accepts it.
     """
     passed = {name: parts.options[name] for name in _PASSED_ON if name in parts.options and name not in _REPLACED}
     hosts = _hosts(parts)
@@ -143,8 +143,8 @@ def _hosts(parts: ServerUrl) -> tuple[Host, ...]:
     """The hosts before the path, or else those of the option; the option `port` serves those that name no port."""
     listed = parts.options.get("host")
     hosts = parts.hosts or (parse_hosts(listed, _DIALECT, "the option host") if listed else ())
-    given = parts.options.get("port")
-    ports = [parse_port(port, _DIALECT, "the option port") for port in given.split(",")] if given else []
+    listed_ports = parts.options.get("port")
+    ports = [parse_port(port, _DIALECT, "the option port") for port in listed_ports.split(",")] if listed_ports else []
     if len(ports) > 1 and hosts and len(ports) != len(hosts):
         raise InvalidError(f"the option port lists {len(ports)} ports for {len(hosts)} hosts", hint=_EXAMPLE)
     ports = ports * len(hosts) if len(ports) == 1 else ports
@@ -155,12 +155,12 @@ def _host_options(hosts: tuple[Host, ...]) -> dict[str, str]:
     if all(host.port for host in hosts):
         names = [str(Host(host.name)) for host in hosts]
         return {"host": ",".join(names), "port": ",".join(str(host.port) for host in hosts)}
-    # The driver's own port, which the environment may set, is for those without one; so the others bring theirs along.
+    # The driver's default port, which the environment may set, is for hosts without one; the others carry theirs.
     return {"host": ",".join(map(_host_with_port, hosts))}
 
 
 def _host_with_port(host: Host) -> str:
-    # A socket is a file in the folder that the URL names, called after the port.
+    # A socket is a file in the directory that the URL names, called after the port.
     return f"{host.name}/.s.PGSQL.{host.port}" if host.is_socket and host.port else str(host)
 
 
@@ -169,16 +169,16 @@ def _listen_dsn(url: str) -> str:
     own = sorted(set(parts.options) & set(_OWN))
     if own:
         raise InvalidError(
-            f"listen_url takes only options of the connection, not {', '.join(own)}",
+            f"listen_url accepts connection options only; remove {', '.join(own)}",
             hint="put it into the URL of the store",
         )
     return _driver_dsn(parts)
 
 
 def each_host(dsn: str) -> tuple[str, ...]:
-    """The driver's URL for every host that it lists, one by one; itself where the driver has to see them together."""
+    """One driver URL for every listed host; only itself where the driver has to know all hosts."""
     parts = parse_url(dsn)
-    # Whether there is a standby to prefer only all hosts can tell.
+    # To prefer a standby, the driver has to try all hosts.
     if "host" not in parts.options or parts.options.get("target_session_attrs") == "prefer-standby":
         return (dsn,)
     hosts, ports = (parts.options.get(name, "").split(",") for name in ("host", "port"))
@@ -186,30 +186,11 @@ def each_host(dsn: str) -> tuple[str, ...]:
     return tuple(msgspec.structs.replace(parts, options={**parts.options, **pair}).build() for pair in pairs)
 
 
-def _check_passed_on(given: dict[str, str]) -> None:
-    """What the driver would take for a server that is not there yet, or complain about less clearly."""
+def _check_passed_on(options: dict[str, str]) -> None:
+    """Reject what the driver would mistake for a server that is not up yet, or report less clearly."""
     for name in _FILES:
-        if name in given and not os.access(given[name], os.R_OK):
-            raise InvalidError(f"{name} names a file that cannot be read: {given[name]:.200}")
-    sessions = given.get("target_session_attrs", "any")
+        if name in options and not os.access(options[name], os.R_OK):
+            raise InvalidError(f"{name} names a file that cannot be read: {options[name]:.200}")
+    sessions = options.get("target_session_attrs", "any")
     if sessions not in _SESSIONS:
         raise InvalidError(f"target_session_attrs is one of {', '.join(_SESSIONS)}, not {sessions!r:.80}")
-
-
-def _schema(name: str, value: str) -> str:
-    if value.startswith("pg_"):
-        raise InvalidError(f"{name} cannot begin with pg_, which PostgreSQL keeps for itself: {value!r:.80}")
-    if not value or len(value.encode()) > _SCHEMA_BYTES or not value.isprintable():
-        raise InvalidError(f"{name} must be 1 to {_SCHEMA_BYTES} bytes long and printable, not {value!r:.80}")
-    return value
-
-
-_READ: dict[str, Callable[[str, str], Any]] = {
-    "schema": _schema,
-    "connections": count,
-    "connect_timeout": seconds,
-    "command_timeout": seconds,
-    "prepared": yes_or_no,
-    "migrate": yes_or_no,
-    "allow_cleartext": yes_or_no,
-}

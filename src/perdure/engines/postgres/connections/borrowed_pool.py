@@ -1,4 +1,4 @@
-"""A caller's asyncpg pool, behind the same face as ours: used, never closed, and nothing assumed about its sessions."""
+"""A caller's asyncpg pool behind the interface of ours: the engine uses it and never closes it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ import asyncpg
 
 from perdure.engines.postgres.connections.connect import Connection
 from perdure.engines.postgres.connections.login import GuardedTransport
-from perdure.engines.postgres.connections.pool import BasePool
+from perdure.engines.postgres.connections.pool import Pool
 from perdure.engines.postgres.errors import DRIVER_ERRORS, all_in_use, translate, unreadable, unusable_pool
 from perdure.engines.postgres.target import Target
-from perdure.kernel.lifecycle import closed
 
 
-class BorrowedPool(BasePool):
-    """A caller's asyncpg pool: used, never closed, and nothing assumed about its sessions."""
+class BorrowedPool(Pool):
+    """A caller's asyncpg pool. Its sessions may have any settings."""
 
-    def __init__(self, target: Target, pool: Any) -> None:
-        super().__init__(target, size=int(pool.get_max_size()), alone=not target.prepared, ours=False)
+    def __init__(self, target: Target, pool: Any, *, read_only: bool = False) -> None:
+        super().__init__(target, size=int(pool.get_max_size()), ours=False, read_only=read_only)
         self._pool = pool
         self._timeout = target.connect_timeout
         self._served = 0
@@ -30,9 +29,9 @@ class BorrowedPool(BasePool):
 
     async def acquire(self) -> Connection:
         """One of the caller's connections."""
-        self.ready()
+        self.lifecycle.check_usable()
         try:
-            connection = await self._lend_while_it_moves()
+            connection = await self._wait_while_queue_moves()
         except asyncpg.InterfaceError as error:
             raise unusable_pool(error) from error
         except DRIVER_ERRORS as error:
@@ -40,18 +39,18 @@ class BorrowedPool(BasePool):
         self._served += 1
         return connection
 
-    async def _lend_while_it_moves(self) -> Connection:
-        """Wait for a connection, again and again while others of ours get theirs."""
+    async def _wait_while_queue_moves(self) -> Connection:
+        """Wait for a connection, for as long as other calls of this engine get theirs."""
         while True:
             served = self._served
             try:
-                return await self._lend()
+                return await self._borrow()
             except TimeoutError as error:
                 if self._served == served:
-                    hint = "give the pool more of them, or hold them for a shorter time"
+                    hint = "raise the pool's max_size, or hold connections for a shorter time"
                     raise all_in_use(self.where, self.size, hint) from error
 
-    async def _lend(self) -> Connection:
+    async def _borrow(self) -> Connection:
         try:
             return await self._pool.acquire(timeout=self._timeout)
         except TimeoutError as error:
@@ -62,7 +61,7 @@ class BorrowedPool(BasePool):
     async def fetch(
         self, connection: Connection, sql: str, arguments: Sequence[Any] = (), *, tuned: bool = False
     ) -> list[Any]:
-        """Run one statement; an answer that the driver trips over is one of its own errors."""
+        """Run one statement; an answer that the driver cannot handle raises one of the driver's errors."""
         try:
             return await super().fetch(connection, sql, arguments, tuned=tuned)
         except DRIVER_ERRORS:
@@ -71,26 +70,26 @@ class BorrowedPool(BasePool):
             raise unreadable(error) from error
 
     def release(self, connection: Connection) -> None:
-        """Hand it back; the caller's pool resets it, which takes a moment."""
-        task = self._loop.create_task(self._hand_back(connection))
+        """Return it in a task: the caller's pool resets it, which takes a moment."""
+        task = self._loop.create_task(self._return(connection))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
     def discard(self, connection: Connection) -> None:
-        """Break it, then hand it back: the caller's pool opens another in its place."""
+        """Terminate it, then return it: the caller's pool opens another one."""
         self._discarded += 1
-        with suppress(asyncpg.InterfaceError):  # the caller's pool has taken a lost connection back already
+        with suppress(asyncpg.InterfaceError):  # the caller's pool took a lost connection back already
             connection.terminate()
         self.release(connection)
 
-    async def _hand_back(self, connection: Connection) -> None:
+    async def _return(self, connection: Connection) -> None:
         try:
             await self._pool.release(connection, timeout=self._timeout)
         except DRIVER_ERRORS:
-            return  # it is the pool's to replace
+            return  # the caller's pool replaces it
 
     def transports(self) -> list[GuardedTransport]:
-        """None that we know of: how the caller's connections are protected is the caller's to see to."""
+        """None: the caller decides how these connections are protected."""
         return []
 
     def counters(self) -> dict[str, int]:
@@ -103,8 +102,9 @@ class BorrowedPool(BasePool):
         }
 
     async def close(self) -> None:
-        """Wait until everything borrowed is back."""
-        if self.refusal is None:
-            self.refusal = closed
+        """Wait until every borrowed connection is back."""
+        if not self.lifecycle.begin_close():
+            return
         while self._returning:
             await asyncio.wait(self._returning)
+        self.lifecycle.finish_close()

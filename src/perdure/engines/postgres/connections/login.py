@@ -1,12 +1,12 @@
-"""Logging in to PostgreSQL without handing the password to whoever answers.
+"""Logs in to PostgreSQL without sending the password in clear to an unverified server.
 
-The server chooses how a client proves who it is, and asyncpg does whatever is asked: a man in the middle who refuses
-TLS and asks for the password in clear text would get it. asyncpg takes the event loop to connect with, so it is given
-one that puts a guard between the driver and the socket. The guard looks at what arrives before the driver does: a
-request for the password in clear passes over verified TLS and Unix sockets only, or where the URL allows it. It sees
-the connection that is used, so a server cannot show one face to a probe and another to the login.
+The server chooses how a client authenticates, and asyncpg complies: a man in the middle who refuses TLS and requests
+the password in clear text would get it. asyncpg accepts the event loop to connect with, so it gets one that puts a
+guard between the driver and the socket. The guard inspects what arrives before the driver does: a request for the
+password in clear passes over verified TLS and Unix sockets only, or where the URL allows it. It guards the connection
+that is used, so a server cannot behave differently for a probe and for the login.
 
-The guard also bounds what a server may send: a login is short, and an answer has an end.
+The guard also bounds what a server may send, during the login and per answer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from perdure.engines.postgres.errors import DRIVER_ERRORS, unreadable
 from perdure.errors import InvalidError, PerdureError, UnavailableError
 
 _TLS_REQUEST = struct.pack("!II", 8, 80_877_103)
-"""What the client asks first; the answer is a single letter and no message."""
+"""The client's first request; the answer is a single letter, not a message."""
 
 
 class LoginLoop:
     """The running event loop as the driver sees it: every TCP connection it makes is guarded.
 
-    `refusal` makes the error for a server that was cut off here; the driver only sees a lost connection. `connected`
-    tells what the server did wrong from what is wrong with the URL.
+    `refusal` makes the error for a server that the guard cut off; the driver only notices a lost connection.
+    `connected` separates failures of the server from mistakes in the URL.
     """
 
     def __init__(self, *, allow_cleartext: bool, metered: bool) -> None:
@@ -48,9 +48,9 @@ class LoginLoop:
     async def create_connection(
         self, factory: Callable[[], Any], host: str | None = None, port: int | None = None, **options: Any
     ) -> tuple[GuardedTransport, Any]:
-        """Connect; what the driver gets is the guard in front of the transport."""
+        """Connect; returns the guarded transport."""
         if self.refusal is not None:
-            # The driver would try the same server once more without TLS.
+            # The driver would retry the same server without TLS.
             raise ConnectionError("this server was refused")
         _, meeting = await self.running.create_connection(
             lambda: _Meeting(self, factory(), host), host, port, **options
@@ -58,13 +58,13 @@ class LoginLoop:
         return meeting.transport, meeting.protocol
 
     async def start_tls(self, transport: GuardedTransport, protocol: Any, context: Any, **options: Any) -> Any:
-        """Go on encrypted, as guarded as before."""
+        """Upgrade the connection to TLS, guarded as before."""
         secured = await self.running.start_tls(transport.inner, protocol, context, **options)
         return None if secured is None else GuardedTransport(self, secured, transport.host)
 
 
 class GuardedTransport:
-    """A transport with a guard on it. `offence` says what it was cut off for."""
+    """A transport that inspects and bounds what arrives. `offence`: why it was cut off, if it was."""
 
     def __init__(self, loop: LoginLoop, inner: Any, host: str | None) -> None:
         tls = inner.get_extra_info("ssl_object")
@@ -82,18 +82,18 @@ class GuardedTransport:
         return getattr(self.inner, name)
 
     def logged_in(self) -> None:
-        """From now on the server answers questions, each of them within bounds."""
+        """The login is over: from now on every answer is bounded separately."""
         if self._inspection is not None:
             self._inspection.logging_in = False
         self._received = 0
         self._most = limits.ANSWER_BYTES if self._loop.metered else None
 
     def set_protocol(self, protocol: Any) -> None:
-        """Hand what arrives to another protocol, under the same guard."""
+        """Deliver what arrives to another protocol, guarded as before."""
         self.inner.set_protocol(_Guard(self, protocol))
 
     def write(self, data: Any) -> None:
-        """Send. The first message begins the conversation, after the letter about TLS."""
+        """Send. The first message other than the TLS request starts the login."""
         if self._inspection is None:
             if data != _TLS_REQUEST:
                 self._inspection = Inspection(cleartext=self.verified or self._loop.allow_cleartext)
@@ -102,12 +102,12 @@ class GuardedTransport:
         self.inner.write(data)
 
     def writelines(self, buffers: Any) -> None:
-        """Send several at once."""
+        """Send several buffers."""
         for buffer in buffers:
             self.write(buffer)
 
     def admit(self, data: bytes) -> bytes:
-        """What of this the driver may see; nothing, and the connection is cut, when the server is up to something."""
+        """The bytes that the driver may read; none, and the connection is aborted, when the server misbehaves."""
         self._received += len(data)
         try:
             if self._most is not None and self._received > self._most:
@@ -118,14 +118,14 @@ class GuardedTransport:
             return b""
 
     def cut_off(self, offence: Offence) -> None:
-        """End the connection for what the server did."""
+        """Abort the connection because the server misbehaved."""
         self.offence = f"the server was cut off: {offence}"
         self._loop.refusal = _asks_for_cleartext if isinstance(offence, CleartextAsked) else _offends(str(offence))
         self.inner.abort()
 
 
 class _Meeting(asyncio.Protocol):
-    """Introduces the driver's protocol to the guarded transport, and is gone before the first byte arrives."""
+    """Connects the driver's protocol to the guarded transport; replaced before the first byte arrives."""
 
     def __init__(self, loop: LoginLoop, protocol: Any, host: str | None) -> None:
         self.protocol = protocol
@@ -141,7 +141,7 @@ class _Meeting(asyncio.Protocol):
 
 
 class _Guard(asyncio.Protocol):
-    """Passes on to the driver's protocol what the transport admits."""
+    """Passes what the transport admits to the driver's protocol."""
 
     def __init__(self, transport: GuardedTransport, protocol: Any) -> None:
         self._transport = transport
@@ -166,15 +166,15 @@ class _Guard(asyncio.Protocol):
             return
         try:
             self._protocol.data_received(admitted)
-        except Exception:  # noqa: BLE001 - an answer that nobody asked for trips the driver; asyncio would call it fatal
-            self._transport.cut_off(Offence("it sent what nobody asked for"))
+        except Exception:  # noqa: BLE001 - an unexpected answer breaks the driver; asyncio would log it as fatal
+            self._transport.cut_off(Offence("it sent an unexpected message"))
 
 
 def _asks_for_cleartext(where: str) -> PerdureError:
     return InvalidError(
         f"{where} asks for the password in clear text, and the connection does not prove who is asking: not sent",
         hint="verify the server with sslmode=verify-full, or let it use scram-sha-256; "
-        "allow_cleartext=yes sends the password to whoever answers",
+        "allow_cleartext=yes sends the password to any server that answers",
     )
 
 
@@ -185,7 +185,7 @@ def _offends(offence: str) -> Callable[[str], PerdureError]:
 
 
 def _readable(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of a connection, with whatever the driver trips over in an answer as one of the driver's own errors."""
+    """Wraps a method of a connection: any failure of the driver on an answer becomes one of the driver's errors."""
 
     async def call(self: GuardedConnection, *args: Any, **options: Any) -> Any:
         try:
@@ -201,15 +201,15 @@ def _readable(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class GuardedConnection(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
-    """A connection that was logged in under guard; `transport` says how it is protected, None on a Unix socket."""
+    """A connection that logged in through the guard; `transport` knows how it is protected, None on a Unix socket."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        guards = [given for given in args if isinstance(given, GuardedTransport)]
+        guards = [argument for argument in args if isinstance(argument, GuardedTransport)]
         self.transport = guards[0] if guards else None
         if self.transport is not None:
             self.transport.logged_in()
-        # From here on the driver wants the loop itself: it asks the loop for the current task.
-        plain: list[Any] = [given.running if isinstance(given, LoginLoop) else given for given in args]
+        # From here on the driver needs the real loop, to look up the current task.
+        plain: list[Any] = [each.running if isinstance(each, LoginLoop) else each for each in args]
         super().__init__(*plain, **options)
 
     execute = _readable(asyncpg.Connection.execute)

@@ -1,11 +1,11 @@
-"""A look at every message of a PostgreSQL server before the driver sees it.
+"""Inspects every message of a PostgreSQL server before the driver reads it.
 
-The driver believes what a message says of itself. On one of kind 0 it spins for ever, and the event loop with it; on a
-text without an end, or a SCRAM challenge that nobody asked for, it takes the process down. And whatever the server asks
-for to authenticate, it sends: the password in clear, or a billion rounds of hashing.
+The driver trusts what a message says about itself. A message of kind 0 makes it loop endlessly, and the event loop with
+it; an unterminated text, or an unexpected SCRAM challenge, crashes the process. And it authenticates in any way that
+the server requests: with the password in clear, or with a billion rounds of hashing.
 
-Until the login is over every message is held back until it is complete and found in order. After that only those with
-text in them are, which are few; of rows nothing but the frame is looked at.
+During the login every message is held back until it is complete and valid. After that only messages with text are,
+which are few; of rows only the frame is inspected.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _TEXT_KINDS = frozenset(b"ACENS")
 _OK, _CLEARTEXT, _MD5, _SASL, _SASL_CONTINUE, _SASL_FINAL = 0, 3, 5, 10, 11, 12
 _GSS, _GSS_CONTINUE, _SSPI = 7, 8, 9
 _AFTER = {_SASL_CONTINUE: (_SASL,), _SASL_FINAL: (_SASL_CONTINUE,), _GSS_CONTINUE: (_GSS, _SSPI, _GSS_CONTINUE)}
-"""What must have been the request before, for those that continue one."""
+"""For requests that continue another: which one must have come before."""
 _TOO_MANY_ROUNDS = re.compile(rb",i=\d{7}")
-"""A server sets how often SCRAM hashes the password, 4,096 times as a rule. A billion would stop the event loop for
-many minutes, and no timeout ends that; a million take less than a second."""
+"""The server decides how often SCRAM hashes the password, usually 4,096 times. A billion would block the event loop for
+many minutes, and no timeout ends that; a million takes less than a second."""
 _MOST_REQUESTS = 16
 """SCRAM takes four, Kerberos a few more."""
 
 
 class Offence(Exception):
-    """The server does what no honest one does; the connection has to be cut."""
+    """The server violates the protocol; the connection has to be aborted."""
 
 
 class CleartextAsked(Offence):
-    """The server wants the password in clear text."""
+    """The server requests the password in clear text."""
 
 
 class Inspection:
-    """Goes over the messages of one connection, in pieces of any length. `cleartext` lets a request for the password in
-    clear pass."""
+    """Inspects the messages of one connection, in pieces of any length. `cleartext` allows a request for the
+    password in clear."""
 
     def __init__(self, *, cleartext: bool) -> None:
         self.logging_in = True
@@ -53,7 +53,7 @@ class Inspection:
         self._requests = 0
 
     def admit(self, data: bytes) -> bytes:
-        """What of it, and of what was held back before, may be handed on; raises `Offence`."""
+        """The bytes that may be passed on, including those held back before; raises `Offence`."""
         if self._held:
             data, self._held = self._held + data, b""
         at, size = self._ahead, len(data)
@@ -80,7 +80,7 @@ class Inspection:
             raise Offence("it does not speak PostgreSQL's protocol")
 
     def _check_request(self, body: bytes) -> None:
-        """A request to authenticate: whole, in its turn, and cheap."""
+        """A request to authenticate must be complete, in sequence, and cheap."""
         code = _read_code(body)[0] if len(body) >= 4 else -1
         self._requests += 1
         if (
@@ -101,7 +101,7 @@ class Inspection:
 
 
 def _complete(kind: str, body: bytes) -> bool:
-    """Whether a body has all the parts, and the zero bytes after them, that the driver is going to look for."""
+    """Whether a body has all the parts, and the zero bytes after them, that the driver expects."""
     if kind in "EN":
         return body == b"\0" or body.endswith(b"\0\0")
     if kind == "S":

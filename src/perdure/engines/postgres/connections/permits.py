@@ -1,8 +1,8 @@
 """Permits to hold a connection, handed out first come, first served.
 
-Whoever gives one back hands it to the first that waits, who is sure to have it then: nobody comes in between. A caller
-keeps its place in the queue for as long as the queue moves. If nobody got a permit for `patience` seconds, those who
-hold them will not give them back in time, and waiting ends.
+`release` hands a permit to the first waiter, which is then sure to have it: no later caller can take it first. A caller
+waits for as long as the queue moves. If no permit was handed out for `patience` seconds, the holders will not return
+theirs in time, and waiting ends.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from collections import deque
 
 
 class Permits:
-    """So many at most, on one event loop."""
+    """At most `limit` permits, on one event loop."""
 
-    def __init__(self, most: int) -> None:
-        self._free = most
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._given = 0
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._handed_out = 0
 
-    async def take(self, patience: float) -> None:
-        """Get one; raises `TimeoutError` when none was given to anybody for `patience` seconds."""
-        if self._free and not self._waiting:
+    async def acquire(self, patience: float) -> None:
+        """Get a permit; raises `TimeoutError` when no caller got one for `patience` seconds."""
+        if self._free and not self._waiters:
             self._free -= 1
-            self._given += 1
+            self._handed_out += 1
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._waiters.append(turn)
         try:
             while not turn.done():
-                given = self._given
+                before = self._handed_out
                 await asyncio.wait([turn], timeout=patience)
-                if given == self._given and not turn.done():
+                if before == self._handed_out and not turn.done():
                     raise TimeoutError
         except BaseException:
             if turn.done():
-                self.give_back()  # it came in the very moment in which the caller gave up
+                self.release()  # it arrived at the very moment in which the caller gave up
             else:
                 turn.cancel()
             raise
 
-    def give_back(self) -> None:
-        """Hand one to the first that waits, or keep it for whoever comes next."""
-        while self._waiting:
-            turn = self._waiting.popleft()
+    def release(self) -> None:
+        """Hand a permit to the first waiter, or keep it for the next caller."""
+        while self._waiters:
+            turn = self._waiters.popleft()
             if not turn.done():
-                self._given += 1
+                self._handed_out += 1
                 turn.set_result(None)
                 return
         self._free += 1

@@ -1,14 +1,14 @@
-"""Statements that read by the index that is meant, whatever the planner believes about the data.
+"""Reads written so that the planner uses the intended index, whatever it assumes about the data.
 
-A server that has not analysed its tables yet guesses: one row in 200 has a given scope, one in 200 a given thread. A
-store that is being filled is nothing like that, and a plan chosen by such guesses reads a whole scope, or a whole
-thread, to answer with fifty rows. Our own sessions are set up against it (`SESSION`); those of a caller's pool are not
-ours to set up. What is written here works in any session, and costs nothing where the planner knows better:
+A server that has not analysed its tables yet guesses: one row in 200 has a certain scope, one in 200 a certain thread.
+A store that is being filled is nothing like that, and a plan chosen by such guesses reads a whole scope, or a whole
+thread, to answer with fifty rows. Our own sessions have settings against it (`SESSION`); those of a caller's pool do
+not. These reads work in any session, and cost nothing where the planner has statistics:
 
 - A limit that is known only at run time makes walking an index in order cheaper than collecting and sorting.
-- Filters by other columns stand outside that walk, so that they do not make it look short.
-- Many keys are looked up one by one (LATERAL), which leaves no join to turn round.
-- Of several indexes that lead to a row, the one that is meant is named by a range and an order that fit no other.
+- Filters by other columns are applied outside that walk, so that they do not make it look short.
+- Many keys are looked up one by one (LATERAL), which leaves no join to reorder.
+- Of several indexes that lead to a row, a range and an order that fit no other select the intended one.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import limits
-from perdure.engines.postgres.schema.tables import quote
+from perdure.engines.postgres.schema.tables import SQL_TYPES
+from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Dialect, Marks
 from perdure.engines.sql.reads import LogReads, Resolve, TableReads
 from perdure.engines.sql.terms import where_terms
 from perdure.kernel.ops import Read, Ref
 from perdure.kernel.schema import Index
 
-TYPES = {"text": "text", "int": "bigint"}
 ALL = f" LIMIT (SELECT {limits.INTEGER_MAX}::bigint)"
-"""No limit, and yet one: of a number that it learns only when it runs, the planner assumes a tenth of what there is. A
-plain parameter would not do: the first plans of a statement are made for the values at hand."""
+"""A limit without effect: for a number that is known only at run time, the planner assumes a tenth of the rows. A plain
+parameter would not do: the first plans of a statement are made for the actual values."""
 DIALECT = Dialect(
     mark=lambda n: f"${n}",
     within="{0} = ANY({1})",
@@ -38,12 +38,12 @@ DIALECT = Dialect(
 
 
 class OrderedReads(TableReads):
-    """Reads of a table; a scan of an index by several columns is one that no other index can answer in order.
+    """Reads of a table; a scan by several columns is written so that no other index can answer it in order.
 
     Example: runs by thread and status. There are indexes by thread and by status too, and to a planner without
     statistics each of the three finds one row. As one range of (thread, status), in the order of (thread, status,
-    created), it fits one of them alone. With statistics the range looks long, so such a scan is `tuned`: where the
-    session is not ours, it is run with our settings.
+    created), it fits only one of them. With statistics the range looks long, so such a scan is `tuned`: in a session
+    that is not ours, it runs with our settings.
     """
 
     def same(self, index: Index | None, eq: tuple[Any, ...], marks: Marks, resolve: Resolve | None) -> list[str]:
@@ -51,22 +51,22 @@ class OrderedReads(TableReads):
         if index is None or not by_several(index, eq):
             return super().same(index, eq, marks, resolve)
         columns = ", ".join(f"t.{quote(name)}" for name in index.by)
-        values = ", ".join(f"{marks.take()}::{TYPES[self.table.types[name]]}" for name in index.by)
+        values = ", ".join(f"{marks.take()}::{SQL_TYPES[self.table.types[name]]}" for name in index.by)
         return [f"({columns}) >= ({values})", f"({columns}) <= ({values})"]
 
     def leading(self, index: Index | None, eq: tuple[Any, ...]) -> list[str]:
-        """Those columns: they are not constant in the planner's eyes, so it takes an index that has them in order."""
+        """Those columns: to the planner they are not constant, so it uses an index that has them in order."""
         return [] if index is None or not by_several(index, eq) else [f"t.{quote(name)}" for name in index.by]
 
 
 def by_several(index: Index, eq: tuple[Any, ...]) -> bool:
-    """True for a scan by more than one column, all of them given."""
+    """True for a scan by more than one column, with a value for each."""
     return len(index.by) == len(eq) > 1 and not any(value is None or isinstance(value, Ref) for value in eq)
 
 
 def one_by_one(chosen: str, keys: str, row: str, alias: str) -> str:
-    """For each of the keys, in their order, the row that it names. The LIMIT inside leaves one way to do that: a look
-    at the index per key. A join could be turned round, and then reads a whole scope to find fifty rows of it."""
+    """For each of the keys, in their order, the row that it names. The LIMIT inside leaves the planner one choice: an
+    index look-up per key. A join could be reordered, and then reads a whole scope to find fifty rows of it."""
     return f"SELECT {chosen} FROM {keys}, LATERAL ({row} LIMIT 1) {alias}"
 
 
@@ -83,7 +83,7 @@ def read_by(unique: str, log: LogReads, read: Read, marks: Marks) -> str:
     """Entries by the values of a unique column, through its index (scope, column, partition).
 
     The primary key (scope, partition, seq) would find them as well, by reading a whole partition, and to a planner that
-    thinks partitions are short it looks as good. One range of (column, partition), in that order, fits one index alone.
+    thinks partitions are short it looks as good. One range of (column, partition), in that order, fits one index only.
     """
     scope, partition = marks.scope(), f"{marks.take()}::text"
     filters = [f'm."seq" > {marks.take()}'] if read.after else []
@@ -94,15 +94,15 @@ def read_by(unique: str, log: LogReads, read: Read, marks: Marks) -> str:
             filters += where_terms(DIALECT, {name: value}, marks, "m.")
         elif isinstance(value, tuple):
             keys, key = (
-                f"(SELECT DISTINCT unnest({marks.take()}::{TYPES[log.log.types[name]]}[]) AS k0) k, LATERAL ",
+                f"(SELECT DISTINCT unnest({marks.take()}::{SQL_TYPES[log.log.types[name]]}[]) AS k0) k, LATERAL ",
                 "k.k0",
             )
         else:
-            key = f"{marks.take()}::{TYPES[log.log.types[name]]}"
-    at = f"m.{quote(unique)}, m.{quote(log.log.partition)}"
+            key = f"{marks.take()}::{SQL_TYPES[log.log.types[name]]}"
+    columns = f"m.{quote(unique)}, m.{quote(log.log.partition)}"
     inner = (
-        f'SELECT m.* FROM {log.source} m WHERE m."scope" = {scope} AND ({at}) >= ({key}, {partition})'
-        f" AND ({at}) <= ({key}, {partition}) ORDER BY {at} LIMIT 1"
+        f'SELECT m.* FROM {log.source} m WHERE m."scope" = {scope} AND ({columns}) >= ({key}, {partition})'
+        f" AND ({columns}) <= ({key}, {partition}) ORDER BY {columns} LIMIT 1"
     )
     where = f" WHERE {' AND '.join(filters)}" if filters else ""
     limit = "" if read.limit is None else f" LIMIT {marks.take()}"

@@ -1,13 +1,13 @@
-"""One read as an arm of a view: its statement, its shape, its arguments, and what it answers.
+"""The SQL of one read of a view: its shape, its statement, its arguments, and how its rows become an answer.
 
-The statements are those that the SQL engines share; what is PostgreSQL's own are arrays: many keys, many partitions and
-many segments are each one parameter, unnested on the server. A segment is one range of the log's index. Bodies are read
-as text: a connection of a caller's pool may have a way of its own with JSON.
+The SQL engines share most of the statements; PostgreSQL adds arrays: many keys, many partitions and many segments are
+each one parameter, unnested on the server. A segment is one range of the log's index. Bodies are read as text: a
+connection of a caller's pool may decode JSON differently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,28 +16,27 @@ from perdure import limits
 from perdure.engines.postgres.read.index_scans import (
     ALL,
     DIALECT,
-    TYPES,
     OrderedReads,
     by_several,
     one_by_one,
     read_by,
     unique_filter,
 )
-from perdure.engines.postgres.schema.tables import SERVER_CLOCK, Layout, quote
-from perdure.engines.shared.references import referred
+from perdure.engines.postgres.schema.clock import SERVER_CLOCK, StampClock
+from perdure.engines.postgres.schema.tables import SQL_TYPES, Layout
+from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Marks
 from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
 from perdure.engines.sql.terms import Shape, where_arguments, where_shape, where_terms
-from perdure.errors import InvalidError
 from perdure.kernel.ops import Ask, Get, Heads, Now, Read, Ref, Scan, Segment
 from perdure.kernel.schema import Schema, Table
 
 _NOTHING = "nothing"
 
 
-class Arm(msgspec.Struct, frozen=True):
-    """A read's statement. `types` are those of its columns; `bounded` says whether it ends in a LIMIT, `tuned` whether
-    it relies on the settings of our sessions."""
+class ReadStatement(msgspec.Struct, frozen=True):
+    """The SQL of a read. `types` are those of its columns; `bounded`: it ends in a LIMIT; `entries`: it reads a log;
+    `tuned`: it relies on the settings of our sessions."""
 
     sql: str
     types: tuple[str, ...]
@@ -47,27 +46,27 @@ class Arm(msgspec.Struct, frozen=True):
 
 
 class Parameters(Marks):
-    """Numbered from 1 over all arms; the scope is the first for each of them."""
+    """Numbered through the whole statement; the scope is the first of those that are `used` already."""
 
-    def __init__(self) -> None:
-        super().__init__(DIALECT, used=1)
+    def __init__(self, used: int = 1) -> None:
+        super().__init__(DIALECT, used)
 
     def scope(self) -> str:
         """Always the first."""
         return "$1"
 
 
-class Arms:
-    """Arms of every kind of read of a schema. `clock` gives the time, or None where it is the server's."""
+class ReadSql:
+    """Writes the reads of one schema."""
 
-    def __init__(self, layout: Layout, clock: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(self, layout: Layout, clock: StampClock) -> None:
         self._clock = clock
         self.schema: Schema = layout.schema
         self.tables = {t.name: OrderedReads(t, DIALECT, layout.table(t.name)) for t in self.schema.tables}
         self.logs = {log.name: LogReads(log, DIALECT, layout.table(log.name), "") for log in self.schema.logs}
         self._heads = {log.name: layout.heads(log.name) for log in self.schema.logs}
 
-    def simpler(self, read: Ask) -> Ask:
+    def simplify(self, read: Ask) -> Ask:
         """The same read, with its segments cut to its window; a single one is a filter like any other."""
         if not isinstance(read, Read) or read.segments is None:
             return read
@@ -78,7 +77,7 @@ class Arms:
         return Read(read.log, read.partition, 0, None, read.limit, read.desc, read.where, tuple(segments))
 
     def shape(self, read: Ask) -> Shape:
-        """What of a read its arm depends on."""
+        """The part of a read that its statement depends on."""
         if isinstance(read, Get):
             return (Get, read.table, read.keys if isinstance(read.keys, Ref) else min(len(read.keys), 2))
         if isinstance(read, Scan):
@@ -106,7 +105,7 @@ class Arms:
         if isinstance(read, Heads):
             return [list(read.partitions)]
         if isinstance(read, Now):
-            return [self._clock(), read.plus]
+            return [self._clock.now(), read.plus]
         if read.segments is None:
             return self.logs[read.log].read_arguments(read)
         return self._segment_arguments(read, read.segments)
@@ -114,58 +113,60 @@ class Arms:
     def _segment_arguments(self, read: Read, segments: Sequence[Segment]) -> list[Any]:
         if not segments:
             return []
-        walked = list(reversed(segments)) if read.desc else segments
+        ordered = list(reversed(segments)) if read.desc else segments
         arguments: list[Any] = [
-            [s.value for s in walked],
-            [s.after for s in walked],
-            [limits.INTEGER_MAX if s.upto is None else s.upto for s in walked],
+            [s.value for s in ordered],
+            [s.after for s in ordered],
+            [limits.INTEGER_MAX if s.upto is None else s.upto for s in ordered],
             read.partition,
             *where_arguments(DIALECT, read.where),
         ]
         return arguments if read.limit is None else [*arguments, read.limit]
 
-    def build(self, read: Ask, reads: Sequence[Ask], marks: Marks) -> Arm | None:
-        """The arm of a read; None for one that cannot have an answer."""
+    def build(self, read: Ask, reads: Sequence[Ask], marks: Marks) -> ReadStatement | None:
+        """The statement of a read; None for one that cannot have an answer."""
         if isinstance(read, Get):
             return self._get(self.tables[read.table], read, reads, marks)
         if isinstance(read, Scan):
             table = self.tables[read.table]
-            sql = table.sql_scan(read, read.eq, marks, lambda ref: self._first(reads, ref))
+            sql = table.sql_scan(read, read.eq, marks, lambda ref: self._first_value(reads, ref))
             index = None if read.index is None else table.table.index_by_name[read.index]
             tuned = index is not None and by_several(index, read.eq)
-            return Arm(sql, _row_types(table.table), bounded=read.limit is not None, tuned=tuned)
+            return ReadStatement(sql, _row_types(table.table), bounded=read.limit is not None, tuned=tuned)
         if isinstance(read, Heads):
             partition = quote(self.schema.log[read.log].partition)
             where = f'h."scope" = {marks.scope()} AND h.{partition} = k.k0'
             head = f'SELECT h.{partition}, h."last" FROM {self._heads[read.log]} h WHERE {where}'
-            return Arm(one_by_one("l.*", f"unnest({marks.take()}::text[]) AS k(k0)", head, "l"), ("text", "bigint"))
+            return ReadStatement(
+                one_by_one("l.*", f"unnest({marks.take()}::text[]) AS k(k0)", head, "l"), ("text", "bigint")
+            )
         if isinstance(read, Now):
             now = f"coalesce({marks.take()}::bigint, {SERVER_CLOCK}) + {marks.take()}::bigint"
             # Naming the scope gives its parameter a type where nothing else is read.
-            return Arm(f"SELECT {now} WHERE {marks.scope()}::text IS NOT NULL", ("bigint",))
+            return ReadStatement(f"SELECT {now} WHERE {marks.scope()}::text IS NOT NULL", ("bigint",))
         log = self.logs[read.log]
-        types = ("bigint", "bigint", *[TYPES[kind] for kind in log.log.kinds], "text")
+        types = ("bigint", "bigint", *[SQL_TYPES[kind] for kind in log.log.kinds], "text")
         if read.segments is None:
             unique = unique_filter(log, read)
             sql = log.sql_read(read, marks) if unique is None else read_by(unique, log, read, marks)
-            return Arm(sql, types, bounded=unique is None or read.limit is not None, entries=True)
+            return ReadStatement(sql, types, bounded=unique is None or read.limit is not None, entries=True)
         if not read.segments:
             return None
-        return Arm(_segmented(log, read, marks), types, bounded=read.limit is not None, entries=True)
+        return ReadStatement(_segmented(log, read, marks), types, bounded=read.limit is not None, entries=True)
 
-    def _get(self, table: TableReads, read: Get, reads: Sequence[Ask], marks: Marks) -> Arm | None:
+    def _get(self, table: TableReads, read: Get, reads: Sequence[Ask], marks: Marks) -> ReadStatement | None:
         types, declared = _row_types(table.table), table.table
         if isinstance(read.keys, Ref):
-            return Arm(self._get_referred(table, read.keys, reads, marks), types)
+            return ReadStatement(self._get_referred(table, read.keys, reads, marks), types)
         if not read.keys:
             return None
         if len(read.keys) == 1:
-            return Arm(table.sql_get(marks), types)
-        keys = ", ".join(f"{marks.take()}::{TYPES[c.type]}[]" for c in declared.key)
+            return ReadStatement(table.sql_get(marks), types)
+        keys = ", ".join(f"{marks.take()}::{SQL_TYPES[c.type]}[]" for c in declared.key)
         parts = [f"k{i}" for i in range(len(declared.key))]
         source = f"unnest({keys}) AS k({', '.join(parts)})"
         row = f"SELECT t.* FROM {table.source} t WHERE {_same(table, parts, marks)}"
-        return Arm(one_by_one(table.chosen, source, row, "t"), types)
+        return ReadStatement(one_by_one(table.chosen, source, row, "t"), types)
 
     def _get_referred(self, table: TableReads, ref: Ref, reads: Sequence[Ask], marks: Marks) -> str:
         columns = self._columns(reads, ref)
@@ -176,38 +177,35 @@ class Arms:
         row = f"SELECT t.* FROM {table.source} t WHERE {_same(table, parts, marks)}"
         return one_by_one(table.chosen, source, row, "t")
 
-    def _first(self, reads: Sequence[Ask], ref: Ref) -> str:
+    def _first_value(self, reads: Sequence[Ask], ref: Ref) -> str:
         (column,) = self._columns(reads, ref)
         return f"(SELECT {column} FROM r{ref.read} WHERE {column} IS NOT NULL LIMIT 1)"
 
     def _columns(self, reads: Sequence[Ask], ref: Ref) -> list[str]:
-        """The named columns as they are called in the CTE of the read they come from."""
-        referred(self.schema, reads, ref)
-        read = reads[ref.read]
-        if not isinstance(read, (Get, Scan)):
-            raise InvalidError("a Ref names a Get or a Scan")
-        table = self.schema.table[read.table]
+        """The columns that a `Ref` names, in the CTE of the read that it points at."""
+        target: Any = reads[ref.read]
+        table = self.schema.table[target.table]
         order = (*table.key_names, "rev", "body", *table.column_names)
         return [f"c{order.index(name)}" for name in ref.columns]
 
-    def answer(self, read: Ask, found: list[Any]) -> Any:
-        """The answer that the rows of an arm make; entries of a log are tuples already."""
+    def answer(self, read: Ask, result: list[Any]) -> Any:
+        """The answer to a read, from its part of the result; entries of a log are answers as they are."""
         if isinstance(read, Get):
-            rows = self.tables[read.table].rows(found)
+            rows = self.tables[read.table].rows(result)
             if isinstance(read.keys, Ref):
                 return rows
             return in_order_asked(read.keys, rows)
         if isinstance(read, Scan):
-            return self.tables[read.table].rows(found)
+            return self.tables[read.table].rows(result)
         if isinstance(read, Heads):
-            last: dict[str, int] = dict(map(tuple, found))
+            last: dict[str, int] = dict(map(tuple, result))
             return [last.get(partition, 0) for partition in read.partitions]
-        return found[0][0] if isinstance(read, Now) else found
+        return result[0][0] if isinstance(read, Now) else result
 
 
 def _row_types(table: Table) -> tuple[str, ...]:
-    key = [TYPES[c.type] for c in table.key]
-    return (*key, "bigint", "text", *[TYPES[c.type] for c in table.columns])
+    key = [SQL_TYPES[c.type] for c in table.key]
+    return (*key, "bigint", "text", *[SQL_TYPES[c.type] for c in table.columns])
 
 
 def _same(table: TableReads, parts: Sequence[str], marks: Marks) -> str:
@@ -224,8 +222,8 @@ def _segmented(log: LogReads, read: Read, marks: Marks) -> str:
         f"m.{quote(log.log.segment or '')} = s.v",
         *where_terms(DIALECT, read.where, marks, "m."),
     ]
-    way = " DESC" if read.desc else ""
-    # The LIMIT inside keeps each segment a range of its own; the walk over them keeps their order.
-    inner = f'{log.source} m WHERE {" AND ".join(terms)} ORDER BY m."seq"{way}{ALL}'
+    direction = " DESC" if read.desc else ""
+    # The LIMIT inside keeps each segment a separate range; the walk over them keeps their order.
+    inner = f'{log.source} m WHERE {" AND ".join(terms)} ORDER BY m."seq"{direction}{ALL}'
     limit = "" if read.limit is None else f" LIMIT {marks.take()}"
     return f"SELECT e.* FROM unnest({segments}) AS s(v, lo, hi), LATERAL (SELECT {log.chosen} FROM {inner}) e{limit}"

@@ -1,12 +1,15 @@
 """Views: any number of reads as one statement, so that one round trip answers them all from one snapshot.
 
-A single read is a plain statement. Several become the arms of one `UNION ALL`: each arm writes its columns into *slots*
-of the right type and leaves the others NULL, and the last column tells the arms apart. The slots begin with the columns
-of the log entries, if any are read, so that a long history is cut out of the answer with one slice per entry. A `Ref`
-is a join with the arm it points at, which then stands in a CTE.
+A single read is a plain statement. Several become the branches of one `UNION ALL`: each branch writes its columns into
+*slots* of the right type and leaves the others NULL, and the last column is the number of the read. The slots begin
+with the columns of the log entries, if any are read, so that a long history is cut out of the result with one slice per
+entry. A `Ref` is a join with the read it points at, which is then a CTE. A row by key and its log, for example:
 
-Every arm ends in a LIMIT, a huge one if none was asked for: PostgreSQL runs such arms one after the other and never in
-parallel, so answers come arm by arm and each in its order.
+    (SELECT NULL, x.c1, NULL, x.c2, x.c0, 0 FROM (SELECT … FROM threads … LIMIT …) x(c0, c1, c2))
+    UNION ALL (SELECT x.c0, x.c1, x.c2, x.c3, NULL, 1 FROM (SELECT … FROM messages … LIMIT …) x(c0, c1, c2, c3))
+
+Every branch ends in a LIMIT, a huge one if the read has none: PostgreSQL runs such branches one after the other and
+never in parallel, so answers come read by read and each in its order.
 """
 
 from __future__ import annotations
@@ -19,92 +22,89 @@ from typing import Any
 
 from perdure.engines.postgres.connections.pool import Pool
 from perdure.engines.postgres.read.index_scans import ALL
-from perdure.engines.postgres.read.read_sql import Arm, Arms, Parameters
-from perdure.engines.postgres.schema.tables import Layout
+from perdure.engines.postgres.read.read_sql import Parameters, ReadSql, ReadStatement
 from perdure.engines.sql.terms import Kept
 from perdure.kernel.ops import Ask, Get, Ref, Scan
 
 Cut = Callable[[list[Any]], list[Any]]
-_LAST = itemgetter(-1)
+_READ_NUMBER = itemgetter(-1)
 
 
-class Plan:
-    """A view's statement, and how each read's part is cut out of the answer.
+class ViewStatement:
+    """A view's statement, and how each read's part is cut out of the result.
 
-    A read that cannot have an answer (no keys, no segments, a `Ref` to such a one) is not part of the statement.
+    A read that cannot have an answer (no keys, no segments, a `Ref` to such a read) is not part of the statement.
     """
 
     __slots__ = ("answerable", "cuts", "sql", "tuned")
 
-    def __init__(self, sql: str, built: Sequence[Arm | None], cuts: list[Cut | None]) -> None:
+    def __init__(self, sql: str, statements: Sequence[ReadStatement | None], cuts: list[Cut | None]) -> None:
         self.sql = sql
-        self.tuned = any(arm is not None and arm.tuned for arm in built)
-        self.answerable = [arm is not None for arm in built]
+        self.tuned = any(statement is not None and statement.tuned for statement in statements)
+        self.answerable = [statement is not None for statement in statements]
         self.cuts = cuts
 
 
-class Queries:
-    """The reading statements of a whole schema."""
+class ViewReader:
+    """Answers views on one schema."""
 
-    def __init__(self, layout: Layout, clock: Callable[[], int | None]) -> None:
-        self._arms = Arms(layout, clock)
-        self._plans: Kept[Plan] = Kept()
+    def __init__(self, read_sql: ReadSql) -> None:
+        self._sql = read_sql
+        self._views: Kept[ViewStatement] = Kept()
 
     async def view(self, pool: Pool, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """The answers to all reads, from one snapshot."""
-        arms = self._arms
-        reads = [arms.simpler(read) for read in reads]
-        shape = tuple(map(arms.shape, reads))
-        plan = self._plans.get(shape) or self._plans.keep(shape, self._plan(reads))
-        found: list[Any] = []
-        if plan.sql:
+        sql = self._sql
+        reads = [sql.simplify(read) for read in reads]
+        shape = tuple(map(sql.shape, reads))
+        view = self._views.get(shape) or self._views.keep(shape, self._build(reads))
+        result: list[Any] = []
+        if view.sql:
             arguments: list[Any] = [scope]
-            for read, answerable in zip(reads, plan.answerable, strict=True):
+            for read, answerable in zip(reads, view.answerable, strict=True):
                 if answerable:
-                    arguments += arms.arguments(read)
-            found = await pool.ask(plan.sql, arguments, tuned=plan.tuned)
+                    arguments += sql.arguments(read)
+            result = await pool.query(view.sql, arguments, tuned=view.tuned)
         if len(reads) == 1:
-            return [arms.answer(reads[0], list(map(tuple, found)))]
-        return self._split(reads, plan, found)
+            return [sql.answer(reads[0], list(map(tuple, result)))]
+        return self._split(reads, view, result)
 
-    def _split(self, reads: Sequence[Ask], plan: Plan, found: list[Any]) -> list[Any]:
-        count = len(reads)
-        bounds = [bisect_left(found, n, key=_LAST) for n in range(count)] + [len(found)]
+    def _split(self, reads: Sequence[Ask], view: ViewStatement, result: list[Any]) -> list[Any]:
+        bounds = [bisect_left(result, number, key=_READ_NUMBER) for number in range(len(reads))] + [len(result)]
         return [
-            self._arms.answer(read, cut(found[low:high]) if cut is not None and high > low else [])
-            for read, cut, (low, high) in zip(reads, plan.cuts, pairwise(bounds), strict=True)
+            self._sql.answer(read, cut(result[low:high]) if cut is not None and high > low else [])
+            for read, cut, (low, high) in zip(reads, view.cuts, pairwise(bounds), strict=True)
         ]
 
-    def _plan(self, reads: Sequence[Ask]) -> Plan:
+    def _build(self, reads: Sequence[Ask]) -> ViewStatement:
         parameters = Parameters()
-        built: list[Arm | None] = []
+        statements: list[ReadStatement | None] = []
         for read in reads:
-            pointless = any(built[ref.read] is None for ref in _refs(read))
-            arm = None if pointless else self._arms.build(read, reads, parameters)
-            built.append(arm)
-        if len(built) == 1:
-            return Plan("" if built[0] is None else built[0].sql, built, [])
-        return _together(reads, built)
+            pointless = any(statements[ref.read] is None for ref in _refs(read))
+            statements.append(None if pointless else self._sql.build(read, reads, parameters))
+        if len(statements) == 1:
+            return ViewStatement("" if statements[0] is None else statements[0].sql, statements, [])
+        return _union(reads, statements)
 
 
-def _together(reads: Sequence[Ask], built: Sequence[Arm | None]) -> Plan:
-    slots = _Slots(built)
-    pointed = {ref.read for read in reads for ref in _refs(read)}
-    ctes, parts, cuts = [], [], list[Cut | None]()
-    for n, arm in enumerate(built):
-        if arm is None:
+def _union(reads: Sequence[Ask], statements: Sequence[ReadStatement | None]) -> ViewStatement:
+    slots = _Slots(statements)
+    targets = {ref.read for read in reads for ref in _refs(read)}
+    ctes, branches, cuts = [], [], list[Cut | None]()
+    for number, statement in enumerate(statements):
+        if statement is None:
             cuts.append(None)
             continue
-        columns = ", ".join(f"c{i}" for i in range(len(arm.types)))
-        source = f"({arm.sql}{'' if arm.bounded else ALL}) x({columns})"
-        if n in pointed:
-            ctes.append(f"r{n}({columns}) AS MATERIALIZED ({arm.sql})")
-            source = f"r{n} x"
-        places = slots.places[n]
-        parts.append(f"SELECT {slots.chosen(places)}, {n} FROM {source}")
-        cuts.append(_cut(places))
+        columns = ", ".join(f"c{i}" for i in range(len(statement.types)))
+        source = f"({statement.sql}{'' if statement.bounded else ALL}) x({columns})"
+        if number in targets:
+            ctes.append(f"r{number}({columns}) AS MATERIALIZED ({statement.sql})")
+            source = f"r{number} x"
+        read_slots = slots.by_read[number]
+        branches.append(f"(SELECT {slots.select_list(read_slots)}, {number} FROM {source})")
+        cuts.append(_cut(read_slots))
     head = f"WITH {', '.join(ctes)} " if ctes else ""
-    return Plan(head + " UNION ALL ".join(f"({part})" for part in parts) if parts else "", built, cuts)
+    return ViewStatement(head + " UNION ALL ".join(branches) if branches else "", statements, cuts)
 
 
 def _refs(read: Ask) -> list[Ref]:
@@ -114,44 +114,38 @@ def _refs(read: Ask) -> list[Ref]:
 
 
 class _Slots:
-    """Which column of the common answer holds which column of an arm."""
+    """Which column of the common result holds which column of a read."""
 
-    def __init__(self, built: Sequence[Arm | None]) -> None:
+    def __init__(self, statements: Sequence[ReadStatement | None]) -> None:
         self.types: list[str] = []
-        self.places: dict[int, list[int]] = {}
-        # Log entries first: they are many, and take the slots in their own order.
-        order = sorted((n for n, arm in enumerate(built) if arm is not None), key=lambda n: not _arm(built[n]).entries)
-        for n in order:
-            self.places[n] = self._assign(_arm(built[n]).types)
+        self.by_read: dict[int, list[int]] = {}
+        present = [(number, statement) for number, statement in enumerate(statements) if statement is not None]
+        # Log entries first: they are many, and their columns keep their order.
+        for number, statement in sorted(present, key=lambda pair: not pair[1].entries):
+            self.by_read[number] = self._assign(statement.types)
 
     def _assign(self, types: Sequence[str]) -> list[int]:
         free = list(range(len(self.types)))
-        places = []
-        for kind in types:
-            place = next((slot for slot in free if self.types[slot] == kind), None)
-            if place is None:
-                place = len(self.types)
-                self.types.append(kind)
+        slots = []
+        for sql_type in types:
+            slot = next((slot for slot in free if self.types[slot] == sql_type), None)
+            if slot is None:
+                slot = len(self.types)
+                self.types.append(sql_type)
             else:
-                free.remove(place)
-            places.append(place)
-        return places
+                free.remove(slot)
+            slots.append(slot)
+        return slots
 
-    def chosen(self, places: list[int]) -> str:
-        """The select list of an arm."""
-        source = {slot: f"x.c{i}" for i, slot in enumerate(places)}
-        return ", ".join(source.get(slot) or f"NULL::{kind}" for slot, kind in enumerate(self.types))
-
-
-def _arm(arm: Arm | None) -> Arm:
-    if arm is None:
-        raise TypeError("an arm without a statement has no slots")
-    return arm
+    def select_list(self, slots: list[int]) -> str:
+        """The columns of a read in its slots, NULL in the others."""
+        source = {slot: f"x.c{i}" for i, slot in enumerate(slots)}
+        return ", ".join(source.get(slot) or f"NULL::{sql_type}" for slot, sql_type in enumerate(self.types))
 
 
-def _cut(places: list[int]) -> Cut:
-    width = len(places)
-    if places == list(range(width)):
-        return lambda found: [row[:width] for row in found]
-    pick = itemgetter(*places)
-    return lambda found: list(map(pick, found))
+def _cut(slots: list[int]) -> Cut:
+    width = len(slots)
+    if slots == list(range(width)):
+        return lambda rows: [row[:width] for row in rows]
+    pick = itemgetter(*slots)
+    return lambda rows: list(map(pick, rows))

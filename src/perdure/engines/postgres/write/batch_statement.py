@@ -1,214 +1,249 @@
 """One statement for many transactions of one kind.
 
-The operations of one shape on a table are the rows of one CTE, made from array parameters and sorted by key: so rows
-are locked in the same order as by a statement for one. (A transaction that writes one table in several ways, some
-documents guarded and some not, locks by way and key instead. It travels alone; if it ever meets another in a circle,
-the deadlock ends by running it step by step.) The statement tells only whether all of them happened; if not, whoever
-asked runs the transactions one by one.
+The operations of one shape are the rows of one CTE, made from array parameters and sorted by key, so rows are locked in
+the same order as by a solo statement. (A transaction that writes one table in several shapes, some documents guarded
+and some not, locks by shape and key instead. It runs solo; if it ever meets another in a circle, the deadlock ends when
+it runs again step by step.) The statement only reports whether all of them happened; if not, each runs again solo.
+
+Example: two commits, each with one entry for its thread and a changed row, become
+
+    WITH w0 AS (INSERT INTO messages__heads … FROM unnest($2::bigint[], $3::text[], …) … RETURNING scope, thread, last),
+         "lasts of messages" AS (SELECT array_agg(last ORDER BY scope, thread) AS s FROM w0),
+         e0 AS (INSERT INTO messages … SELECT …, (SELECT s FROM "lasts of messages")[e.m] - e.back, …),
+         w1 AS (UPDATE thread_heads … RETURNING 1)
+    SELECT CASE WHEN (SELECT count(*) FROM w0) <> $9 THEN refuse(…) … ELSE clock END, (SELECT s FROM "lasts of …")
+
+where `m` says which head is an entry's own and `back` how far it is from the last entry of its append. Columns that
+hold one value in all rows (the scope, often) are plain parameters; which they are is part of the statement's text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from perdure.engines.postgres.schema.tables import quote
-from perdure.engines.postgres.write.binding import SENT_AS, Together, cast
-from perdure.engines.postgres.write.operation_shapes import Shape, Values, entry_columns
-from perdure.engines.postgres.write.operation_sql import EntryPlace, Rows
+from perdure.engines.postgres.schema.clock import SERVER_CLOCK
+from perdure.engines.postgres.write.binders import BatchBinder, cast, sent_as
+from perdure.engines.postgres.write.operation_shapes import LogShape, Shape, Values, entry_columns
+from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Member, Transaction
-from perdure.kernel.ops import Append
+from perdure.engines.sql.ddl import quote
 
-Same = tuple[bool, ...]
-"""Of columns of rows, which hold one value."""
+_CACHED_STATEMENTS = 1_000
+
+Constants = tuple[bool, ...]
+"""Per column of a batch: whether it holds the same value in every row."""
 Ranks = dict[str, dict[int, int]]
-"""Per log: where each transaction's seq stands among those that the statement returns."""
+"""Per log: the position of each transaction's seq among those that the statement returns, from 1."""
 
 
-class TogetherPlan(msgspec.Struct, frozen=True):
+class BatchStatement(msgspec.Struct, frozen=True):
     """A statement for many transactions; `logs` are those whose seqs it returns."""
 
     sql: str
     logs: tuple[str, ...]
 
 
+class Group(NamedTuple):
+    """The operations of one shape in a batch; `types` are those of its values, `logs` those whose seqs it uses."""
+
+    shape: Shape
+    types: tuple[str, ...]
+    logs: tuple[str, ...]
+
+
+class BatchStatements:
+    """Statements for batches, by kind."""
+
+    def __init__(self, sql: OperationSql) -> None:
+        self._sql = sql
+        self._constants: dict[tuple[Shape, ...], Constants] = {}
+        self._groups: dict[tuple[Shape, ...], list[Group]] = {}
+        self._statements: dict[tuple[Any, ...], BatchStatement] = {}
+
+    def build(self, transactions: Sequence[Transaction], clock: int | None) -> tuple[BatchStatement, Values, Ranks]:
+        """The statement for transactions of one kind, its arguments, and the positions of their seqs."""
+        kind = transactions[0].form.kind
+        groups = self._groups.get(kind)
+        if groups is None:
+            groups = self._groups[kind] = [_group(self._sql, shape) for shape in kind]
+        batch = BatchColumns(groups, transactions)
+        constants = self._constants[kind] = batch.constants(self._constants.get(kind))
+        cache_key = (kind, constants, clock is None)
+        statement = self._statements.get(cache_key)
+        if statement is None:
+            statement = _build(self._sql, groups, constants, bound_clock=clock is not None)
+            if len(self._statements) >= _CACHED_STATEMENTS:
+                for cache in (self._statements, self._groups, self._constants):
+                    cache.clear()
+            self._statements[cache_key] = statement
+        return statement, batch.arguments(constants, clock), batch.ranks
+
+
+def _group(sql: OperationSql, shape: Shape) -> Group:
+    """Writes the operation once without a source, to learn which values it binds."""
+    binder = BatchBinder()
+    if isinstance(shape, LogShape):
+        sql.head(shape, binder)
+    else:
+        sql.write(shape, binder)
+    return Group(shape, tuple(binder.types), tuple(binder.logs))
+
+
 class _Parameters:
-    """Numbers the parameters of a statement for many; `same` says which columns of its rows are one value."""
+    """Numbers the parameters of a batch statement; `constants` tells arrays from plain values."""
 
-    def __init__(self, used: int, same: Same) -> None:
+    def __init__(self, used: int, constants: Constants) -> None:
         self.used = used
-        self._same = iter(same)
+        self._constants = iter(constants)
 
-    def take(self, kind: str) -> str:
+    def add(self, sql_type: str) -> str:
         self.used += 1
-        return f"${self.used}::{kind}"
+        return f"${self.used}::{sql_type}"
 
     def rows(self, alias: str, columns: Sequence[tuple[str, str]]) -> str:
-        """Rows with these columns, from arrays and from what is the same in all."""
-        arrays, listed, shown = [], [], []
-        for (name, kind), alike in zip(columns, self._same, strict=False):
-            if alike:
-                shown.append(f"{self.take(kind)} AS {name}")
+        """A FROM item with these columns, from arrays and constants."""
+        arrays, array_names, selected = [], [], []
+        for (name, sql_type), constant in zip(columns, self._constants, strict=False):
+            if constant:
+                selected.append(f"{self.add(sql_type)} AS {name}")
             else:
-                arrays.append(self.take(f"{kind}[]"))
-                listed.append(name)
-                shown.append(f"u.{name}")
-        source = f"unnest({', '.join(arrays)}) AS u({', '.join(listed)})"
-        # OFFSET hides which of these columns are one value, or the planner may go through all rows with that scope.
-        return f"(SELECT {', '.join(shown)} FROM {source} OFFSET 0) AS {alias}"
+                arrays.append(self.add(f"{sql_type}[]"))
+                array_names.append(name)
+                selected.append(f"u.{name}")
+        source = f"unnest({', '.join(arrays)}) AS u({', '.join(array_names)})"
+        # OFFSET hides which columns are constant, or the planner might read all rows of that scope.
+        return f"(SELECT {', '.join(selected)} FROM {source} OFFSET 0) AS {alias}"
+
+    def group_rows(self, group: Group) -> str:
+        """The rows of a group: scope, rev, an index into the seqs of each log it uses, and its values."""
+        columns = [("scope", "text"), ("rev", "bigint"), *[(f"m{n}", "bigint") for n in range(len(group.logs))]]
+        return self.rows("v", columns + [(f"c{n}", sql_type) for n, sql_type in enumerate(group.types, 1)])
 
 
-class _EntryPlaces(Together):
-    """Entries of many transactions: each row says whose it is."""
+def _build(sql: OperationSql, groups: Sequence[Group], constants: Constants, *, bound_clock: bool) -> BatchStatement:
+    clock = "$1::bigint" if bound_clock else SERVER_CLOCK
+    parameters = _Parameters(1 if bound_clock else 0, constants)
+    ctes, cases, logs = [], [], []
+    for number, group in enumerate(groups):
+        binder = BatchBinder(clock, parameters.group_rows(group))
+        if isinstance(group.shape, LogShape):
+            ctes += _append(sql, group.shape, number, binder, parameters)
+            logs.append(group.shape.owner)
+        else:
+            write, _ = sql.write(group.shape, binder)
+            ctes.append(f"w{number} AS ({write})")
+        refusal = sql.refusal(group.shape, number, "NULL, NULL", "NULL")
+        cases.append(f"WHEN (SELECT count(*) FROM w{number}) <> {parameters.add('bigint')} THEN {refusal}")
+    seqs = "".join(f', (SELECT s FROM "lasts of {log}")' for log in logs)
+    text = f"WITH {', '.join(ctes)} SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
+    return BatchStatement(text, tuple(logs))
+
+
+class _EntryBinder(BatchBinder):
+    """Entries of many transactions: each row has its own scope and rev."""
 
     scope, rev = "e.scope", "e.rev"
 
 
-Groups = tuple[tuple[str, Shape, tuple[str, ...]], ...]
-"""Per kind of operation: the name of its table or log, its shape, and the logs whose seqs it uses."""
-
-
-def groups_of(rows: Rows, transaction: Transaction) -> Groups:
-    """What a statement for many transactions like this one consists of."""
-    found = []
-    for shape in transaction.form.kind:
-        places = Together("")
-        if shape[0] is not Append:
-            rows.write(shape, places)
-        found.append((shape[1], shape, tuple(places.logs)))
-    return tuple(found)
-
-
-def plan_together(rows: Rows, groups: Groups, same: Same, server_clock: str | None) -> TogetherPlan:
-    """Build the statement; without `server_clock` the time is its first parameter."""
-    clock = server_clock or "$1::bigint"
-    parameters = _Parameters(0 if server_clock else 1, same)
-    parts, cases, told = [], [], []
-    for at, (name, shape, logs) in enumerate(groups):
-        if shape[0] is Append:
-            parts += _log_together(rows, shape, at, parameters, clock)
-            told.append(name)
-        else:
-            source = parameters.rows("v", _row_columns(_types(rows, shape), len(logs)))
-            sql, _ = rows.write(shape, Together(clock, source))
-            parts.append(f"w{at} AS ({sql})")
-        refusal = rows.refusal(shape, at, "NULL, NULL", "NULL")
-        cases.append(f"WHEN (SELECT count(*) FROM w{at}) <> {parameters.take('bigint')} THEN {refusal}")
-    seqs = "".join(f', (SELECT s FROM "lasts of {name}")' for name in told)
-    sql = f"WITH {', '.join(parts)} SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
-    return TogetherPlan(sql, tuple(told))
-
-
-def _types(rows: Rows, shape: Shape) -> list[str]:
-    """The types of an operation's values: it is written for nobody, to see which places it takes."""
-    places = Together("")
-    if shape[0] is Append:
-        rows.head(shape, places)
-    else:
-        rows.write(shape, places)
-    return places.types
-
-
-def _log_together(rows: Rows, shape: Shape, at: int, parameters: _Parameters, clock: str) -> list[str]:
-    log = rows.log(shape)
-    members = parameters.rows("v", _row_columns(_types(rows, shape), 0))
-    head, _ = rows.head(shape, Together(clock, members))
-    types = rows.entry_types(shape)
+def _append(sql: OperationSql, shape: LogShape, number: int, binder: BatchBinder, parameters: _Parameters) -> list[str]:
+    log = sql.schema.log[shape.owner]
+    head, _ = sql.head(shape, binder)
+    types = sql.entry_types(shape)
     columns = [("scope", "text"), ("rev", "bigint"), ("part", "text"), ("m", "bigint"), ("back", "bigint")]
-    source = parameters.rows("e", [*columns, *[(f"c{n}", SENT_AS.get(kind, kind)) for n, kind in enumerate(types)]])
+    columns += [(f"c{n}", sent_as(sql_type)) for n, sql_type in enumerate(types)]
+    rows = parameters.rows("e", columns)
     seq = f'(SELECT s FROM "lasts of {log.name}")[e.m] - e.back'
-    at_entries = EntryPlace("e.part", seq, [f"e.c{n}{cast(kind)}" for n, kind in enumerate(types)], source)
+    entries = EntrySource("e.part", seq, [f"e.c{n}{cast(sql_type)}" for n, sql_type in enumerate(types)], rows)
+    order = f'"scope", {quote(log.partition)}'
     return [
-        f"w{at} AS ({head})",
-        f'"lasts of {log.name}" AS (SELECT array_agg("last" ORDER BY "scope", {quote(log.partition)}) AS s FROM w{at})',
-        f"e{at} AS ({rows.entries(shape, _EntryPlaces(clock), at_entries)})",
+        f"w{number} AS ({head})",
+        f'"lasts of {log.name}" AS (SELECT array_agg("last" ORDER BY {order}) AS s FROM w{number})',
+        f"e{number} AS ({sql.entries(shape, _EntryBinder(binder.clock), entries)})",
     ]
 
 
-def _row_columns(types: list[str], logs: int) -> list[tuple[str, str]]:
-    columns = [("scope", "text"), ("rev", "bigint"), *[(f"m{n}", "bigint") for n in range(logs)]]
-    return columns + [(f"c{n}", kind) for n, kind in enumerate(types, 1)]
+class _Row(NamedTuple):
+    """An operation of a batch, and the number of its transaction; rows of a group sort by scope and key."""
+
+    scope: str
+    key: tuple[Any, ...]
+    transaction: int
+    member: Member
 
 
-class Batch:
-    """Many transactions as columns: per group the columns of its rows (of a log also those of its entries) and their
-    number; and where each transaction's seqs will stand among those of a log."""
+class BatchColumns:
+    """Many transactions as columns: per group the columns of its rows (of a log also those of its entries)."""
 
-    def __init__(self, groups: Groups, transactions: Sequence[Transaction]) -> None:
+    def __init__(self, groups: Sequence[Group], transactions: Sequence[Transaction]) -> None:
         self.ranks: Ranks = {}
-        self.columns: list[list[Any]] = []
-        self._ends: list[tuple[int, int]] = []
+        self._columns: list[list[Any]] = []
+        self._groups: list[tuple[int, int]] = []
+        """Per group: where its columns end, and its number of rows."""
         self._revs: set[int] = set()
-        for number, (name, shape, logs) in enumerate(groups):
-            rows = [
-                (transaction.names[at][::2], who, transaction.members[at])
-                for who, transaction in enumerate(transactions)
-                for at, group in enumerate(transaction.form.groups)
-                if group == number
-            ]
-            rows.sort(key=_by_key)
-            self.columns.append([key[0] for key, _, _ in rows])
-            self._revs.add(len(self.columns))
-            self.columns.append([transactions[who].rev for _, who, _ in rows])
-            self.columns.extend([self.ranks[log][who] for _, who, _ in rows] for log in logs)
-            self.columns.extend(map(list, zip(*[member.values for _, _, member in rows], strict=True)))
-            if shape[0] is Append:
-                self.ranks[name] = {who: rank for rank, (_, who, _) in enumerate(rows, 1)}
-                self._revs.add(len(self.columns) + 1)
-                self.columns.extend(_entry_columns(transactions, rows))
-            self._ends.append((len(self.columns), len(rows)))
+        for number, group in enumerate(groups):
+            rows = _group_rows(number, transactions)
+            self._revs.add(len(self._columns) + 1)
+            self._columns += [[row.scope for row in rows], [transactions[row.transaction].rev for row in rows]]
+            self._columns += [[self.ranks[log][row.transaction] for row in rows] for log in group.logs]
+            self._columns += map(list, zip(*[row.member.values for row in rows], strict=True))
+            if isinstance(group.shape, LogShape):
+                self.ranks[group.shape.owner] = {row.transaction: rank for rank, row in enumerate(rows, 1)}
+                self._revs.add(len(self._columns) + 1)
+                self._columns += _entry_columns(transactions, rows, group.shape)
+            self._groups.append((len(self._columns), len(rows)))
 
-    def _at_first(self) -> Same:
-        """What may be one value for all: anything but revs, which tell how many rows there are."""
-        return tuple([place not in self._revs for place in range(len(self.columns))])
+    def constants(self, known: Constants | None) -> Constants:
+        """Which columns hold one value in all rows, in this batch and in those before it: the set of constant columns
+        only shrinks, so statements stay few. Revs are never constant: their arrays give the number of rows."""
+        if known is None:
+            known = tuple([number not in self._revs for number in range(len(self._columns))])
+        pairs = zip(known, self._columns, strict=True)
+        return tuple([constant and column.count(column[0]) == len(column) for constant, column in pairs])
 
-    def same(self, usual: Same | None) -> Same:
-        """Which of the columns that were one value in all rows so far are so in these as well: what is usual is learnt
-        by use and only ever unlearnt, so statements stay few."""
-        usual = usual or self._at_first()
-        return tuple(
-            [
-                alike and column.count(column[0]) == len(column)
-                for alike, column in zip(usual, self.columns, strict=True)
-            ]
-        )
-
-    def arguments(self, same: Same, clock: int | None) -> Values:
-        """The parameters of the statement for these."""
-        found: Values = [] if clock is None else [clock]
-        shrunk = [column[0] if alike else column for alike, column in zip(same, self.columns, strict=True)]
-        begin = 0
-        for end, count in self._ends:
-            found += shrunk[begin:end]
-            found.append(count)
-            begin = end
-        return found
+    def arguments(self, constants: Constants, clock: int | None) -> Values:
+        """The arguments of the statement."""
+        arguments: Values = [] if clock is None else [clock]
+        values = [column[0] if constant else column for constant, column in zip(constants, self._columns, strict=True)]
+        start = 0
+        for end, count in self._groups:
+            arguments += values[start:end]
+            arguments.append(count)
+            start = end
+        return arguments
 
 
-def _by_key(row: tuple[Any, int, Member]) -> Any:
-    return row[0]
+def _group_rows(number: int, transactions: Sequence[Transaction]) -> list[_Row]:
+    rows = [
+        _Row(transaction.scope, transaction.names[position][2], which, transaction.members[position])
+        for which, transaction in enumerate(transactions)
+        for position, group in enumerate(transaction.form.groups)
+        if group == number
+    ]
+    rows.sort(key=lambda row: row[:2])
+    return rows
 
 
-def _entry_columns(transactions: Sequence[Transaction], rows: list[Any]) -> list[list[Any]]:
+def _entry_columns(transactions: Sequence[Transaction], rows: Sequence[_Row], shape: LogShape) -> list[Values]:
     scopes: Values = []
     revs: Values = []
-    parts: Values = []
-    marks: Values = []
+    partitions: Values = []
+    ranks: Values = []
     backs: Values = []
     columns: list[Values] = []
-    for rank, ((scope, (partition,)), who, member) in enumerate(rows, 1):
-        count = len(member.op.entries)
-        scopes += [scope] * count
-        revs += [transactions[who].rev] * count
-        parts += [partition] * count
-        marks += [rank] * count
+    for rank, row in enumerate(rows, 1):
+        count = len(row.member.op.entries)
+        scopes += [row.scope] * count
+        revs += [transactions[row.transaction].rev] * count
+        partitions += [row.member.op.partition] * count
+        ranks += [rank] * count
         backs += range(count - 1, -1, -1)
-        given = entry_columns(member.op, member.shape[3])
+        entries = entry_columns(row.member.op, shape.kinds)
         if not columns:
-            columns = given
+            columns = entries
         else:
-            for column, more in zip(columns, given, strict=True):
+            for column, more in zip(columns, entries, strict=True):
                 column += more
-    return [scopes, revs, parts, marks, backs, *columns]
+    return [scopes, revs, partitions, ranks, backs, *columns]

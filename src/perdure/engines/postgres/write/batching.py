@@ -1,229 +1,215 @@
-"""Who goes when: transactions wait for the rows they share, and those of one shape travel together.
+"""Group commit: decides when a job runs, and with which others.
 
-Two transactions of this process that name the same row or partition run one after the other here, so that they never
-fill the connections with sessions that wait for each other's locks. While statements for many are under way, whatever
-else is ready and of one shape waits and becomes the next; nothing is ever delayed to make a batch larger. Transactions
-that cannot be combined, and members of a batch that failed, go alone on connections of their own. Where nobody else is
-about, a transaction runs in its caller's own task: another one and the turns of the event loop that it takes were a
-third of a lone commit's time in the client.
+Jobs of this process that write the same row or partition run one after the other here, so that sessions that wait for
+each other's locks never use up the connections. While batches are in flight, further jobs of one kind gather and become
+the next batch; nothing is ever delayed to make a batch larger. Jobs that cannot be batched, and jobs of a batch that
+was refused, run solo.
+
+| state   | where the job is                          | next                                                      |
+|---------|-------------------------------------------|-----------------------------------------------------------|
+| inline  | `_inline`: runs in its caller's task      | done; or ready (solo) if a locked row stopped it          |
+| blocked | behind others in `_row_queues`            | ready, when the last job ahead of it releases its rows    |
+| ready   | `_ready_batches[kind]`, or `_ready_solos` | in flight, when a batch task or a solo task is free       |
+| running | `_batches` or `_solos` counts its task    | done; or ready (solo) if its batch was refused            |
+| done    | its future is resolved, its rows released | –                                                         |
+
+A job runs inline when no other one is about: a separate task and the turns of the event loop that it takes were a third
+of a single commit's time in the client. If another job arrives while it runs, the inline job joins the row queues.
+
+Example, with `MAX_BATCHES = 2` and four jobs of one kind; A and D write the same row. A runs inline. B, C and D arrive
+while it runs: A joins the row queues, D is blocked behind it, and B starts a batch task (A counts as the other). In the
+next turn of the loop that task runs its share, half of the two batchable jobs: B. C waits, until A is done: that frees
+a batch, makes D ready, and starts a second task, whose share is two of three jobs (B is still in flight). So C and D
+go in one statement. If the server refuses it, C and D run again, each solo.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from copy import copy
 from typing import Any
 
-from perdure.engines.postgres.write.transaction import Name, Transaction
+from perdure.engines.postgres.write.executor import Executor
+from perdure.engines.postgres.write.job import Job
+from perdure.engines.postgres.write.operation_shapes import Shape
+from perdure.engines.postgres.write.transaction import RowName
 from perdure.kernel.ops import Applied
 
-BATCH_MOST = 128
-LANES = 2
-"""Statements for many under way at once: while the server syncs one, the client prepares the other (measured)."""
+MAX_BATCH = 128
+MAX_BATCHES = 2
+"""Batches in flight at once: while the server syncs one, the client prepares the other (measured)."""
 
 
-class Job:
-    """A transaction and who waits for it."""
+class Batcher:
+    """Schedules jobs. At most `max_solo` of them run solo at once."""
 
-    __slots__ = ("alone", "entered", "future", "refused", "transaction", "waits")
-
-    def __init__(self, transaction: Transaction, future: asyncio.Future[Applied]) -> None:
-        self.transaction = transaction
-        self.future = future
-        self.alone = False
-        self.entered = False
-        self.refused = False
-        self.waits = 0
-
-    def finish(self, applied: Applied) -> None:
-        """Tell the caller, unless it was cancelled: what was submitted is not undone."""
-        if not self.future.done():
-            self.future.set_result(applied)
-
-    def fail(self, error: BaseException) -> None:
-        """Tell the caller why not."""
-        if not self.future.done():
-            self.future.set_exception(error)
-
-
-Run = Callable[[list[Job]], Coroutine[Any, Any, list[Job]]]
-"""Runs jobs in one statement; returns them all if they have to be run again, each alone."""
-
-
-class Queue:
-    """Everything submitted and not answered yet."""
-
-    def __init__(self, run: Run, alone_most: int) -> None:
-        self._run = run
-        self._alone_most = max(alone_most, 1)
-        self._rows: dict[Name, deque[Job]] = {}
-        self._kinds: dict[Any, list[Job]] = {}
-        self._singles: deque[Job] = deque()
-        self._lanes = 0
-        self._shared = 0
-        self._alone = 0
-        self._crowded = False
-        self._lone: Job | None = None
+    def __init__(self, executor: Executor, max_solo: int) -> None:
+        self._executor = executor
+        self._max_solo = max(max_solo, 1)
+        self._row_queues: dict[RowName, deque[Job]] = {}
+        self._ready_batches: dict[tuple[Shape, ...], list[Job]] = {}
+        self._ready_solos: deque[Job] = deque()
+        self._batches = 0
+        self._solos = 0
+        self._batchable = 0
+        """Batchable jobs that are ready or in flight."""
+        self._inline: Job | None = None
+        self._busy = False
+        """Whether the next job has to run in a task, because others are likely to join it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
-    async def perform(self, job: Job) -> Applied:
-        """Run a job when its turn comes; what became of it."""
-        if self._rows or self._lone is not None or self._crowded:
-            self._crowded = True
-            self._submit(job)
+    async def submit(self, job: Job) -> Applied:
+        """Run a job when its turn comes, and return its result."""
+        if self._row_queues or self._inline is not None or self._busy:
+            self._busy = True
+            self._enqueue(job)
         else:
-            await self._go_now(job)
+            await self._run_inline(job)
         return await job.future
 
-    def _submit(self, job: Job) -> None:
-        """Queue a job behind those that share a row with it."""
-        job.alone = not job.transaction.may_travel()
-        if self._lone is not None and not self._lone.entered:
-            self._enter(self._lone)
-        self._enter(job)
-        if not job.waits:
-            self._ready(job)
-
-    def _enter(self, job: Job) -> None:
-        job.entered = True
-        rows = self._rows
-        for name in job.transaction.names:
-            waiting = rows.get(name)
-            if waiting is None:
-                rows[name] = deque((job,))
-            else:
-                waiting.append(job)
-                job.waits += 1
-
     async def drain(self) -> None:
-        """Wait until everything submitted is answered."""
-        while self._tasks or self._lone is not None:
-            lone: set[asyncio.Future[Any]] = set() if self._lone is None else {self._lone.future}
-            await asyncio.wait(lone | self._tasks)
+        """Wait until every job is done."""
+        while self._tasks or self._inline is not None:
+            inline: set[asyncio.Future[Any]] = set() if self._inline is None else {self._inline.future}
+            await asyncio.wait(inline | self._tasks)
 
-    def _ready(self, job: Job) -> None:
-        if job.alone:
-            self._singles.append(job)
-            if self._alone < self._alone_most:
-                self._alone += 1
-                self._start(self._go_alone())
+    def _enqueue(self, job: Job) -> None:
+        job.solo = not job.transaction.batchable()
+        if self._inline is not None and not self._inline.queued:
+            self._queue_on_rows(self._inline)
+        self._queue_on_rows(job)
+        if not job.blockers:
+            self._make_ready(job)
+
+    def _queue_on_rows(self, job: Job) -> None:
+        job.queued = True
+        queues = self._row_queues
+        for name in job.transaction.names:
+            queue = queues.get(name)
+            if queue is None:
+                queues[name] = deque((job,))
+            else:
+                queue.append(job)
+                job.blockers += 1
+
+    def _make_ready(self, job: Job) -> None:
+        if job.solo:
+            self._ready_solos.append(job)
+            if self._solos < self._max_solo:
+                self._solos += 1
+                self._start_task(self._run_solos())
             return
-        alike = self._kinds.get(job.transaction.form.kind)
-        if alike is None:
-            self._kinds[job.transaction.form.kind] = [job]
-        else:
-            alike.append(job)
-        self._shared += 1
-        self._start_lane()
+        self._ready_batches.setdefault(job.transaction.form.kind, []).append(job)
+        self._batchable += 1
+        self._start_batch()
 
-    def _start_lane(self) -> None:
-        if self._kinds and self._lanes < LANES:
-            self._lanes += 1
-            self._start(self._travel())
+    def _start_batch(self) -> None:
+        if self._ready_batches and self._batches < MAX_BATCHES:
+            self._batches += 1
+            self._start_task(self._run_batches())
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _travel(self) -> None:
-        """A lane: batch after batch, for as long as anything is ready. It begins in the loop's next turn, when whoever
-        was woken together with the first caller has submitted as well."""
+    async def _run_batches(self) -> None:
+        """Run batch after batch until none is ready. The task begins in the loop's next turn, when callers that woke up
+        together with the first one have submitted too."""
         try:
-            while self._kinds:
+            while self._ready_batches:
                 batch = self._next_batch()
-                self._crowded = len(batch) > 1
+                self._busy = len(batch) > 1
                 try:
-                    await self._serve(batch)
+                    await self._execute(batch)
                 finally:
-                    self._shared -= len(batch)
+                    self._batchable -= len(batch)
                 if len(batch) > 1:
-                    await asyncio.sleep(0)  # whoever was answered comes back in this turn, and travels with the rest
+                    await asyncio.sleep(0)  # callers whose jobs are done submit their next ones in this turn
         finally:
-            self._lanes -= 1
+            self._batches -= 1
 
     def _next_batch(self) -> list[Job]:
-        """The oldest kind; not more than this lane's share of all that is under way, so that while one lane's callers
-        prepare what comes next, the server works for those of the other."""
-        kind = next(iter(self._kinds))
-        alike = self._kinds.pop(kind)
-        share = min(-(-self._shared // LANES), BATCH_MOST)
-        if len(alike) > share:
-            self._kinds[kind] = alike[share:]
-            return alike[:share]
-        return alike
+        """The oldest kind; at most this task's share of all batchable jobs, so that while the callers of one batch
+        prepare what comes next, the server works on the other."""
+        kind = next(iter(self._ready_batches))
+        ready = self._ready_batches.pop(kind)
+        share = min(-(-self._batchable // MAX_BATCHES), MAX_BATCH)
+        if len(ready) > share:
+            self._ready_batches[kind] = ready[share:]
+        return ready[:share]
 
-    async def _go_now(self, job: Job) -> None:
-        """Nobody else is about: run in the caller's task. It counts as a lane, and its rows are entered, when somebody
-        comes meanwhile."""
-        self._lone = job
-        self._lanes += 1
+    async def _run_inline(self, job: Job) -> None:
+        """Run a job in its caller's task; it counts as a batch in flight."""
+        self._inline = job
+        self._batches += 1
         try:
-            await self._serve([job])
+            await self._execute([job])
         except asyncio.CancelledError:
-            # Its connection was given up with it. The next one runs in a task of its own, which outlives its caller:
-            # else callers with less patience than a new connection takes would cut off one after the other.
-            self._crowded = True
+            # The connection was given up with it. The next job runs in a task, which outlives its caller: otherwise
+            # callers with less patience than a new connection takes would give up one connection after the other.
+            self._busy = True
             raise
         finally:
-            self._lone = None
-            self._lanes -= 1
-            self._start_lane()
+            self._inline = None
+            self._batches -= 1
+            self._start_batch()
 
-    async def _go_alone(self) -> None:
+    async def _run_solos(self) -> None:
         try:
-            while self._singles:
-                await self._serve([self._singles.popleft()])
+            while self._ready_solos:
+                await self._execute([self._ready_solos.popleft()])
         finally:
-            self._alone -= 1
-            self._crowded = bool(self._rows)
+            self._solos -= 1
+            self._busy = bool(self._row_queues)
 
-    async def _serve(self, batch: list[Job]) -> None:
+    async def _execute(self, batch: list[Job]) -> None:
+        """Run a batch, resolve its futures and release its rows."""
         again: list[Job] = []
-        # A caller that gave up before anything was sent has nothing coming.
-        wanted = [job for job in batch if not job.future.cancelled()]
+        # Jobs that were cancelled before anything was sent do not run.
+        live = [job for job in batch if not job.future.cancelled()]
         try:
-            if wanted:
-                again = await self._run(wanted)
-        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left waiting
-            for number, job in enumerate(wanted):
-                job.fail(_another(error) if number else error)
+            if live:
+                again = await self._executor.run(live)
+        except Exception as error:  # noqa: BLE001 - whatever it was, no caller may be left waiting
+            for number, job in enumerate(live):
+                job.fail(_duplicate(error) if number else error)
         except BaseException:
-            # The event loop is going down, or the one caller that runs in its own task was cancelled.
-            for job in wanted:
+            # The event loop is shutting down, or the caller of an inline job was cancelled.
+            for job in live:
                 job.future.cancel()
             raise
         finally:
             for job in again:
-                if not job.entered:
-                    self._enter(job)
-                job.alone = job.refused = True
-                self._ready(job)
+                if not job.queued:
+                    self._queue_on_rows(job)
+                job.solo = job.retried = True
+                self._make_ready(job)
             self._release([job for job in batch if job not in again] if again else batch)
 
-    def _release(self, done: list[Job]) -> None:
-        rows = self._rows
-        for job in done:
-            for name in job.transaction.names if job.entered else ():
-                waiting = rows[name]
-                waiting.popleft()
-                if not waiting:
-                    del rows[name]
+    def _release(self, jobs: list[Job]) -> None:
+        queues = self._row_queues
+        for job in jobs:
+            for name in job.transaction.names if job.queued else ():
+                queue = queues[name]
+                queue.popleft()
+                if not queue:
+                    del queues[name]
                     continue
-                first = waiting[0]
-                first.waits -= 1
-                if not first.waits:
-                    self._ready(first)
+                first = queue[0]
+                first.blockers -= 1
+                if not first.blockers:
+                    self._make_ready(first)
 
 
-def _another(error: Exception) -> Exception:
-    """One like it, for the next caller: raising an exception adds to its traceback, and that is each caller's own."""
+def _duplicate(error: Exception) -> Exception:
+    """A copy for another caller: raising an exception adds to its traceback, and each caller needs its own."""
     try:
         twin = copy(error)
-    except TypeError:  # it cannot be made from what it shows
+    except TypeError:  # its constructor takes other arguments than it keeps
         return error
     twin.__cause__ = error.__cause__
     return twin

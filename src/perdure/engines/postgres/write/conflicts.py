@@ -1,7 +1,7 @@
-"""What a refused statement means in the kernel's words: which operation, why, and what it met.
+"""A refused statement as the kernel's `Conflict`: which operation, why, and what it met.
 
-A refusal by our own function names the member and carries what it observed. A violated unique index names only itself
-and the values, so the operation that would have written them is looked for here.
+A refusal by our function names the member and carries what it observed. A violated unique index names only itself and
+the values, so the operation that would have written them is searched for here.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from perdure.engines.postgres.errors import code_of
-from perdure.engines.postgres.schema.functions import CONDITION, LENGTH, UNIQUE
-from perdure.engines.postgres.schema.tables import index_name
+from perdure.engines.postgres.schema.functions import CONDITION, LENGTH
 from perdure.engines.postgres.write.transaction import Transaction
+from perdure.engines.sql.ddl import index_name
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import ABSENT, ANY, PRESENT, Append, Patch, Put, Swap
@@ -21,7 +21,7 @@ from perdure.kernel.schema import Schema
 from perdure.kernel.semantics import column_meets
 
 UNIQUE_VIOLATION = "23505"
-REFUSALS = (CONDITION, LENGTH, UNIQUE, UNIQUE_VIOLATION)
+REFUSALS = (CONDITION, LENGTH, UNIQUE_VIOLATION)
 RETRIED = ("40P01", "40001")
 """A deadlock and a serialisation failure: nothing happened, and the same again may well succeed."""
 LOCKED = "55P03"
@@ -32,24 +32,22 @@ def conflict(error: Any, transaction: Transaction, schema: Schema) -> Exception:
     """The `Conflict` behind a refusal."""
     code = code_of(error)
     if code == UNIQUE_VIOLATION:
-        return _taken(error, transaction, schema)
+        return _unique_conflict(error, transaction, schema)
     member = transaction.members[int(error.column_name)]
-    seen = msgspec.json.decode(error.detail) if error.detail else None
-    if code == UNIQUE:
-        return Conflict(member.number, "unique", None, seen)
+    observed = msgspec.json.decode(error.detail) if error.detail else None
     op = member.op
     if code == LENGTH:
-        return Conflict(member.number, "length", op.expect, seen[0] if seen else 0)
+        return Conflict(member.number, "length", op.expect, observed[0] if observed else 0)
     expected = PRESENT if type(op) is Patch and op.if_ is ANY else op.if_
     actual: Any = None
-    if seen is not None:
-        actual = dict(zip(op.if_, seen[1:], strict=True)) if isinstance(op.if_, dict) else seen[0]
+    if observed is not None:
+        actual = dict(zip(op.if_, observed[1:], strict=True)) if isinstance(op.if_, dict) else observed[0]
     return Conflict(member.number, "condition", expected, actual)
 
 
 def overtaken(refusal: Exception) -> bool:
-    """True when what a refusal observed is what was asked for: it came to be while the statement, which sees its own
-    beginning, waited for another lock."""
+    """True when what a refusal observed meets the condition: it was committed while the statement, which keeps its
+    first snapshot, waited for another lock."""
     if not isinstance(refusal, Conflict) or refusal.kind == "unique":
         return False
     expected, actual = refusal.expected, refusal.actual
@@ -58,54 +56,53 @@ def overtaken(refusal: Exception) -> bool:
     if expected is ABSENT or actual is None:
         return expected is ABSENT and actual is None
     if isinstance(expected, dict):
-        return all(column_meets(actual[name], wanted) for name, wanted in expected.items())
+        return all(column_meets(actual[name], value) for name, value in expected.items())
     return expected is PRESENT or bool(expected == actual)
 
 
-def _taken(error: Any, transaction: Transaction, schema: Schema) -> Exception:
+def _unique_conflict(error: Any, transaction: Transaction, schema: Schema) -> Exception:
     owner, index = error.table_name, error.constraint_name
-    for log in schema.logs:
-        if log.name == owner:
-            for column in log.unique:
-                if index == index_name(log.name, column):
-                    return _taken_entry(error, transaction, owner, column, log.position[column])
-    for table in schema.tables:
-        if table.name == owner:
-            for group in table.unique:
-                if index == index_name(table.name, "unique_" + "_".join(group)):
-                    return _taken_row(error, transaction, owner, group, table.key_names)
+    log = schema.log.get(owner)
+    for column in log.unique if log else ():
+        if index == index_name(owner, column):
+            return _entry_conflict(error, transaction, owner, column, schema.log[owner].position[column])
+    table = schema.table.get(owner)
+    for group in table.unique if table else ():
+        if index == index_name(owner, "unique_" + "_".join(group)):
+            return _row_conflict(error, transaction, owner, group, schema.table[owner].key_names)
     return CorruptError(f"{index} was violated: {error}", where=str(owner))
 
 
-def _taken_entry(error: Any, transaction: Transaction, log: str, column: str, place: int) -> Conflict:
-    """The entry whose value the server's message holds, else the first that the log's append has."""
-    appends = [m for m in transaction.members if m.shape[0] is Append and m.shape[1] == log]
+def _entry_conflict(error: Any, transaction: Transaction, log: str, column: str, position: int) -> Conflict:
+    """The entry whose value is in the server's message, else the first append to the log."""
+    appends = [m for m in transaction.members if type(m.op) is Append and m.op.log == log]
     for member in appends:
         for entry in member.op.entries:
-            if entry[place] is not None and f", {entry[place]}, {member.op.partition})" in str(error.detail):
-                return Conflict(member.number, "unique", None, {column: entry[place]})
+            value = entry[position]
+            if value is not None and f", {value}, {member.op.partition})" in str(error.detail):
+                return Conflict(member.number, "unique", None, {column: value})
     return Conflict(appends[0].number, "unique", None, None)
 
 
-def _taken_row(
-    error: Any, transaction: Transaction, table: str, group: tuple[str, ...], key: tuple[str, ...]
+def _row_conflict(
+    error: Any, transaction: Transaction, table: str, group: tuple[str, ...], key_names: tuple[str, ...]
 ) -> Conflict:
-    candidates = [m for m in transaction.members if m.shape[1] == table and m.shape[0] in (Put, Patch)]
+    """The operation whose values are in the server's message, else the first that writes to the table."""
+    candidates = [m for m in transaction.members if type(m.op) in (Put, Patch) and m.op.table == table]
     for member in candidates:
-        known = dict(zip(key, member.op.key, strict=True))
-        for given in _given(member.op):
-            values = {name: known[name] if name in known else _written(given.get(name)) for name in group}
-            shown = f"=({', '.join([transaction.scope, *map(str, values.values())])})"
-            if shown in str(error.detail):
+        key = dict(zip(key_names, member.op.key, strict=True))
+        for columns in _written_columns(member.op):
+            values = {name: key[name] if name in key else _new_value(columns.get(name)) for name in group}
+            if f"=({', '.join([transaction.scope, *map(str, values.values())])})" in str(error.detail):
                 return Conflict(member.number, "unique", None, values)
     return Conflict(candidates[0].number, "unique", None, None)
 
 
-def _given(op: Put | Patch) -> list[dict[str, Any]]:
+def _written_columns(op: Put | Patch) -> list[dict[str, Any]]:
     if isinstance(op, Put):
         return [op.columns]
     return [op.set] if op.default is None else [op.set, op.default.columns]
 
 
-def _written(value: Any) -> Any:
+def _new_value(value: Any) -> Any:
     return value.new if type(value) is Swap else value

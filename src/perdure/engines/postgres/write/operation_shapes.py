@@ -1,20 +1,25 @@
-"""What an operation becomes: its *shape* (everything but its values) and its values in the order of their places.
+"""An operation as its *shape* (everything but its values) and its values, in the order in which the SQL binds them.
 
-Stores build their operations in a handful of places, so shapes are few; each is turned into SQL once, and the hot path
-looks it up.
+Stores build their operations in a handful of modules, so shapes are few; each becomes SQL once, and the hot path looks
+it up. Example: `Patch("runs", ("r-1",), {"status": "done", "turns": Inc(2)}, {"status": "running"})` has the shape
+
+    RowShape(Patch, "runs", Columns(("status",), (PLAIN,)), Columns(("status", "turns"), (PLAIN, Inc)), False, None)
+
+and the values `["r-1", "done", 2, "running"]`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+from perdure import limits
 from perdure.kernel.ops import (
     Append,
     AtMost,
     Check,
     Condition,
-    Default,
     Delete,
     Drop,
     Inc,
@@ -28,123 +33,146 @@ from perdure.kernel.ops import (
     Swap,
 )  # fmt: skip
 
-Shape = tuple[Any, ...]
 Values = list[Any]
 
-PLAIN, NULL, NOW, NOW_PLUS = "plain", "null", "now", "now+"
-"""How a column gets its value, beside the expressions, which stand for themselves."""
+PLAIN, NULL, NOW, NOW_OR_VALUE = "plain", "null", "now", "now or value"
+"""How a column gets its value; classes of expressions (`Inc`, `Swap`, `Now` with an offset) are kinds too."""
+CLOCK_MARK = -limits.INTEGER_MAX - 1
+"""Sent for the clock in a column where some entries have it and others a value: no stored integer is this small."""
+
+
+class SeqOf(NamedTuple):
+    """The kind of a column that gets a seq of `log`."""
+
+    log: str
+
+
+class Columns(NamedTuple):
+    """Columns and the kind of each."""
+
+    names: tuple[str, ...]
+    kinds: tuple[Any, ...]
+
+    @property
+    def pairs(self) -> list[tuple[str, Any]]:
+        """Each name with its kind."""
+        return list(zip(self.names, self.kinds, strict=True))
+
+
+NO_COLUMNS = Columns((), ())
+
+
+class DefaultShape(NamedTuple):
+    """The shape of the row that a `Patch` inserts when there is none."""
+
+    columns: Columns
+    has_body: bool
+
+
+class RowShape(NamedTuple):
+    """The shape of an operation on a row; `op` is its class. `condition` is a rule, columns, or the class `int` for a
+    rev."""
+
+    op: type
+    owner: str
+    condition: Any
+    columns: Columns = NO_COLUMNS
+    has_body: bool = False
+    default: DefaultShape | None = None
+
+
+class LogShape(NamedTuple):
+    """The shape of an operation on a log; `op` is its class. `expect`: None for any length, False for an empty
+    partition, True for a length that is among the values. `kinds` are those of the columns of entries."""
+
+    op: type
+    owner: str
+    expect: bool | None = None
+    kinds: tuple[str, ...] = ()
+
+
+Shape = RowShape | LogShape
+"""`owner` is the table or log that the operation is for."""
 
 
 def _put(op: Put) -> tuple[Shape, Values]:
     values: Values = [*op.key]
-    columns = _columns(op.columns, values)
-    if op.body is not None:
-        values.append(op.body.decode())
-    if type(op.if_) is int:
-        values.append(op.if_)
-        return (Put, op.table, columns, op.body is not None, int), values
-    return (Put, op.table, columns, op.body is not None, op.if_), values
+    columns, has_body = _columns(op.columns, values), _body(op.body, values)
+    return RowShape(Put, op.table, _condition(op.if_, values), columns, has_body), values
 
 
 def _patch(op: Patch) -> tuple[Shape, Values]:
     values: Values = [*op.key]
-    columns = _columns(op.set, values)
-    if op.body is not None:
-        values.append(op.body.decode())
+    columns, has_body = _columns(op.set, values), _body(op.body, values)
     condition = _condition(op.if_, values)
-    default = None if op.default is None else _default(op.default, values)
-    return (Patch, op.table, columns, op.body is not None, condition, default), values
+    default = op.default
+    inserted = None if default is None else DefaultShape(_columns(default.columns, values), _body(default.body, values))
+    return RowShape(Patch, op.table, condition, columns, has_body, inserted), values
 
 
-def _default(default: Default, values: Values) -> Shape:
-    columns = _columns(default.columns, values)
-    if default.body is not None:
-        values.append(default.body.decode())
-    return columns, default.body is not None
+def _body(body: bytes | None, values: Values) -> bool:
+    if body is not None:
+        values.append(body.decode())
+    return body is not None
 
 
-def _check(op: Check) -> tuple[Shape, Values]:
+def _guard(op: Check | Delete) -> tuple[Shape, Values]:
     values: Values = [*op.key]
-    return (Check, op.table, _condition(op.if_, values)), values
-
-
-def _delete(op: Delete) -> tuple[Shape, Values]:
-    values: Values = [*op.key]
-    return (Delete, op.table, _condition(op.if_, values)), values
+    return RowShape(type(op), op.table, _condition(op.if_, values)), values
 
 
 def _drop(op: Drop) -> tuple[Shape, Values]:
-    return (Drop, op.log), [op.partition, op.keep]
+    return LogShape(Drop, op.log), [op.partition, op.keep]
 
 
 def _append(op: Append) -> tuple[Shape, Values]:
-    """Values of the head only: the partition, how many, and the length expected; entries are `entry_columns`."""
+    """Values of the head only: the partition, the number of entries, the expected length. Entries: `entry_columns`."""
     values: Values = [op.partition, len(op.entries)]
-    expect = None
-    if op.expect is not None:
-        expect = op.expect > 0
-        if expect:
-            values.append(op.expect)
-    return (Append, op.log, expect, _entry_kinds(op.entries)), values
+    if op.expect:
+        values.append(op.expect)
+    expect = None if op.expect is None else op.expect > 0
+    return LogShape(Append, op.log, expect, _entry_kinds(op.entries)), values
 
 
 def _entry_kinds(entries: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:
-    """How each column gets its value: from the clock only if it is so in every entry; where they differ, each says."""
-    found: tuple[str, ...] = ()
-    for entry in entries:
-        types = tuple(map(type, entry))
-        known = _stamped.get(types)
-        if known is None:
-            known = _stamped[types] = _stamps(types)
-        kinds, stamped = known
-        if (found and kinds != found) or any([entry[place].plus for place in stamped]):  # noqa: C419 - it is quicker
-            return tuple([_entry_kind(column) for column in list(zip(*entries, strict=True))[:-1]])
-        found = kinds
-    return found
+    rows = {_kinds_of(tuple(map(type, entry))) for entry in entries}
+    if len(rows) == 1:
+        return rows.pop()
+    return tuple(kinds[0] if len(set(kinds)) == 1 else NOW_OR_VALUE for kinds in zip(*rows, strict=True))
 
 
-_stamped: dict[tuple[type, ...], tuple[tuple[str, ...], list[int]]] = {}
-
-
-def _stamps(types: tuple[type, ...]) -> tuple[tuple[str, ...], list[int]]:
-    """The kinds of the columns of an entry with values of these types, and which of them are the clock."""
-    kinds = tuple([NOW if given is Now else PLAIN for given in types[:-1]])
-    return kinds, [place for place, kind in enumerate(kinds) if kind is NOW]
-
-
-def _entry_kind(column: tuple[Any, ...]) -> str:
-    if Now not in map(type, column):
-        return PLAIN
-    return NOW if all(type(value) is Now and not value.plus for value in column) else NOW_PLUS
+@lru_cache(maxsize=1024)
+def _kinds_of(types: tuple[type, ...]) -> tuple[str, ...]:
+    """The kinds of an entry's columns, given the types of its values; the last is the body's."""
+    return tuple(NOW if each is Now else PLAIN for each in types[:-1])
 
 
 def entry_columns(op: Append, kinds: tuple[str, ...]) -> list[list[Any]]:
-    """The entries by column: the values (for a column that may hold the clock: values, then offsets), the body."""
-    columns: list[list[Any]] = []
-    given = list(zip(*op.entries, strict=True))
-    for kind, values in zip(kinds, given, strict=False):
+    """The entries column by column, without those that are the clock; the last one holds the bodies."""
+    *columns, bodies = zip(*op.entries, strict=True)
+    sent: list[list[Any]] = []
+    for kind, values in zip(kinds, columns, strict=True):
         if kind is PLAIN:
-            columns.append(list(values))
-        elif kind is NOW_PLUS:
-            columns.append([None if type(value) is Now else value for value in values])
-            columns.append([value.plus if type(value) is Now else None for value in values])
-    columns.append([body.decode() for body in given[-1]])
-    return columns
+            sent.append(list(values))
+        elif kind is NOW_OR_VALUE:
+            sent.append([CLOCK_MARK if type(value) is Now else value for value in values])
+    sent.append([body.decode() for body in bodies])
+    return sent
 
 
-def _columns(columns: dict[str, Any], values: Values) -> Shape:
+def _columns(columns: Mapping[str, Any], values: Values) -> Columns:
     kinds: list[Any] = []
     for value in columns.values():
         kind = type(value)
         if kind is Now:
-            kinds.append(NOW_PLUS if value.plus else NOW)
+            kinds.append(Now if value.plus else NOW)
             if value.plus:
                 values.append(value.plus)
         elif kind is Inc:
             kinds.append(Inc)
             values.append(value.by)
         elif kind is Seq:
-            kinds.append((Seq, value.log))
+            kinds.append(SeqOf(value.log))
             values.append(value.back)
         elif kind is Swap:
             kinds.append(Swap)
@@ -156,7 +184,7 @@ def _columns(columns: dict[str, Any], values: Values) -> Shape:
         else:
             kinds.append(PLAIN)
             values.append(value)
-    return (*columns, *kinds)
+    return Columns(tuple(columns), tuple(kinds))
 
 
 def _condition(condition: Condition, values: Values) -> Any:
@@ -171,7 +199,7 @@ def _condition(condition: Condition, values: Values) -> Any:
             else:
                 kinds.append(PLAIN)
                 values.append(value)
-        return (*condition, *kinds)
+        return Columns(tuple(condition), tuple(kinds))
     if isinstance(condition, Rule):
         return condition
     values.append(condition)
@@ -181,15 +209,9 @@ def _condition(condition: Condition, values: Values) -> Any:
 DESCRIBE: dict[type, Callable[[Any], tuple[Shape, Values]]] = {
     Put: _put,
     Patch: _patch,
-    Check: _check,
-    Delete: _delete,
+    Check: _guard,
+    Delete: _guard,
     Append: _append,
     Drop: _drop,
 }
-"""By kind of operation: its shape and its values; the statements take places for them in the same order."""
-
-
-def pairs(shape: Shape) -> list[tuple[str, Any]]:
-    """Names and kinds of a shape's columns."""
-    half = len(shape) // 2
-    return list(zip(shape[:half], shape[half:], strict=True))
+"""By class of operation: its shape and its values; statements bind the values in the same order."""

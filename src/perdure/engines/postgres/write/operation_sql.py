@@ -1,8 +1,8 @@
-"""The SQL of one operation on a table or log, in any of the three forms.
+"""The SQL of one operation on a table or log; a binder decides the form of its values.
 
-Rows are found by their whole primary key, and conditions stand in `WHERE`: after a wait for a lock PostgreSQL evaluates
-them again on the newest version of the row. An operation that did not happen returns no row; the statement round it
-turns that into a refusal. `ON CONFLICT` meets a row that was committed during the statement as well.
+Rows are looked up by their whole primary key, and conditions are terms of `WHERE`: after a wait for a lock PostgreSQL
+evaluates them again on the newest version of the row. An operation that did not happen returns no row; the statement
+around it turns that into a refusal. `ON CONFLICT` also meets a row that was committed during the statement.
 """
 
 from __future__ import annotations
@@ -10,19 +10,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from perdure.engines.postgres.schema.functions import CONDITION, LENGTH
-from perdure.engines.postgres.schema.tables import Layout, names, quote
-from perdure.engines.postgres.write.binding import Places
-from perdure.engines.postgres.write.operation_shapes import NOW, NOW_PLUS, NULL, PLAIN, Shape, pairs
-from perdure.kernel.ops import ABSENT, PRESENT, Append, AtMost, Check, Inc, Max, Min, Patch, Put, Rule, Swap
-from perdure.kernel.schema import Log, Schema, Table
+from perdure.engines.postgres.schema.functions import CONDITION, LENGTH, refuse
+from perdure.engines.postgres.schema.tables import SQL_TYPES, Layout
+from perdure.engines.postgres.write.binders import Binder
+from perdure.engines.postgres.write.operation_shapes import (
+    CLOCK_MARK,
+    NOW,
+    NOW_OR_VALUE,
+    NULL,
+    Columns,
+    LogShape,
+    RowShape,
+    SeqOf,
+    Shape,
+)
+from perdure.engines.sql.ddl import names, quote
+from perdure.engines.sql.expressions import Operators, assignment
+from perdure.kernel.ops import ABSENT, PRESENT, AtMost, Check, Patch, Put, Rule
+from perdure.kernel.schema import Table
 
-_TYPES = {"text": "text", "int": "bigint"}
 BODY = "json"
+OPERATORS = Operators()
 
 
-class EntryPlace(NamedTuple):
-    """Where the values of entries stand in a statement: in rows of `source`, each with its seq."""
+class EntrySource(NamedTuple):
+    """Where a statement has the values of entries: in rows of `source`, each with its seq."""
 
     partition: str
     seq: str
@@ -30,165 +42,135 @@ class EntryPlace(NamedTuple):
     source: str
 
 
-class Rows:
-    """Writes the statements of one schema."""
+class OperationSql:
+    """Writes the SQL of operations on one schema."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.schema: Schema = layout.schema
+        self.schema = layout.schema
 
-    def key(self, table: Table, places: Places) -> list[str]:
-        """Places for the key columns: always an operation's first values."""
-        return [places.take(_TYPES[column.type]) for column in table.key]
-
-    def write(self, shape: Shape, places: Places) -> tuple[str, list[str]]:
-        """The statement of an operation on a row, and the places of its key."""
-        table = self.schema.table[shape[1]]
-        key = self.key(table, places)
-        kind = shape[0]
-        if kind is Put:
-            return self._put(table, key, shape, places), key
-        if kind is Patch:
-            return self._patch(table, key, shape, places), key
-        terms = [*_at(table, key, places), *_condition(table, shape[2], places)]
-        if kind is Check:
-            return self._check(table, terms, places), key
-        using = f" USING {places.source}" if places.source else ""
-        return f"DELETE FROM {self._name(table)}{using} WHERE {_all(terms)} RETURNING {places.tells}", key
+    def write(self, shape: RowShape, binder: Binder) -> tuple[str, list[str]]:
+        """The statement of an operation on a row, and its bound key: always an operation's first values."""
+        table = self.schema.table[shape.owner]
+        key = [binder.bind(SQL_TYPES[column.type]) for column in table.key]
+        if shape.op is Put:
+            return self._put(table, key, shape, binder), key
+        if shape.op is Patch:
+            return self._patch(table, key, shape, binder), key
+        terms = [*_key_terms(table, key, binder), *_condition(table, shape.condition, binder)]
+        if shape.op is Check:
+            rows = f"{binder.source}, " if binder.source else ""
+            return f"SELECT 1 FROM {rows}{self._name(table)} WHERE {_all(terms)} FOR SHARE OF t", key
+        using = f" USING {binder.source}" if binder.source else ""
+        return f"DELETE FROM {self._name(table)}{using} WHERE {_all(terms)} RETURNING 1", key
 
     def _name(self, table: Table) -> str:
         return f"{self.layout.table(table.name)} AS t"
 
-    def _check(self, table: Table, terms: list[str], places: Places) -> str:
-        rows = f"{places.source}, " if places.source else ""
-        return f"SELECT 1 FROM {rows}{self._name(table)} WHERE {_all(terms)} FOR SHARE OF t"
+    def _put(self, table: Table, key: list[str], shape: RowShape, binder: Binder) -> str:
+        assignments = _assignments(table, shape.columns, binder)
+        body = binder.bind(BODY) if shape.has_body else "NULL"
+        row = {name: assignments.get(name, "NULL") for name in table.column_names} | {"rev": binder.rev, "body": body}
+        if shape.condition is PRESENT or shape.condition is int:
+            terms = [*_key_terms(table, key, binder), *_condition(table, shape.condition, binder)]
+            return self._update(table, row, terms, binder)
+        insert, target = self._insert(table, key, row, binder)
+        if shape.condition is ABSENT:
+            return f"{insert} ON CONFLICT {target} DO NOTHING RETURNING 1"
+        replaced = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in row)
+        return f"{insert} ON CONFLICT {target} DO UPDATE SET {replaced} RETURNING 1"
 
-    def _put(self, table: Table, key: list[str], shape: Shape, places: Places) -> str:
-        _, _, columns, has_body, condition = shape
-        given = _assignments(table, columns, places)
-        body = places.take(BODY) if has_body else "NULL"
-        whole = {name: given.get(name, "NULL") for name in table.column_names} | {"rev": places.rev, "body": body}
-        if condition is PRESENT or condition is int:
-            terms = [*_at(table, key, places), *_condition(table, condition, places)]
-            return self._update(table, whole, terms, places)
-        insert, target = self._insert(table, key, whole, places)
-        if condition is ABSENT:
-            return f"{insert} ON CONFLICT {target} DO NOTHING RETURNING {places.tells}"
-        replaced = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in whole)
-        return f"{insert} ON CONFLICT {target} DO UPDATE SET {replaced} RETURNING {places.tells}"
-
-    def _patch(self, table: Table, key: list[str], shape: Shape, places: Places) -> str:
-        _, _, columns, has_body, condition, default = shape
-        changes = _assignments(table, columns, places) | {"rev": places.rev}
-        if has_body:
-            changes["body"] = places.take(BODY)
-        terms = _condition(table, condition, places)
-        if default is None:
-            return self._update(table, changes, [*_at(table, key, places), *terms], places)
-        fresh = _assignments(table, default[0], places) | {"rev": places.rev}
-        if default[1]:
-            fresh["body"] = places.take(BODY)
-        insert, target = self._insert(table, key, fresh, places)
-        if condition is ABSENT:
-            return f"{insert} ON CONFLICT {target} DO NOTHING RETURNING {places.tells}"
+    def _patch(self, table: Table, key: list[str], shape: RowShape, binder: Binder) -> str:
+        changes = _assignments(table, shape.columns, binder) | {"rev": binder.rev}
+        if shape.has_body:
+            changes["body"] = binder.bind(BODY)
+        terms = _condition(table, shape.condition, binder)
+        if shape.default is None:
+            return self._update(table, changes, [*_key_terms(table, key, binder), *terms], binder)
+        row = _assignments(table, shape.default.columns, binder) | {"rev": binder.rev}
+        if shape.default.has_body:
+            row["body"] = binder.bind(BODY)
+        insert, target = self._insert(table, key, row, binder)
+        if shape.condition is ABSENT:
+            return f"{insert} ON CONFLICT {target} DO NOTHING RETURNING 1"
         where = f" WHERE {_all(terms)}" if terms else ""
-        return f"{insert} ON CONFLICT {target} DO UPDATE SET {_set(changes)}{where} RETURNING {places.tells}"
+        return f"{insert} ON CONFLICT {target} DO UPDATE SET {_set(changes)}{where} RETURNING 1"
 
-    def _update(self, table: Table, changes: dict[str, str], terms: list[str], places: Places) -> str:
-        rows = _from(places)
-        return f"UPDATE {self._name(table)} SET {_set(changes)}{rows} WHERE {_all(terms)} RETURNING {places.tells}"
+    def _update(self, table: Table, changes: dict[str, str], terms: list[str], binder: Binder) -> str:
+        return f"UPDATE {self._name(table)} SET {_set(changes)}{_from(binder)} WHERE {_all(terms)} RETURNING 1"
 
-    def _insert(self, table: Table, key: list[str], fresh: dict[str, str], places: Places) -> tuple[str, str]:
+    def _insert(self, table: Table, key: list[str], row: dict[str, str], binder: Binder) -> tuple[str, str]:
         target = f"({names(('scope', *table.key_names))})"
-        rows = _from(places)
-        values = ", ".join([places.scope, *key, *fresh.values()])
-        columns = names(("scope", *table.key_names, *fresh))
-        return f"INSERT INTO {self._name(table)} ({columns}) SELECT {values}{rows}", target
+        values = ", ".join([binder.scope, *key, *row.values()])
+        columns = names(("scope", *table.key_names, *row))
+        return f"INSERT INTO {self._name(table)} ({columns}) SELECT {values}{_from(binder)}", target
 
-    def head(self, shape: Shape, places: Places) -> tuple[str, list[str]]:
-        """The statement that moves a partition's head and so takes its lock; it returns the new last seq. With it come
-        the places of the partition and of the number of entries."""
-        _, _, expect, _ = shape
-        log = self.schema.log[shape[1]]
-        partition, count = places.take("text"), places.take("bigint")
-        heads, at = f"{self.layout.heads(log.name)} AS t", ("scope", log.partition)
-        back = f'RETURNING t."scope", t.{quote(log.partition)}, t."last"'
-        if expect:
-            rows = _from(places)
-            terms = [f't."scope" = {places.scope}', f"t.{quote(log.partition)} = {partition}"]
-            terms.append(f't."last" = {places.take("bigint")}')
-            return f'UPDATE {heads} SET "last" = t."last" + {count}{rows} WHERE {_all(terms)} {back}', [
-                partition,
-                count,
-            ]
-        rows = _from(places)
-        only = ' WHERE t."last" = 0' if expect is False else ""
-        return (
-            f"INSERT INTO {heads} ({names((*at, 'last'))}) SELECT {places.scope}, {partition}, {count}{rows}"
-            f' ON CONFLICT ({names(at)}) DO UPDATE SET "last" = t."last" + excluded."last"{only} {back}'
-        ), [partition, count]
+    def head(self, shape: LogShape, binder: Binder) -> tuple[str, list[str]]:
+        """The statement that moves a partition's head, and so takes its lock; it returns the new last seq. Also the
+        bound partition and number of entries."""
+        log = self.schema.log[shape.owner]
+        partition, count = binder.bind("text"), binder.bind("bigint")
+        heads, key = f"{self.layout.heads(log.name)} AS t", ("scope", log.partition)
+        returning = f'RETURNING t."scope", t.{quote(log.partition)}, t."last"'
+        if shape.expect:
+            terms = [f't."scope" = {binder.scope}', f"t.{quote(log.partition)} = {partition}"]
+            terms.append(f't."last" = {binder.bind("bigint")}')
+            changes = f'"last" = t."last" + {count}'
+            sql = f"UPDATE {heads} SET {changes}{_from(binder)} WHERE {_all(terms)} {returning}"
+            return sql, [partition, count]
+        only = ' WHERE t."last" = 0' if shape.expect is False else ""
+        sql = (
+            f"INSERT INTO {heads} ({names((*key, 'last'))}) SELECT {binder.scope}, {partition}, {count}{_from(binder)}"
+            f' ON CONFLICT ({names(key)}) DO UPDATE SET "last" = t."last" + excluded."last"{only} {returning}'
+        )
+        return sql, [partition, count]
 
-    def entries(self, shape: Shape, places: Places, at: EntryPlace) -> str:
-        """The insert of entries; `at` says where their values stand."""
-        log = self.schema.log[shape[1]]
+    def entries(self, shape: LogShape, binder: Binder, entries: EntrySource) -> str:
+        """The insert of the entries of an append."""
+        log = self.schema.log[shape.owner]
         columns = names(("scope", log.partition, "seq", "rev", *log.column_names, "body"))
-        values = [places.scope, at.partition, at.seq, places.rev]
-        given = iter(at.values)
-        for kind in shape[3]:
-            if kind is NOW:
-                values.append(places.clock)
-            elif kind is NOW_PLUS:
-                values.append(f"coalesce({next(given)}, {places.clock} + {next(given)})")
-            else:
-                values.append(next(given))
-        values.append(next(given))
-        return f"INSERT INTO {self.layout.table(log.name)} ({columns}) SELECT {', '.join(values)} FROM {at.source}"
+        values = [binder.scope, entries.partition, entries.seq, binder.rev]
+        sent = iter(entries.values)
+        for kind in shape.kinds:
+            value = binder.clock if kind is NOW else next(sent)
+            if kind is NOW_OR_VALUE:
+                value = f"CASE {value} WHEN {CLOCK_MARK} THEN {binder.clock} ELSE {value} END"
+            values.append(value)
+        values.append(next(sent))
+        return f"INSERT INTO {self.layout.table(log.name)} ({columns}) SELECT {', '.join(values)} FROM {entries.source}"
 
-    def entry_types(self, shape: Shape) -> list[str]:
-        """The types of `entry_columns`."""
-        types = self.schema.log[shape[1]].types
-        return [*[_TYPES[types[name]] for name in self.entry_names(shape)], BODY]
-
-    def entry_names(self, shape: Shape) -> list[str]:
-        """The names of `entry_columns`, without the body."""
-        found: list[str] = []
-        for name, kind in zip(self.schema.log[shape[1]].column_names, shape[3], strict=True):
-            found += [] if kind is NOW else [name] * (2 if kind is NOW_PLUS else 1)
-        return found
+    def entry_types(self, shape: LogShape) -> list[str]:
+        """The SQL types of `entry_columns`."""
+        kinds = zip(self.schema.log[shape.owner].kinds, shape.kinds, strict=True)
+        return [*[SQL_TYPES[declared] for declared, kind in kinds if kind is not NOW], BODY]
 
     def observe(self, shape: Shape) -> str:
-        """The query that tells what a refused operation met, given scope and key: a JSON array of rev and the columns
+        """The query that reads what a refused operation met, by scope and key: a JSON array of the rev and the columns
         that its condition names, or of the length of a log."""
-        if shape[0] is Append:
-            log = self.schema.log[shape[1]]
+        if isinstance(shape, LogShape):
+            log = self.schema.log[shape.owner]
             where = f'"scope" = $1 AND {quote(log.partition)} = ($2)[1]'
             return f'SELECT json_build_array("last") FROM {self.layout.heads(log.name)} WHERE {where}'
-        table = self.schema.table[shape[1]]
-        condition = shape[4] if shape[0] in (Put, Patch) else shape[2]
-        asked = [name for name, _ in pairs(condition)] if isinstance(condition, tuple) else []
+        table = self.schema.table[shape.owner]
+        observed = names(("rev", *(shape.condition.names if isinstance(shape.condition, Columns) else ())))
         terms = ['"scope" = $1']
-        for place, column in enumerate(table.key, 1):
-            terms.append(f"{quote(column.name)} = ($2)[{place}]::{_TYPES[column.type]}")
-        seen = names(("rev", *asked))
-        return f"SELECT json_build_array({seen}) FROM {self.layout.table(table.name)} WHERE {_all(terms)}"
+        for number, column in enumerate(table.key, 1):
+            terms.append(f"{quote(column.name)} = ($2)[{number}]::{SQL_TYPES[column.type]}")
+        return f"SELECT json_build_array({observed}) FROM {self.layout.table(table.name)} WHERE {_all(terms)}"
 
-    def refusal(self, shape: Shape, place: int, key: str, observe: str) -> str:
-        """The call that refuses a member."""
-        state = LENGTH if shape[0] is Append else CONDITION
-        return f"{quote(self.layout.place)}.\"refuse\"('{state}', {place}, {observe}, {key})"
-
-    def log(self, shape: Shape) -> Log:
-        """The log of an append or drop."""
-        return self.schema.log[shape[1]]
+    def refusal(self, shape: Shape, position: int, key: str, observe: str) -> str:
+        """The call that refuses the member at `position`."""
+        state = LENGTH if isinstance(shape, LogShape) else CONDITION
+        return f"{refuse(self.layout.pg_schema)}('{state}', {position}, {observe}, {key})"
 
 
-def _at(table: Table, key: list[str], places: Places) -> list[str]:
-    found = [f't."scope" = {places.scope}']
-    return found + [f"t.{quote(name)} = {place}" for name, place in zip(table.key_names, key, strict=True)]
+def _key_terms(table: Table, key: list[str], binder: Binder) -> list[str]:
+    terms = [f"t.{quote(name)} = {value}" for name, value in zip(table.key_names, key, strict=True)]
+    return [f't."scope" = {binder.scope}', *terms]
 
 
-def _from(places: Places) -> str:
-    return f" FROM {places.source}" if places.source else ""
+def _from(binder: Binder) -> str:
+    return f" FROM {binder.source}" if binder.source else ""
 
 
 def _all(terms: list[str]) -> str:
@@ -199,40 +181,32 @@ def _set(changes: dict[str, str]) -> str:
     return ", ".join(f"{quote(name)} = {value}" for name, value in changes.items())
 
 
-def _assignments(table: Table, columns: Shape, places: Places) -> dict[str, str]:
-    return {name: _assign(f"t.{quote(name)}", _TYPES[table.types[name]], kind, places) for name, kind in pairs(columns)}
+def _assignments(table: Table, columns: Columns, binder: Binder) -> dict[str, str]:
+    return {
+        name: _assign(f"t.{quote(name)}", SQL_TYPES[table.types[name]], kind, binder) for name, kind in columns.pairs
+    }
 
 
-def _assign(column: str, kept_as: str, kind: Any, places: Places) -> str:
+def _assign(column: str, sql_type: str, kind: Any, binder: Binder) -> str:
     if kind is NOW:
-        return places.clock
-    if kind is NOW_PLUS:
-        return f"{places.clock} + {places.take('bigint')}"
-    if isinstance(kind, tuple):
-        return f"{places.last(kind[1])} - {places.take('bigint')}"
-    first = places.take(kept_as)
-    if kind is Inc:
-        return f"coalesce({column}, 0) + {first}"
-    if kind is Max or kind is Min:
-        # Both leave NULLs out of account.
-        return f"{'greatest' if kind is Max else 'least'}({column}, {first})"
-    if kind is Swap:
-        return f"CASE WHEN {column} IS NOT DISTINCT FROM {first} THEN {places.take(kept_as)} ELSE {column} END"
-    return first
+        return binder.clock
+    if isinstance(kind, SeqOf):
+        return f"{binder.last(kind.log)} - {binder.bind('bigint')}"
+    return assignment(kind, column, lambda: binder.bind(sql_type), binder.clock, OPERATORS)
 
 
-def _condition(table: Table, condition: Any, places: Places) -> list[str]:
+def _condition(table: Table, condition: Any, binder: Binder) -> list[str]:
     if isinstance(condition, Rule):
         return ["false"] if condition is ABSENT else []
     if condition is int:
-        return [f't."rev" = {places.take("bigint")}']
+        return [f't."rev" = {binder.bind("bigint")}']
     terms = []
-    for name, kind in pairs(condition):
+    for name, kind in condition.pairs:
         column = f"t.{quote(name)}"
         if kind is NULL:
             terms.append(f"{column} IS NULL")
         elif kind is AtMost:
-            terms.append(f"({column} IS NULL OR {column} <= {places.take('bigint')})")
-        elif kind is PLAIN:
-            terms.append(f"{column} = {places.take(_TYPES[table.types[name]])}")
+            terms.append(f"({column} IS NULL OR {column} <= {binder.bind('bigint')})")
+        else:
+            terms.append(f"{column} = {binder.bind(SQL_TYPES[table.types[name]])}")
     return terms

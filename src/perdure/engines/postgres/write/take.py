@@ -1,7 +1,7 @@
-"""`take`: claim the first rows of an index in one statement, passing over what others are claiming at the moment.
+"""`take`: claim the first rows of an index in one statement, skipping rows that other workers are claiming.
 
-`FOR UPDATE SKIP LOCKED` makes competing workers step aside instead of queueing; a row that changed between the look and
-the lock is looked at again by the server. The clock comes back even when there was nothing to take.
+`FOR UPDATE SKIP LOCKED` makes competing workers step aside instead of queueing; the server evaluates a row again that
+changed before it was locked. The clock comes back even when there was nothing to take.
 """
 
 from __future__ import annotations
@@ -13,35 +13,29 @@ import asyncpg
 
 from perdure.engines.postgres.connections.pool import Pool
 from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome, unreadable
-from perdure.engines.postgres.read.index_scans import DIALECT, by_several
-from perdure.engines.postgres.read.read_sql import Arms
-from perdure.engines.postgres.schema.tables import SERVER_CLOCK, Layout, quote
+from perdure.engines.postgres.read.index_scans import by_several
+from perdure.engines.postgres.read.read_sql import Parameters, ReadSql
+from perdure.engines.postgres.schema.clock import SERVER_CLOCK
+from perdure.engines.postgres.schema.tables import SQL_TYPES
+from perdure.engines.postgres.write.conflicts import UNIQUE_VIOLATION
+from perdure.engines.postgres.write.operation_sql import OPERATORS
 from perdure.engines.shared.server_answers import NONSENSE
+from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Marks
+from perdure.engines.sql.expressions import assigned_values, assignment
 from perdure.engines.sql.reads import TableReads
 from perdure.engines.sql.terms import Kept
 from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import Inc, Max, Min, Now, Scan, Swap, Taken
-
-_UNIQUE_VIOLATION = "23505"
-
-
-class _Parameters(Marks):
-    """The first three are the scope, the rev and the clock (NULL: the server's)."""
-
-    def __init__(self) -> None:
-        super().__init__(DIALECT, used=3)
-
-    def scope(self) -> str:
-        return "$1"
+from perdure.kernel.ops import Scan, Taken
+from perdure.kernel.schema import Table
 
 
 class Claims:
     """The claiming statements of a schema, by shape."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._tables = Arms(layout).tables
+    def __init__(self, read_sql: ReadSql) -> None:
+        self._tables = read_sql.tables
         self._statements: Kept[str] = Kept()
 
     async def take(self, pool: Pool, scope: str, scan: Scan, changes: Mapping[str, Any], clock: int | None) -> Taken:
@@ -52,12 +46,12 @@ class Claims:
         rev = new_rev()
         arguments = [scope, rev, clock, *table.scan_arguments(scan, scan.eq)]
         for value in changes.values():
-            arguments += _arguments(value)
+            arguments += assigned_values(value)
         tuned = by_several(table.table.index_by_name[scan.index or ""], scan.eq)
-        found = await _send(pool, sql, arguments, rev, tuned=tuned)
+        result = await _send(pool, sql, arguments, rev, tuned=tuned)
         try:
-            rows = table.rows(row[1:-1] for row in found if row[1] is not None)
-            return Taken(rows, found[0][0])
+            rows = table.rows(row[1:-1] for row in result if row[1] is not None)
+            return Taken(rows, result[0][0])
         except NONSENSE as error:
             raise unknown_outcome(unreadable(error), rev) from error
 
@@ -66,7 +60,7 @@ async def _send(pool: Pool, sql: str, arguments: list[Any], rev: int, *, tuned: 
     try:
         return await pool.run(sql, arguments, tuned=tuned)
     except DRIVER_ERRORS as error:
-        if isinstance(error, asyncpg.PostgresError) and code_of(error) == _UNIQUE_VIOLATION:
+        if isinstance(error, asyncpg.PostgresError) and code_of(error) == UNIQUE_VIOLATION:
             raise Conflict(0, "unique", None, None) from None
         if lost(error):
             raise unknown_outcome(error, rev) from error
@@ -74,45 +68,25 @@ async def _send(pool: Pool, sql: str, arguments: list[Any], rev: int, *, tuned: 
 
 
 def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str:
-    marks = _Parameters()
+    marks = Parameters(used=3)  # the scope, the rev and the clock
     declared = table.table
     picked = table.sql_scan(scan, scan.eq, marks, tail=" FOR UPDATE OF t SKIP LOCKED")
     width = len(declared.key) + 2 + len(declared.columns)
     columns = ", ".join(f"c{n}" for n in range(width))
-    same = [f"t.{quote(name)} = placed.c{n}" for n, name in enumerate(declared.key_names)]
-    assigned = [f"{quote(name)} = {_assign(quote(name), value, marks)}" for name, value in changes.items()]
+    same_key = [f"t.{quote(name)} = numbered.c{n}" for n, name in enumerate(declared.key_names)]
+    assigned = [f"{quote(name)} = {_assign(declared, name, value, marks)}" for name, value in changes.items()]
     changed = ", ".join([*assigned, '"rev" = $2'])
     return (
         f"WITH moment(now) AS MATERIALIZED (SELECT coalesce($3::bigint, {SERVER_CLOCK})),"
         f" picked({columns}) AS MATERIALIZED ({picked}),"
-        # The scope comes from the rows that were picked, so that nobody thinks of going through all rows that have it.
-        f" placed AS (SELECT *, row_number() OVER () AS place, $1::text AS scope FROM picked),"
-        f" taken AS (UPDATE {table.source} AS t SET {changed} FROM placed, moment"
-        f' WHERE t."scope" = placed.scope AND {" AND ".join(same)} RETURNING {table.chosen}, placed.place)'
-        " SELECT moment.now, taken.* FROM moment LEFT JOIN taken ON true ORDER BY taken.place"
+        # The scope comes from the picked rows, or the planner might read all rows of that scope.
+        f" numbered AS (SELECT *, row_number() OVER () AS number, $1::text AS scope FROM picked),"
+        f" claimed AS (UPDATE {table.source} AS t SET {changed} FROM numbered, moment"
+        f' WHERE t."scope" = numbered.scope AND {" AND ".join(same_key)} RETURNING {table.chosen}, numbered.number)'
+        " SELECT moment.now, claimed.* FROM moment LEFT JOIN claimed ON true ORDER BY claimed.number"
     )
 
 
-def _assign(column: str, value: Any, marks: Marks) -> str:
-    kind = type(value)
-    if kind is Inc:
-        return f"coalesce(t.{column}, 0) + {marks.take()}::bigint"
-    if kind is Max:
-        return f"greatest(t.{column}, {marks.take()}::bigint)"
-    if kind is Min:
-        return f"least(t.{column}, {marks.take()}::bigint)"
-    if kind is Now:
-        return f"moment.now + {marks.take()}::bigint"
-    if kind is Swap:
-        return f"CASE WHEN t.{column} IS NOT DISTINCT FROM {marks.take()} THEN {marks.take()} ELSE t.{column} END"
-    return marks.take()
-
-
-def _arguments(value: Any) -> list[Any]:
-    if isinstance(value, Inc):
-        return [value.by]
-    if isinstance(value, (Max, Min)):
-        return [value.value]
-    if isinstance(value, Now):
-        return [value.plus]
-    return [value.old, value.new] if isinstance(value, Swap) else [value]
+def _assign(table: Table, name: str, value: Any, marks: Marks) -> str:
+    sql_type = SQL_TYPES[table.types[name]]
+    return assignment(type(value), f"t.{quote(name)}", lambda: f"{marks.take()}::{sql_type}", "moment.now", OPERATORS)

@@ -1,8 +1,8 @@
-"""A transaction taken apart: its operations in the order in which their rows are locked, and how it may be run.
+"""A transaction ready to be written: its operations in lock order, and the ways in which it may run.
 
-Heads of logs come first, because others use the seqs they give, then tables as declared, each by key: whoever follows
-this order never waits in a circle with somebody who does too. All that follows from the shapes of the operations alone
-is worked out once and kept as a `Form`.
+Rows are locked in one order: heads of logs first, because other operations use the seqs they give, then tables as
+declared, each by key. Transactions that follow it never wait for each other in a circle. What depends on the shapes of
+the operations alone is computed once and cached as a `Form`.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines.postgres.write.operation_shapes import DESCRIBE, Shape, Values
+from perdure.engines.postgres.write.operation_shapes import DESCRIBE, LogShape, RowShape, Shape, Values
 from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Drop, Op, Patch, Put
 from perdure.kernel.schema import Schema
 
-_TOGETHER_BYTES = 64 * 1024
-_ALONE_MOST = 32
+_BATCHABLE_BYTES = 64 * 1024
+_SOLO_OPERATIONS = 32
 """Beyond this many operations a statement with a CTE for each is not worth its parsing: they become rows, or steps."""
-_FORMS_KEPT = 1_000
-_ROWS_ALONE = 2
+_SOLO_ROWS = 2
 """With more rows of one table than this they are arrays: a statement for every number of state documents, and for every
-way of guarding some of them, would be hundreds, and each takes half a megabyte of the server's memory."""
+mix of guarded and unguarded ones, would be hundreds, and each takes half a megabyte of the server's memory."""
 _FEW_APPENDS = 2
-"""With more of them the numbers of their entries are not told apart: there would be too many statements."""
+"""With more appends than this, statements do not depend on their numbers of entries: there would be too many."""
+_CACHED_FORMS = 1_000
 
-Name = tuple[Any, ...]
-"""A row or partition: scope, place in the lock order, key."""
+RowName = tuple[str, int, tuple[Any, ...]]
+"""A row or partition: scope, position of its table or log in the lock order, key."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """An operation of a transaction in lock order: its number in the transaction, its shape and its values."""
+    """An operation of a transaction in lock order; `number` is its position in the transaction as submitted."""
 
     number: int
     op: Any
@@ -43,153 +43,116 @@ class Member(msgspec.Struct, frozen=True):
 class Form:
     """What transactions of the same shapes have in common.
 
-    `kind` is what transactions that share a statement have in common: the shapes of their operations, each once, and
-    `groups` says for every operation which of them it is. `lasts` are the places of the first append to each log;
-    `alike` ones may share a statement, `large` ones are sent as arrays even when they go alone, `careful` ones go step
-    by step; `plans` are the statements so far.
+    `kind` is equal for transactions that may share a statement: the shapes of their operations, each once; `groups`
+    holds, for every operation, the position of its shape in `kind`. `lasts` are the positions of the first append to
+    each log. A `batchable` transaction may share a statement; a `bulk` one is sent as arrays even when it runs solo; a
+    `stepwise` one runs as steps. `statements` caches its solo statements.
     """
 
-    __slots__ = ("alike", "careful", "few_appends", "groups", "kind", "large", "lasts", "plans")
+    __slots__ = ("batchable", "bulk", "few_appends", "groups", "kind", "lasts", "statements", "stepwise")
 
-    def __init__(self, members: Sequence[Member], unique: dict[str, frozenset[str]]) -> None:
+    def __init__(self, members: Sequence[Member]) -> None:
         self.lasts: dict[str, int] = {}
-        self.plans: dict[Any, Any] = {}
+        self.statements: dict[Any, Any] = {}
         self.kind = _kind(members)
         self.groups = [self.kind.index(member.shape) for member in members]
-        owners = Counter(member.shape[1] for member in members)
-        appends = [member.shape[1] for member in members if member.shape[0] is Append]
-        # Entries of two partitions of one log would not know whose seqs are whose.
-        arrays, careful = len(set(appends)) == len(appends), False
-        for place, member in enumerate(members):
-            kind, owner = member.shape[0], member.shape[1]
-            if kind is Append:
-                first = self.lasts.get(owner)
+        owners = Counter(member.shape.owner for member in members)
+        appends = [member.shape.owner for member in members if member.shape.op is Append]
+        stepwise = any(_needs_steps(member.shape) for member in members)
+        # Entries of two partitions of one log could not tell their seqs apart.
+        arrays = not stepwise and len(set(appends)) == len(appends)
+        arrays = arrays and not any(isinstance(m.shape, RowShape) and m.shape.default for m in members)
+        for position, member in enumerate(members):
+            if member.shape.op is Append:
+                first = self.lasts.get(member.shape.owner)
                 if first is None or members[first].number > member.number:
-                    self.lasts[owner] = place
-            elif kind is Patch:
-                arrays = arrays and member.shape[5] is None
-            elif kind is Drop or (kind is Delete and (member.shape[2] is ANY or member.shape[2] is ABSENT)):
-                careful = True
-        if len(owners) < len(members) and not careful:
-            careful = any(passes_on(members, name, unique[name]) for name in owners.keys() & unique.keys())
-        many = len(members) > _ALONE_MOST
-        arrays = arrays and not careful
+                    self.lasts[member.shape.owner] = position
+        many = len(members) > _SOLO_OPERATIONS
         self.few_appends = len(appends) <= _FEW_APPENDS
-        self.alike = arrays and len(self.kind) == len(owners)
-        self.large = arrays and (many or max(owners.values()) > _ROWS_ALONE)
-        self.careful = careful or (many and not arrays)
+        self.batchable = arrays and len(self.kind) == len(owners)
+        self.bulk = arrays and (many or max(owners.values()) > _SOLO_ROWS)
+        self.stepwise = stepwise or (many and not arrays)
+
+
+def _needs_steps(shape: Shape) -> bool:
+    """True for an operation on what may be absent, which no lock protects: see `stepwise`."""
+    if isinstance(shape, LogShape):
+        return shape.op is Drop
+    return shape.op is Delete and (shape.condition is ANY or shape.condition is ABSENT)
 
 
 def _kind(members: Sequence[Member]) -> tuple[Shape, ...]:
-    """The shapes, each once; those of one table always in the same order, whichever rows they are for."""
-    places: dict[str, int] = {}
+    """The shapes, each once; those of one table always in the same order, whatever their rows."""
+    owners: dict[str, int] = {}
     for member in members:
-        places.setdefault(member.shape[1], len(places))
+        owners.setdefault(member.shape.owner, len(owners))
     shapes = dict.fromkeys(member.shape for member in members)
-    if len(shapes) == len(places):
+    if len(shapes) == len(owners):
         return tuple(shapes)
-    return tuple(sorted(shapes, key=lambda shape: (places[shape[1]], repr(shape))))
+    return tuple(sorted(shapes, key=lambda shape: (owners[shape.owner], repr(shape))))
 
 
 class Transaction:
-    """A transaction taken apart: its form, its members in lock order and the names of their rows."""
+    """An analysed transaction: its form, its members in lock order and the names of their rows."""
 
     __slots__ = ("form", "members", "names", "rev", "scope")
 
-    def __init__(self, scope: str, rev: int, form: Form, members: list[Member], names: list[Name]) -> None:
+    def __init__(self, scope: str, rev: int, form: Form, members: list[Member], names: list[RowName]) -> None:
         self.scope = scope
         self.rev = rev
         self.form = form
         self.members = members
         self.names = names
 
-    def may_travel(self) -> bool:
-        """True when it may share a statement with others."""
-        if not self.form.alike:
+    def batchable(self) -> bool:
+        """True when it may share a statement with others: by its form, and small enough."""
+        if not self.form.batchable:
             return False
         size = 0
         for member in self.members:
-            if member.shape[0] is Append:
-                size += sum([len(entry[-1]) for entry in member.op.entries])
-            elif member.shape[0] is Put or member.shape[0] is Patch:
-                size += len(member.op.body or b"")
-        return size <= _TOGETHER_BYTES
+            op = member.op
+            if type(op) is Append:
+                size += sum([len(entry[-1]) for entry in op.entries])
+            elif type(op) is Put or type(op) is Patch:
+                size += len(op.body or b"")
+        return size <= _BATCHABLE_BYTES
 
 
-class Forms:
-    """Takes transactions on one schema apart."""
+class Analyser:
+    """Analyses transactions on one schema."""
 
     def __init__(self, schema: Schema) -> None:
-        self._order = _lock_order(schema)
-        self._unique = unique_columns(schema)
-        self._known: dict[tuple[Any, ...], Form] = {}
+        owners = [log.name for log in schema.logs] + [table.name for table in schema.tables]
+        self._lock_order = {name: position for position, name in enumerate(owners)}
+        self._forms: dict[tuple[Any, ...], Form] = {}
 
-    def take_apart(self, scope: str, rev: int, ops: Sequence[Op]) -> Transaction:
-        """It is done for every commit, hence the one loop."""
-        order = self._order
-        found: list[tuple[int, Any, Member]] = []
-        numbers: list[int] = []
+    def analyse(self, scope: str, rev: int, ops: Sequence[Op]) -> Transaction:
+        """Every commit comes through here, hence the one loop."""
+        order = self._lock_order
+        located: list[tuple[int, Any, Member]] = []
+        partitions = 0
         for number, op in enumerate(ops):
             shape, values = DESCRIBE[type(op)](op)
             member = Member(number, op, shape, values)
-            if shape[0] is Append or shape[0] is Drop:
-                found.append((order[shape[1]], (values[0],), member))
-                numbers.append(number)
+            if isinstance(shape, LogShape):
+                located.append((order[shape.owner], (values[0],), member))
+                partitions += 1
             else:
-                found.append((order[shape[1]], op.key, member))  # type: ignore[union-attr]
-        # No row is named twice, so no comparison comes as far as the operation.
-        found.sort()
-        members = [member for _, _, member in found]
+                located.append((order[shape.owner], op.key, member))  # type: ignore[union-attr]
+        # No row is named twice, so no comparison reaches the member.
+        located.sort()
+        members = [member for _, _, member in located]
         # Which of several appends to a log is the first depends on their numbers too.
-        shapes: tuple[Any, ...] = tuple([member.shape for member in members])
-        key = shapes if len(numbers) < 2 else (*shapes, *[member.number for member in members])
-        form = self._known.get(key)
+        cache_key: tuple[Any, ...] = tuple([member.shape for member in members])
+        if partitions > 1:
+            cache_key = (*cache_key, *[member.number for member in members])
+        form = self._forms.get(cache_key)
         if form is None:
-            form = self._learn(key, members)
-        return Transaction(scope, rev, form, members, [(scope, place, name) for place, name, _ in found])
+            form = self._add_form(cache_key, members)
+        return Transaction(scope, rev, form, members, [(scope, position, key) for position, key, _ in located])
 
-    def _learn(self, key: tuple[Any, ...], members: list[Member]) -> Form:
-        if len(self._known) >= _FORMS_KEPT:
-            self._known.clear()
-        form = self._known[key] = Form(members, self._unique)
+    def _add_form(self, cache_key: tuple[Any, ...], members: list[Member]) -> Form:
+        if len(self._forms) >= _CACHED_FORMS:
+            self._forms.clear()
+        form = self._forms[cache_key] = Form(members)
         return form
-
-
-def passes_on(members: Sequence[Member], table: str, unique: frozenset[str]) -> bool:
-    """True when one row of a table may give up a value of its `unique` columns that another takes."""
-    here = [member.shape for member in members if member.shape[1] == table]
-    if len(here) < 2:
-        return False
-    gives = [_gives(shape, unique) for shape in here]
-    takes = [_takes(shape, unique) for shape in here]
-    return any(gives[i] and takes[j] for i in range(len(here)) for j in range(len(here)) if i != j)
-
-
-def _gives(shape: Shape, unique: frozenset[str]) -> bool:
-    kind = shape[0]
-    if kind is Patch:
-        return not unique.isdisjoint(shape[2])
-    return kind is Delete or (kind is Put and shape[4] is not ABSENT)
-
-
-def _takes(shape: Shape, unique: frozenset[str]) -> bool:
-    kind = shape[0]
-    if kind is Put:
-        return not unique.isdisjoint(shape[2])
-    return kind is Patch and not (unique.isdisjoint(shape[2]) and (not shape[5] or unique.isdisjoint(shape[5][0])))
-
-
-def _lock_order(schema: Schema) -> dict[str, int]:
-    """Where each log and table stands in the order of locks."""
-    return {
-        name: place for place, name in enumerate([log.name for log in schema.logs] + [t.name for t in schema.tables])
-    }
-
-
-def unique_columns(schema: Schema) -> dict[str, frozenset[str]]:
-    """The columns that make up the unique groups of each table that has any; keys never change hands."""
-    return {
-        table.name: frozenset(name for group in table.unique for name in group if name not in table.key_names)
-        for table in schema.tables
-        if table.unique
-    }

@@ -1,0 +1,149 @@
+"""Runs jobs on a connection: one statement and one round trip for a batch or for a single transaction.
+
+Outcomes are never guessed. A refused statement left nothing behind. A statement whose answer was lost is an
+`OutcomeUnknown` for each of its jobs and is never sent again. A batch that was refused for any reason is handed back,
+and its jobs run again one by one, so that no job fails because of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from perdure.engines.postgres.connections.pool import Pool
+from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome, unreadable
+from perdure.engines.postgres.schema.clock import SERVER_CLOCK, StampClock
+from perdure.engines.postgres.schema.functions import run_steps
+from perdure.engines.postgres.schema.tables import Layout
+from perdure.engines.postgres.write.batch_statement import BatchStatements
+from perdure.engines.postgres.write.conflicts import LOCKED, REFUSALS, RETRIED, conflict, overtaken
+from perdure.engines.postgres.write.job import Job
+from perdure.engines.postgres.write.operation_sql import OperationSql
+from perdure.engines.postgres.write.solo_statement import solo_statement
+from perdure.engines.postgres.write.stepwise import Script
+from perdure.engines.postgres.write.transaction import Transaction
+from perdure.engines.shared.server_answers import NONSENSE
+from perdure.kernel.ops import Applied
+
+_ATTEMPTS = 10
+_LOCK_WAITS = 60
+"""How often a solo transaction waits for `lock_timeout` before it fails."""
+
+
+class Executor:
+    """Executes batches of jobs and resolves their futures."""
+
+    def __init__(self, pool: Pool, layout: Layout, clock: StampClock) -> None:
+        self._pool = pool
+        self._schema = layout.schema
+        self._clock = clock
+        self._sql = OperationSql(layout)
+        self._batches = BatchStatements(self._sql)
+        self._run_steps_function = run_steps(layout.pg_schema)
+
+    async def run(self, batch: list[Job]) -> list[Job]:
+        """Run jobs in one statement; returns those that have to run again, each solo."""
+        job = batch[0]
+        if len(batch) > 1 or (job.transaction.form.bulk and not job.retried):
+            return await self._run_batch(batch)
+        attempts, waits = 0, 0
+        while True:
+            try:
+                job.finish(await self._run_solo(job.transaction))
+                return []
+            except DRIVER_ERRORS as error:
+                code = code_of(error)
+                if code == LOCKED and not job.solo:
+                    return batch
+                if code == LOCKED and waits < _LOCK_WAITS:
+                    waits += 1
+                    continue
+                attempts += 1
+                if self._is_final(job, error, last=attempts == _ATTEMPTS):
+                    return []
+            await asyncio.sleep(random.uniform(0.0, 0.002) * 2**attempts)
+
+    def _is_final(self, job: Job, error: BaseException, *, last: bool) -> bool:
+        """Fail a job whose statement failed, unless the same statement may well succeed."""
+        code = code_of(error)
+        if code in REFUSALS:
+            refusal = conflict(error, job.transaction, self._schema)
+            if overtaken(refusal) and not last:
+                return False
+            job.fail(refusal)
+        elif lost(error):
+            job.fail(unknown_outcome(error, job.transaction.rev))
+        elif code in RETRIED and not last:
+            return False
+        else:
+            raise translate(error, self._pool.where) from error
+        return True
+
+    async def _run_solo(self, transaction: Transaction) -> Applied:
+        clock = self._clock.now()
+        if transaction.form.stepwise or transaction.form.bulk:
+            return await self._run_steps(transaction, clock)
+        statement, arguments = solo_statement(self._sql, transaction, clock)
+        rows = await self._pool.run(statement.sql, arguments)
+        with _readable():
+            ((now, *lasts),) = rows
+            return _applied(transaction, now, statement.appends, lasts)
+
+    async def _run_steps(self, transaction: Transaction, clock: int | None) -> Applied:
+        script = Script(self._sql, transaction)
+        arguments: list[Any] = [transaction.scope, transaction.rev]
+        if clock is not None:
+            arguments.append(clock)
+        time = SERVER_CLOCK if clock is None else "$3::bigint"
+        steps = f"${len(arguments) + 1}::text::jsonb, ${len(arguments) + 2}::text[]"
+        sql = f"SELECT {time}, {self._run_steps_function}($1::text, $2::bigint, {time}, {steps})"
+        arguments += [msgspec.json.encode(script.steps).decode(), script.arguments]
+        rows = await self._pool.run(sql, arguments)
+        with _readable():
+            ((now, lasts),) = rows
+            return _applied(transaction, now, script.appends, lasts)
+
+    async def _run_batch(self, batch: list[Job]) -> list[Job]:
+        transactions = [job.transaction for job in batch]
+        statement, arguments, ranks = self._batches.build(transactions, self._clock.now())
+        logs = statement.logs
+        try:
+            rows = await self._pool.run(statement.sql, arguments, tuned=True)
+            with _readable():
+                ((now, *heads),) = rows
+                results = []
+                for number, transaction in enumerate(transactions):
+                    lasts = [seqs[ranks[log][number] - 1] for log, seqs in zip(logs, heads, strict=True)]
+                    appends = [transaction.form.lasts[log] for log in logs]
+                    results.append(_applied(transaction, now, appends, lasts))
+        except DRIVER_ERRORS as error:
+            if not lost(error):
+                return batch
+            for job in batch:
+                job.fail(unknown_outcome(error, job.transaction.rev))
+            return []
+        for job, applied in zip(batch, results, strict=True):
+            job.finish(applied)
+        return []
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """An answer of the wrong shape proves as little as a lost one."""
+    try:
+        yield
+    except NONSENSE as error:
+        raise unreadable(error) from error
+
+
+def _applied(transaction: Transaction, now: Any, appends: Sequence[int], lasts: Sequence[Any]) -> Applied:
+    """The result of a transaction; `lasts` are the last seqs of the partitions of `appends`, by position."""
+    if not all(type(number) is int for number in (now, *lasts)):
+        raise TypeError("numbers were expected")
+    ops = [transaction.members[position].op for position in appends]
+    return Applied(transaction.rev, {(op.log, op.partition): last for op, last in zip(ops, lasts, strict=True)}, now)

@@ -1,0 +1,112 @@
+"""One statement for one transaction.
+
+Every operation is a writable CTE; the final `SELECT` is a `CASE` that reads them one after another and refuses at the
+first that did not happen. A `CASE` is evaluated in order and a CTE runs when it is first read, so that is also the
+order in which rows are locked: heads of logs first, then tables as declared, each by key. Two statements that need the
+same rows therefore queue up and never wait for each other in a circle. (PostgreSQL does not promise the second half of
+this; a test verifies it.) An append with a patch becomes, in short,
+
+    WITH w0 AS (INSERT INTO messages__heads … RETURNING last), e0 AS (INSERT INTO messages … FROM w0 AS h, …),
+         w1 AS (UPDATE thread_heads … WHERE … RETURNING 1)
+    SELECT CASE WHEN NOT EXISTS (SELECT FROM w0) THEN refuse('PD002', 0, …)
+                WHEN NOT EXISTS (SELECT FROM w1) THEN refuse('PD001', 1, …) ELSE clock END, (SELECT last FROM w0)
+
+Entries are plain parameters while they are few, and arrays beyond that: a driver takes far longer over an array than
+over a value, and a separate statement for every number of entries would be too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from perdure.engines.postgres.schema.clock import SERVER_CLOCK
+from perdure.engines.postgres.write.binders import SoloBinder, cast, sent_as
+from perdure.engines.postgres.write.operation_shapes import LogShape, Values, entry_columns
+from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
+from perdure.engines.postgres.write.transaction import Transaction
+
+_FEW_ENTRIES = 4
+"""Up to this many entries of an append are plain parameters."""
+_AS_ARRAYS = 0
+
+
+class SoloStatement(msgspec.Struct, frozen=True):
+    """A statement for one transaction; `appends` are the positions of the members whose seqs it returns."""
+
+    sql: str
+    appends: tuple[int, ...]
+
+
+def solo_statement(sql: OperationSql, transaction: Transaction, clock: int | None) -> tuple[SoloStatement, Values]:
+    """The statement of a transaction, and its arguments. Without `clock` the time is the server's."""
+    arguments: Values = [transaction.scope, transaction.rev]
+    counts: list[int] = []
+    if clock is not None:
+        arguments.append(clock)
+    for member in transaction.members:
+        arguments += member.values
+        if isinstance(member.shape, LogShape):
+            columns = entry_columns(member.op, member.shape.kinds)
+            count = len(member.op.entries)
+            if count > _FEW_ENTRIES or not transaction.form.few_appends:
+                arguments += columns
+                count = _AS_ARRAYS
+            else:
+                for entry in zip(*columns, strict=True):
+                    arguments += entry
+            counts.append(count)
+    statements = transaction.form.statements
+    cache_key = (clock is None, *counts)
+    statement = statements.get(cache_key)
+    if statement is None:
+        statement = statements[cache_key] = _build(sql, transaction, counts, bound_clock=clock is not None)
+    return statement, arguments
+
+
+def _build(sql: OperationSql, transaction: Transaction, counts: Sequence[int], *, bound_clock: bool) -> SoloStatement:
+    clock = "$3::bigint" if bound_clock else SERVER_CLOCK
+    heads = {log: f"w{position}" for log, position in transaction.form.lasts.items()}
+    binder = SoloBinder(3 if bound_clock else 2, clock, heads)
+    ctes, cases = [], []
+    appends: list[int] = []
+    for position, member in enumerate(transaction.members):
+        shape = member.shape
+        if isinstance(shape, LogShape):
+            write, (partition, total) = sql.head(shape, binder)
+            key = [partition]
+            rows, values = _entry_rows(sql.entry_types(shape), binder, counts[len(appends)])
+            source = EntrySource(partition, f'h."last" - {total} + e.o', values, f"w{position} AS h, {rows}")
+            ctes += [f"w{position} AS ({write})", f"e{position} AS ({sql.entries(shape, binder, source)})"]
+            appends.append(position)
+        else:
+            write, key = sql.write(shape, binder)
+            ctes.append(f"w{position} AS ({write})")
+        texts = ", ".join(f"({value})::text" for value in key)
+        refusal = sql.refusal(shape, position, f"$1::text, ARRAY[{texts}]", _literal(sql.observe(shape)))
+        cases.append(f"WHEN NOT EXISTS (SELECT FROM w{position}) THEN {refusal}")
+    seqs = "".join(f', (SELECT "last" FROM w{position})' for position in appends)
+    final = f"SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
+    # A CTE that nothing reads does not run; it only gives a type to a parameter that no operation uses.
+    text = " ".join(ctes)
+    unused = [parameter for parameter in binder.bound if parameter not in text and parameter not in final]
+    if unused:
+        ctes.append(f"unused AS (SELECT {', '.join(unused)})")
+    return SoloStatement(f"WITH {', '.join(ctes)} {final}", tuple(appends))
+
+
+def _entry_rows(types: Sequence[str], binder: SoloBinder, count: int) -> tuple[str, list[str]]:
+    """Entries as rows of VALUES, or unnested from arrays when they are many; and the expressions of their columns."""
+    columns = ", ".join([f"c{n}" for n in range(len(types))] + ["o"])
+    if count == _AS_ARRAYS:
+        arrays = ", ".join([binder.bind(f"{sent_as(sql_type)}[]") for sql_type in types])
+        source = f"unnest({arrays}) WITH ORDINALITY AS e({columns})"
+    else:
+        rows = [[*[binder.bind(sent_as(sql_type)) for sql_type in types], f"{n}"] for n in range(1, count + 1)]
+        source = f"(VALUES ({'), ('.join(map(', '.join, rows))})) AS e({columns})"
+    return source, [f"e.c{n}{cast(sql_type)}" for n, sql_type in enumerate(types)]
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
