@@ -210,11 +210,6 @@ class _Subscription:
         engine.unsubscribe(scope, topics, self._signal.ring)
 
 
-async def open_memory(schema: Schema, *, clock: Clock = system_clock) -> MemoryEngine:
-    """A fresh, empty engine."""
-    return MemoryEngine(schema, clock)
-
-
 _live: weakref.WeakSet[MemoryEngine] = weakref.WeakSet()
 
 
