@@ -1,4 +1,4 @@
-"""Opening a MySQL or MariaDB database: connect, see to the tables, read the settings, build the engine."""
+"""Opening a MySQL or MariaDB database: connect, bring its tables up to date, read its settings, build the engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from perdure.clock import Clock, system_clock
 from perdure.engines.mysql import health, migrate
-from perdure.engines.mysql.connections.connection import Wire, open_wire, refuse_unless_able
+from perdure.engines.mysql.connections.connect import open_connection, refuse_unless_able
 from perdure.engines.mysql.connections.pool import Pool
 from perdure.engines.mysql.engine import MysqlEngine
 from perdure.engines.mysql.errors import DRIVER_ERRORS, translate
@@ -27,49 +27,49 @@ async def open_engine(
     """Open the database that the URL names, creating its tables or bringing them up to date as needed.
 
     What a commit survives is a setting of the server, not of the client: `capabilities.durability` is the weaker of
-    what was asked for and what the server does, and `health()` says what is in the way. `read_only`, and `migrate=no`
-    in the URL, change nothing in the schema and refuse one that is not current.
+    what was asked for and what the server does, and `health()` names the settings to change. `read_only`, and
+    `migrate=no` in the URL, change nothing in the schema and refuse one that is not current.
     """
     target = parse_target(url)
-    pool = Pool(target)
+    pool = Pool(target, read_only=read_only)
     try:
         with target.sense():
-            found = await _prepare(pool, schema, read_only=read_only)
+            settings = await _prepare(pool, schema, read_only=read_only)
         warn_insecure(target.transport_problem())
     except BaseException:
         pool.abandon()
         raise
-    return MysqlEngine(schema, pool, clock, health.durability(found), asked=durability, read_only=read_only)
+    return MysqlEngine(schema, pool, clock, health.durability(settings), requested=durability)
 
 
 async def _prepare(pool: Pool, schema: Schema, *, read_only: bool) -> dict[str, Any]:
-    """See to the tables; the settings of the server."""
+    """Check the server, bring the tables up to date, and read the server's settings."""
     target = pool.target
-    wire = await pool.acquire()
+    connection = await pool.acquire()
     try:
-        refuse_unless_able(wire, target.shown)
+        refuse_unless_able(connection, target.shown)
         if read_only or not target.migrate:
-            await migrate.verify(wire, schema, target.shown)
+            await migrate.verify(connection, schema, target.shown)
         else:
-            await migrate.prepare(wire, schema, target.shown)
-        found = await health.settings(wire)
-        health.durability(found)
-        return found
+            await migrate.prepare(connection, schema, target.shown)
+        settings = await health.settings(connection)
+        health.durability(settings)
+        return settings
     except DRIVER_ERRORS as error:
         raise translate(error, target.shown) from error
     finally:
-        pool.release(wire)
+        pool.release(connection)
 
 
 async def plan_migration(url: str, schema: Schema) -> Migration:
     """What opening the URL would run in its database; changes nothing."""
     target = parse_target(url)
     with target.sense():
-        wire: Wire = await open_wire(target)
+        connection = await open_connection(target)
         try:
-            refuse_unless_able(wire, target.shown)
-            return await migrate.plan(wire, schema, target.shown)
+            refuse_unless_able(connection, target.shown)
+            return await migrate.plan(connection, schema, target.shown)
         except DRIVER_ERRORS as error:
             raise translate(error, target.shown) from error
         finally:
-            await wire.goodbye()
+            await connection.close()

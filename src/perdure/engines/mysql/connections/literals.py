@@ -1,6 +1,6 @@
 """Values as SQL text, quoted by the driver's own escaping.
 
-A transaction is a packet of many statements, which the binary protocol cannot carry, so values travel inside the text.
+A transaction is a packet of many statements, which the binary protocol cannot carry, so values are part of the text.
 Sessions run with a fixed `sql_mode` without NO_BACKSLASH_ESCAPES and in utf8mb4, which is what this quoting assumes.
 """
 
@@ -15,7 +15,7 @@ from perdure.engines.mysql.schema import quote
 
 
 def literal(value: Any) -> str:
-    """A column value or body: text, an integer, JSON bytes or NULL; a tuple of values is a list for IN."""
+    """A column value or body (text, an integer, JSON bytes or NULL) as SQL; a tuple of values as a list for IN."""
     kind = type(value)
     if kind is str:
         return f"'{escape_string(value)}'"

@@ -1,13 +1,20 @@
 """One transaction: lock and read, decide in Python, write and commit. Two packets.
 
-The first packet begins the transaction and locks every row and partition that the operations name, in one order for all
-(schema position, then key), reading only the columns that conditions and expressions need. The second writes and
-commits. At READ COMMITTED a row that exists is held by its lock; a row that does not exist cannot be locked, so
+The first packet begins the transaction and locks every row and partition that the operations name, in the same order
+for every transaction (schema position, then key), reading only the columns that conditions and expressions need. The
+second writes and commits. At READ COMMITTED a row that exists is held by its lock; a row that does not exist cannot be
+locked, so
 
-- what will be inserted is guarded by its primary key: a duplicate means that somebody was quicker, and all runs again;
-- what a `Delete` or a `Drop` finds absent is first occupied with a placeholder (rev 0), which the transaction removes.
+- an insert is guarded by its primary key: a duplicate means that another transaction was first, and all runs again;
+- a `Delete` or a `Drop` of an absent row first inserts a placeholder (rev 0), which the transaction removes.
 
-Every lock is held to the end, so the outcome equals the order in which transactions commit.
+Every lock is held to the end, so the outcome equals the order in which transactions commit. For example,
+`[Patch("runs", ("r",), {"n": Inc(1)}, if_={"state": "open"}), Append("messages", "t", [entry])]` becomes
+
+    START TRANSACTION;SELECT `rev`, `n`, `state` FROM `runs` WHERE … FOR UPDATE;
+        SELECT `last` FROM `messages__heads` WHERE … FOR UPDATE
+    UPDATE `runs` SET `rev` = 7, `n` = 3 WHERE …;UPDATE `messages__heads` SET `last` = 5 WHERE …;
+        INSERT INTO `messages` (…) VALUES (…);COMMIT
 """
 
 from __future__ import annotations
@@ -17,9 +24,11 @@ from typing import Any
 
 import msgspec
 
+from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.literals import equal, literal, literals, one_of
-from perdure.engines.mysql.schema import heads_name, names, quote
-from perdure.engines.mysql.write.unique import Claim, check_claims, group_columns
+from perdure.engines.mysql.schema import names, quote
+from perdure.engines.mysql.write.unique import Claim, Owner, check_claims, group_columns
+from perdure.engines.sql.ddl import heads_name
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
     ABSENT,
@@ -45,16 +54,16 @@ from perdure.kernel.semantics import evaluate, meets, observed
 RowOp = Check | Put | Patch | Delete
 LogOp = Append | Drop
 STATEMENT_CHARACTERS = 1024 * 1024
-"""Where an append is split over statements, so that they can be split over packets."""
+"""Longer appends are split over statements, so that they can be split over packets."""
 DELETED_AT_ONCE = 500
-"""How many rows one statement deletes."""
+"""How many rows one statement deletes at most."""
 _READS_OLD = frozenset((Inc, Max, Min, Swap))
 
 
 class RowStep(msgspec.Struct, gc=False):
-    """An operation on a row: what to read of it, then what was found, then what it becomes.
+    """An operation on a row: the columns to read, then the row that was read, then what it becomes.
 
-    A row of rev 0 is a placeholder: its place is `occupied`, and yet there is no `row`.
+    A row of rev 0 is a placeholder: the key is `occupied`, although there is no `row`.
     """
 
     position: int
@@ -68,7 +77,7 @@ class RowStep(msgspec.Struct, gc=False):
 
 
 class LogStep(msgspec.Struct, gc=False):
-    """An operation on a partition, and the last seq that was found there (None: no row of heads)."""
+    """An operation on a partition, and the last seq that was read (None: the partition has no head)."""
 
     position: int
     op: LogOp
@@ -79,12 +88,11 @@ class LogStep(msgspec.Struct, gc=False):
 
 Step = RowStep | LogStep
 Group = list[Step]
-"""Steps that are carried out together: one, or deletions of rows of one table."""
-Rows = Sequence[tuple[Any, ...]]
+"""Steps that share a statement: one, or deletions of rows of one table."""
 
 
 class Transaction:
-    """Builds both packets of one list of operations; may be run again from the start."""
+    """Builds both packets of one list of operations; may run again from the start."""
 
     def __init__(self, schema: Schema, scope: str, rev: int, ops: Sequence[Op]) -> None:
         self.scope = scope
@@ -97,20 +105,20 @@ class Transaction:
         self._groups = _grouped(self._steps)
 
     def _plan(self, schema: Schema, ops: Sequence[Op]) -> list[Step]:
-        """The operations as steps, in the order in which everybody locks."""
+        """The operations as steps, in the order in which every transaction locks."""
         crowded = _crowded(schema, ops)
-        places = {name: place for place, name in enumerate((*schema.table, *schema.log))}
+        ranks = {name: rank for rank, name in enumerate((*schema.table, *schema.log))}
         planned: list[tuple[int, tuple[Any, ...], Step]] = []
         for position, op in enumerate(ops):
             if isinstance(op, (Append, Drop)):
                 log = schema.log[op.log]
                 where = equal(("scope", log.partition), (self.scope, op.partition))
-                planned.append((places[op.log], (op.partition,), LogStep(position, op, log, where)))
+                planned.append((ranks[op.log], (op.partition,), LogStep(position, op, log, where)))
             else:
                 table = schema.table[op.table]
                 where = equal(("scope", *table.key_names), (self.scope, *op.key))
                 columns = _needed(table, op, crowded=op.table in crowded)
-                planned.append((places[op.table], op.key, RowStep(position, op, table, where, columns)))
+                planned.append((ranks[op.table], op.key, RowStep(position, op, table, where, columns)))
         planned.sort(key=lambda entry: entry[:2])
         return [step for _, _, step in planned]
 
@@ -135,12 +143,12 @@ class Transaction:
         if len(group) == 1:
             return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where} FOR UPDATE"
         key = names(table.key_names)
-        # Points of the primary key are visited in its order, so the locks are taken in the order everybody takes them.
-        # ORDER BY would not promise more: the planner locks the rows first, and then sorts them.
+        # Points of the primary key are visited in its order, which is the order of all locks. ORDER BY would not
+        # promise more: the planner locks the rows first, and then sorts them.
         return f"SELECT {chosen}, {key} FROM {self._rows_of(table, group)} FOR UPDATE"
 
     def _rows_of(self, table: Table, group: Group) -> str:
-        """The rows of many steps, behind FROM."""
+        """The rows of many steps, as the source of a statement."""
         scoped = equal(("scope",), (self.scope,))
         listed = one_of(table.key_names, [step.op.key for step in group if isinstance(step, RowStep)])
         return f"{quote(table.name)} t FORCE INDEX (PRIMARY) WHERE {scoped} AND ({listed})"
@@ -159,49 +167,50 @@ class Transaction:
         heads = quote(heads_name(step.log.name))
         return f"INSERT INTO {heads} ({columns}) VALUES ({values}) ON DUPLICATE KEY UPDATE `last` = `last`"
 
-    def decide(self, answers: Sequence[Sequence[tuple[Any, ...]]], now: int) -> None:
-        """Judge what was read and work out what to write; raises `Conflict`."""
+    def decide(self, results: Sequence[Rows], now: int) -> None:
+        """Check every condition against the rows that were read, and compute what to write; raises `Conflict`."""
         self.now, self.seqs, self._last, self.claims = now, {}, {}, []
-        for step, rows in self._answered(answers):
+        for step, rows in self._rows_by_step(results):
             if isinstance(step, LogStep):
                 step.head = rows[0][0] if rows else None
                 if isinstance(step.op, Append):
-                    self._measure(step, step.op)
+                    self._decide_append(step, step.op)
             else:
                 step.occupied = bool(rows)
                 step.row = _as_row(step, rows[0]) if rows and rows[0][0] != 0 else None
         for step in self._steps:
             if isinstance(step, RowStep):
-                self._settle(step)
+                self._decide_row(step)
         check_claims(self.claims)
 
-    def _answered(self, answers: Sequence[Rows]) -> Iterator[tuple[Step, Rows]]:
-        """Each step with the rows that were found for it: one or none."""
-        for group, rows in zip(self._groups, answers, strict=True):
+    def _rows_by_step(self, results: Sequence[Rows]) -> Iterator[tuple[Step, Rows]]:
+        """Each step with the rows that were read for it: one or none."""
+        for group, rows in zip(self._groups, results, strict=True):
             if len(group) == 1:
                 yield group[0], rows
                 continue
             by_key = {row[1 + len(_columns(group)) :]: row for row in rows}
             for step in group:
                 row = by_key.get(step.op.key) if isinstance(step, RowStep) else None
-                yield step, [] if row is None else [row]
+                yield step, () if row is None else (row,)
 
-    def _measure(self, step: LogStep, op: Append) -> None:
+    def _decide_append(self, step: LogStep, op: Append) -> None:
         head = step.head or 0
         if op.expect is not None and op.expect != head:
             raise Conflict(step.position, "length", op.expect, head)
         for column in step.log.unique:
-            place = step.log.position[column]
-            seen: set[Any] = set()
+            position = step.log.position[column]
+            values: set[Any] = set()
             for entry in op.entries:
-                if entry[place] is not None and entry[place] in seen:
-                    raise Conflict(step.position, "unique", None, {column: entry[place]})
-                seen.add(entry[place])
+                value = entry[position]
+                if value is not None and value in values:
+                    raise Conflict(step.position, "unique", None, {column: value})
+                values.add(value)
         last = head + len(op.entries)
         self.seqs[op.log, op.partition] = last
         self._last.setdefault(op.log, last)
 
-    def _settle(self, step: RowStep) -> None:
+    def _decide_row(self, step: RowStep) -> None:
         op, row = step.op, step.row
         if isinstance(op, Patch) and row is None:
             if op.default is None:
@@ -278,24 +287,23 @@ class Transaction:
             else f"DELETE FROM {heads} WHERE {step.where}"
         )
 
-    def owners(self) -> list[tuple[Conflict, str]]:
-        """After a duplicate: for each unique value this transaction wants, the conflict it would be, and a query that
-        finds a row if somebody else has it."""
-        asked = [pair for claim in self.claims for pair in claim.owners(self.scope)]
+    def owners(self) -> list[Owner]:
+        """After a duplicate: the possible owners of each unique value that this transaction takes."""
+        owners = [owner for claim in self.claims for owner in claim.owners(self.scope)]
         for step in self._steps:
             if isinstance(step, LogStep) and isinstance(step.op, Append):
-                asked += self._entry_owners(step, step.op)
-        return asked
+                owners += self._entry_owners(step, step.op)
+        return owners
 
-    def _entry_owners(self, step: LogStep, op: Append) -> Iterator[tuple[Conflict, str]]:
+    def _entry_owners(self, step: LogStep, op: Append) -> Iterator[Owner]:
         for column in step.log.unique:
             for entry in op.entries:
                 value = entry[step.log.position[column]]
                 if value is not None:
                     sql = f"SELECT 1 FROM {quote(op.log)} WHERE {step.where} AND {equal((column,), (value,))}"
                     conflict = Conflict(step.position, "unique", None, {column: value})
-                    # Entries of an earlier statement of this very packet carry our own rev.
-                    yield conflict, f"{sql} AND `rev` <> {self.rev}"
+                    # Entries that an earlier statement of this packet inserted carry our own rev.
+                    yield Owner(conflict, f"{sql} AND `rev` <> {self.rev}")
 
 
 def _grouped(steps: Sequence[Step]) -> list[Group]:
@@ -316,12 +324,12 @@ def _go_together(one: Step, other: Step) -> bool:
 
 
 def _columns(group: Group) -> tuple[str, ...]:
-    """What is read of each row of a group, beside its rev and key."""
+    """The columns that are read of each row of a group, between its rev and its key."""
     return group[0].columns if isinstance(group[0], RowStep) else ()
 
 
 def _occupies(step: RowStep) -> bool:
-    """True for a deletion that may find nothing: what it finds absent must stay so until the commit."""
+    """True for a deletion whose row may be absent: it must stay absent until the commit."""
     return isinstance(step.op, Delete) and (step.op.if_ is ANY or step.op.if_ is ABSENT)
 
 
@@ -332,7 +340,7 @@ def _crowded(schema: Schema, ops: Sequence[Op]) -> set[str]:
 
 
 def _needed(table: Table, op: RowOp, *, crowded: bool) -> tuple[str, ...]:
-    """The columns whose present values an operation depends on."""
+    """The columns whose current values an operation depends on."""
     needed: set[str] = set(op.if_) if isinstance(op.if_, dict) else set()
     if isinstance(op, Patch):
         needed.update(name for name, value in op.set.items() if type(value) in _READS_OLD)
@@ -341,9 +349,9 @@ def _needed(table: Table, op: RowOp, *, crowded: bool) -> tuple[str, ...]:
     return tuple(sorted(needed))
 
 
-def _as_row(step: RowStep, found: tuple[Any, ...]) -> Row:
-    place = {name: at for at, name in enumerate(step.columns)}
-    return Row(step.op.key, found[1 : 1 + len(place)], found[0], None, place)
+def _as_row(step: RowStep, values: tuple[Any, ...]) -> Row:
+    positions = {name: position for position, name in enumerate(step.columns)}
+    return Row(step.op.key, values[1 : 1 + len(positions)], values[0], None, positions)
 
 
 def _old(row: Row, name: str) -> Any:

@@ -8,7 +8,7 @@ anything is written; rows outside it are left to the constraint, and looked up o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,13 @@ from perdure.kernel.ops import Check, Delete, Patch, Put, Row
 from perdure.kernel.schema import Key, Table
 
 Group = tuple[str, ...]
+
+
+class Owner(NamedTuple):
+    """A conflict, and the query that returns a row if another owner of the value exists."""
+
+    conflict: Conflict
+    sql: str
 
 
 class Claim(msgspec.Struct, gc=False):
@@ -58,15 +65,15 @@ class Claim(msgspec.Struct, gc=False):
         """What a taken value is reported as."""
         return Conflict(self.position, "unique", None, dict(zip(group, values, strict=True)))
 
-    def owners(self, scope: str) -> Iterator[tuple[Conflict, str]]:
-        """For each group this row wants to occupy, a query for another row that has it."""
+    def owners(self, scope: str) -> Iterator[Owner]:
+        """For each group that this row takes a value of, a query for another row that has it."""
         for group in self.table.unique:
             values = self.after(group)
             if values is not None:
                 taken = equal(("scope", *group), (scope, *values))
                 other = f"NOT ({equal(self.table.key_names, self.key)})"
                 sql = f"SELECT {names(self.table.key_names)} FROM {quote(self.table.name)} WHERE {taken} AND {other}"
-                yield self.conflict(group, values), sql
+                yield Owner(self.conflict(group, values), sql)
 
 
 def check_claims(claims: Sequence[Claim]) -> None:
