@@ -20,75 +20,47 @@ Every lock is held to the end, so the outcome equals the order in which transact
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.literals import equal, literal, literals, one_of
 from perdure.engines.mysql.schema import names, quote
-from perdure.engines.mysql.write.unique import Claim, Owner, check_claims, group_columns
+from perdure.engines.mysql.write.steps import (
+    Group,
+    LogStep,
+    RowStep,
+    Step,
+    group_columns,
+    group_steps,
+    old_value,
+    plan_steps,
+    read_row,
+)
 from perdure.engines.sql.ddl import heads_name
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
-    ABSENT,
     ANY,
     PRESENT,
     Append,
-    Check,
     Delete,
     Drop,
-    Inc,
-    Max,
-    Min,
     Now,
     Op,
     Patch,
     Put,
-    Row,
-    Swap,
 )
-from perdure.kernel.schema import Log, Schema, Table
+from perdure.kernel.schema import Schema, Table
 from perdure.kernel.semantics import evaluate, meets, observed
 
-RowOp = Check | Put | Patch | Delete
-LogOp = Append | Drop
 STATEMENT_CHARACTERS = 1024 * 1024
 """Longer appends are split over statements, so that they can be split over packets."""
-DELETED_AT_ONCE = 500
-"""How many rows one statement deletes at most."""
-_READS_OLD = frozenset((Inc, Max, Min, Swap))
 
 
-class RowStep(msgspec.Struct, gc=False):
-    """An operation on a row: the columns to read, then the row that was read, then what it becomes.
+class Owner(NamedTuple):
+    """A conflict, and the query that returns a row if another owner of the value exists."""
 
-    A row of rev 0 is a placeholder: the key is `occupied`, although there is no `row`.
-    """
-
-    position: int
-    op: RowOp
-    table: Table
-    where: str
-    columns: tuple[str, ...]
-    occupied: bool = False
-    row: Row | None = None
-    new: dict[str, Any] | None = None
-
-
-class LogStep(msgspec.Struct, gc=False):
-    """An operation on a partition, and the last seq that was read (None: the partition has no head)."""
-
-    position: int
-    op: LogOp
-    log: Log
-    where: str
-    head: int | None = None
-
-
-Step = RowStep | LogStep
-Group = list[Step]
-"""Steps that share a statement: one, or deletions of rows of one table."""
+    conflict: Conflict
+    sql: str
 
 
 class Transaction:
@@ -99,28 +71,9 @@ class Transaction:
         self.rev = rev
         self.now = 0
         self.seqs: dict[tuple[str, str], int] = {}
-        self.claims: list[Claim] = []
         self._last: dict[str, int] = {}
-        self._steps = self._plan(schema, ops)
-        self._groups = _grouped(self._steps)
-
-    def _plan(self, schema: Schema, ops: Sequence[Op]) -> list[Step]:
-        """The operations as steps, in the order in which every transaction locks."""
-        crowded = _crowded(schema, ops)
-        ranks = {name: rank for rank, name in enumerate((*schema.table, *schema.log))}
-        planned: list[tuple[int, tuple[Any, ...], Step]] = []
-        for position, op in enumerate(ops):
-            if isinstance(op, (Append, Drop)):
-                log = schema.log[op.log]
-                where = equal(("scope", log.partition), (self.scope, op.partition))
-                planned.append((ranks[op.log], (op.partition,), LogStep(position, op, log, where)))
-            else:
-                table = schema.table[op.table]
-                where = equal(("scope", *table.key_names), (self.scope, *op.key))
-                columns = _needed(table, op, crowded=op.table in crowded)
-                planned.append((ranks[op.table], op.key, RowStep(position, op, table, where, columns)))
-        planned.sort(key=lambda entry: entry[:2])
-        return [step for _, _, step in planned]
+        self._steps = plan_steps(schema, scope, ops)
+        self._groups = group_steps(self._steps)
 
     def locking(self) -> str:
         """The first packet: one SELECT per group of steps, in order."""
@@ -128,7 +81,7 @@ class Transaction:
         for group in self._groups:
             step = group[0]
             if isinstance(step, RowStep):
-                if _occupies(step):
+                if step.may_be_absent:
                     statements.append(self._occupy_rows(group))
                 statements.append(self._lock_rows(step, group))
             else:
@@ -169,7 +122,7 @@ class Transaction:
 
     def decide(self, results: Sequence[Rows], now: int) -> None:
         """Check every condition against the rows that were read, and compute what to write; raises `Conflict`."""
-        self.now, self.seqs, self._last, self.claims = now, {}, {}, []
+        self.now, self.seqs, self._last = now, {}, {}
         for step, rows in self._rows_by_step(results):
             if isinstance(step, LogStep):
                 step.head = rows[0][0] if rows else None
@@ -177,11 +130,10 @@ class Transaction:
                     self._decide_append(step, step.op)
             else:
                 step.occupied = bool(rows)
-                step.row = _as_row(step, rows[0]) if rows and rows[0][0] != 0 else None
+                step.row = read_row(step, rows[0]) if rows and rows[0][0] != 0 else None
         for step in self._steps:
             if isinstance(step, RowStep):
                 self._decide_row(step)
-        check_claims(self.claims)
 
     def _rows_by_step(self, results: Sequence[Rows]) -> Iterator[tuple[Step, Rows]]:
         """Each step with the rows that were read for it: one or none."""
@@ -189,7 +141,7 @@ class Transaction:
             if len(group) == 1:
                 yield group[0], rows
                 continue
-            by_key = {row[1 + len(_columns(group)) :]: row for row in rows}
+            by_key = {row[1 + len(group_columns(group)) :]: row for row in rows}
             for step in group:
                 row = by_key.get(step.op.key) if isinstance(step, RowStep) else None
                 yield step, () if row is None else (row,)
@@ -221,11 +173,9 @@ class Transaction:
         elif isinstance(op, Put):
             step.new = self._whole(step.table, op.columns, op.body)
         elif isinstance(op, Patch) and row is not None:
-            step.new = {n: evaluate(v, _old(row, n), self.now, self._last) for n, v in op.set.items()}
+            step.new = {n: evaluate(v, old_value(row, n), self.now, self._last) for n, v in op.set.items()}
             if op.body is not None:
                 step.new["body"] = op.body
-        if step.table.unique and not isinstance(op, Check):
-            self.claims.append(Claim(step.position, step.table, op.key, row, step.new))
 
     def _whole(self, table: Table, columns: dict[str, Any], body: bytes | None) -> dict[str, Any]:
         new = {name: evaluate(columns.get(name), None, self.now, self._last) for name in table.column_names}
@@ -267,7 +217,7 @@ class Transaction:
         rows: list[str] = []
         size = 0
         for seq, entry in enumerate(op.entries, (step.head or 0) + 1):
-            values = literals([self.now + v.plus if type(v) is Now else v for v in entry])
+            values = literals([self.now if type(value) is Now else value for value in entry])
             rows.append(f"({fixed}, {seq}, {self.rev}, {values})")
             size += len(values)
             if size > STATEMENT_CHARACTERS:
@@ -289,11 +239,23 @@ class Transaction:
 
     def owners(self) -> list[Owner]:
         """After a duplicate: the possible owners of each unique value that this transaction takes."""
-        owners = [owner for claim in self.claims for owner in claim.owners(self.scope)]
+        owners: list[Owner] = []
         for step in self._steps:
-            if isinstance(step, LogStep) and isinstance(step.op, Append):
+            if isinstance(step, RowStep):
+                owners += self._row_owners(step)
+            elif isinstance(step.op, Append):
                 owners += self._entry_owners(step, step.op)
         return owners
+
+    def _row_owners(self, step: RowStep) -> Iterator[Owner]:
+        table = step.table
+        for group in table.unique if step.new is not None else ():
+            values = [step.value_after(name) for name in group]
+            if None not in values:
+                held = equal(("scope", *group), (self.scope, *values))
+                other = f"NOT ({equal(table.key_names, step.op.key)})"
+                conflict = Conflict(step.position, "unique", None, dict(zip(group, values, strict=True)))
+                yield Owner(conflict, f"SELECT 1 FROM {quote(table.name)} WHERE {held} AND {other}")
 
     def _entry_owners(self, step: LogStep, op: Append) -> Iterator[Owner]:
         for column in step.log.unique:
@@ -304,55 +266,3 @@ class Transaction:
                     conflict = Conflict(step.position, "unique", None, {column: value})
                     # Entries that an earlier statement of this packet inserted carry our own rev.
                     yield Owner(conflict, f"{sql} AND `rev` <> {self.rev}")
-
-
-def _grouped(steps: Sequence[Step]) -> list[Group]:
-    groups: list[Group] = []
-    for step in steps:
-        if groups and len(groups[-1]) < DELETED_AT_ONCE and _go_together(groups[-1][-1], step):
-            groups[-1].append(step)
-        else:
-            groups.append([step])
-    return groups
-
-
-def _go_together(one: Step, other: Step) -> bool:
-    if not isinstance(one, RowStep) or not isinstance(other, RowStep) or not isinstance(one.op, Delete):
-        return False
-    same = one.table is other.table and one.columns == other.columns and _occupies(one) == _occupies(other)
-    return same and isinstance(other.op, Delete)
-
-
-def _columns(group: Group) -> tuple[str, ...]:
-    """The columns that are read of each row of a group, between its rev and its key."""
-    return group[0].columns if isinstance(group[0], RowStep) else ()
-
-
-def _occupies(step: RowStep) -> bool:
-    """True for a deletion whose row may be absent: it must stay absent until the commit."""
-    return isinstance(step.op, Delete) and (step.op.if_ is ANY or step.op.if_ is ABSENT)
-
-
-def _crowded(schema: Schema, ops: Sequence[Op]) -> set[str]:
-    """Tables with unique groups of which several rows are written: there a value could pass from one to another."""
-    written = [op.table for op in ops if isinstance(op, (Put, Patch, Delete)) and schema.table[op.table].unique]
-    return {name for name in written if written.count(name) > 1}
-
-
-def _needed(table: Table, op: RowOp, *, crowded: bool) -> tuple[str, ...]:
-    """The columns whose current values an operation depends on."""
-    needed: set[str] = set(op.if_) if isinstance(op.if_, dict) else set()
-    if isinstance(op, Patch):
-        needed.update(name for name, value in op.set.items() if type(value) in _READS_OLD)
-    if table.unique:
-        needed.update(group_columns(table, None if crowded else op))
-    return tuple(sorted(needed))
-
-
-def _as_row(step: RowStep, values: tuple[Any, ...]) -> Row:
-    positions = {name: position for position, name in enumerate(step.columns)}
-    return Row(step.op.key, values[1 : 1 + len(positions)], values[0], None, positions)
-
-
-def _old(row: Row, name: str) -> Any:
-    return row[name] if name in row.place else None
