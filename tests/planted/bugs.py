@@ -62,22 +62,22 @@ BUGS = (
     Bug(
         "memory: a message id can be taken twice",
         "engines/memory/write.py",
-        "seen = set(log.taken(column, op.partition))",
-        "seen = set[Any]()",
+        "values = set(log.owners(column, op.partition))",
+        "values = set[Any]()",
         ("case:commit/existing-id@memory",),
     ),
     Bug(
         "memory: a page begins with the last row of the one before",
         "engines/memory/schema.py",
-        "high = min(high, bisect_left(order, place))",
-        "high = min(high, bisect_left(order, place) + 1)",
+        "high = min(high, bisect_left(order, keyset))",
+        "high = min(high, bisect_left(order, keyset) + 1)",
         ("case:threads/list-pages@memory",),
     ),
     Bug(
         "memory: a path takes messages of other branches",
         "engines/memory/read.py",
-        "if entry[at] == segment.value",
-        "if entry[at] <= segment.value",
+        "if entry[position] == segment.value",
+        "if entry[position] <= segment.value",
         ("case:branches/*@memory",),
     ),
     # The SQLite engine.

@@ -1,4 +1,4 @@
-"""Opening a memory engine: every one starts empty, and nothing can fail."""
+"""Opening a memory engine: there is nothing to connect to, and each one starts empty."""
 
 from __future__ import annotations
 
