@@ -14,6 +14,7 @@ from perdure.clock import Clock, steady_clock, system_clock
 from perdure.engines.memory.read import answer, select
 from perdure.engines.memory.schema import Scope
 from perdure.engines.memory.write import Transaction
+from perdure.engines.shared.decisions import Moment, updated_row
 from perdure.engines.shared.hints import HintHub, Subscription, Topic, topics_of
 from perdure.engines.shared.lifecycle import Lifecycle
 from perdure.engines.shared.references import Earlier
@@ -21,9 +22,8 @@ from perdure.engines.shared.signals import LoopSignal, Signal, ThreadSignal
 from perdure.errors import PerdureError, UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Capabilities, Engine, Health, Watch
-from perdure.kernel.ops import Applied, Ask, Op, Row, Scan, Taken
+from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
 from perdure.kernel.schema import Schema
-from perdure.kernel.semantics import evaluate
 
 _CAPABILITIES = Capabilities(
     engine="memory",
@@ -99,13 +99,11 @@ class MemoryEngine:
         with self._lock:
             data = self._scope(scope).tables[table]
             now, rev = self.clock(), new_rev()
-            updated = []
-            for row in select(data, Scan(table, index, eq, limit=limit, upto=upto), eq):
-                columns = {**row.columns, **{n: evaluate(v, row[n], now, {}) for n, v in set.items()}}
-                updated.append(Row(row.key, tuple(columns.values()), rev, row.body, row.place))
-            for row in updated:
+            rows = select(data, Scan(table, index, eq, limit=limit, upto=upto), eq)
+            rows = [updated_row(row, set, rev, Moment(now, {})) for row in rows]
+            for row in rows:
                 data.replace(row.key, row)
-        return Taken(updated, now)
+        return Taken(rows, now)
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe from a running event loop."""

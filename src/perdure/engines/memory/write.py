@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from perdure.engines.memory.schema import Scope, TableData
+from perdure.engines.memory.schema import Scope
+from perdure.engines.shared.decisions import Moment, decide
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import ANY, PRESENT, Append, Check, Delete, Drop, Now, Op, Patch, Put, Row
+from perdure.kernel.ops import Append, Check, Delete, Drop, Now, Op, Patch, Put, Row
 from perdure.kernel.schema import Key
-from perdure.kernel.semantics import evaluate, meets, observed
 
 Staged = dict[tuple[str, Key], Row | None]
 
@@ -61,30 +61,14 @@ class Transaction:
         self.appends.append((op.log, op.partition, entries))
 
     def _stage_row(self, position: int, op: Check | Put | Patch | Delete) -> None:
-        data = self.scope.tables[op.table]
-        row = data.rows.get(op.key)
-        if isinstance(op, Patch) and row is None:
-            if op.default is None:
-                raise Conflict(position, "condition", PRESENT if op.if_ is ANY else op.if_, None)
-            self.rows[op.table, op.key] = self._new_row(data, op.key, op.default.columns, op.default.body)
-            return
-        if not meets(row, op.if_):
-            raise Conflict(position, "condition", op.if_, observed(row, op.if_))
-        if isinstance(op, Put):
-            self.rows[op.table, op.key] = self._new_row(data, op.key, op.columns, op.body)
-        elif isinstance(op, Patch) and row is not None:
-            columns = {**row.columns, **{n: self._value(v, row[n]) for n, v in op.set.items()}}
-            body = row.body if op.body is None else op.body
-            self.rows[op.table, op.key] = Row(op.key, tuple(columns.values()), self.rev, body, row.place)
-        elif isinstance(op, Delete):
+        table, row = self.scope.tables[op.table].table, self.scope.tables[op.table].rows.get(op.key)
+        new = decide(position, op, table, row, Moment(self.now, self.last))
+        if isinstance(op, Delete):
             self.rows[op.table, op.key] = None
-
-    def _new_row(self, data: TableData, key: Key, columns: Mapping[str, Any], body: bytes | None) -> Row:
-        values = tuple([self._value(columns.get(name), None) for name in data.table.column_names])
-        return Row(key, values, self.rev, body, data.table.place)
-
-    def _value(self, value: Any, old: Any) -> Any:
-        return evaluate(value, old, self.now, self.last)
+        elif new is not None:
+            columns = {**(row.columns if row is not None else {}), **new}
+            body = columns.pop("body", row.body if row is not None else None)
+            self.rows[op.table, op.key] = Row(op.key, tuple(columns.values()), self.rev, body, table.place)
 
     def _check_unique(self, ops: Sequence[Op]) -> None:
         # Validation refuses a transaction that could release a value and take it again, so the present owners count.

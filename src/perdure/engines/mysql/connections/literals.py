@@ -11,7 +11,7 @@ from typing import Any
 
 from asyncmy.converters import escape_string
 
-from perdure.engines.mysql.schema import quote
+from perdure.engines.mysql.schema import names, quote
 
 
 def literal(value: Any) -> str:
@@ -33,6 +33,12 @@ def literal(value: Any) -> str:
 def literals(values: Iterable[Any]) -> str:
     """Several values, for VALUES and IN."""
     return ", ".join([literal(value) for value in values])
+
+
+def insert(table: str, columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A statement that inserts these rows; without any, its beginning."""
+    values = ", ".join([f"({literals(row)})" for row in rows])
+    return f"INSERT INTO {quote(table)} ({names(columns)}) VALUES {values}"
 
 
 def equal(columns: Iterable[str], values: Iterable[Any]) -> str:

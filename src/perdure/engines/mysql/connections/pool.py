@@ -136,22 +136,15 @@ class Pool:
 
 async def ask(pool: Pool, question: Callable[[Connection], Awaitable[T]]) -> T:
     """Read on any connection, and again on a new one if the connection proves dead, as all do after a restart."""
-    for _ in range(RECONNECTS):
+    reconnects = RECONNECTS
+    while True:
+        connection = await pool.acquire()
         try:
-            return await _ask_once(pool, question)
+            return await question(connection)
         except DRIVER_ERRORS as error:
-            if not lost(error) or isinstance(error, TimeoutError):
+            if not reconnects or not lost(error) or isinstance(error, TimeoutError):
                 raise translate(error, pool.target.shown) from error
-            pool.drop_idle()
-    try:
-        return await _ask_once(pool, question)
-    except DRIVER_ERRORS as error:
-        raise translate(error, pool.target.shown) from error
-
-
-async def _ask_once(pool: Pool, question: Callable[[Connection], Awaitable[T]]) -> T:
-    connection = await pool.acquire()
-    try:
-        return await question(connection)
-    finally:
-        pool.release(connection)
+        finally:
+            pool.release(connection)
+        reconnects -= 1
+        pool.drop_idle()

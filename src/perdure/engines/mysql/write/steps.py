@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from perdure.engines.mysql.connections.literals import equal
+from perdure.engines.shared.decisions import old_value
 from perdure.kernel.ops import ABSENT, ANY, Append, Check, Delete, Drop, Inc, Max, Min, Op, Patch, Put, Row, Swap
 from perdure.kernel.schema import Log, Schema, Table
 
@@ -49,6 +50,15 @@ class RowStep(msgspec.Struct, gc=False):
         if self.new is not None and name in self.new:
             return self.new[name]
         return old_value(self.row, name)
+
+    def keep(self, values: tuple[Any, ...] | None) -> None:
+        """Keep what was read of the row: its rev, then `columns`; None if it is absent."""
+        self.occupied = values is not None
+        if values is None or values[0] == 0:
+            self.row = None
+        else:
+            positions = {name: position for position, name in enumerate(self.columns)}
+            self.row = Row(self.op.key, values[1 : 1 + len(positions)], values[0], None, positions)
 
 
 class LogStep(msgspec.Struct, gc=False):
@@ -124,19 +134,3 @@ def _go_together(one: Step, other: Step) -> bool:
         return False
     same = one.table is other.table and one.columns == other.columns and one.may_be_absent == other.may_be_absent
     return same and isinstance(other.op, Delete)
-
-
-def group_columns(group: Group) -> tuple[str, ...]:
-    """The columns that are read of each row of a group, between its rev and its key."""
-    return group[0].columns if isinstance(group[0], RowStep) else ()
-
-
-def read_row(step: RowStep, values: tuple[Any, ...]) -> Row:
-    """The row of a step, from what was read: its rev and columns."""
-    positions = {name: position for position, name in enumerate(step.columns)}
-    return Row(step.op.key, values[1 : 1 + len(positions)], values[0], None, positions)
-
-
-def old_value(row: Row | None, name: str) -> Any:
-    """The value of a column that was read; None for any other."""
-    return row[name] if row is not None and name in row.place else None

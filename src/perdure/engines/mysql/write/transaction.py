@@ -23,34 +23,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from perdure.engines.mysql.connections.driver import Rows
-from perdure.engines.mysql.connections.literals import equal, literal, literals, one_of
+from perdure.engines.mysql.connections.literals import equal, insert, literal, literals, one_of
 from perdure.engines.mysql.schema import names, quote
-from perdure.engines.mysql.write.steps import (
-    Group,
-    LogStep,
-    RowStep,
-    Step,
-    group_columns,
-    group_steps,
-    old_value,
-    plan_steps,
-    read_row,
-)
+from perdure.engines.mysql.write.steps import Group, LogStep, RowStep, group_steps, plan_steps
+from perdure.engines.shared.decisions import Moment, decide
 from perdure.engines.sql.ddl import heads_name
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import (
-    ANY,
-    PRESENT,
-    Append,
-    Delete,
-    Drop,
-    Now,
-    Op,
-    Patch,
-    Put,
-)
+from perdure.kernel.ops import Append, Delete, Drop, Now, Op
 from perdure.kernel.schema import Schema, Table
-from perdure.kernel.semantics import evaluate, meets, observed
 
 STATEMENT_CHARACTERS = 1024 * 1024
 """Longer appends are split over statements, so that they can be split over packets."""
@@ -71,7 +51,6 @@ class Transaction:
         self.rev = rev
         self.now = 0
         self.seqs: dict[tuple[str, str], int] = {}
-        self._last: dict[str, int] = {}
         self._steps = plan_steps(schema, scope, ops)
         self._groups = group_steps(self._steps)
 
@@ -82,12 +61,12 @@ class Transaction:
             step = group[0]
             if isinstance(step, RowStep):
                 if step.may_be_absent:
-                    statements.append(self._occupy_rows(group))
+                    statements.append(self._occupy_rows(step.table, group))
                 statements.append(self._lock_rows(step, group))
             else:
                 heads = quote(heads_name(step.log.name))
                 if isinstance(step.op, Drop):
-                    statements.append(self._occupy_head(step))
+                    statements.append(self._insert_head(step, 0) + " ON DUPLICATE KEY UPDATE `last` = `last`")
                 statements.append(f"SELECT `last` FROM {heads} WHERE {step.where} FOR UPDATE")
         return ";".join(statements)
 
@@ -106,47 +85,38 @@ class Transaction:
         listed = one_of(table.key_names, [step.op.key for step in group if isinstance(step, RowStep)])
         return f"{quote(table.name)} t FORCE INDEX (PRIMARY) WHERE {scoped} AND ({listed})"
 
-    def _occupy_rows(self, group: Group) -> str:
+    def _occupy_rows(self, table: Table, group: Group) -> str:
         # ON DUPLICATE KEY takes the exclusive lock at once; IGNORE would take a shared one and deadlock on upgrade.
-        steps = [step for step in group if isinstance(step, RowStep)]
-        table = steps[0].table
-        columns = names(("scope", *table.key_names, "rev"))
-        values = ", ".join([f"({literals((self.scope, *step.op.key, 0))})" for step in steps])
-        return f"INSERT INTO {quote(table.name)} ({columns}) VALUES {values} ON DUPLICATE KEY UPDATE `rev` = `rev`"
+        rows = [(self.scope, *step.op.key, 0) for step in group if isinstance(step, RowStep)]
+        return insert(table.name, ("scope", *table.key_names, "rev"), rows) + " ON DUPLICATE KEY UPDATE `rev` = `rev`"
 
-    def _occupy_head(self, step: LogStep) -> str:
-        columns = names(("scope", step.log.partition, "last"))
-        values = literals((self.scope, step.op.partition, 0))
-        heads = quote(heads_name(step.log.name))
-        return f"INSERT INTO {heads} ({columns}) VALUES ({values}) ON DUPLICATE KEY UPDATE `last` = `last`"
+    def _insert_head(self, step: LogStep, last: int) -> str:
+        columns = ("scope", step.log.partition, "last")
+        return insert(heads_name(step.log.name), columns, [(self.scope, step.op.partition, last)])
 
     def decide(self, results: Sequence[Rows], now: int) -> None:
         """Check every condition against the rows that were read, and compute what to write; raises `Conflict`."""
-        self.now, self.seqs, self._last = now, {}, {}
-        for step, rows in self._rows_by_step(results):
+        self.now, self.seqs = now, {}
+        last: dict[str, int] = {}
+        for group, rows in zip(self._groups, results, strict=True):
+            step = group[0]
             if isinstance(step, LogStep):
                 step.head = rows[0][0] if rows else None
                 if isinstance(step.op, Append):
-                    self._decide_append(step, step.op)
+                    last.setdefault(step.op.log, self._decide_append(step, step.op))
+            elif len(group) == 1:
+                step.keep(rows[0] if rows else None)
             else:
-                step.occupied = bool(rows)
-                step.row = read_row(step, rows[0]) if rows and rows[0][0] != 0 else None
+                by_key = {row[1 + len(step.columns) :]: row for row in rows}
+                for row_step in [member for member in group if isinstance(member, RowStep)]:
+                    row_step.keep(by_key.get(row_step.op.key))
+        moment = Moment(now, last)
         for step in self._steps:
             if isinstance(step, RowStep):
-                self._decide_row(step)
+                step.new = decide(step.position, step.op, step.table, step.row, moment)
 
-    def _rows_by_step(self, results: Sequence[Rows]) -> Iterator[tuple[Step, Rows]]:
-        """Each step with the rows that were read for it: one or none."""
-        for group, rows in zip(self._groups, results, strict=True):
-            if len(group) == 1:
-                yield group[0], rows
-                continue
-            by_key = {row[1 + len(group_columns(group)) :]: row for row in rows}
-            for step in group:
-                row = by_key.get(step.op.key) if isinstance(step, RowStep) else None
-                yield step, () if row is None else (row,)
-
-    def _decide_append(self, step: LogStep, op: Append) -> None:
+    def _decide_append(self, step: LogStep, op: Append) -> int:
+        """The last seq after an append."""
         head = step.head or 0
         if op.expect is not None and op.expect != head:
             raise Conflict(step.position, "length", op.expect, head)
@@ -158,29 +128,8 @@ class Transaction:
                 if value is not None and value in values:
                     raise Conflict(step.position, "unique", None, {column: value})
                 values.add(value)
-        last = head + len(op.entries)
-        self.seqs[op.log, op.partition] = last
-        self._last.setdefault(op.log, last)
-
-    def _decide_row(self, step: RowStep) -> None:
-        op, row = step.op, step.row
-        if isinstance(op, Patch) and row is None:
-            if op.default is None:
-                raise Conflict(step.position, "condition", PRESENT if op.if_ is ANY else op.if_, None)
-            step.new = self._whole(step.table, op.default.columns, op.default.body)
-        elif not meets(row, op.if_):
-            raise Conflict(step.position, "condition", op.if_, observed(row, op.if_))
-        elif isinstance(op, Put):
-            step.new = self._whole(step.table, op.columns, op.body)
-        elif isinstance(op, Patch) and row is not None:
-            step.new = {n: evaluate(v, old_value(row, n), self.now, self._last) for n, v in op.set.items()}
-            if op.body is not None:
-                step.new["body"] = op.body
-
-    def _whole(self, table: Table, columns: dict[str, Any], body: bytes | None) -> dict[str, Any]:
-        new = {name: evaluate(columns.get(name), None, self.now, self._last) for name in table.column_names}
-        new["body"] = body
-        return new
+        self.seqs[op.log, op.partition] = head + len(op.entries)
+        return head + len(op.entries)
 
     def writing(self) -> Iterator[str]:
         """The statements between the locks and the commit."""
@@ -197,8 +146,7 @@ class Transaction:
 
     def _insert(self, step: RowStep, new: dict[str, Any]) -> str:
         columns = ("scope", *step.table.key_names, "rev", *new)
-        values = literals((self.scope, *step.op.key, self.rev, *new.values()))
-        return f"INSERT INTO {quote(step.table.name)} ({names(columns)}) VALUES ({values})"
+        return insert(step.table.name, columns, [(self.scope, *step.op.key, self.rev, *new.values())])
 
     def _update(self, step: RowStep, new: dict[str, Any]) -> str:
         parts = [f"`rev` = {self.rev}", *[f"{quote(n)} = {literal(v)}" for n, v in new.items()]]
@@ -209,11 +157,11 @@ class Transaction:
         last = self.seqs[op.log, op.partition]
         fixed = literals((self.scope, op.partition))
         if step.head is None:
-            yield f"INSERT INTO {heads} ({names(('scope', log.partition, 'last'))}) VALUES ({fixed}, {last})"
+            yield self._insert_head(step, last)
         else:
             yield f"UPDATE {heads} SET `last` = {last} WHERE {step.where}"
-        columns = names(("scope", log.partition, "seq", "rev", *log.column_names, "body"))
-        insert = f"INSERT INTO {quote(log.name)} ({columns}) VALUES "
+        columns = ("scope", log.partition, "seq", "rev", *log.column_names, "body")
+        beginning = insert(log.name, columns, [])
         rows: list[str] = []
         size = 0
         for seq, entry in enumerate(op.entries, (step.head or 0) + 1):
@@ -221,21 +169,18 @@ class Transaction:
             rows.append(f"({fixed}, {seq}, {self.rev}, {values})")
             size += len(values)
             if size > STATEMENT_CHARACTERS:
-                yield insert + ", ".join(rows)
+                yield beginning + ", ".join(rows)
                 rows, size = [], 0
         if rows:
-            yield insert + ", ".join(rows)
+            yield beginning + ", ".join(rows)
 
     def _drop(self, step: LogStep, op: Drop) -> Iterator[str]:
         head, heads = step.head or 0, quote(heads_name(step.log.name))
         if head > op.keep:
             yield f"DELETE FROM {quote(step.log.name)} WHERE {step.where} AND `seq` > {op.keep}"
-        left = min(head, op.keep)
-        yield (
-            f"UPDATE {heads} SET `last` = {left} WHERE {step.where}"
-            if left
-            else f"DELETE FROM {heads} WHERE {step.where}"
-        )
+        last = min(head, op.keep)
+        change = f"UPDATE {heads} SET `last` = {last}" if last else f"DELETE FROM {heads}"
+        yield f"{change} WHERE {step.where}"
 
     def owners(self) -> list[Owner]:
         """After a duplicate: the possible owners of each unique value that this transaction takes."""

@@ -33,12 +33,12 @@ from perdure.engines.mysql.errors import (
 from perdure.engines.mysql.read.queries import SERVER_CLOCK, Queries
 from perdure.engines.mysql.schema import quote
 from perdure.engines.mysql.write.transaction import Transaction
+from perdure.engines.shared.decisions import Moment, updated_row
 from perdure.errors import InvalidError, UnavailableError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Applied, Op, Row, Scan, Taken
 from perdure.kernel.schema import Schema, Table
-from perdure.kernel.semantics import evaluate
 
 T = TypeVar("T")
 ATTEMPTS = 200
@@ -181,7 +181,7 @@ class Writer:
         async def attempt(connection: Connection) -> Taken:
             try:
                 (result,), now = await self._lock(connection, select)
-                rows = [_changed(row, changes, rev, now) for row in table.rows(result)]
+                rows = [updated_row(row, changes, rev, Moment(now, {})) for row in table.rows(result)]
             except DRIVER_ERRORS:
                 await connection.roll_back()
                 raise
@@ -204,11 +204,6 @@ def _update(table: Table, scope: str, row: Row, changes: Mapping[str, Any]) -> s
     parts = [f"`rev` = {row.rev}", *[f"{quote(name)} = {literal(row[name])}" for name in changes]]
     where = equal(("scope", *table.key_names), (scope, *row.key))
     return f"UPDATE {quote(table.name)} SET {', '.join(parts)} WHERE {where}"
-
-
-def _changed(row: Row, changes: Mapping[str, Any], rev: int, now: int) -> Row:
-    columns = {**row.columns, **{name: evaluate(value, row[name], now, {}) for name, value in changes.items()}}
-    return Row(row.key, tuple(columns.values()), rev, row.body, row.place)
 
 
 def _packets(statements: Iterable[str], most: int) -> list[list[str]]:
