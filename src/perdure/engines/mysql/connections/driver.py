@@ -1,8 +1,8 @@
 """asyncmy as this engine uses it: its public API, and the two spots where that API says less than we need.
 
-- A cursor asks for the warnings of the last statement in a round trip of its own. `DriverConnection` answers without.
-- No documented call leads to the transport, and `close()` first sends what is still buffered: a COMMIT, for example,
-  whose caller was told that it failed. `connect()` on an open connection returns the protocol and the transport.
+- A cursor fetches the warnings of the last statement in an extra round trip. `DriverConnection` answers without one.
+- No documented call leads to the transport, and `close()` first sends what is still buffered: perhaps a COMMIT that
+  was reported as failed. `connect()` on an open connection returns the protocol and the transport.
 
 `tests/engines/test_mysql_driver.py` fails if a new release of asyncmy changes either.
 """

@@ -6,7 +6,7 @@ at most half of what writes have: however many of them wait, a new write still g
 
 With 10 connections, `all` is 10, `writing` 7 and `retrying` 3: seven writes may run at once, three of them retries.
 
-A permit that comes back goes to whoever waited longest among those who may have it. No one overtakes: a permit is never
+A permit that comes back goes to the longest waiter that may have it. There is no overtaking: a permit is never
 free while a caller who may have it waits.
 """
 
