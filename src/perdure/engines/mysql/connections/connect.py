@@ -170,7 +170,11 @@ async def _log_in(target: Target, seconds: float, meter: Meter) -> DriverConnect
         connect_timeout=seconds,
         ssl=tls_context(target, meter),
     )
-    await driver.connect()
+    try:
+        await driver.connect()
+    except BaseException:
+        del driver  # the traceback would keep its buffer, however much a rogue server sent
+        raise
     meter.logged_in()
     if task is not None and task.cancelling() > cancellations:
         # The driver's `wait_for` loses a cancellation that comes as its work ends (Python 3.11).
