@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from tests.support.servers import ServerMissing, fresh_database, server, servers_required
 
-from perdure.engines.mysql.connections.connection import Rows, Wire, flavour, open_wire
+from perdure.engines.mysql.connections.connect import flavour, open_connection
+from perdure.engines.mysql.connections.connection import Connection
+from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.target import parse_target
 
 DEADLINE = 240.0
@@ -29,27 +31,27 @@ async def emptied(label: str) -> str:
     return url
 
 
-async def connect(url: str) -> Wire:
+async def connect(url: str) -> Connection:
     """A connection of its own."""
-    return await open_wire(parse_target(url))
+    return await open_connection(parse_target(url))
 
 
-async def stranger(url: str) -> Wire:
+async def stranger(url: str) -> Connection:
     """A connection that may hold a transaction open for as long as a test takes, and is not hung up on."""
-    wire = await connect(url)
-    name, _ = flavour(wire.version)
+    connection = await connect(url)
+    name, _ = flavour(connection.version)
     setting = "idle_transaction_timeout" if name == "MariaDB" else "wait_timeout"
-    await wire.run(f"SET SESSION {setting} = 600")
-    return wire
+    await connection.run(f"SET SESSION {setting} = 600")
+    return connection
 
 
 async def sql(url: str, statements: str) -> list[Rows]:
     """Run statements on a connection of their own."""
-    wire = await connect(url)
+    connection = await connect(url)
     try:
-        return await wire.run(statements)
+        return await connection.run(statements)
     finally:
-        await wire.goodbye()
+        await connection.close()
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -27,8 +27,10 @@ from tests.support.servers.mysql import MysqlRecipe
 
 import perdure
 from perdure import Store
-from perdure.engines.mysql.connections.connection import Rows, Wire
-from perdure.engines.mysql.schema import heads_name, names
+from perdure.engines.mysql.connections.connection import Connection
+from perdure.engines.mysql.connections.driver import Rows
+from perdure.engines.mysql.schema import names
+from perdure.engines.sql.ddl import heads_name
 from perdure.stores.schema import SCHEMA
 
 FEW = 100
@@ -54,13 +56,13 @@ async def take_statistics(url: str) -> None:
 async def recorded(store: Store) -> list[str]:
     """The statements of every call, each once."""
     packets: list[str] = []
-    real = Wire.run
+    real = Connection.run
 
-    async def run(wire: Wire, text: str, **how: Any) -> list[Rows]:
+    async def run(connection: Connection, text: str, **how: Any) -> list[Rows]:
         packets.append(text)
-        return await real(wire, text, **how)
+        return await real(connection, text, **how)
 
-    with mock.patch.object(Wire, "run", run):
+    with mock.patch.object(Connection, "run", run):
         await call_everything(store)
     # No text in the crowd holds a semicolon.
     statements = dict.fromkeys(one.strip() for packet in packets for one in packet.split(";"))
@@ -91,28 +93,28 @@ def faults(statement: str, plan: Any) -> list[str]:
     return bad
 
 
-async def touched(wire: Wire, statement: str) -> tuple[int, int]:
+async def touched(connection: Connection, statement: str) -> tuple[int, int]:
     """Rows that a statement reads, and rows that it answers or changes."""
     look = "SHOW SESSION STATUS LIKE 'Handler_read%'"
-    *answer, counters = await wire.run(f"FLUSH STATUS; START TRANSACTION; {statement}; {look}; ROLLBACK")
-    *_, idle = await wire.run(f"FLUSH STATUS; START TRANSACTION; DO 0; {look}; ROLLBACK")
+    *answer, counters = await connection.run(f"FLUSH STATUS; START TRANSACTION; {statement}; {look}; ROLLBACK")
+    *_, idle = await connection.run(f"FLUSH STATUS; START TRANSACTION; DO 0; {look}; ROLLBACK")
     reads = sum(int(n) for _, n in counters) - sum(int(n) for _, n in idle)
     return reads, len(answer[0]) if answer else 1
 
 
 async def judged(url: str, statements: list[str]) -> list[str]:
     """What is wrong with the plans of these statements."""
-    wire = await connect(url)
-    await wire.run("SET @perdure_scope = ''")
+    connection = await connect(url)
+    await connection.run("SET @perdure_scope = ''")
     wrong = []
     for statement in statements:
-        (((plan,),),) = await wire.run(f"EXPLAIN FORMAT=JSON {statement}")
+        (((plan,),),) = await connection.run(f"EXPLAIN FORMAT=JSON {statement}")
         bad = faults(statement, json.loads(plan))
-        reads, answered = await touched(wire, statement)
+        reads, answered = await touched(connection, statement)
         if reads > 2 * answered + SPARE_ROWS:
             bad.append(f"touches {reads} rows to answer {answered}")
         wrong += [f"{'; '.join(bad)}: {statement[:400]}"] if bad else []
-    await wire.goodbye()
+    await connection.close()
     return wrong
 
 

@@ -64,7 +64,7 @@ async def _all_is_well(engine: MysqlEngine, url: str) -> None:
         await commit
         assert await other.run("SELECT n FROM items WHERE id = 'a'") == [((2,),)]
     finally:
-        await other.goodbye()
+        await other.close()
     health = await engine.health()
     assert health.settings["isolation"] == "READ-COMMITTED"
     assert not [told for told in health.problems if "session" in told or "isolation" in told]
@@ -88,9 +88,9 @@ def test_health_tells_of_a_session_that_something_changed() -> None:
     async def scenario() -> None:
         url = await emptied("defaults")
         engine = await open_engine(f"{url}?connections=1", SCHEMA)
-        wire = await engine._pool.acquire()
-        await wire.run("SET SESSION unique_checks = 0")
-        engine._pool.release(wire)
+        connection = await engine._pool.acquire()
+        await connection.run("SET SESSION unique_checks = 0")
+        engine._pool.release(connection)
         health = await engine.health()
         assert not health.ok
         assert any("unique_checks is OFF" in told for told in health.problems)

@@ -17,7 +17,8 @@ from tests.support.proxy import Proxy
 
 from perdure.engines.mysql import MysqlEngine, open_engine
 from perdure.engines.mysql.connections import pool, sockets
-from perdure.engines.mysql.connections.connection import Wire, open_wire
+from perdure.engines.mysql.connections.connect import open_connection
+from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.login import Meter
 from perdure.engines.mysql.target import parse_target
 from perdure.engines.mysql.watch import Hub
@@ -34,8 +35,8 @@ async def _behind_a_proxy(idle: int) -> AsyncIterator[tuple[MysqlEngine, Proxy]]
     try:
         engine = await open_engine(proxy.through(url), SCHEMA)
         held = [await engine._pool.acquire("read") for _ in range(idle)]
-        for wire in held:
-            engine._pool.release(wire)
+        for connection in held:
+            engine._pool.release(connection)
         yield engine, proxy
         await engine.close()
     finally:
@@ -47,7 +48,7 @@ def test_idle_connections_that_were_forgotten_cost_no_commit(monkeypatch: pytest
         async with _behind_a_proxy(idle=5) as (engine, proxy):
             await do(engine, Put("items", ("a",), {"n": 1}))
             monkeypatch.setattr(pool, "IDLE_SECONDS", 0.0)
-            monkeypatch.setattr(pool, "TRIAL_SECONDS", 0.3)
+            monkeypatch.setattr(pool, "PROBE_SECONDS", 0.3)
             proxy.strand()
             await do(engine, Patch("items", ("a",), {"n": Inc()}))
             monkeypatch.undo()
@@ -76,7 +77,7 @@ def test_cancelling_the_trial_of_a_connection_leaves_its_place_free(monkeypatch:
     async def scenario() -> None:
         async with _behind_a_proxy(idle=3) as (engine, proxy):
             monkeypatch.setattr(pool, "IDLE_SECONDS", 0.0)
-            monkeypatch.setattr(pool, "TRIAL_SECONDS", 600.0)
+            monkeypatch.setattr(pool, "PROBE_SECONDS", 600.0)
             proxy.strand()
             asked = [asyncio.create_task(engine.view(SCOPE, [Scan("items")])) for _ in range(3)]
             await asyncio.sleep(0)
@@ -85,8 +86,8 @@ def test_cancelling_the_trial_of_a_connection_leaves_its_place_free(monkeypatch:
             await asyncio.gather(*asked, return_exceptions=True)
             monkeypatch.undo()
             held = [await engine._pool.acquire("read") for _ in range(10)]
-            for wire in held:
-                engine._pool.release(wire)
+            for connection in held:
+                engine._pool.release(connection)
 
     run(scenario())
 
@@ -155,7 +156,7 @@ def test_closing_that_was_cancelled_can_be_finished() -> None:
         watch.close()
         assert await _connections(url) == 2, "the stranger's and the one that counts"
         assert [task for task in asyncio.all_tasks() if "Hub" in repr(task.get_coro())] == []
-        await other.goodbye()
+        await other.close()
 
     run(scenario())
 
@@ -167,7 +168,7 @@ def test_closing_may_be_cancelled_at_any_moment() -> None:
             engine = await open_engine(url, SCHEMA)
             watch = engine.watch(SCOPE, ["jobs"])
             await engine.transact(SCOPE, [Put("items", ("a",), {})], ["jobs"])
-            wires = list(engine._pool._idle)
+            connections = list(engine._pool._idle)
             closing = asyncio.create_task(engine.close())
             for _ in range(step):
                 await asyncio.sleep(0)
@@ -175,8 +176,8 @@ def test_closing_may_be_cancelled_at_any_moment() -> None:
             await asyncio.gather(closing, return_exceptions=True)
             await engine.close()
             watch.close()
-            assert wires
-            assert all(wire.closed for wire in wires), step
+            assert connections
+            assert all(connection.closed for connection in connections), step
 
     run(scenario())
 
@@ -186,13 +187,13 @@ def test_no_cancellation_is_lost_while_a_connection_is_made() -> None:
         target = parse_target(await emptied("network"))
         cancelled = 0
         for turns in range(120):
-            opening = asyncio.create_task(open_wire(target))
+            opening = asyncio.create_task(open_connection(target))
             for _ in range(turns):
                 await asyncio.sleep(0)
             asked = opening.cancel()
             (outcome,) = await asyncio.gather(opening, return_exceptions=True)
-            if isinstance(outcome, Wire):
-                await outcome.goodbye()
+            if isinstance(outcome, Connection):
+                await outcome.close()
             assert not asked or isinstance(outcome, asyncio.CancelledError), turns
             cancelled += asked
         assert cancelled
@@ -209,7 +210,7 @@ store = perdure.sync.open(sys.argv[1])
 @atexit.register
 def last_words():
     try:
-        store.engine._pool.forget_idle()  # so that the next call needs a new connection
+        store.engine._pool.drop_idle()  # so that the next call needs a new connection
         store.commit("t", messages=[perdure.Message.user("last words")])
         print("committed")
     except perdure.PerdureError as error:
@@ -253,7 +254,7 @@ def test_a_defect_does_not_end_the_hints(monkeypatch: pytest.MonkeyPatch, work: 
 
 
 async def _connections(url: str) -> int:
-    """Connections to this database, once those that said goodbye are gone."""
+    """Connections to this database, once those that were closed are gone."""
     look = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE()"
     counts = [(await sql(url, f"DO SLEEP(0.02); {look}"))[0][0][0] for _ in range(3)]
     while counts[-1] > 2 and len(counts) < 200:

@@ -161,7 +161,7 @@ def test_a_migration_may_take_longer_than_an_answer() -> None:
         await reader.run("COMMIT")
         await (await opening).close()
         assert (await plan_migration(url, _newer())).steps == ()
-        await reader.goodbye()
+        await reader.close()
 
     run(scenario())
 
@@ -177,7 +177,7 @@ def test_the_lock_of_migrations_is_waited_for_longer_than_an_answer() -> None:
         await _outlasted(url, "User lock", opening, pass_time)
         await other.run(f"DO RELEASE_LOCK({name})")
         await (await opening).close()
-        await other.goodbye()
+        await other.close()
 
     run(scenario())
 

@@ -44,18 +44,18 @@ def test_hot_statements_walk_an_index() -> None:
         url = await emptied("plans")
         engine = await open_engine(url, SCHEMA)
         await engine.close()
-        wire = await connect(url)
+        connection = await connect(url)
         filler = ", ".join(f"('s', 't{n}', {n}, {n}, 1)" for n in range(300))
-        await wire.run(f"INSERT INTO thread_heads (scope, thread, updated_at, created_at, rev) VALUES {filler}")
+        await connection.run(f"INSERT INTO thread_heads (scope, thread, updated_at, created_at, rev) VALUES {filler}")
         entries = ", ".join(f"('s', 't', {n}, 1, 'm{n}', 0, '{{}}')" for n in range(1, 300))
-        await wire.run(f"INSERT INTO messages (scope, thread, seq, rev, id, branch, body) VALUES {entries}")
-        await wire.run("ANALYZE TABLE thread_heads, messages")
+        await connection.run(f"INSERT INTO messages (scope, thread, seq, rev, id, branch, body) VALUES {entries}")
+        await connection.run("ANALYZE TABLE thread_heads, messages")
         for statement in _statements():
-            (((plan,),),) = await wire.run(f"EXPLAIN FORMAT=JSON {statement}")
+            (((plan,),),) = await connection.run(f"EXPLAIN FORMAT=JSON {statement}")
             assert faults(statement, json.loads(plan)) == [], statement
-        (((plan,),),) = await wire.run(f"EXPLAIN FORMAT=JSON {SCAN}")
+        (((plan,),),) = await connection.run(f"EXPLAIN FORMAT=JSON {SCAN}")
         assert len(faults(SCAN, json.loads(plan))) == 2, "a scan that sorts must be seen as one"
-        await wire.goodbye()
+        await connection.close()
 
     run(scenario())
 
@@ -64,13 +64,13 @@ def test_a_scan_is_seen_by_the_rows_it_touches() -> None:
     async def scenario() -> None:
         url = await emptied("plans")
         await (await open_engine(url, SCHEMA)).close()
-        wire = await connect(url)
+        connection = await connect(url)
         filler = ", ".join(f"('s', 't{n}', {n}, 1)" for n in range(300))
-        await wire.run(f"INSERT INTO queues (scope, thread, count, rev) VALUES {filler}")
-        reads, answered = await touched(wire, "SELECT * FROM queues WHERE count = 7")
+        await connection.run(f"INSERT INTO queues (scope, thread, count, rev) VALUES {filler}")
+        reads, answered = await touched(connection, "SELECT * FROM queues WHERE count = 7")
         assert (reads >= 300, answered) == (True, 1)
-        assert await touched(wire, "SELECT * FROM queues WHERE scope = 's' AND thread = 't7'") == (1, 1)
-        await wire.goodbye()
+        assert await touched(connection, "SELECT * FROM queues WHERE scope = 's' AND thread = 't7'") == (1, 1)
+        await connection.close()
 
     run(scenario())
 

@@ -11,7 +11,7 @@ from tests.engines.mysql_place import emptied, run, sql
 from tests.engines.toys import SCHEMA, notes
 
 from perdure.engines.mysql import open_engine
-from perdure.engines.mysql.connections import connection
+from perdure.engines.mysql.connections import connect
 from perdure.engines.mysql.target import Target, parse_target
 from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
 
@@ -20,13 +20,13 @@ from perdure.errors import InvalidError, PerdureError, UnavailableError, Unsuppo
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every attempt to connect, by host."""
     made: list[str] = []
-    connect = connection._open_once
+    open_once = connect._open_once
 
     async def counted(target: Target, patience: float) -> Any:
         made.append(target.host)
-        return await connect(target, patience)
+        return await open_once(target, patience)
 
-    monkeypatch.setattr(connection, "_open_once", counted)
+    monkeypatch.setattr(connect, "_open_once", counted)
     return made
 
 
@@ -101,7 +101,7 @@ def test_a_file_that_is_no_certificate(tmp_path: Path, attempts: list[str]) -> N
 
 
 def test_a_key_without_its_certificate(tmp_path: Path) -> None:
-    with pytest.raises(InvalidError, match="ssl_key belongs to a certificate"):
+    with pytest.raises(InvalidError, match="ssl_key needs ssl_cert"):
         parse_target(f"mysql://h/db?ssl_key={tmp_path / 'key.pem'}")
 
 

@@ -13,7 +13,8 @@ from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, START, columns, do, note
 from perdure import limits
 from perdure.clock import ManualClock
 from perdure.engines.mysql import MysqlEngine, open_engine, watch
-from perdure.engines.mysql.connections.connection import Rows, Wire
+from perdure.engines.mysql.connections.connection import Connection
+from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.write.transaction import Transaction
 from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import (
@@ -48,17 +49,17 @@ class Packets:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.sent: list[str] = []
         self.fail: Any = None
-        real = Wire.run
+        real = Connection.run
 
-        async def counted(wire: Wire, text: str, **how: Any) -> list[Rows]:
+        async def counted(connection: Connection, text: str, **how: Any) -> list[Rows]:
             # The settings are read again at most once a second, whatever is sent meanwhile.
             if not text.startswith("SELECT @@GLOBAL."):
                 self.sent.append(text)
             if self.fail is not None:
-                self.fail(wire, text)
-            return await real(wire, text, **how)
+                self.fail(connection, text)
+            return await real(connection, text, **how)
 
-        patch.setattr(Wire, "run", counted)
+        patch.setattr(Connection, "run", counted)
 
 
 def test_a_commit_is_two_packets_and_a_view_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +203,7 @@ def test_a_deadlock_is_run_again_and_never_seen() -> None:
         assert (await columns(engine, "items", "a"))["n"] == 11
         assert (await columns(engine, "items", "b"))["n"] == 11
         assert (await engine.health()).settings["retried"] == 1
-        await other.goodbye()
+        await other.close()
         await engine.close()
 
     run(scenario())
@@ -227,7 +228,7 @@ def test_a_row_that_appears_meanwhile_counts(op: Any, ends: Any) -> None:
         await commit
         found = await row(engine, "items", "a")
         assert (found and {"n": found["n"]}) == ends
-        await other.goodbye()
+        await other.close()
         await engine.close()
 
     run(scenario())
@@ -243,7 +244,7 @@ def test_an_absent_row_that_appears_meanwhile_is_a_conflict_for_who_required_abs
         await other.run("COMMIT")
         conflict = await commit
         assert (conflict.kind, conflict.actual) == ("condition", 7)
-        await other.goodbye()
+        await other.close()
         await engine.close()
 
     run(scenario())
@@ -346,7 +347,7 @@ def test_one_busy_row_does_not_occupy_every_connection() -> None:
         await other.run("ROLLBACK")
         await asyncio.gather(*waiting)
         assert (await columns(engine, "items", "hot"))["n"] == 8
-        await other.goodbye()
+        await other.close()
         await engine.close()
 
     run(scenario())
@@ -368,7 +369,7 @@ def test_a_cancelled_call_gives_its_connection_up() -> None:
         await do(engine, Patch("items", ("a",), {"n": Inc()}))
         assert (await columns(engine, "items", "a"))["n"] == 2
         assert (await engine.health()).settings["connections"]["dropped"] == 1
-        await other.goodbye()
+        await other.close()
         await engine.close()
 
     run(scenario())
@@ -376,10 +377,10 @@ def test_a_cancelled_call_gives_its_connection_up() -> None:
 
 async def _kill_all(url: str) -> None:
     look = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND db = DATABASE()"
-    wire = await connect(url)
-    for (number,) in (await wire.run(look))[0]:
-        await wire.run(f"KILL {number}")
-    await wire.goodbye()
+    connection = await connect(url)
+    for (number,) in (await connection.run(look))[0]:
+        await connection.run(f"KILL {number}")
+    await connection.close()
 
 
 def test_dead_connections_are_replaced_unseen() -> None:
@@ -399,9 +400,9 @@ def test_a_connection_lost_before_the_commit_was_sent_wrote_nothing(monkeypatch:
     async def scenario() -> None:
         _, engine = await fresh()
 
-        def lose(wire: Wire, text: str) -> None:
+        def lose(connection: Connection, text: str) -> None:
             if text.startswith("START"):
-                wire.broken = True
+                connection.broken = True
                 raise OSError("cut")
 
         packets = Packets(monkeypatch)
@@ -419,9 +420,9 @@ def test_a_connection_lost_after_the_commit_was_sent_is_unknown(monkeypatch: pyt
     async def scenario() -> None:
         _, engine = await fresh()
 
-        def lose(wire: Wire, text: str) -> None:
+        def lose(connection: Connection, text: str) -> None:
             if text.endswith("COMMIT"):
-                wire.broken = True
+                connection.broken = True
                 raise OSError("cut")
 
         packets = Packets(monkeypatch)
@@ -473,9 +474,9 @@ def test_hints_reach_other_processes_by_the_table() -> None:
 def test_old_hints_are_trimmed_from_the_first_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         url, engine = await fresh()
-        monkeypatch.setattr(watch, "KEPT", 3)
+        monkeypatch.setattr(watch, "HINTS_KEPT", 3)
         for n in range(8):
-            engine._hub._untold.add((SCOPE, f"topic {n}"))
+            engine._hub._unsent.add((SCOPE, f"topic {n}"))
             await engine._hub._flush()
         (rows,) = await sql(url, "SELECT id FROM perdure_hints ORDER BY id")
         assert rows == ((5,), (6,), (7,), (8,))

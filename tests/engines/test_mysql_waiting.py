@@ -11,8 +11,8 @@ from tests.engines.pacing import slow_clock
 from tests.engines.test_mysql_transactions import fresh
 from tests.engines.toys import SCOPE, columns, do, row
 
-from perdure.engines.mysql.connections.permits import Places, Use
-from perdure.engines.mysql.write.row_queue import Turns
+from perdure.engines.mysql.connections.permits import Permits, Use
+from perdure.engines.mysql.write.row_queue import RowQueue
 from perdure.errors import UnavailableError
 from perdure.kernel.ops import Inc, Patch, Put, Scan
 
@@ -29,12 +29,12 @@ class Line:
     """Users of places, in the order in which they got one."""
 
     def __init__(self, most: int) -> None:
-        self.places = Places(most)
+        self.permits = Permits(most)
         self.served: list[str] = []
 
     def join(self, name: str, use: Use = "write") -> asyncio.Task[None]:
         async def take() -> None:
-            await self.places.take(use, 600)
+            await self.permits.take(use, 600)
             self.served.append(name)
 
         return asyncio.create_task(take())
@@ -46,7 +46,7 @@ def test_a_place_goes_to_whoever_waited_longest() -> None:
         tasks = [line.join(name) for name in "abcd"]
         await _turn_of_the_loop()
         for served in ("ab", "abc"):
-            line.places.give_back("write")
+            line.permits.give_back("write")
             # A caller that comes at this very moment does not overtake the one who was just woken.
             tasks.append(line.join("late"))
             await _turn_of_the_loop()
@@ -63,11 +63,11 @@ def test_a_place_that_was_handed_to_a_cancelled_caller_goes_on() -> None:
         line = Line(1)
         first, second, third = line.join("first"), line.join("second"), line.join("third")
         await _turn_of_the_loop()
-        line.places.give_back("write")
+        line.permits.give_back("write")
         second.cancel()
         await _turn_of_the_loop()
         assert line.served == ["first", "third"]
-        line.places.give_back("write")
+        line.permits.give_back("write")
         await line.join("fourth")
         await asyncio.gather(first, second, third, return_exceptions=True)
 
@@ -138,7 +138,7 @@ def test_a_lock_that_never_goes_is_unavailable_and_nothing_is_written() -> None:
         assert await columns(engine, "items", "a") == {"n": 1}
         (((open_transactions,),),) = await sql(url, "SELECT COUNT(*) FROM information_schema.innodb_trx")
         assert open_transactions == 0
-        await other.goodbye()
+        await other.close()
         await engine.close()
 
     run(scenario())
@@ -147,9 +147,9 @@ def test_a_lock_that_never_goes_is_unavailable_and_nothing_is_written() -> None:
 def test_a_turn_that_never_comes_ends_too() -> None:
     async def scenario() -> None:
         pass_time = slow_clock()
-        turns = Turns("mysql://here/db", PATIENCE)
-        async with turns.taking(["row"]):
-            late = asyncio.create_task(_take_turn(turns, []))
+        queue = RowQueue("mysql://here/db", PATIENCE)
+        async with queue.turn(["row"]):
+            late = asyncio.create_task(_take_turn(queue, []))
             await _turn_of_the_loop()
             pass_time(PATIENCE + 1)
             with pytest.raises(UnavailableError, match="nothing was written"):
@@ -158,24 +158,24 @@ def test_a_turn_that_never_comes_ends_too() -> None:
     run(scenario())
 
 
-async def _take_turn(turns: Turns, order: list[Any], name: Any = None) -> None:
-    async with turns.taking(["row"]):
+async def _take_turn(queue: RowQueue, order: list[Any], name: Any = None) -> None:
+    async with queue.turn(["row"]):
         order.append(name)
 
 
 def test_a_caller_that_gives_up_its_turn_lets_nobody_overtake() -> None:
     async def scenario() -> None:
-        turns, order = Turns("mysql://here/db", 600), []
-        async with turns.taking(["row"]):
-            second = asyncio.create_task(_take_turn(turns, order, 2))
-            third = asyncio.create_task(_take_turn(turns, order, 3))
+        queue, order = RowQueue("mysql://here/db", 600), []
+        async with queue.turn(["row"]):
+            second = asyncio.create_task(_take_turn(queue, order, 2))
+            third = asyncio.create_task(_take_turn(queue, order, 3))
             await _turn_of_the_loop()
             second.cancel()
             await _turn_of_the_loop()
             assert order == []
         await third
         assert order == [3]
-        assert not turns._tails
+        assert not queue._tails
         await asyncio.gather(second, return_exceptions=True)
 
     run(scenario())

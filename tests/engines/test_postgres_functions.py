@@ -8,12 +8,12 @@ from typing import Any
 
 import asyncpg
 from tests.engines.toys import SCHEMA, SCOPE, columns, notes
+from tests.support.servers import fresh_database, server
 
 from perdure.engines.postgres import open_engine, plan_migration
 from perdure.engines.postgres.migrate import fingerprint
 from perdure.engines.postgres.target import parse_target
 from perdure.kernel.ops import Delete, Drop, Put
-from perdure.testkit.servers import fresh_database, server
 
 FUNCTIONS_1 = Path(__file__).parent.parent / "fixtures" / "postgres-functions-1.sql"
 FINGERPRINT_1 = "f72264b21ecfd75d"

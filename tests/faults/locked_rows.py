@@ -20,7 +20,7 @@ from tests.faults.shell import FaultFound, Figures, audit, bounded, insist, main
 from tests.support.servers import fresh_database, server
 
 from perdure import Message, Receipt, Store
-from perdure.engines.mysql.connections.connection import Wire
+from perdure.engines.mysql.connections.connection import Connection
 
 LOCKED = [f"locked-{n}" for n in range(12)]
 FREE = "free"
@@ -34,7 +34,7 @@ async def _commit(store: Store, thread: str, name: str) -> Receipt:
 
 
 @asynccontextmanager
-async def _held(url: str) -> AsyncIterator[Wire]:
+async def _held(url: str) -> AsyncIterator[Connection]:
     """The rows of the twelve threads, locked by somebody else."""
     other = await stranger(url)
     try:

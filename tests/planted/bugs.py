@@ -63,22 +63,22 @@ BUGS = (
     Bug(
         "memory: a message id can be taken twice",
         "engines/memory/write.py",
-        "seen = set(log.taken(column, op.partition))",
-        "seen = set[Any]()",
+        "values = set(log.owners(column, op.partition))",
+        "values = set[Any]()",
         ("case:commit/existing-id@memory",),
     ),
     Bug(
         "memory: a page begins with the last row of the one before",
         "engines/memory/schema.py",
-        "high = min(high, bisect_left(order, place))",
-        "high = min(high, bisect_left(order, place) + 1)",
+        "high = min(high, bisect_left(order, keyset))",
+        "high = min(high, bisect_left(order, keyset) + 1)",
         ("case:threads/list-pages@memory",),
     ),
     Bug(
         "memory: a path takes messages of other branches",
         "engines/memory/read.py",
-        "if entry[at] == segment.value",
-        "if entry[at] <= segment.value",
+        "if entry[position] == segment.value",
+        "if entry[position] <= segment.value",
         ("case:branches/*@memory",),
     ),
     # The SQLite engine.
@@ -245,8 +245,8 @@ BUGS = (
     Bug(
         "mysql: a lost commit is sent again",
         "engines/mysql/write/writer.py",
-        "if wire.broken or (wire.answered == len(last) - 1 and not undone(error)):",
-        "if not wire.broken and wire.answered == len(last) - 1 and not undone(error):",
+        "if connection.broken or (connection.answered == len(last) - 1 and not undone(error)):",
+        "if not connection.broken and connection.answered == len(last) - 1 and not undone(error):",
         ("fault:cuts --engine mysql --cuts 40 --seed 7",),
     ),
     Bug(
@@ -259,13 +259,13 @@ BUGS = (
     Bug(
         "mysql: commits that wait for locks may take every connection",
         "engines/mysql/connections/permits.py",
-        "writing = most - min(_KEPT_FOR_READERS, (most + 1) // 3)",
+        "writing = most - min(_RESERVED_FOR_READS, (most + 1) // 3)",
         "writing = most",
         ("fault:locked_rows --engine mysql --rounds 1 --seed 7",),
     ),
     Bug(
         "mysql: a commit keeps its connection for as long as its row is locked",
-        "engines/mysql/connections/connection.py",
+        "engines/mysql/connections/connect.py",
         "LOCK_WAIT_SECONDS = 1\n",
         "LOCK_WAIT_SECONDS = 3600\n",
         ("fault:locked_rows --engine mysql --rounds 1 --seed 7",),

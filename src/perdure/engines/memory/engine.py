@@ -1,28 +1,29 @@
-"""The memory engine itself: a lock, some dictionaries and a condition variable for hints.
+"""The memory engine as stores see it: a lock, the data of each scope, and hints.
 
-It promises everything but durability. Its coroutines never suspend except in `watch`, so it serves blocking callers
+It keeps every promise but durability. Its coroutines never suspend except in `watch`, so it serves blocking callers
 directly.
 """
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure.clock import Clock, steady_clock, system_clock
-from perdure.engines.memory.read import Earlier, answer, select
+from perdure.engines.memory.read import answer, select
 from perdure.engines.memory.schema import Scope
 from perdure.engines.memory.write import Transaction
+from perdure.engines.shared.decisions import Moment, updated_row
+from perdure.engines.shared.hints import HintHub, Subscription, Topic, topics_of
+from perdure.engines.shared.lifecycle import Lifecycle
+from perdure.engines.shared.references import Earlier
 from perdure.engines.shared.signals import LoopSignal, Signal, ThreadSignal
-from perdure.errors import PerdureError, UnavailableError, UnsupportedError
+from perdure.errors import PerdureError, UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Capabilities, Engine, Health, Watch
-from perdure.kernel.ops import Applied, Ask, Op, Row, Scan, Taken
+from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
 from perdure.kernel.schema import Schema
-from perdure.kernel.semantics import evaluate
 
 _CAPABILITIES = Capabilities(
     engine="memory",
@@ -36,14 +37,10 @@ _CAPABILITIES = Capabilities(
 )
 
 
-def _closed() -> UnavailableError:
-    return UnavailableError("the store is closed", hint="open it again")
-
-
 def _copied_by_fork() -> UnsupportedError:
     return UnsupportedError(
-        "the memory:// store was opened before the fork: this process has a copy of it that nobody else sees",
-        hint="open one in this process, or share a sqlite:// file with processes that are spawned",
+        "the memory:// store was opened before the fork: this process has a private copy of it",
+        hint="open one in this process, or share a sqlite:// file between spawned processes",
     )
 
 
@@ -57,18 +54,16 @@ class MemoryEngine:
         self.clock = steady_clock() if clock is system_clock else clock
         self._scopes: dict[str, Scope] = {}
         self._lock = threading.Lock()
-        self._watchers: dict[tuple[str, str], set[Callable[[], None]]] = {}
-        self._refusal: Callable[[], PerdureError] | None = None
-        _live.add(self)
+        self._hub: HintHub[Topic] = HintHub()
+        self._lifecycle = Lifecycle(self, in_child=_copied_by_fork, reset_in_child=self._reset_locks)
 
-    def refuse_in_child(self) -> None:
-        """After a fork: this is a copy, and whatever thread held its lock is not in this process."""
+    def _reset_locks(self) -> None:
+        """After a fork, in the child: the thread that held a lock may not exist there."""
         self._lock = threading.Lock()
-        self._refusal = _copied_by_fork
+        self._hub.reset_in_child()
 
     def _scope(self, name: str) -> Scope:
-        if self._refusal is not None:
-            raise self._refusal()
+        self._lifecycle.check_usable()
         return self._scopes.setdefault(name, Scope(self.schema))
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
@@ -76,17 +71,18 @@ class MemoryEngine:
         with self._lock:
             transaction = Transaction(self._scope(scope), new_rev(), self.clock())
             transaction.run(ops)
-        self._hint(scope, hints)
+        self._hub.ring(topics_of(scope, hints))
         return Applied(transaction.rev, transaction.seqs, transaction.now)
 
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot."""
-        answers: Earlier = []
+        answers: list[Any] = [None] * len(reads)
+        earlier = Earlier(self.schema, reads, answers)
         with self._lock:
             data, now = self._scope(scope), self.clock()
-            for read in reads:
-                answers.append((read, answer(data, read, answers, now)))
-        return [result for _, result in answers]
+            for number, read in enumerate(reads):
+                answers[number] = answer(data, read, earlier, now)
+        return answers
 
     async def take(
         self,
@@ -104,35 +100,18 @@ class MemoryEngine:
             data = self._scope(scope).tables[table]
             now, rev = self.clock(), new_rev()
             rows = select(data, Scan(table, index, eq, limit=limit, upto=upto), eq)
-            taken = []
+            rows = [updated_row(row, set, rev, Moment(now, {})) for row in rows]
             for row in rows:
-                columns = {**row.columns, **{n: evaluate(v, row[n], now, {}) for n, v in set.items()}}
-                updated = Row(row.key, tuple(columns.values()), rev, row.body, row.place)
-                data.replace(row.key, updated)
-                taken.append(updated)
-        return Taken(taken, now)
-
-    def _hint(self, scope: str, topics: Sequence[str]) -> None:
-        with self._lock:
-            wakes = [wake for topic in topics for wake in self._watchers.get((scope, topic), ())]
-        for wake in wakes:
-            wake()
+                data.replace(row.key, row)
+        return Taken(rows, now)
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe from a running event loop."""
-        return _Subscription(self, scope, topics, LoopSignal())
+        return self.subscribe(scope, topics, LoopSignal())
 
-    def subscribe(self, scope: str, topics: Sequence[str], wake: Callable[[], None]) -> None:
-        """Call `wake` at every hint on these topics."""
-        with self._lock:
-            for topic in topics:
-                self._watchers.setdefault((scope, topic), set()).add(wake)
-
-    def unsubscribe(self, scope: str, topics: Sequence[str], wake: Callable[[], None]) -> None:
-        """Undo `subscribe`."""
-        with self._lock:
-            for topic in topics:
-                self._watchers.get((scope, topic), set()).discard(wake)
+    def subscribe(self, scope: str, topics: Sequence[str], signal: Signal) -> Watch:
+        """Ring `signal` at every hint on these topics."""
+        return Subscription(self._hub, topics_of(scope, topics), signal)
 
     def blocking(self) -> Engine:
         """The same data for callers without an event loop."""
@@ -154,21 +133,24 @@ class MemoryEngine:
         return []
 
     async def health(self) -> Health:
-        """Honest: this engine keeps nothing, and says so."""
-        told = self._refusal().message if self._refusal else "data lives in this process only and is gone when it ends"
-        return Health("memory", False, "none", {"scopes": len(self._scopes)}, (told,))
+        """Never ok: nothing outlives the process."""
+        problem = "data lives in this process only and is gone when it ends"
+        try:
+            self._lifecycle.check_usable()
+        except PerdureError as refusal:
+            problem = refusal.message
+        return Health("memory", False, "none", {"scopes": len(self._scopes)}, (problem,))
 
     async def close(self) -> None:
-        """Forget everything; nothing at all in a forked child."""
-        if self._refusal is _copied_by_fork:
-            return
+        """Drop all data; does nothing in a forked child."""
         with self._lock:
-            self._refusal = _closed
-            self._scopes.clear()
+            if self._lifecycle.begin_close():
+                self._lifecycle.finish_close()
+                self._scopes.clear()
 
 
 class BlockingMemory:
-    """The memory engine as blocking callers see it: every coroutine but `wait` already never suspends."""
+    """The memory engine for blocking callers: its coroutines never suspend, so only `watch` differs."""
 
     def __init__(self, engine: MemoryEngine) -> None:
         self._engine = engine
@@ -185,43 +167,8 @@ class BlockingMemory:
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe from a plain thread."""
-        return _Subscription(self._engine, scope, topics, ThreadSignal())
+        return self._engine.subscribe(scope, topics, ThreadSignal())
 
     def blocking(self) -> Engine:
         """Already blocking."""
         return self
-
-
-class _Subscription:
-    """A watch on the memory engine."""
-
-    def __init__(self, engine: MemoryEngine, scope: str, topics: Sequence[str], signal: Signal) -> None:
-        self._where = (engine, scope, tuple(topics))
-        self._signal = signal
-        engine.subscribe(scope, topics, signal.ring)
-
-    async def wait(self, timeout: float) -> bool:
-        """Wait for a hint."""
-        return await self._signal.wait(timeout)
-
-    def close(self) -> None:
-        """Unsubscribe."""
-        engine, scope, topics = self._where
-        engine.unsubscribe(scope, topics, self._signal.ring)
-
-
-async def open_memory(schema: Schema, *, clock: Clock = system_clock) -> MemoryEngine:
-    """A fresh, empty engine."""
-    return MemoryEngine(schema, clock)
-
-
-_live: weakref.WeakSet[MemoryEngine] = weakref.WeakSet()
-
-
-def _refuse_in_child() -> None:
-    for engine in _live:
-        engine.refuse_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_refuse_in_child)

@@ -1,7 +1,7 @@
-"""What the memory engine holds: rows by key, sorted indexes beside them, and log partitions as lists.
+"""What the memory engine holds: rows by key, their sorted indexes, and log partitions as lists.
 
-One `Scope` is one tenant's data. Everything here assumes that the caller holds the engine's lock and has already
-decided that a write may happen; `transaction` decides, this module only keeps rows and their indexes in step.
+One `Scope` is one tenant's data. Callers hold the engine's lock and have already decided that a write may happen:
+`write` decides, this module only keeps rows and their indexes consistent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class TableData:
         self.rows: dict[Key, Row] = {}
         self.orders: dict[str | None, list[tuple[Sortable, Key]]] = {None: []}
         self.orders.update({index.name: [] for index in table.indexes})
-        self.unique: dict[tuple[str, ...], dict[tuple[Any, ...], Key]] = {group: {} for group in table.unique}
+        self.owners: dict[tuple[str, ...], dict[tuple[Any, ...], Key]] = {group: {} for group in table.unique}
+        """By unique group: the row that has each value."""
 
     def replace(self, key: Key, row: Row | None) -> None:
         """Make `row` the row at `key` (None removes it) and move its index entries."""
@@ -45,7 +46,8 @@ class TableData:
         keyed = dict(zip(self.table.key_names, row.key, strict=True))
         return tuple(keyed[n] if n in keyed else row[n] for n in names)
 
-    def _place(self, index: Index, row: Row) -> Sortable | None:
+    def _entry(self, index: Index, row: Row) -> Sortable | None:
+        """Where a row comes in an index; None if it is not in it."""
         by, order = self.values(row, index.by), self.values(row, index.order)
         if None in order or (index.sparse and None in by):
             return None
@@ -54,37 +56,37 @@ class TableData:
     def _index(self, row: Row) -> None:
         insort(self.orders[None], (sortable(row.key), row.key))
         for index in self.table.indexes:
-            place = self._place(index, row)
-            if place is not None:
-                insort(self.orders[index.name], (place, row.key))
-        for group, taken in self.unique.items():
+            entry = self._entry(index, row)
+            if entry is not None:
+                insort(self.orders[index.name], (entry, row.key))
+        for group, owners in self.owners.items():
             values = self.values(row, group)
             if None not in values:
-                taken[values] = row.key
+                owners[values] = row.key
 
     def _unindex(self, row: Row) -> None:
         _remove(self.orders[None], (sortable(row.key), row.key))
         for index in self.table.indexes:
-            place = self._place(index, row)
-            if place is not None:
-                _remove(self.orders[index.name], (place, row.key))
-        for group, taken in self.unique.items():
+            entry = self._entry(index, row)
+            if entry is not None:
+                _remove(self.orders[index.name], (entry, row.key))
+        for group, owners in self.owners.items():
             values = self.values(row, group)
             if None not in values:
-                del taken[values]
+                del owners[values]
 
     def walk(self, index: str | None, eq: tuple[Any, ...], after: tuple[Any, ...] | None, *, desc: bool) -> list[Key]:
-        """Keys under an `eq` prefix in order, beginning after the keyset."""
+        """Keys under an `eq` prefix in order, starting after the keyset."""
         order = self.orders[index]
         prefix = sortable(eq)
         low = bisect_left(order, (prefix,))
         high = bisect_left(order, (prefix + ((2, 0),),))
         if after is not None:
-            place = (sortable(eq + after) if index is not None else sortable(after),)
+            keyset = (sortable(eq + after) if index is not None else sortable(after),)
             if desc:
-                high = min(high, bisect_left(order, place))
+                high = min(high, bisect_left(order, keyset))
             else:
-                low = max(low, bisect_right(order, (*place, _AFTER_ANY_KEY)))
+                low = max(low, bisect_right(order, (*keyset, _AFTER_ANY_KEY)))
         keys = [key for _, key in order[low:high]]
         return keys[::-1] if desc else keys
 
@@ -112,36 +114,40 @@ class LogData:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.entries: dict[str, list[tuple[Any, ...]]] = {}
-        self.unique: dict[tuple[str, str], dict[Any, int]] = {}
+        self._owners: dict[tuple[str, str], dict[Any, int]] = {}
+
+    def position(self, column: str) -> int:
+        """Where a column is in an entry: seq and rev come first."""
+        return self.log.position[column] + 2
 
     def head(self, partition: str) -> int:
         """Last seq of a partition, 0 when empty."""
         return len(self.entries.get(partition, ()))
 
-    def taken(self, column: str, partition: str) -> dict[Any, int]:
-        """Unique values of a partition and the seq that holds each."""
-        return self.unique.get((column, partition), {})
+    def owners(self, column: str, partition: str) -> dict[Any, int]:
+        """The unique values of a partition, each with the seq that has it."""
+        return self._owners.get((column, partition), {})
 
     def extend(self, partition: str, entries: list[tuple[Any, ...]]) -> None:
         """Append finished entries."""
         self.entries.setdefault(partition, []).extend(entries)
         for column in self.log.unique:
-            at = self.log.position[column] + 2
-            taken = self.unique.setdefault((column, partition), {})
-            taken.update({entry[at]: entry[0] for entry in entries if entry[at] is not None})
+            position = self.position(column)
+            owners = self._owners.setdefault((column, partition), {})
+            owners.update({entry[position]: entry[0] for entry in entries if entry[position] is not None})
 
     def drop(self, partition: str, keep: int) -> None:
-        """Forget a partition, or what comes after its first `keep` entries."""
+        """Remove a partition, or what comes after its first `keep` entries."""
         if not keep:
             self.entries.pop(partition, None)
             for column in self.log.unique:
-                self.unique.pop((column, partition), None)
+                self._owners.pop((column, partition), None)
             return
         entries = self.entries.get(partition, [])
         for column in self.log.unique:
-            at, taken = self.log.position[column] + 2, self.unique.get((column, partition), {})
+            position, owners = self.position(column), self.owners(column, partition)
             for entry in entries[keep:]:
-                taken.pop(entry[at], None)
+                owners.pop(entry[position], None)
         del entries[keep:]
 
 

@@ -1,15 +1,15 @@
-"""One transaction on memory: decide everything first, then write, so that a refusal leaves no trace."""
+"""One transaction on memory: decide everything first, then write, so that a conflict leaves no trace."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from perdure.engines.memory.schema import Scope, TableData
+from perdure.engines.memory.schema import Scope
+from perdure.engines.shared.decisions import Moment, decide
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import ANY, PRESENT, Append, Check, Delete, Drop, Now, Op, Patch, Put, Row
+from perdure.kernel.ops import Append, Check, Delete, Drop, Now, Op, Patch, Put, Row
 from perdure.kernel.schema import Key
-from perdure.kernel.semantics import evaluate, meets, observed
 
 Staged = dict[tuple[str, Key], Row | None]
 
@@ -46,68 +46,44 @@ class Transaction:
         if op.expect is not None and op.expect != head:
             raise Conflict(position, "length", op.expect, head)
         entries = [
-            (head + i, self.rev, *[self.now + v.plus if isinstance(v, Now) else v for v in entry])
-            for i, entry in enumerate(op.entries, 1)
+            (seq, self.rev, *[self.now if isinstance(value, Now) else value for value in entry])
+            for seq, entry in enumerate(op.entries, head + 1)
         ]
         for column in log.log.unique:
-            at = log.log.position[column] + 2
-            seen = set(log.taken(column, op.partition))
+            values = set(log.owners(column, op.partition))
             for entry in entries:
-                if entry[at] is not None and entry[at] in seen:
-                    raise Conflict(position, "unique", None, {column: entry[at]})
-                seen.add(entry[at])
+                value = entry[log.position(column)]
+                if value is not None and value in values:
+                    raise Conflict(position, "unique", None, {column: value})
+                values.add(value)
         self.seqs[op.log, op.partition] = head + len(entries)
         self.last.setdefault(op.log, head + len(entries))
         self.appends.append((op.log, op.partition, entries))
 
     def _stage_row(self, position: int, op: Check | Put | Patch | Delete) -> None:
-        data = self.scope.tables[op.table]
-        row = data.rows.get(op.key)
-        if isinstance(op, Patch) and row is None:
-            if op.default is None:
-                raise Conflict(position, "condition", PRESENT if op.if_ is ANY else op.if_, None)
-            self.rows[op.table, op.key] = self._new_row(data, op.key, op.default.columns, op.default.body)
-            return
-        if not meets(row, op.if_):
-            raise Conflict(position, "condition", op.if_, observed(row, op.if_))
-        if isinstance(op, Put):
-            self.rows[op.table, op.key] = self._new_row(data, op.key, op.columns, op.body)
-        elif isinstance(op, Patch) and row is not None:
-            columns = {**row.columns, **{n: self._value(v, row[n]) for n, v in op.set.items()}}
-            body = row.body if op.body is None else op.body
-            self.rows[op.table, op.key] = Row(op.key, tuple(columns.values()), self.rev, body, row.place)
-        elif isinstance(op, Delete):
+        table, row = self.scope.tables[op.table].table, self.scope.tables[op.table].rows.get(op.key)
+        new = decide(position, op, table, row, Moment(self.now, self.last))
+        if isinstance(op, Delete):
             self.rows[op.table, op.key] = None
-
-    def _new_row(self, data: TableData, key: Key, columns: Mapping[str, Any], body: bytes | None) -> Row:
-        values = tuple([self._value(columns.get(name), None) for name in data.table.column_names])
-        return Row(key, values, self.rev, body, data.table.place)
-
-    def _value(self, value: Any, old: Any) -> Any:
-        return evaluate(value, old, self.now, self.last)
+        elif new is not None:
+            columns = {**(row.columns if row is not None else {}), **new}
+            body = columns.pop("body", row.body if row is not None else None)
+            self.rows[op.table, op.key] = Row(op.key, tuple(columns.values()), self.rev, body, table.place)
 
     def _check_unique(self, ops: Sequence[Op]) -> None:
+        # Validation refuses a transaction that could release a value and take it again, so the present owners count.
+        new_owners: dict[tuple[Any, ...], Key] = {}
         for position, op in enumerate(ops):
             if not isinstance(op, (Put, Patch)):
                 continue
             row, data = self.rows[op.table, op.key], self.scope.tables[op.table]
-            for group, taken in data.unique.items():
+            for group, owners in data.owners.items():
                 values = data.values(row, group) if row is not None else (None,)
-                if None not in values:
-                    self._claim(position, op, group, values, taken.get(values))
-
-    def _claim(self, position: int, op: Put | Patch, group: tuple[str, ...], values: Any, owner: Key | None) -> None:
-        # A value that another row releases in this same transaction still counts as taken: engines would disagree.
-        rivals = [
-            key
-            for (name, key), row in self.rows.items()
-            if name == op.table
-            and key != op.key
-            and row is not None
-            and self.scope.tables[name].values(row, group) == values
-        ]
-        if (owner is not None and owner != op.key) or rivals:
-            raise Conflict(position, "unique", None, dict(zip(group, values, strict=True)))
+                if None in values:
+                    continue
+                owner = owners.get(values) or new_owners.setdefault((op.table, group, values), op.key)
+                if owner != op.key:
+                    raise Conflict(position, "unique", None, dict(zip(group, values, strict=True)))
 
     def _apply(self) -> None:
         for drop in self.drops:

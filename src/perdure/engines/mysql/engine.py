@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from perdure.clock import Clock
 from perdure.engines.mysql import health
+from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.pool import Pool, ask
 from perdure.engines.mysql.read.queries import Queries
 from perdure.engines.mysql.read.view import view
-from perdure.engines.mysql.watch import Hub, Subscription
-from perdure.engines.mysql.write.row_queue import Turns
+from perdure.engines.mysql.watch import Hub
+from perdure.engines.mysql.write.row_queue import RowQueue
 from perdure.engines.mysql.write.writer import Writer
 from perdure.engines.shared.durability import DurabilityReading
+from perdure.engines.shared.hints import Subscription, topics_of
+from perdure.engines.shared.signals import LoopSignal
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
-from perdure.kernel.lifecycle import closed, opened_read_only
 from perdure.kernel.ops import Append, Applied, Ask, Drop, Op, Scan, Taken
 from perdure.kernel.schema import Schema
+
+T = TypeVar("T")
 
 _NOTES = (
     "verified on MariaDB 10.11; written for MariaDB 10.6 and MySQL 8.0 and later, MySQL itself not verified",
@@ -29,79 +32,53 @@ _NOTES = (
 
 
 class MysqlEngine:
-    """The kernel contract on one database."""
+    """The kernel contract on one database. `requested` is the durability that the caller asked for."""
 
     def __init__(
-        self,
-        schema: Schema,
-        pool: Pool,
-        clock: Clock,
-        durability: Durability,
-        *,
-        asked: Durability = "power",
-        read_only: bool,
+        self, schema: Schema, pool: Pool, clock: Clock, durability: Durability, *, requested: Durability = "power"
     ) -> None:
         self.schema = schema
         self._pool = pool
+        self._lifecycle = pool.lifecycle
         self._queries = Queries(schema, clock)
         self._writer = Writer(schema, pool, self._queries)
-        self._turns = Turns(pool.target.shown, pool.target.command_timeout)
-        self._hub = Hub(pool, tells=not read_only)
+        self._row_queue = RowQueue(pool.target.shown, pool.target.command_timeout)
+        self._hub = Hub(pool)
         self._sense = pool.target.sense()
-        self._read_only = read_only
-        self._under_way = 0
-        self._closing = False
-        self._quiet = asyncio.Event()
-        self._asked = asked
-        self._take_durability(durability)
-        self._durability = DurabilityReading(lambda: ask(pool, health.durability_now), "process", self._take_durability)
+        self._requested = requested
+        self._set_durability(durability)
+        self._durability = DurabilityReading(lambda: ask(pool, health.durability_now), "process", self._set_durability)
 
-    def _take_durability(self, found: Durability) -> None:
+    def _set_durability(self, durability: Durability) -> None:
         self.capabilities = Capabilities(
             engine="mysql",
-            durability=found if self._asked == "power" else "process",
+            durability=durability if self._requested == "power" else "process",
             processes="many",
             machines="many",
             round_trips_per_commit=2,
             watch="poll",
             blocking=False,
-            notes=(*_NOTES, "opened read-only") if self._read_only else _NOTES,
+            notes=(*_NOTES, "opened read-only") if self._lifecycle.read_only else _NOTES,
         )
 
     @property
     def clock(self) -> Clock:
-        """What `Now` reads: the server's own clock unless another was given; may be replaced."""
+        """The clock that `Now` reads: the server's own unless another was set; may be replaced."""
         return self._queries.clock
 
     @clock.setter
     def clock(self, clock: Clock) -> None:
         self._queries.clock = clock
 
-    def _begin_write(self) -> None:
-        self._pool.ready()
-        if self._closing:
-            raise closed()
-        if self._read_only:
-            raise opened_read_only(self._pool.target.shown)
-        self._under_way += 1
-
-    def _end_write(self) -> None:
-        self._under_way -= 1
-        if not self._under_way:
-            self._quiet.set()
-
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable when it returns."""
-        self._begin_write()
-        try:
-            async with self._turns.taking([_name(scope, op) for op in ops]):
+        with self._lifecycle.call(write=True):
+            async with self._row_queue.turn([_row_of(scope, op) for op in ops]):
                 with self._sense:
                     applied = await self._writer.transact(scope, ops)
             self._hub.publish(scope, hints)
             await self._durability.refresh()
             return applied
-        finally:
-            self._end_write()
 
     async def take(
         self,
@@ -114,13 +91,9 @@ class MysqlEngine:
         limit: int,
         set: Mapping[str, Any],
     ) -> Taken:
-        """Atomically select and update the first rows of an index that nobody else holds."""
-        self._begin_write()
-        try:
-            with self._sense:
-                return await self._writer.take(scope, Scan(table, index, eq, limit=limit, upto=upto), set)
-        finally:
-            self._end_write()
+        """Atomically select and update the first rows of an index that no other transaction holds."""
+        with self._lifecycle.call(write=True), self._sense:
+            return await self._writer.take(scope, Scan(table, index, eq, limit=limit, upto=upto), set)
 
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot."""
@@ -129,60 +102,57 @@ class MysqlEngine:
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
-        self._pool.ready()
-        return Subscription(self._hub, scope, topics)
+        self._lifecycle.check_usable()
+        return Subscription(self._hub, topics_of(scope, topics), LoopSignal())
 
     def blocking(self) -> None:
-        """There is none: blocking callers reach a server through an event loop in the background."""
+        """None: blocking callers reach a server through an event loop in the background."""
         return
 
     async def scopes(self) -> list[str]:
         """Every scope that holds a row."""
-        with self._sense:
-            return await ask(self._pool, lambda wire: health.scopes(wire, self.schema))
+        return await self._ask(lambda connection: health.scopes(connection, self.schema))
 
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
         declared = self.schema.log[log]
-        with self._sense:
-            return await ask(self._pool, lambda wire: health.partitions(wire, declared, scope, after, limit))
+        return await self._ask(lambda connection: health.partitions(connection, declared, scope, after, limit))
 
     async def check(self) -> list[str]:
-        """The server's own check, missing tables, gaps in logs."""
-        with self._sense:
-            return await ask(self._pool, lambda wire: health.findings(wire, self.schema))
+        """Damage that the server's own check reports, missing tables, gaps in logs."""
+        return await self._ask(lambda connection: health.damage(connection, self.schema))
 
     async def health(self) -> Health:
-        """Read the real settings."""
+        """The server's settings now, and what is wrong with them."""
         target = self._pool.target
+        settings = await self._ask(health.settings)
         with self._sense:
-            found = await ask(self._pool, health.settings)
-            told = health.problems(found)
+            problems = health.problems(settings)
         problem = target.transport_problem()
         if problem is not None:
-            told.append(problem)
-        shown = {"url": target.shown, **found, "tls": target.tls, "connections": self._pool.counters()}
-        shown["retried"] = self._writer.retried
-        return Health("mysql", not told, health.durability(found), shown, tuple(told))
+            problems.append(problem)
+        details = {"url": target.shown, **settings, "tls": target.tls, "connections": self._pool.counters()}
+        details["retried"] = self._writer.retried
+        return Health("mysql", not problems, health.durability(settings), details, tuple(problems))
+
+    async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        with self._sense:
+            return await ask(self._pool, question)
 
     async def close(self) -> None:
-        """Finish what was submitted and release everything."""
-        if self._pool.refusal is not None:
-            return
-        self._pool.ready()
-        self._closing = True
-        while self._under_way:
-            self._quiet.clear()
-            await self._quiet.wait()
-        await self._hub.close()
-        await self._pool.close()
+        """Finish the writes in flight and release everything."""
+        if self._lifecycle.begin_close():
+            await self._lifecycle.drain()
+            await self._hub.close()
+            await self._pool.close()
 
     def abandon(self) -> None:
-        """Cut every connection off where it stands, as the end of the process would."""
+        """Abort every connection, as the end of the process would."""
         self._pool.abandon()
 
 
-def _name(scope: str, op: Op) -> tuple[Any, ...]:
+def _row_of(scope: str, op: Op) -> tuple[Any, ...]:
+    """The row or partition that an operation names."""
     if isinstance(op, (Append, Drop)):
         return (scope, op.log, op.partition)
     return (scope, op.table, op.key)

@@ -3,19 +3,22 @@
 Text columns are VARBINARY: the only type that compares as bytes, trailing spaces included, on MariaDB and MySQL alike
 (their byte-exact collations have different names), and whose index entries are as long as the text: with utf8mb4 four
 bytes a character are reserved, and three ids and a scope would not fit the 3,072 bytes of a key. Bodies are LONGTEXT.
-A log is clustered by (scope, partition, seq); beside it stands a table of *heads* with the last seq of every partition,
-whose row serialises the appenders. NULLs are distinct in a unique index, so no index needs a condition.
+A log is clustered by (scope, partition, seq) and has a table of *heads* with the last seq of every partition: locking
+its row serialises appends. NULLs are distinct in a unique index, so no index needs a condition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from perdure import limits
 from perdure.engines.shared.migrations import Additions
-from perdure.kernel.schema import Column, Index, Log, Schema, Table
+from perdure.engines.shared.schema_record import META
+from perdure.engines.sql.ddl import heads_name, index_columns, index_name, unique_name
+from perdure.kernel.schema import Column, Log, Schema, Table
 
-META, HINTS = "perdure_meta", "perdure_hints"
+HINTS = "perdure_hints"
 INDEXED_BYTES = max(limits.ID_BYTES, limits.NAME_BYTES)
 PLAIN_BYTES = limits.TITLE_BYTES
 _SCOPE = f"`scope` VARBINARY({limits.SCOPE_BYTES}) NOT NULL"
@@ -41,23 +44,13 @@ def names(columns: Iterable[str]) -> str:
     return ", ".join(map(quote, columns))
 
 
-def index_name(owner: str, name: str) -> str:
-    """The name of a declared index; the owner's name keeps it apart from those of other tables in a plan."""
-    return f"{owner}__{name}"
-
-
-def heads_name(log: str) -> str:
-    """The table with the last seq of each partition of a log; its columns: scope, the partition, last."""
-    return f"{log}__heads"
-
-
 def table_names(schema: Schema) -> list[str]:
-    """Every table that the declarations lead to."""
+    """Every table of the engine."""
     return [*schema.table, *schema.log, *[heads_name(log) for log in schema.log], META, HINTS]
 
 
 def create_all(schema: Schema) -> Iterator[str]:
-    """The statements that make an empty database ours; each may be run again."""
+    """The statements that fill an empty database; each may run again."""
     yield CREATE_META
     yield CREATE_HINTS
     for table in schema.tables:
@@ -66,14 +59,13 @@ def create_all(schema: Schema) -> Iterator[str]:
         yield from create_log(log)
 
 
-class Step:
-    """One statement of a migration, with what must not be there yet for it to be needed."""
+class Step(NamedTuple):
+    """One statement of a migration; not needed if its table already has the column or index."""
 
-    def __init__(self, sql: str, table: str, *, column: str | None = None, index: str | None = None) -> None:
-        self.sql = sql
-        self.table = table
-        self.column = column
-        self.index = index
+    sql: str
+    table: str
+    new_column: str | None = None
+    new_index: str | None = None
 
 
 def addition_steps(additions: Additions, schema: Schema) -> Iterator[Step]:
@@ -86,34 +78,29 @@ def addition_steps(additions: Additions, schema: Schema) -> Iterator[Step]:
     for owner, column in additions.columns:
         kind = _type(column, column.name in _indexed(schema, owner))
         sql = f"ALTER TABLE {quote(owner)} ADD COLUMN {quote(column.name)} {kind} NULL"
-        yield Step(sql, owner, column=column.name)
+        yield Step(sql, owner, new_column=column.name)
     for table, index in additions.indexes:
         name = index_name(table.name, index.name)
-        sql = f"CREATE INDEX {quote(name)} ON {quote(table.name)} ({names(_index_columns(table, index))})"
-        yield Step(sql, table.name, index=name)
+        sql = f"CREATE INDEX {quote(name)} ON {quote(table.name)} ({names(index_columns(table, index))})"
+        yield Step(sql, table.name, new_index=name)
 
 
 def create_table(table: Table) -> str:
-    """A table with its indexes: one statement, so that it is there wholly or not at all."""
+    """A table with its indexes, in one statement: DDL is not transactional, so it exists whole or not at all."""
     indexed = _indexed_in_table(table)
     parts = [_SCOPE, *[f"{quote(c.name)} {_type(c, True)} NOT NULL" for c in table.key]]
     parts += [f"{quote(c.name)} {_type(c, c.name in indexed)} NULL" for c in table.columns]
     parts += ["`rev` BIGINT NOT NULL", "`body` LONGTEXT NULL", f"PRIMARY KEY ({names(('scope', *table.key_names))})"]
     for index in table.indexes:
         name = quote(index_name(table.name, index.name))
-        parts.append(f"KEY {name} ({names(_index_columns(table, index))})")
+        parts.append(f"KEY {name} ({names(index_columns(table, index))})")
     for group in table.unique:
         parts.append(f"UNIQUE KEY {quote(unique_name(table.name, group))} ({names(('scope', *group))})")
     return f"CREATE TABLE IF NOT EXISTS {quote(table.name)} ({', '.join(parts)}) {_ENGINE}"
 
 
-def unique_name(owner: str, group: tuple[str, ...]) -> str:
-    """The name of the index over a unique group."""
-    return index_name(owner, "unique_" + "_".join(group))
-
-
 def create_log(log: Log) -> Iterator[str]:
-    """A log and its heads."""
+    """A log and the table of its heads."""
     partition = f"{quote(log.partition)} VARBINARY({INDEXED_BYTES}) NOT NULL"
     parts = [_SCOPE, partition, "`seq` BIGINT NOT NULL", "`rev` BIGINT NOT NULL"]
     parts += [f"{quote(c.name)} {_type(c, c.name in log.unique)} NULL" for c in log.columns]
@@ -126,11 +113,6 @@ def create_log(log: Log) -> Iterator[str]:
         f"CREATE TABLE IF NOT EXISTS {quote(heads_name(log.name))} ({_SCOPE}, {partition}, `last` BIGINT NOT NULL,"
         f" PRIMARY KEY ({names(('scope', log.partition))})) {_ENGINE}"
     )
-
-
-def _index_columns(table: Table, index: Index) -> tuple[str, ...]:
-    columns = ("scope", *index.by, *index.order)
-    return columns + tuple(name for name in table.key_names if name not in columns)
 
 
 def _indexed_in_table(table: Table) -> set[str]:

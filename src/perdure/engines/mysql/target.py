@@ -1,7 +1,7 @@
-"""Where to connect and how: a MySQL URL taken apart.
+"""Where to connect and how: the parts of a MySQL URL.
 
-`mysql://user:password@host:port/database?…`; `mariadb://` is the same. An option that is not known is refused with the
-list of those that are. `shown` is what messages may say of the server: never the password.
+`mysql://user:password@host:port/database?…`; `mariadb://` means the same. An unknown option is rejected with the list
+of known ones. `shown` names the server in messages, without the password.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perdure.kernel.transport import Tls, tls_level, transport_problem
 from perdure.kernel.url import Dialect, Host, ServerUrl, parse_url
 
 _EXAMPLE = "mysql://user:password@host:3306/database?connections=10"
-_ESCAPED = f"{_EXAMPLE}; in a password / ? # @ are written %2F %3F %23 %40"
+_ESCAPED = f"{_EXAMPLE}; in a password, write / ? # @ as %2F %3F %23 %40"
 _ADVICE = "use ssl_ca=/path/of/ca.pem, or ssl=verify"
 _SCHEMES = ("mysql", "mariadb")
 
@@ -43,7 +43,7 @@ class Target(msgspec.Struct, frozen=True):
     ssl_cert: str | None = None
     ssl_key: str | None = None
     allow_cleartext: bool = False
-    """The password itself may be sent to a server that was not verified."""
+    """Whether the password itself may be sent to a server that was not verified."""
 
     def __repr__(self) -> str:
         return f"<Target {self.shown}>"
@@ -62,7 +62,7 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def verifies(self) -> bool:
         """Whether the server's certificate and host name are checked: with the authorities in `ssl_ca`, else with the
-        system's. A client that shows a certificate always verifies the server's."""
+        system's. A client with a certificate always verifies the server's."""
         return self.ssl == "verify" or self.ssl_ca is not None or self.ssl_cert is not None
 
     @property
@@ -71,17 +71,17 @@ class Target(msgspec.Struct, frozen=True):
         return None if self.unix_socket else tls_level(encrypted=self.encrypts, verified=self.verifies)
 
     def transport_problem(self) -> str | None:
-        """What is wrong with the way to the server, in words."""
+        """Why connections to the server are not safe, in words; None if they are."""
         host = None if self.unix_socket else self.host
         return transport_problem(host, encrypted=self.encrypts, verified=self.verifies, advice=_ADVICE)
 
     def sense(self) -> Sense:
-        """What surrounds every reading of the server's answers."""
+        """The `with` block for whatever reads the server's answers."""
         return Sense(self.shown, self.password, (self.shown, self.user or "", self.database))
 
 
 def parse_target(url: str) -> Target:
-    """The target that a URL names; `InvalidError` says what is wrong with it."""
+    """The target that a URL names; raises `InvalidError` if it is not valid."""
     parts = parse_url(url, _dialect(), "the URL of the database")
     if not parts.path or "/" in parts.path:
         raise InvalidError("the URL names no database", hint=_ESCAPED)
@@ -97,7 +97,7 @@ def parse_target(url: str) -> Target:
 
 
 def _dialect() -> Dialect:
-    return Dialect("MySQL", _ESCAPED, schemes=_SCHEMES, options=tuple(_READ))
+    return Dialect("MySQL", _ESCAPED, schemes=_SCHEMES, options=tuple(_OPTIONS))
 
 
 def _host(parts: ServerUrl) -> Host:
@@ -105,25 +105,25 @@ def _host(parts: ServerUrl) -> Host:
         raise InvalidError("a MySQL URL names one server, not several", hint=_EXAMPLE)
     host = parts.hosts[0] if parts.hosts else Host("localhost")
     if host.is_socket:
-        raise InvalidError("a socket cannot take the place of the host", hint="write ?unix_socket=/path/of/socket")
+        raise InvalidError("the host cannot be a socket path", hint="use ?unix_socket=/path/of/socket")
     return host
 
 
-def _options(given: dict[str, str]) -> dict[str, Any]:
-    if "ssl_key" in given and "ssl_cert" not in given:
-        raise InvalidError("ssl_key belongs to a certificate", hint="name its file with ssl_cert")
-    return {name: _READ[name](name, value) for name, value in given.items()}
+def _options(options: dict[str, str]) -> dict[str, Any]:
+    if "ssl_key" in options and "ssl_cert" not in options:
+        raise InvalidError("ssl_key needs ssl_cert", hint="name the certificate's file with ssl_cert")
+    return {name: _OPTIONS[name](name, value) for name, value in options.items()}
 
 
 def _ssl(name: str, value: str) -> str:
     if value not in ("no", "yes", "verify"):
-        raise InvalidError(f"{name} is no, yes or verify, not {value!r:.80}")
+        raise InvalidError(f"{name} must be no, yes or verify, not {value!r:.80}")
     return value
 
 
 def _path(name: str, value: str) -> str:
     if not value:
-        raise InvalidError(f"{name} names a file")
+        raise InvalidError(f"{name} must name a file")
     return value
 
 
@@ -131,11 +131,11 @@ def _readable(name: str, value: str) -> str:
     if not Path(_path(name, value)).is_file():
         raise InvalidError(f"{name}: there is no file {value!r}")
     if not os.access(value, os.R_OK):
-        raise InvalidError(f"{name}: the file {value!r} may not be read")
+        raise InvalidError(f"{name}: permission denied: cannot read {value!r}")
     return value
 
 
-_READ: dict[str, Callable[[str, str], Any]] = {
+_OPTIONS: dict[str, Callable[[str, str], Any]] = {
     "connections": count,
     "connect_timeout": seconds,
     "command_timeout": seconds,

@@ -74,6 +74,10 @@ class HintHub(Generic[TopicT]):
         with self._lock:
             self._signals.clear()
 
+    def reset_in_child(self) -> None:
+        """After a fork, in the child: the thread that held the lock may not exist there."""
+        self._lock = threading.Lock()
+
     def on_subscribe(self) -> None:
         """Called after each subscription; engines start to listen here."""
 

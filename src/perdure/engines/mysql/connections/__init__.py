@@ -1,1 +1,1 @@
-"""MySQL connections: opening, login, the pool, and values as SQL text."""
+"""MySQL connections: opening them, logging in, sharing them, and writing values as SQL text."""

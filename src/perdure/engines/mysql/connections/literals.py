@@ -1,6 +1,6 @@
 """Values as SQL text, quoted by the driver's own escaping.
 
-A transaction is a packet of many statements, which the binary protocol cannot carry, so values travel inside the text.
+A transaction is a packet of many statements, which the binary protocol cannot carry, so values are part of the text.
 Sessions run with a fixed `sql_mode` without NO_BACKSLASH_ESCAPES and in utf8mb4, which is what this quoting assumes.
 """
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from asyncmy.converters import escape_string
 
-from perdure.engines.mysql.schema import quote
+from perdure.engines.mysql.schema import names, quote
 
 
 def literal(value: Any) -> str:
-    """A column value or body: text, an integer, JSON bytes or NULL; a tuple of values is a list for IN."""
+    """A column value or body (text, an integer, JSON bytes or NULL) as SQL; a tuple of values as a list for IN."""
     kind = type(value)
     if kind is str:
         return f"'{escape_string(value)}'"
@@ -33,6 +33,12 @@ def literal(value: Any) -> str:
 def literals(values: Iterable[Any]) -> str:
     """Several values, for VALUES and IN."""
     return ", ".join([literal(value) for value in values])
+
+
+def insert(table: str, columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A statement that inserts these rows; without any, its beginning."""
+    values = ", ".join([f"({literals(row)})" for row in rows])
+    return f"INSERT INTO {quote(table)} ({names(columns)}) VALUES {values}"
 
 
 def equal(columns: Iterable[str], values: Iterable[Any]) -> str:

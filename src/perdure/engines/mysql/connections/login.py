@@ -1,9 +1,9 @@
-"""Logging in to MySQL without handing the password to whoever answers, and bounds on what a server may send.
+"""Logging in to MySQL without handing the password to an impostor, and bounds on what a server may send.
 
-The server chooses how a client proves who it is. Some ways show it a digest of the password, salted for this login
+The server chooses the authentication method. Some methods send a digest of the password, salted for this login
 (`mysql_native_password`, the short form of `caching_sha2_password`); others the password itself, in clear
 (`mysql_clear_password`, `dialog`, `sha256_password` under TLS) or encrypted with a key that the same server has sent.
-asyncmy does whatever is asked. So it is given a password that can be digested and not sent: `HiddenPassword`.
+asyncmy obeys whatever the server asks. So it gets a password that can be digested and not sent: `HiddenPassword`.
 
 A meter counts what arrives, below the driver: in our own socket, or in the TLS layer.
 """
@@ -22,7 +22,7 @@ from perdure.errors import InvalidError
 class HiddenPassword(bytes):
     """A password that can be hashed, and refuses to become part of a message.
 
-    Whatever shows it to the server begins with `password + b"\\0"`, before a byte of it is sent or encrypted.
+    Every method that sends it begins with `password + b"\\0"`, before a byte of it is sent or encrypted.
     """
 
     where: str
@@ -41,23 +41,24 @@ class HiddenPassword(bytes):
 
 
 def asks_for_password(where: str) -> InvalidError:
-    """For a server that wants more than a digest of the password and did not prove who it is."""
+    """For a server that wants more than a digest of the password and did not prove its identity."""
     return InvalidError(
-        f"{where} asks for the password itself, and the connection does not prove who is asking: not sent",
+        f"{where} asks for the password itself but did not prove its identity; the password was not sent",
         hint="verify the server with ssl_ca=… (or ssl=verify), or use mysql_native_password or ed25519 there; "
-        "allow_cleartext=yes sends the password to whoever answers",
+        "allow_cleartext=yes sends the password to any server that answers",
     )
 
 
 def password_for(target: Target) -> bytes:
-    """The password as the driver gets it: hidden unless the server will have proved who it is."""
+    """The password for the driver: hidden unless the server will have proved its identity."""
     if target.unix_socket is not None or target.verifies or target.allow_cleartext:
         return target.password.encode()
     return HiddenPassword(target.password, target.shown)
 
 
 class Meter:
-    """Counts what a server sends: all of it until the login, then each answer. `offence` says that it was too much."""
+    """Counts what a server sends: all of it until the login, then each answer. `offence` says that it was too
+    much."""
 
     def __init__(self) -> None:
         self._received = 0
@@ -65,17 +66,17 @@ class Meter:
         self.offence: str | None = None
 
     def logged_in(self) -> None:
-        """From now on there are answers, which may be long."""
+        """The login is over: from now on each answer is counted, and may be long."""
         self._received = 0
         self._most = limits.ANSWER_BYTES
 
     def sent(self) -> None:
-        """A new question: its answer is counted from the start."""
+        """A new question was sent: its answer is counted from zero."""
         if self._most is not None:
             self._received = 0
 
     def count(self, received: int) -> None:
-        """Count bytes; raises when they are too many, which ends the connection."""
+        """Count bytes; raises `OSError` when they are too many, which ends the connection."""
         self._received += received
         most = limits.LOGIN_BYTES if self._most is None else self._most
         if self._received > most:
@@ -84,29 +85,29 @@ class Meter:
 
 
 class MeteredSocket(socket.socket):
-    """A TCP socket that counts."""
+    """A TCP socket that counts what it receives."""
 
     meter: Meter
 
     def recv(self, *args: Any) -> bytes:
-        """Receive and count."""
+        """Receive, and count the bytes."""
         received = super().recv(*args)
         self.meter.count(len(received))
         return received
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
-        """Receive and count."""
+        """Receive, and count the bytes."""
         received = super().recv_into(buffer, nbytes, flags)
         self.meter.count(received)
         return received
 
     def send(self, *args: Any) -> int:
-        """Send; what comes next is another answer."""
+        """Send: what comes next is another answer."""
         self.meter.sent()
         return super().send(*args)
 
     def sendmsg(self, *args: Any) -> int:
-        """Send; what comes next is another answer."""
+        """Send: what comes next is another answer."""
         self.meter.sent()
         return super().sendmsg(*args)
 
@@ -127,8 +128,7 @@ class _MeteredTls(ssl.SSLObject):
 
 
 def tls_context(target: Target, meter: Meter) -> ssl.SSLContext | None:
-    """What the URL says about TLS; None if it wants none. Raises `ssl.SSLError` for files that are not what they should
-    be."""
+    """The TLS settings of the URL; None without TLS. Raises `ssl.SSLError` for a bad certificate or key file."""
     if not target.encrypts:
         return None
     context = ssl.create_default_context(cafile=target.ssl_ca)

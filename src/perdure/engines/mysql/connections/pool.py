@@ -1,182 +1,150 @@
-"""Connections: a free list of held ones, bounded in number, waited for in turn and with bounded patience.
+"""Connections: a free list, bounded in number, waited for in order and with a time limit.
 
-Whoever acquires a connection gives it back in every case with `release`; one that broke is dropped there, and so is one
-whose transaction somebody left open: cut off, it is rolled back; kept, its next transaction would commit it. After
-a server restart every idle connection is dead: the first caller to notice clears them all with `forget_idle`.
+Every caller gives its connection back with `release`. One that broke is dropped there, and so is one with an open
+transaction: aborted, it is rolled back; reused, its next transaction would commit what was left. After a server restart
+every idle connection is dead: the first caller to notice drops them all with `drop_idle`.
 
-A firewall may drop an idle connection without telling either side. One that has idled for long is therefore tried
-before it is used, with little patience: without that, a commit would wait for `command_timeout` and end as unknown.
+A firewall may drop an idle connection without notice to either side. One that has idled for long is therefore probed
+before it is used, with a short time limit: otherwise a commit would wait for `command_timeout` and end as unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import weakref
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from perdure.engines.mysql.connections.connection import Wire, open_wire
-from perdure.engines.mysql.connections.permits import Places, Use
+from perdure.engines.mysql.connections.connect import open_connection
+from perdure.engines.mysql.connections.connection import Connection
+from perdure.engines.mysql.connections.permits import Permits, Use
 from perdure.engines.mysql.errors import DRIVER_ERRORS, lost, translate
 from perdure.engines.mysql.target import Target
-from perdure.errors import PerdureError, UnavailableError
-from perdure.kernel.lifecycle import closed, forked, other_loop
+from perdure.engines.shared.lifecycle import Lifecycle
+from perdure.errors import UnavailableError
 
 T = TypeVar("T")
 RECONNECTS = 3
 IDLE_SECONDS = 20.0
-"""A connection that was not used for so long is tried first. Firewalls that drop idle ones take a minute and more."""
-TRIAL_SECONDS = 2.0
+"""A connection that was not used for this long is probed first. Firewalls that drop idle ones take a minute or more."""
+PROBE_SECONDS = 2.0
 
 
 class Pool:
     """All connections of one engine; they belong to the event loop that opened it."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, read_only: bool = False) -> None:
         self.target = target
-        self.refusal: Callable[[], PerdureError] | None = None
-        self._loop = asyncio.get_running_loop()
-        self._places = Places(target.connections)
-        self._idle: list[Wire] = []
-        self._busy: dict[Wire, Use] = {}
+        self.lifecycle = Lifecycle(self, target.shown, read_only=read_only, one_loop=True)
+        self._permits = Permits(target.connections)
+        self._idle: list[Connection] = []
+        self._busy: dict[Connection, Use] = {}
         self._opened = 0
         self._dropped = 0
-        _live.add(self)
 
-    def ready(self) -> None:
-        """Raise if the store is closed, was opened before a fork, or belongs to another event loop."""
-        if self.refusal is not None:
-            raise self.refusal()
-        if asyncio.get_running_loop() is not self._loop:
-            raise other_loop()
-
-    async def acquire(self, use: Use = "read") -> Wire:
-        """A held connection that is free, else a new one, else the next that comes back; `use` is for `Places`."""
-        self.ready()
+    async def acquire(self, use: Use = "read") -> Connection:
+        """An idle connection, else a new one, else the next that comes back; `use` is for `Permits`."""
+        self.lifecycle.check_usable()
         try:
-            await self._places.take(use, self.target.command_timeout)
+            await self._permits.take(use, self.target.command_timeout)
         except TimeoutError:
             raise UnavailableError(
                 f"all {self.target.connections} connections to {self.target.shown} stayed busy",
                 hint="raise connections= in the URL, or do less at once",
             ) from None
         try:
-            wire = await self._take_idle() or await self._open()
+            connection = await self._take_idle() or await self._open()
         except BaseException:
-            self._places.give_back(use)
+            self._permits.give_back(use)
             raise
-        self._busy[wire] = use
-        return wire
+        self._busy[connection] = use
+        return connection
 
-    async def _take_idle(self) -> Wire | None:
+    async def _take_idle(self) -> Connection | None:
         while self._idle:
-            wire = self._idle.pop()
-            if wire.closed:
-                self._drop(wire)
-            elif wire.idle_seconds < IDLE_SECONDS or await self._answers(wire):
-                return wire
+            connection = self._idle.pop()
+            if connection.closed:
+                self._drop(connection)
+            elif connection.idle_seconds < IDLE_SECONDS or await self._answers(connection):
+                return connection
         return None
 
-    async def _answers(self, wire: Wire) -> bool:
-        """Try a connection that has idled for long; if it is dead, so are those that have idled for longer."""
+    async def _answers(self, connection: Connection) -> bool:
+        """Probe a connection that has idled for long; if it is dead, so are those that have idled for longer."""
         try:
-            await wire.run("DO 0", timeout=TRIAL_SECONDS)
+            await connection.run("DO 0", timeout=PROBE_SECONDS)
         except DRIVER_ERRORS:
-            self._drop(wire)
-            self.forget_idle(IDLE_SECONDS)
+            self._drop(connection)
+            self.drop_idle(IDLE_SECONDS)
             return False
         except BaseException:
-            self._drop(wire)
+            self._drop(connection)
             raise
         return True
 
-    async def _open(self) -> Wire:
-        if self.refusal is not None:
-            raise self.refusal()
-        wire = await open_wire(self.target)
+    async def _open(self) -> Connection:
+        self.lifecycle.check_usable()
+        connection = await open_connection(self.target)
         self._opened += 1
-        return wire
+        return connection
 
-    def release(self, wire: Wire) -> None:
+    def release(self, connection: Connection) -> None:
         """Keep a sound connection for the next caller, drop any other."""
-        use = self._busy.pop(wire)
-        if wire.closed or wire.in_transaction or self.refusal is not None:
-            self._drop(wire)
+        use = self._busy.pop(connection)
+        over = self.lifecycle.is_closed or self.lifecycle.is_inherited
+        if over or connection.closed or connection.in_transaction:
+            self._drop(connection)
         else:
-            self._idle.append(wire)
-        self._places.give_back(use)
+            self._idle.append(connection)
+        self._permits.give_back(use)
 
-    def forget_idle(self, seconds: float = 0.0) -> None:
-        """Drop every connection that has idled for so long: one of them was found dead."""
+    def drop_idle(self, seconds: float = 0.0) -> None:
+        """Drop every connection that has idled for at least `seconds`: one of them proved dead."""
         idle, self._idle = self._idle, []
-        for wire in idle:
-            if wire.idle_seconds < seconds:
-                self._idle.append(wire)
+        for connection in idle:
+            if connection.idle_seconds < seconds:
+                self._idle.append(connection)
             else:
-                self._drop(wire)
+                self._drop(connection)
 
-    def _drop(self, wire: Wire) -> None:
+    def _drop(self, connection: Connection) -> None:
         self._dropped += 1
-        wire.abort()
+        connection.abort()
 
     def counters(self) -> dict[str, int]:
-        """What `health` shows."""
+        """What `health` reports."""
         held = {"idle": len(self._idle), "busy": len(self._busy)}
         return {"most": self.target.connections, **held, "opened": self._opened, "dropped": self._dropped}
 
     async def close(self) -> None:
-        """Say goodbye on every idle connection; one still in use is cut off when it comes back."""
-        if self.refusal is None:
-            self.refusal = closed
+        """Close every idle connection gracefully; one still in use is aborted when it comes back."""
+        self.lifecycle.finish_close()
         idle, self._idle = self._idle, []
         try:
-            await asyncio.gather(*[wire.goodbye() for wire in idle])
+            await asyncio.gather(*[connection.close() for connection in idle])
         except BaseException:
-            for wire in idle:
-                wire.abort()  # a goodbye that had not begun when this was cancelled never will
+            for connection in idle:
+                connection.abort()  # a close that had not begun when this was cancelled never will
             raise
 
     def abandon(self) -> None:
-        """Cut every connection off where it stands, as the end of the process would."""
-        self.refusal = closed
-        self.forget_idle()
-        for wire in list(self._busy):
-            wire.abort()
+        """Abort every connection, as the end of the process would."""
+        self.lifecycle.finish_close()
+        self.drop_idle()
+        for connection in list(self._busy):
+            connection.abort()
 
 
-async def ask(pool: Pool, reading: Callable[[Wire], Awaitable[T]]) -> T:
-    """Read on any connection; asked again on a new one when the connection proves dead, as all do after a restart."""
-    for _ in range(RECONNECTS):
+async def ask(pool: Pool, question: Callable[[Connection], Awaitable[T]]) -> T:
+    """Read on any connection, and again on a new one if the connection proves dead, as all do after a restart."""
+    reconnects = RECONNECTS
+    while True:
+        connection = await pool.acquire()
         try:
-            return await _ask_once(pool, reading)
+            return await question(connection)
         except DRIVER_ERRORS as error:
-            if not lost(error) or isinstance(error, TimeoutError):
+            if not reconnects or not lost(error) or isinstance(error, TimeoutError):
                 raise translate(error, pool.target.shown) from error
-            pool.forget_idle()
-    try:
-        return await _ask_once(pool, reading)
-    except DRIVER_ERRORS as error:
-        raise translate(error, pool.target.shown) from error
-
-
-async def _ask_once(pool: Pool, reading: Callable[[Wire], Awaitable[T]]) -> T:
-    wire = await pool.acquire()
-    try:
-        return await reading(wire)
-    finally:
-        pool.release(wire)
-
-
-_live: weakref.WeakSet[Pool] = weakref.WeakSet()
-_inherited: list[Pool] = []
-
-
-def _refuse_in_child() -> None:
-    for pool in _live:
-        pool.refusal = forked
-        # Never collected: closing an inherited connection would speak on a socket that belongs to the parent.
-        _inherited.append(pool)
-
-
-os.register_at_fork(after_in_child=_refuse_in_child)
+        finally:
+            pool.release(connection)
+        reconnects -= 1
+        pool.drop_idle()

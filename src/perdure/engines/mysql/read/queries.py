@@ -1,8 +1,8 @@
 """Answers to `Get`, `Scan`, `Read` and `Heads`, with the statements that the SQL engines share.
 
-A read is a generator: it yields the statements it wants answered and is sent their rows, so that `view` can put the
-statements of many reads into one packet. `FORCE INDEX` names the index that the declaration promises, so a plan cannot
-silently become a scan of the table.
+A read is a generator: it yields its statements and receives their rows, so that `view` can put the statements of many
+reads into one packet. `FORCE INDEX` names the index that the declaration promises, so a plan cannot silently become a
+scan of the table.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from perdure.clock import Clock, system_clock
-from perdure.engines.mysql.connections.connection import Rows
+from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.literals import equal, literal, literals, one_of
-from perdure.engines.mysql.schema import heads_name, names, quote
+from perdure.engines.mysql.schema import names, quote
 from perdure.engines.shared.references import Earlier
+from perdure.engines.sql.ddl import heads_name
 from perdure.engines.sql.dialect import Dialect, Marks
 from perdure.engines.sql.reads import LogReads, Statement, TableReads, in_order_asked
 from perdure.engines.sql.terms import where_arguments, where_terms
@@ -35,10 +36,10 @@ DIALECT = Dialect(
     primary="PRIMARY",
     compares_rows=False,
 )
-# Longer lists the optimiser may turn into something else (MariaDB makes a join of 1,000 values).
 KEYS_AT_ONCE = 500
-# Every entry is compared with every segment of its statement.
+"""The optimiser may rewrite longer lists (MariaDB makes a join of 1,000 values)."""
 SEGMENTS_AT_ONCE = 32
+"""Every entry is compared with every segment of its statement."""
 
 
 class TableQueries:
@@ -52,8 +53,8 @@ class TableQueries:
     def get(self, scope: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[str]:
         """Rows by their keys, in no order."""
         source = DIALECT.hinted(f"{self._reads.source} t", "PRIMARY")
-        for some in chunks(list(dict.fromkeys(keys)), KEYS_AT_ONCE):
-            where = f"{equal(('scope',), (scope,))} AND ({one_of(self.table.key_names, some)})"
+        for chunk in chunks(list(dict.fromkeys(keys)), KEYS_AT_ONCE):
+            where = f"{equal(('scope',), (scope,))} AND ({one_of(self.table.key_names, chunk)})"
             yield f"SELECT {self._reads.chosen} FROM {source} WHERE {where}"
 
     def scan(self, scope: str, scan: Scan, eq: tuple[Any, ...]) -> str:
@@ -73,7 +74,7 @@ class LogQueries:
         return bound(scope, self._reads.read(read))
 
     def segments(self, read: Read) -> list[list[Segment]]:
-        """The segments to read, in the order of reading, as many at a time as one statement takes."""
+        """The segments in reading order, at most `SEGMENTS_AT_ONCE` at a time."""
         segments = self._reads.segments(read)
         return list(chunks(segments[::-1] if read.desc else segments, SEGMENTS_AT_ONCE))
 
@@ -82,27 +83,26 @@ class LogQueries:
         marks = Marks(DIALECT)
         terms = [self._reads.partition_term(marks), *where_terms(DIALECT, read.where, marks, "m.")]
         sql, arguments = " AND ".join(terms), [read.partition, *where_arguments(DIALECT, read.where)]
-        stretches = " OR ".join([self._stretch(segment) for segment in segments])
-        way = " DESC" if read.desc else ""
-        most = "" if limit is None else f" LIMIT {limit}"
-        where = f"{bound(scope, (sql, arguments))} AND ({stretches})"
-        return f"SELECT {self._reads.chosen} FROM {self._reads.in_order} WHERE {where} ORDER BY m.`seq`{way}{most}"
+        ranges = " OR ".join([self._range(segment) for segment in segments])
+        end = (" DESC" if read.desc else "") + ("" if limit is None else f" LIMIT {limit}")
+        where = f"{bound(scope, (sql, arguments))} AND ({ranges})"
+        return f"SELECT {self._reads.chosen} FROM {self._reads.in_order} WHERE {where} ORDER BY m.`seq`{end}"
 
-    def _stretch(self, segment: Segment) -> str:
+    def _range(self, segment: Segment) -> str:
         upto = "" if segment.upto is None else f" AND m.`seq` <= {segment.upto}"
         return f"(m.`seq` > {segment.after}{upto} AND m.{quote(self.log.segment or '')} = {segment.value})"
 
     def heads(self, scope: str, partitions: Sequence[str]) -> Iterator[str]:
         """The last seqs of the partitions that have any."""
         chosen = names((self.log.partition, "last"))
-        for some in chunks(list(dict.fromkeys(partitions)), KEYS_AT_ONCE):
-            where = f"{equal(('scope',), (scope,))} AND {quote(self.log.partition)} IN ({literals(some)})"
+        for chunk in chunks(list(dict.fromkeys(partitions)), KEYS_AT_ONCE):
+            where = f"{equal(('scope',), (scope,))} AND {quote(self.log.partition)} IN ({literals(chunk)})"
             source = DIALECT.hinted(quote(heads_name(self.log.name)), "PRIMARY")
             yield f"SELECT {chosen} FROM {source} WHERE {where}"
 
 
 class Queries:
-    """The reads of a whole schema. `clock` is what `Now` reads; the system's stands for the server's own."""
+    """The reads of a whole schema. `Now` reads `clock`; the system's clock means the server's own."""
 
     def __init__(self, schema: Schema, clock: Clock) -> None:
         self.schema = schema
@@ -111,7 +111,7 @@ class Queries:
         self.logs = {log.name: LogQueries(log) for log in schema.logs}
 
     def answering(self, scope: str, read: Ask, earlier: Earlier) -> Answering:
-        """The generator that answers one read, whose `Ref`, if any, has been answered."""
+        """The generator that answers one read; the read that its `Ref` names, if any, has been answered."""
         if isinstance(read, Get):
             return self._get(scope, read, earlier)
         if isinstance(read, Scan):
@@ -129,49 +129,49 @@ class Queries:
     def _get(self, scope: str, read: Get, earlier: Earlier) -> Answering:
         table = self.tables[read.table]
         keys = earlier.keys(read.keys) if isinstance(read.keys, Ref) else read.keys
-        found = (yield list(table.get(scope, keys))) if keys else []
-        rows = in_order_asked(keys, chain.from_iterable(map(table.rows, found)))
+        results = (yield list(table.get(scope, keys))) if keys else []
+        rows = in_order_asked(keys, chain.from_iterable(map(table.rows, results)))
         return [row for row in rows if row is not None] if isinstance(read.keys, Ref) else rows
 
     def _scan(self, scope: str, read: Scan, earlier: Earlier) -> Answering:
         eq = earlier.eq(read.eq)
         if eq is None:
             return []
-        (found,) = yield [self.tables[read.table].scan(scope, read, eq)]
-        rows: list[Row] = self.tables[read.table].rows(found)
+        (result,) = yield [self.tables[read.table].scan(scope, read, eq)]
+        rows: list[Row] = self.tables[read.table].rows(result)
         return rows
 
     def _heads(self, scope: str, read: Heads) -> Answering:
-        found = (yield list(self.logs[read.log].heads(scope, read.partitions))) if read.partitions else []
-        last: dict[str, int] = dict(chain.from_iterable(found))
+        results = (yield list(self.logs[read.log].heads(scope, read.partitions))) if read.partitions else []
+        last: dict[str, int] = dict(chain.from_iterable(results))
         return [last.get(partition, 0) for partition in read.partitions]
 
     def _now(self, read: Now) -> Answering:
         if self.clock is not system_clock:
             return self.clock() + read.plus
-        (((now,),),) = yield [SERVER_CLOCK]
-        return int(now) + read.plus
+        (result,) = yield [SERVER_CLOCK]
+        return int(result[0][0]) + read.plus
 
     def _read(self, scope: str, read: Read) -> Answering:
         log = self.logs[read.log]
-        entries: list[LogEntry] = []
         if read.segments is None:
-            (found,) = yield [log.read(scope, read)]
-            return list(found)
+            (result,) = yield [log.read(scope, read)]
+            return list(result)
         groups = log.segments(read)
         if read.limit is None and groups:
-            parts = yield [log.within(scope, read, group, None) for group in groups]
-            return list(chain.from_iterable(parts))
+            results = yield [log.within(scope, read, group, None) for group in groups]
+            return list(chain.from_iterable(results))
+        entries: list[LogEntry] = []
         for group in groups:
-            (found,) = yield [log.within(scope, read, group, (read.limit or 0) - len(entries))]
-            entries += found
+            (result,) = yield [log.within(scope, read, group, (read.limit or 0) - len(entries))]
+            entries += result
             if len(entries) == read.limit:
                 break
         return entries
 
 
 def bound(scope: str, statement: Statement) -> str:
-    """A shared statement with its values in it."""
+    """A shared statement with its values filled in."""
     sql, arguments = statement
     return sql % tuple([literal(value) for value in (scope, *arguments)])
 
@@ -179,5 +179,5 @@ def bound(scope: str, statement: Statement) -> str:
 def chunks(values: Sequence[T], most: int) -> Iterator[list[T]]:
     """The values, at most `most` at a time."""
     rest = iter(values)
-    while some := list(islice(rest, most)):
-        yield some
+    while chunk := list(islice(rest, most)):
+        yield chunk

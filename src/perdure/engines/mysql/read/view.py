@@ -1,4 +1,4 @@
-"""Answers all reads of a view from one snapshot, in as few packets as their references allow.
+"""A view: all its reads are answered from one snapshot, in as few packets as their references allow.
 
 A single statement is its own snapshot. Several run inside a read-only transaction at REPEATABLE READ whose snapshot is
 taken when it begins. Reads that refer to others wait until those are answered; all others share the first packet.
@@ -7,9 +7,10 @@ taken when it begins. Reads that refer to others wait until those are answered; 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from perdure.engines.mysql.connections.connection import Rows, Wire
+from perdure.engines.mysql.connections.connection import Connection
+from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.pool import Pool, ask
 from perdure.engines.mysql.read.queries import Answering, Queries
 from perdure.engines.shared.references import Earlier
@@ -18,8 +19,15 @@ from perdure.kernel.ops import Ask, Get, Ref, Scan
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY;"
 
 
+class _InFlight(NamedTuple):
+    """A read whose statements were sent."""
+
+    answering: Answering
+    statements: list[str]
+
+
 class View:
-    """The reads of one view on their way to answers."""
+    """The state of one view: which reads wait, which have statements in flight, and the answers so far."""
 
     def __init__(self, queries: Queries, scope: str, reads: Sequence[Ask]) -> None:
         self._queries = queries
@@ -29,66 +37,66 @@ class View:
         self._earlier = Earlier(queries.schema, reads, self.answers)
         self._waiting = list(range(len(reads)))
         self._answered: set[int] = set()
-        self._asking: dict[int, tuple[Answering, list[str]]] = {}
+        self._in_flight: dict[int, _InFlight] = {}
         self._staged = any(queries.in_stages(read) for read in reads)
 
     def begin(self) -> list[str]:
-        """The statements of everything that can be asked now; empty when all is answered."""
-        while startable := [at for at in self._waiting if _refers_to(self._reads[at]) <= self._answered]:
-            for at in startable:
-                self._waiting.remove(at)
-                self._advance(at, self._queries.answering(self._scope, self._reads[at], self._earlier), None)
-        return [statement for _, statements in self._asking.values() for statement in statements]
+        """The statements of every read that can run now; empty when all are answered."""
+        while ready := [number for number in self._waiting if _refers_to(self._reads[number]) <= self._answered]:
+            for number in ready:
+                self._waiting.remove(number)
+                self._advance(number, self._queries.answering(self._scope, self._reads[number], self._earlier), None)
+        return [statement for read in self._in_flight.values() for statement in read.statements]
 
-    def _advance(self, at: int, answering: Answering, rows: list[Rows] | None) -> None:
+    def _advance(self, number: int, answering: Answering, results: list[Rows] | None) -> None:
         try:
-            statements = next(answering) if rows is None else answering.send(rows)
-            self._asking[at] = (answering, statements)
+            statements = next(answering) if results is None else answering.send(results)
+            self._in_flight[number] = _InFlight(answering, statements)
         except StopIteration as done:
-            self._asking.pop(at, None)
-            self.answers[at] = done.value
-            self._answered.add(at)
+            self._in_flight.pop(number, None)
+            self.answers[number] = done.value
+            self._answered.add(number)
 
-    def feed(self, found: Sequence[Rows]) -> None:
-        """Hand the rows of the statements of `begin` to the reads that asked for them."""
-        rows = iter(found)
-        for at, (answering, statements) in list(self._asking.items()):
-            self._advance(at, answering, [next(rows) for _ in statements])
+    def feed(self, results: Sequence[Rows]) -> None:
+        """Hand the results of the statements of `begin` to the reads that they belong to."""
+        rest = iter(results)
+        for number, read in list(self._in_flight.items()):
+            self._advance(number, read.answering, [next(rest) for _ in read.statements])
 
     @property
     def last(self) -> bool:
-        """True when what `begin` returned is surely all that will be asked."""
+        """True when no further statements can follow those that `begin` returned."""
         return not self._waiting and not self._staged
 
 
 async def view(pool: Pool, queries: Queries, scope: str, reads: Sequence[Ask]) -> list[Any]:
     """The answers, in the order of the reads."""
-    return await ask(pool, lambda wire: _answer(wire, View(queries, scope, reads)))
+    return await ask(pool, lambda connection: _answer(connection, View(queries, scope, reads)))
 
 
-async def _answer(wire: Wire, asked: View) -> list[Any]:
-    statements = asked.begin()
+async def _answer(connection: Connection, view: View) -> list[Any]:
+    statements = view.begin()
     if not statements:
-        return asked.answers
-    if len(statements) == 1 and asked.last:
-        asked.feed(await wire.run(statements[0]))
-        return asked.answers
+        return view.answers
+    if len(statements) == 1 and view.last:
+        view.feed(await connection.run(statements[0]))
+        return view.answers
     opening, closed = _SNAPSHOT, False
     try:
         while statements:
-            closed = asked.last
-            asked.feed(await wire.run(f"{opening}{';'.join(statements)}{';COMMIT' if closed else ''}"))
-            opening, statements = "", asked.begin()
+            closed = view.last
+            view.feed(await connection.run(f"{opening}{';'.join(statements)}{';COMMIT' if closed else ''}"))
+            opening, statements = "", view.begin()
         if not closed:
-            await wire.run("COMMIT")
+            await connection.run("COMMIT")
     except BaseException:
-        await wire.undo()
+        await connection.roll_back()
         raise
-    return asked.answers
+    return view.answers
 
 
 def _refers_to(read: Ask) -> set[int]:
-    """The earlier reads whose answers this one needs."""
+    """The numbers of the earlier reads whose answers this one needs."""
     if isinstance(read, Get):
         return {read.keys.read} if isinstance(read.keys, Ref) else set()
     if isinstance(read, Scan):

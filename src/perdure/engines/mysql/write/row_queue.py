@@ -1,8 +1,11 @@
-"""Turns: transactions of one engine that name the same row or partition go one after another.
+"""A queue per row: transactions of one engine that name the same row or partition run one after another.
 
-The server would serialise them anyway, but each would sit in a lock wait on a connection of its own, and one busy
-thread could occupy them all. A caller joins the queues of all its names at once, so no two can wait for each other.
-The wait has a deadline; whoever gives up lets nobody overtake.
+The server would serialise them anyway, but each would sit in a lock wait on its own connection, and one busy thread
+could occupy them all. A caller joins the queues of all its rows at once, so no two can wait for each other:
+
+    A joins {x}, B joins {x, y}, C joins {y}: B waits for A, and C for B. C cannot hold y while it waits for x.
+
+The wait has a deadline; a caller that gives up lets none overtake.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ from contextlib import asynccontextmanager
 from perdure.errors import UnavailableError
 
 Turn = asyncio.Future[None]
+"""Done when its caller, and all before it, are finished."""
 
 
-class Turns:
-    """Who is last in line for each name."""
+class RowQueue:
+    """The last turn of each row that is in use."""
 
     def __init__(self, where: str, seconds: float) -> None:
         self._where = where
@@ -25,37 +29,37 @@ class Turns:
         self._tails: dict[Hashable, Turn] = {}
 
     @asynccontextmanager
-    async def taking(self, names: Sequence[Hashable]) -> AsyncIterator[None]:
-        """Wait for everybody who asked for one of these names before; then they are ours until the end."""
-        before = {self._tails[name] for name in names if name in self._tails}
+    async def turn(self, rows: Sequence[Hashable]) -> AsyncIterator[None]:
+        """Wait for every earlier caller that named one of these rows; then they are ours until the block ends."""
+        earlier = {self._tails[row] for row in rows if row in self._tails}
         turn: Turn = asyncio.get_running_loop().create_future()
-        for name in names:
-            self._tails[name] = turn
-        turn.add_done_callback(lambda _: self._forget(names, turn))
+        for row in rows:
+            self._tails[row] = turn
+        turn.add_done_callback(lambda _: self._forget(rows, turn))
         try:
-            if before and (await asyncio.wait(before, timeout=self._seconds))[1]:
+            if earlier and (await asyncio.wait(earlier, timeout=self._seconds))[1]:
                 raise self._too_long()
             yield
         finally:
-            # Whoever gives up while waiting does not let the next one overtake those who are still at it.
-            _end_after(before, turn)
+            # A caller that gave up waiting must not let the next one overtake those that still run.
+            _end_after(earlier, turn)
 
     def _too_long(self) -> UnavailableError:
         return UnavailableError(
             f"earlier commits on the same rows of {self._where} took longer than {self._seconds:g} s;"
             " nothing was written",
-            hint="retry; if it lasts, see what keeps the rows locked (SHOW PROCESSLIST)",
+            hint="retry; if it persists, find what keeps the rows locked (SHOW PROCESSLIST)",
         )
 
-    def _forget(self, names: Sequence[Hashable], turn: Turn) -> None:
-        for name in names:
-            if self._tails.get(name) is turn:
-                del self._tails[name]
+    def _forget(self, rows: Sequence[Hashable], turn: Turn) -> None:
+        for row in rows:
+            if self._tails.get(row) is turn:
+                del self._tails[row]
 
 
-def _end_after(before: set[Turn], turn: Turn) -> None:
-    """End a turn once all those before it have ended."""
-    left = {other for other in before if not other.done()}
+def _end_after(earlier: set[Turn], turn: Turn) -> None:
+    """End a turn once all earlier ones have ended."""
+    left = {other for other in earlier if not other.done()}
     if not left:
         turn.set_result(None)
 

@@ -1,118 +1,58 @@
 """One transaction: lock and read, decide in Python, write and commit. Two packets.
 
-The first packet begins the transaction and locks every row and partition that the operations name, in one order for all
-(schema position, then key), reading only the columns that conditions and expressions need. The second writes and
-commits. At READ COMMITTED a row that exists is held by its lock; a row that does not exist cannot be locked, so
+The first packet begins the transaction and locks every row and partition that the operations name, in the same order
+for every transaction (schema position, then key), reading only the columns that conditions and expressions need. The
+second writes and commits. At READ COMMITTED a row that exists is held by its lock; a row that does not exist cannot be
+locked, so
 
-- what will be inserted is guarded by its primary key: a duplicate means that somebody was quicker, and all runs again;
-- what a `Delete` or a `Drop` finds absent is first occupied with a placeholder (rev 0), which the transaction removes.
+- an insert is guarded by its primary key: a duplicate means that another transaction was first, and all runs again;
+- a `Delete` or a `Drop` of an absent row first inserts a placeholder (rev 0), which the transaction removes.
 
-Every lock is held to the end, so the outcome equals the order in which transactions commit.
+Every lock is held to the end, so the outcome equals the order in which transactions commit. For example,
+`[Patch("runs", ("r",), {"n": Inc(1)}, if_={"state": "open"}), Append("messages", "t", [entry])]` becomes
+
+    START TRANSACTION;SELECT `rev`, `n`, `state` FROM `runs` WHERE … FOR UPDATE;
+        SELECT `last` FROM `messages__heads` WHERE … FOR UPDATE
+    UPDATE `runs` SET `rev` = 7, `n` = 3 WHERE …;UPDATE `messages__heads` SET `last` = 5 WHERE …;
+        INSERT INTO `messages` (…) VALUES (…);COMMIT
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
-
-from perdure.engines.mysql.connections.literals import equal, literal, literals, one_of
-from perdure.engines.mysql.schema import heads_name, names, quote
-from perdure.engines.mysql.write.unique import Claim, check_claims, group_columns
+from perdure.engines.mysql.connections.driver import Rows
+from perdure.engines.mysql.connections.literals import equal, insert, literal, literals, one_of
+from perdure.engines.mysql.schema import names, quote
+from perdure.engines.mysql.write.steps import Group, LogStep, RowStep, group_steps, plan_steps
+from perdure.engines.shared.decisions import Moment, decide
+from perdure.engines.sql.ddl import heads_name
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import (
-    ABSENT,
-    ANY,
-    PRESENT,
-    Append,
-    Check,
-    Delete,
-    Drop,
-    Inc,
-    Max,
-    Min,
-    Now,
-    Op,
-    Patch,
-    Put,
-    Row,
-    Swap,
-)
-from perdure.kernel.schema import Log, Schema, Table
-from perdure.kernel.semantics import evaluate, meets, observed
+from perdure.kernel.ops import Append, Delete, Drop, Now, Op
+from perdure.kernel.schema import Schema, Table
 
-RowOp = Check | Put | Patch | Delete
-LogOp = Append | Drop
 STATEMENT_CHARACTERS = 1024 * 1024
-"""Where an append is split over statements, so that they can be split over packets."""
-DELETED_AT_ONCE = 500
-"""How many rows one statement deletes."""
-_READS_OLD = frozenset((Inc, Max, Min, Swap))
+"""Longer appends are split over statements, so that they can be split over packets."""
 
 
-class RowStep(msgspec.Struct, gc=False):
-    """An operation on a row: what to read of it, then what was found, then what it becomes.
+class Owner(NamedTuple):
+    """A conflict, and the query that returns a row if another owner of the value exists."""
 
-    A row of rev 0 is a placeholder: its place is `occupied`, and yet there is no `row`.
-    """
-
-    position: int
-    op: RowOp
-    table: Table
-    where: str
-    columns: tuple[str, ...]
-    occupied: bool = False
-    row: Row | None = None
-    new: dict[str, Any] | None = None
-
-
-class LogStep(msgspec.Struct, gc=False):
-    """An operation on a partition, and the last seq that was found there (None: no row of heads)."""
-
-    position: int
-    op: LogOp
-    log: Log
-    where: str
-    head: int | None = None
-
-
-Step = RowStep | LogStep
-Group = list[Step]
-"""Steps that are carried out together: one, or deletions of rows of one table."""
-Rows = Sequence[tuple[Any, ...]]
+    conflict: Conflict
+    sql: str
 
 
 class Transaction:
-    """Builds both packets of one list of operations; may be run again from the start."""
+    """Builds both packets of one list of operations; may run again from the start."""
 
     def __init__(self, schema: Schema, scope: str, rev: int, ops: Sequence[Op]) -> None:
         self.scope = scope
         self.rev = rev
         self.now = 0
         self.seqs: dict[tuple[str, str], int] = {}
-        self.claims: list[Claim] = []
-        self._last: dict[str, int] = {}
-        self._steps = self._plan(schema, ops)
-        self._groups = _grouped(self._steps)
-
-    def _plan(self, schema: Schema, ops: Sequence[Op]) -> list[Step]:
-        """The operations as steps, in the order in which everybody locks."""
-        crowded = _crowded(schema, ops)
-        places = {name: place for place, name in enumerate((*schema.table, *schema.log))}
-        planned: list[tuple[int, tuple[Any, ...], Step]] = []
-        for position, op in enumerate(ops):
-            if isinstance(op, (Append, Drop)):
-                log = schema.log[op.log]
-                where = equal(("scope", log.partition), (self.scope, op.partition))
-                planned.append((places[op.log], (op.partition,), LogStep(position, op, log, where)))
-            else:
-                table = schema.table[op.table]
-                where = equal(("scope", *table.key_names), (self.scope, *op.key))
-                columns = _needed(table, op, crowded=op.table in crowded)
-                planned.append((places[op.table], op.key, RowStep(position, op, table, where, columns)))
-        planned.sort(key=lambda entry: entry[:2])
-        return [step for _, _, step in planned]
+        self._steps = plan_steps(schema, scope, ops)
+        self._groups = group_steps(self._steps)
 
     def locking(self) -> str:
         """The first packet: one SELECT per group of steps, in order."""
@@ -120,13 +60,13 @@ class Transaction:
         for group in self._groups:
             step = group[0]
             if isinstance(step, RowStep):
-                if _occupies(step):
-                    statements.append(self._occupy_rows(group))
+                if step.may_be_absent:
+                    statements.append(self._occupy_rows(step.table, group))
                 statements.append(self._lock_rows(step, group))
             else:
                 heads = quote(heads_name(step.log.name))
                 if isinstance(step.op, Drop):
-                    statements.append(self._occupy_head(step))
+                    statements.append(self._insert_head(step, 0) + " ON DUPLICATE KEY UPDATE `last` = `last`")
                 statements.append(f"SELECT `last` FROM {heads} WHERE {step.where} FOR UPDATE")
         return ";".join(statements)
 
@@ -135,93 +75,61 @@ class Transaction:
         if len(group) == 1:
             return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where} FOR UPDATE"
         key = names(table.key_names)
-        # Points of the primary key are visited in its order, so the locks are taken in the order everybody takes them.
-        # ORDER BY would not promise more: the planner locks the rows first, and then sorts them.
+        # Points of the primary key are visited in its order, which is the order of all locks. ORDER BY would not
+        # promise more: the planner locks the rows first, and then sorts them.
         return f"SELECT {chosen}, {key} FROM {self._rows_of(table, group)} FOR UPDATE"
 
     def _rows_of(self, table: Table, group: Group) -> str:
-        """The rows of many steps, behind FROM."""
+        """The rows of many steps, as the source of a statement."""
         scoped = equal(("scope",), (self.scope,))
         listed = one_of(table.key_names, [step.op.key for step in group if isinstance(step, RowStep)])
         return f"{quote(table.name)} t FORCE INDEX (PRIMARY) WHERE {scoped} AND ({listed})"
 
-    def _occupy_rows(self, group: Group) -> str:
+    def _occupy_rows(self, table: Table, group: Group) -> str:
         # ON DUPLICATE KEY takes the exclusive lock at once; IGNORE would take a shared one and deadlock on upgrade.
-        steps = [step for step in group if isinstance(step, RowStep)]
-        table = steps[0].table
-        columns = names(("scope", *table.key_names, "rev"))
-        values = ", ".join([f"({literals((self.scope, *step.op.key, 0))})" for step in steps])
-        return f"INSERT INTO {quote(table.name)} ({columns}) VALUES {values} ON DUPLICATE KEY UPDATE `rev` = `rev`"
+        rows = [(self.scope, *step.op.key, 0) for step in group if isinstance(step, RowStep)]
+        return insert(table.name, ("scope", *table.key_names, "rev"), rows) + " ON DUPLICATE KEY UPDATE `rev` = `rev`"
 
-    def _occupy_head(self, step: LogStep) -> str:
-        columns = names(("scope", step.log.partition, "last"))
-        values = literals((self.scope, step.op.partition, 0))
-        heads = quote(heads_name(step.log.name))
-        return f"INSERT INTO {heads} ({columns}) VALUES ({values}) ON DUPLICATE KEY UPDATE `last` = `last`"
+    def _insert_head(self, step: LogStep, last: int) -> str:
+        columns = ("scope", step.log.partition, "last")
+        return insert(heads_name(step.log.name), columns, [(self.scope, step.op.partition, last)])
 
-    def decide(self, answers: Sequence[Sequence[tuple[Any, ...]]], now: int) -> None:
-        """Judge what was read and work out what to write; raises `Conflict`."""
-        self.now, self.seqs, self._last, self.claims = now, {}, {}, []
-        for step, rows in self._answered(answers):
+    def decide(self, results: Sequence[Rows], now: int) -> None:
+        """Check every condition against the rows that were read, and compute what to write; raises `Conflict`."""
+        self.now, self.seqs = now, {}
+        last: dict[str, int] = {}
+        for group, rows in zip(self._groups, results, strict=True):
+            step = group[0]
             if isinstance(step, LogStep):
                 step.head = rows[0][0] if rows else None
                 if isinstance(step.op, Append):
-                    self._measure(step, step.op)
+                    last.setdefault(step.op.log, self._decide_append(step, step.op))
+            elif len(group) == 1:
+                step.keep(rows[0] if rows else None)
             else:
-                step.occupied = bool(rows)
-                step.row = _as_row(step, rows[0]) if rows and rows[0][0] != 0 else None
+                by_key = {row[1 + len(step.columns) :]: row for row in rows}
+                for row_step in [member for member in group if isinstance(member, RowStep)]:
+                    row_step.keep(by_key.get(row_step.op.key))
+        moment = Moment(now, last)
         for step in self._steps:
             if isinstance(step, RowStep):
-                self._settle(step)
-        check_claims(self.claims)
+                step.new = decide(step.position, step.op, step.table, step.row, moment)
 
-    def _answered(self, answers: Sequence[Rows]) -> Iterator[tuple[Step, Rows]]:
-        """Each step with the rows that were found for it: one or none."""
-        for group, rows in zip(self._groups, answers, strict=True):
-            if len(group) == 1:
-                yield group[0], rows
-                continue
-            by_key = {row[1 + len(_columns(group)) :]: row for row in rows}
-            for step in group:
-                row = by_key.get(step.op.key) if isinstance(step, RowStep) else None
-                yield step, [] if row is None else [row]
-
-    def _measure(self, step: LogStep, op: Append) -> None:
+    def _decide_append(self, step: LogStep, op: Append) -> int:
+        """The last seq after an append."""
         head = step.head or 0
         if op.expect is not None and op.expect != head:
             raise Conflict(step.position, "length", op.expect, head)
         for column in step.log.unique:
-            place = step.log.position[column]
-            seen: set[Any] = set()
+            position = step.log.position[column]
+            values: set[Any] = set()
             for entry in op.entries:
-                if entry[place] is not None and entry[place] in seen:
-                    raise Conflict(step.position, "unique", None, {column: entry[place]})
-                seen.add(entry[place])
-        last = head + len(op.entries)
-        self.seqs[op.log, op.partition] = last
-        self._last.setdefault(op.log, last)
-
-    def _settle(self, step: RowStep) -> None:
-        op, row = step.op, step.row
-        if isinstance(op, Patch) and row is None:
-            if op.default is None:
-                raise Conflict(step.position, "condition", PRESENT if op.if_ is ANY else op.if_, None)
-            step.new = self._whole(step.table, op.default.columns, op.default.body)
-        elif not meets(row, op.if_):
-            raise Conflict(step.position, "condition", op.if_, observed(row, op.if_))
-        elif isinstance(op, Put):
-            step.new = self._whole(step.table, op.columns, op.body)
-        elif isinstance(op, Patch) and row is not None:
-            step.new = {n: evaluate(v, _old(row, n), self.now, self._last) for n, v in op.set.items()}
-            if op.body is not None:
-                step.new["body"] = op.body
-        if step.table.unique and not isinstance(op, Check):
-            self.claims.append(Claim(step.position, step.table, op.key, row, step.new))
-
-    def _whole(self, table: Table, columns: dict[str, Any], body: bytes | None) -> dict[str, Any]:
-        new = {name: evaluate(columns.get(name), None, self.now, self._last) for name in table.column_names}
-        new["body"] = body
-        return new
+                value = entry[position]
+                if value is not None and value in values:
+                    raise Conflict(step.position, "unique", None, {column: value})
+                values.add(value)
+        self.seqs[op.log, op.partition] = head + len(op.entries)
+        return head + len(op.entries)
 
     def writing(self) -> Iterator[str]:
         """The statements between the locks and the commit."""
@@ -238,8 +146,7 @@ class Transaction:
 
     def _insert(self, step: RowStep, new: dict[str, Any]) -> str:
         columns = ("scope", *step.table.key_names, "rev", *new)
-        values = literals((self.scope, *step.op.key, self.rev, *new.values()))
-        return f"INSERT INTO {quote(step.table.name)} ({names(columns)}) VALUES ({values})"
+        return insert(step.table.name, columns, [(self.scope, *step.op.key, self.rev, *new.values())])
 
     def _update(self, step: RowStep, new: dict[str, Any]) -> str:
         parts = [f"`rev` = {self.rev}", *[f"{quote(n)} = {literal(v)}" for n, v in new.items()]]
@@ -250,101 +157,57 @@ class Transaction:
         last = self.seqs[op.log, op.partition]
         fixed = literals((self.scope, op.partition))
         if step.head is None:
-            yield f"INSERT INTO {heads} ({names(('scope', log.partition, 'last'))}) VALUES ({fixed}, {last})"
+            yield self._insert_head(step, last)
         else:
             yield f"UPDATE {heads} SET `last` = {last} WHERE {step.where}"
-        columns = names(("scope", log.partition, "seq", "rev", *log.column_names, "body"))
-        insert = f"INSERT INTO {quote(log.name)} ({columns}) VALUES "
+        columns = ("scope", log.partition, "seq", "rev", *log.column_names, "body")
+        beginning = insert(log.name, columns, [])
         rows: list[str] = []
         size = 0
         for seq, entry in enumerate(op.entries, (step.head or 0) + 1):
-            values = literals([self.now + v.plus if type(v) is Now else v for v in entry])
+            values = literals([self.now if type(value) is Now else value for value in entry])
             rows.append(f"({fixed}, {seq}, {self.rev}, {values})")
             size += len(values)
             if size > STATEMENT_CHARACTERS:
-                yield insert + ", ".join(rows)
+                yield beginning + ", ".join(rows)
                 rows, size = [], 0
         if rows:
-            yield insert + ", ".join(rows)
+            yield beginning + ", ".join(rows)
 
     def _drop(self, step: LogStep, op: Drop) -> Iterator[str]:
         head, heads = step.head or 0, quote(heads_name(step.log.name))
         if head > op.keep:
             yield f"DELETE FROM {quote(step.log.name)} WHERE {step.where} AND `seq` > {op.keep}"
-        left = min(head, op.keep)
-        yield (
-            f"UPDATE {heads} SET `last` = {left} WHERE {step.where}"
-            if left
-            else f"DELETE FROM {heads} WHERE {step.where}"
-        )
+        last = min(head, op.keep)
+        change = f"UPDATE {heads} SET `last` = {last}" if last else f"DELETE FROM {heads}"
+        yield f"{change} WHERE {step.where}"
 
-    def owners(self) -> list[tuple[Conflict, str]]:
-        """After a duplicate: for each unique value this transaction wants, the conflict it would be, and a query that
-        finds a row if somebody else has it."""
-        asked = [pair for claim in self.claims for pair in claim.owners(self.scope)]
+    def owners(self) -> list[Owner]:
+        """After a duplicate: the possible owners of each unique value that this transaction takes."""
+        owners: list[Owner] = []
         for step in self._steps:
-            if isinstance(step, LogStep) and isinstance(step.op, Append):
-                asked += self._entry_owners(step, step.op)
-        return asked
+            if isinstance(step, RowStep):
+                owners += self._row_owners(step)
+            elif isinstance(step.op, Append):
+                owners += self._entry_owners(step, step.op)
+        return owners
 
-    def _entry_owners(self, step: LogStep, op: Append) -> Iterator[tuple[Conflict, str]]:
+    def _row_owners(self, step: RowStep) -> Iterator[Owner]:
+        table = step.table
+        for group in table.unique if step.new is not None else ():
+            values = [step.value_after(name) for name in group]
+            if None not in values:
+                held = equal(("scope", *group), (self.scope, *values))
+                other = f"NOT ({equal(table.key_names, step.op.key)})"
+                conflict = Conflict(step.position, "unique", None, dict(zip(group, values, strict=True)))
+                yield Owner(conflict, f"SELECT 1 FROM {quote(table.name)} WHERE {held} AND {other}")
+
+    def _entry_owners(self, step: LogStep, op: Append) -> Iterator[Owner]:
         for column in step.log.unique:
             for entry in op.entries:
                 value = entry[step.log.position[column]]
                 if value is not None:
                     sql = f"SELECT 1 FROM {quote(op.log)} WHERE {step.where} AND {equal((column,), (value,))}"
                     conflict = Conflict(step.position, "unique", None, {column: value})
-                    # Entries of an earlier statement of this very packet carry our own rev.
-                    yield conflict, f"{sql} AND `rev` <> {self.rev}"
-
-
-def _grouped(steps: Sequence[Step]) -> list[Group]:
-    groups: list[Group] = []
-    for step in steps:
-        if groups and len(groups[-1]) < DELETED_AT_ONCE and _go_together(groups[-1][-1], step):
-            groups[-1].append(step)
-        else:
-            groups.append([step])
-    return groups
-
-
-def _go_together(one: Step, other: Step) -> bool:
-    if not isinstance(one, RowStep) or not isinstance(other, RowStep) or not isinstance(one.op, Delete):
-        return False
-    same = one.table is other.table and one.columns == other.columns and _occupies(one) == _occupies(other)
-    return same and isinstance(other.op, Delete)
-
-
-def _columns(group: Group) -> tuple[str, ...]:
-    """What is read of each row of a group, beside its rev and key."""
-    return group[0].columns if isinstance(group[0], RowStep) else ()
-
-
-def _occupies(step: RowStep) -> bool:
-    """True for a deletion that may find nothing: what it finds absent must stay so until the commit."""
-    return isinstance(step.op, Delete) and (step.op.if_ is ANY or step.op.if_ is ABSENT)
-
-
-def _crowded(schema: Schema, ops: Sequence[Op]) -> set[str]:
-    """Tables with unique groups of which several rows are written: there a value could pass from one to another."""
-    written = [op.table for op in ops if isinstance(op, (Put, Patch, Delete)) and schema.table[op.table].unique]
-    return {name for name in written if written.count(name) > 1}
-
-
-def _needed(table: Table, op: RowOp, *, crowded: bool) -> tuple[str, ...]:
-    """The columns whose present values an operation depends on."""
-    needed: set[str] = set(op.if_) if isinstance(op.if_, dict) else set()
-    if isinstance(op, Patch):
-        needed.update(name for name, value in op.set.items() if type(value) in _READS_OLD)
-    if table.unique:
-        needed.update(group_columns(table, None if crowded else op))
-    return tuple(sorted(needed))
-
-
-def _as_row(step: RowStep, found: tuple[Any, ...]) -> Row:
-    place = {name: at for at, name in enumerate(step.columns)}
-    return Row(step.op.key, found[1 : 1 + len(place)], found[0], None, place)
-
-
-def _old(row: Row, name: str) -> Any:
-    return row[name] if name in row.place else None
+                    # Entries that an earlier statement of this packet inserted carry our own rev.
+                    yield Owner(conflict, f"{sql} AND `rev` <> {self.rev}")

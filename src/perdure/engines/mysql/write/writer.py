@@ -1,4 +1,4 @@
-"""Runs transactions: two packets each, and again from the start when the server says that others were in the way.
+"""Runs transactions: two packets each, and again from the start when they lost against others.
 
 Deadlocks, lock waits and races for an absent key certainly left nothing behind, so they are retried here, within
 bounds, and callers never see them. A connection lost before the packet with the COMMIT was sent has written nothing
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from perdure.clock import system_clock
-from perdure.engines.mysql.connections.connection import LOCK_WAIT_SECONDS, Rows, Wire
+from perdure.engines.mysql.connections.connect import LOCK_WAIT_SECONDS
+from perdure.engines.mysql.connections.connection import Connection
+from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.literals import equal, literal
 from perdure.engines.mysql.connections.permits import Use
 from perdure.engines.mysql.connections.pool import RECONNECTS, Pool
@@ -31,24 +33,25 @@ from perdure.engines.mysql.errors import (
 from perdure.engines.mysql.read.queries import SERVER_CLOCK, Queries
 from perdure.engines.mysql.schema import quote
 from perdure.engines.mysql.write.transaction import Transaction
+from perdure.engines.shared.decisions import Moment, updated_row
 from perdure.errors import InvalidError, UnavailableError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Applied, Op, Row, Scan, Taken
 from perdure.kernel.schema import Schema, Table
-from perdure.kernel.semantics import evaluate
 
+T = TypeVar("T")
 ATTEMPTS = 200
 _LONGEST_PAUSE = 0.05
 _PACKET_MARGIN = 64 * 1024
 
 
 class Again(Exception):
-    """The transaction left nothing behind and must be run again."""
+    """The transaction left nothing behind and must run again."""
 
 
 class _Patience:
-    """What one transaction has put up with: waits for locks, for `seconds` altogether, and dead connections."""
+    """How long one transaction has waited for locks, of `seconds` in total, and how many dead connections it met."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -57,7 +60,7 @@ class _Patience:
         self._deadline = asyncio.get_running_loop().time() + seconds
 
     def ends_with_this_wait(self) -> bool:
-        """Count a wait for a lock; true when it was the last. Time spent in the queue for a connection counts too."""
+        """Count a wait for a lock; True when it was the last. Time in the queue for a connection counts too."""
         self._waits += 1
         waited = self._waits * LOCK_WAIT_SECONDS
         return waited >= self.seconds or asyncio.get_running_loop().time() >= self._deadline
@@ -77,39 +80,38 @@ class Writer:
         """Apply all or none."""
         transaction = Transaction(self._schema, scope, new_rev(), ops)
 
-        async def once(wire: Wire) -> Applied:
-            await self._prepare(wire, transaction)
-            await self._commit(wire, transaction)
+        async def attempt(connection: Connection) -> Applied:
+            await self._prepare(connection, transaction)
+            await self._commit(connection, transaction)
             return Applied(transaction.rev, transaction.seqs, transaction.now)
 
-        applied: Applied = await self._persist(once)
-        return applied
+        return await self._retry(attempt)
 
-    async def _persist(self, once: Any) -> Any:
-        """Run `once` on a connection until it has an outcome."""
+    async def _retry(self, attempt: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `attempt` on a connection until it has an outcome."""
         patience = _Patience(self._pool.target.command_timeout)
         use: Use = "write"
-        for attempt in range(ATTEMPTS):
-            wire = await self._pool.acquire(use)
+        for number in range(ATTEMPTS):
+            connection = await self._pool.acquire(use)
             try:
-                return await once(wire)
+                return await attempt(connection)
             except Again:
                 pass
             except DRIVER_ERRORS as error:
-                # Only errors that surely left nothing behind come here.
+                # Only errors that certainly left nothing behind come here.
                 self._judge(error, patience)
                 if code_of(error) == LOCK_WAIT:
                     use = "retry"
             except UnicodeEncodeError as error:
-                raise InvalidError(
-                    "text with half a surrogate pair cannot be stored", hint="repair the text"
-                ) from error
+                raise InvalidError("text with half a surrogate pair cannot be stored", hint="fix the text") from error
             finally:
-                # Whatever else went wrong between the packets, a connection with an open transaction is not kept.
-                self._pool.release(wire)
+                # If anything else went wrong between the packets, `release` drops the connection with its transaction.
+                self._pool.release(connection)
             self.retried += 1
-            await asyncio.sleep(random.random() * min(_LONGEST_PAUSE, 0.001 * attempt))
-        raise UnavailableError(f"{self._where}: a transaction lost {ATTEMPTS} races in a row", hint="retry")
+            await asyncio.sleep(random.random() * min(_LONGEST_PAUSE, 0.001 * number))
+        raise UnavailableError(
+            f"{self._where}: a transaction lost against others {ATTEMPTS} times in a row", hint="retry"
+        )
 
     def _judge(self, error: Exception, patience: _Patience) -> None:
         """Raise what a failed attempt means to the caller, unless another may succeed."""
@@ -120,83 +122,81 @@ class Writer:
             patience.dead += 1
             if patience.dead > RECONNECTS or isinstance(error, TimeoutError):
                 raise translate(error, self._where) from error
-            self._pool.forget_idle()
+            self._pool.drop_idle()
         elif not undone(error):
             raise translate(error, self._where) from error
 
-    async def _prepare(self, wire: Wire, transaction: Transaction) -> None:
+    async def _prepare(self, connection: Connection, transaction: Transaction) -> None:
         """Lock, read, decide. Whatever fails here has written nothing."""
         try:
-            answers, now = await self._locked(wire, transaction.locking())
-            transaction.decide(answers, now)
+            results, now = await self._lock(connection, transaction.locking())
+            transaction.decide(results, now)
         except (Conflict, *DRIVER_ERRORS):  # type: ignore[misc]
-            await wire.undo()
+            await connection.roll_back()
             raise
 
-    async def _locked(self, wire: Wire, sql: str) -> tuple[list[Rows], int]:
-        """The answers to locking reads, and the clock after the last lock was granted."""
+    async def _lock(self, connection: Connection, sql: str) -> tuple[list[Rows], int]:
+        """The results of locking reads, and the time after the last lock was granted."""
         clock = self._queries.clock
         if clock is not system_clock:
-            return await wire.run(sql), clock()
-        *answers, ((now,),) = await wire.run(f"{sql};{SERVER_CLOCK}")
-        return answers, now
+            return await connection.run(sql), clock()
+        *results, time = await connection.run(f"{sql};{SERVER_CLOCK}")
+        return results, time[0][0]
 
-    async def _commit(self, wire: Wire, transaction: Transaction) -> None:
-        *ahead, last = _packets(transaction.writing(), wire.packet_bytes - _PACKET_MARGIN)
-        if wire.closed:
-            wire.abort()
-            raise Again  # hung up on before anything was written
+    async def _commit(self, connection: Connection, transaction: Transaction) -> None:
+        *ahead, last = _packets(transaction.writing(), connection.packet_bytes - _PACKET_MARGIN)
+        if connection.closed:
+            connection.abort()
+            raise Again  # the server hung up before anything was written
         try:
             for packet in ahead:
-                await wire.run(";".join(packet))
+                await connection.run(";".join(packet))
         except DRIVER_ERRORS as error:
-            await self._refused(wire, transaction, error)
+            await self._refuse(connection, transaction, error)
         try:
-            await wire.run(";".join(last))
+            await connection.run(";".join(last))
         except DRIVER_ERRORS as error:
-            if wire.broken or (wire.answered == len(last) - 1 and not undone(error)):
+            if connection.broken or (connection.answered == len(last) - 1 and not undone(error)):
                 raise unknown_outcome(error, transaction.rev) from error
-            await self._refused(wire, transaction, error)
+            await self._refuse(connection, transaction, error)
 
-    async def _refused(self, wire: Wire, transaction: Transaction, error: Exception) -> None:
-        """A statement before the COMMIT failed: nothing landed. Find out whether to conflict or to try again."""
+    async def _refuse(self, connection: Connection, transaction: Transaction, error: Exception) -> None:
+        """A statement before the COMMIT failed, so nothing was written: raise the conflict, or `Again`."""
         if code_of(error) != DUPLICATE:
-            await wire.undo()
+            await connection.roll_back()
             raise error
         owners = transaction.owners()
-        found = await wire.run(";".join([*[sql for _, sql in owners], "ROLLBACK"]))
-        for (conflict, _), rows in zip(owners, found, strict=True):
+        results = await connection.run(";".join([*[owner.sql for owner in owners], "ROLLBACK"]))
+        for owner, rows in zip(owners, results, strict=True):
             if rows:
-                raise conflict
+                raise owner.conflict
         raise Again
 
     async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
-        """Select and update the first rows that nobody else holds."""
+        """Select and update the first rows that no other transaction holds."""
         rev = new_rev()
         table = self._queries.tables[scan.table]
         select = f"START TRANSACTION;{table.scan(scope, scan, scan.eq)} FOR UPDATE SKIP LOCKED"
 
-        async def once(wire: Wire) -> Taken:
+        async def attempt(connection: Connection) -> Taken:
             try:
-                (found,), now = await self._locked(wire, select)
-                rows = table.rows(found)
-                taken = [_changed(row, changes, rev, now) for row in rows]
+                (result,), now = await self._lock(connection, select)
+                rows = [updated_row(row, changes, rev, Moment(now, {})) for row in table.rows(result)]
             except DRIVER_ERRORS:
-                await wire.undo()
+                await connection.roll_back()
                 raise
-            await self._finish_take(wire, [_update(table.table, scope, row, changes) for row in taken], rev)
-            return Taken(taken, now)
+            await self._finish_take(connection, [_update(table.table, scope, row, changes) for row in rows], rev)
+            return Taken(rows, now)
 
-        taken: Taken = await self._persist(once)
-        return taken
+        return await self._retry(attempt)
 
-    async def _finish_take(self, wire: Wire, updates: list[str], rev: int) -> None:
+    async def _finish_take(self, connection: Connection, updates: list[str], rev: int) -> None:
         try:
-            await wire.run(";".join([*updates, "COMMIT"]))
+            await connection.run(";".join([*updates, "COMMIT"]))
         except DRIVER_ERRORS as error:
-            if updates and (wire.broken or (wire.answered == len(updates) and not undone(error))):
+            if updates and (connection.broken or (connection.answered == len(updates) and not undone(error))):
                 raise unknown_outcome(error, rev) from error
-            await wire.undo()
+            await connection.roll_back()
             raise
 
 
@@ -204,11 +204,6 @@ def _update(table: Table, scope: str, row: Row, changes: Mapping[str, Any]) -> s
     parts = [f"`rev` = {row.rev}", *[f"{quote(name)} = {literal(row[name])}" for name in changes]]
     where = equal(("scope", *table.key_names), (scope, *row.key))
     return f"UPDATE {quote(table.name)} SET {', '.join(parts)} WHERE {where}"
-
-
-def _changed(row: Row, changes: Mapping[str, Any], rev: int, now: int) -> Row:
-    columns = {**row.columns, **{name: evaluate(value, row[name], now, {}) for name, value in changes.items()}}
-    return Row(row.key, tuple(columns.values()), rev, row.body, row.place)
 
 
 def _packets(statements: Iterable[str], most: int) -> list[list[str]]:

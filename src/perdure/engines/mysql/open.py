@@ -1,0 +1,75 @@
+"""Opening a MySQL or MariaDB database: connect, bring its tables up to date, read its settings, build the engine."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from perdure.clock import Clock, system_clock
+from perdure.engines.mysql import health, migrate
+from perdure.engines.mysql.connections.connect import open_connection, refuse_unless_able
+from perdure.engines.mysql.connections.pool import Pool
+from perdure.engines.mysql.engine import MysqlEngine
+from perdure.engines.mysql.errors import DRIVER_ERRORS, translate
+from perdure.engines.mysql.target import parse_target
+from perdure.kernel.engine import Migration
+from perdure.kernel.schema import Schema
+from perdure.kernel.transport import warn_insecure
+
+
+async def open_engine(
+    url: str,
+    schema: Schema,
+    *,
+    clock: Clock = system_clock,
+    read_only: bool = False,
+    durability: Literal["power", "process"] = "power",
+) -> MysqlEngine:
+    """Open the database that the URL names, creating its tables or bringing them up to date as needed.
+
+    What a commit survives is a setting of the server, not of the client: `capabilities.durability` is the weaker of
+    what was asked for and what the server does, and `health()` names the settings to change. `read_only`, and
+    `migrate=no` in the URL, change nothing in the schema and refuse one that is not current.
+    """
+    target = parse_target(url)
+    pool = Pool(target, read_only=read_only)
+    try:
+        with target.sense():
+            settings = await _prepare(pool, schema, read_only=read_only)
+        warn_insecure(target.transport_problem())
+    except BaseException:
+        pool.abandon()
+        raise
+    return MysqlEngine(schema, pool, clock, health.durability(settings), requested=durability)
+
+
+async def _prepare(pool: Pool, schema: Schema, *, read_only: bool) -> dict[str, Any]:
+    """Check the server, bring the tables up to date, and read the server's settings."""
+    target = pool.target
+    connection = await pool.acquire()
+    try:
+        refuse_unless_able(connection, target.shown)
+        if read_only or not target.migrate:
+            await migrate.verify(connection, schema, target.shown)
+        else:
+            await migrate.prepare(connection, schema, target.shown)
+        settings = await health.settings(connection)
+        health.durability(settings)
+        return settings
+    except DRIVER_ERRORS as error:
+        raise translate(error, target.shown) from error
+    finally:
+        pool.release(connection)
+
+
+async def plan_migration(url: str, schema: Schema) -> Migration:
+    """What opening the URL would run in its database; changes nothing."""
+    target = parse_target(url)
+    with target.sense():
+        connection = await open_connection(target)
+        try:
+            refuse_unless_able(connection, target.shown)
+            return await migrate.plan(connection, schema, target.shown)
+        except DRIVER_ERRORS as error:
+            raise translate(error, target.shown) from error
+        finally:
+            await connection.close()
