@@ -31,7 +31,7 @@ class HeldUp(Exception):
 async def run(folder: Path) -> int:
     """Returns how many long reads ran at once while a short one was answered."""
     engine = await open_sqlite(str(folder / "views.db"), SCHEMA)
-    threads: ReaderThreads = engine._core.threads
+    threads: ReaderThreads = engine._database.threads
     gate = threading.Event()
     try:
         for long in range(1, THREADS_MOST):

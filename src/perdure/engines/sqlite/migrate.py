@@ -13,10 +13,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from perdure import failpoints
-from perdure.engines.shared.migrations import parse_declaration
+from perdure.engines.shared.migrations import additions, parse_declaration
 from perdure.engines.shared.schema_record import META, Recorded, facts, missing, recorded_from, refuse_unless_usable
 from perdure.engines.sql.embedded.schema import create_additions, create_all
-from perdure.engines.sqlite.connections.connect import PAGE_SIZE, lift_bound, retry_busy, use_wal
+from perdure.engines.sqlite.connections.connect import (
+    PAGE_SIZE,
+    file_size,
+    lift_bound,
+    retry_busy,
+    still_connection,
+    use_wal,
+)
 from perdure.engines.sqlite.errors import DRIVER_ERRORS, translate
 from perdure.engines.sqlite.schema import (
     CREATE_META,
@@ -27,10 +34,12 @@ from perdure.engines.sqlite.schema import (
     refuse,
     refuse_foreign_meta,
 )
+from perdure.engines.sqlite.target import usable_path
 from perdure.errors import CorruptError, PerdureError, UnsupportedError, shown
+from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
 
-__all__ = ["Inspector", "inspect", "prepare", "read_recorded"]
+__all__ = ["Inspector", "inspect", "plan", "prepare", "read_recorded"]
 
 _TABLES_LISTED = 5
 
@@ -63,6 +72,25 @@ def inspect(connection: sqlite3.Connection, path: str, schema: Schema) -> Record
         older = recorded.version < schema.version
         refuse(differences(objects, parse_declaration(recorded.declaration, path) if older else schema), path)
     return recorded
+
+
+def plan(path: str, schema: Schema) -> Migration:
+    """The statements that stand between the file and this schema; nothing on disk is touched."""
+    path = usable_path(path)
+    new = Migration("sqlite", None, schema.version, tuple(create_all(schema)))
+    if not file_size(path):
+        return new
+    connection = still_connection(path)
+    try:
+        recorded = retry_busy(lambda: inspect(connection, path, schema), path)
+        if recorded is None:
+            return new
+        added = additions(parse_declaration(recorded.declaration, path), schema)
+    except DRIVER_ERRORS as error:
+        raise translate(error, path) from error
+    finally:
+        connection.close()
+    return Migration("sqlite", recorded.version, schema.version, tuple(create_additions(added)))
 
 
 class Inspector:

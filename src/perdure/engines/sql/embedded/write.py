@@ -20,7 +20,6 @@ from perdure.engines.sql.embedded.statements import (
     condition_shape,
 )
 from perdure.engines.sql.embedded.unique import claims, intended
-from perdure.engines.sqlite.connections.forks import Identity
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
@@ -55,8 +54,6 @@ class Session:
         self.moment = statements.moment
         self.scope = ""
         self.rev = 0
-        self.changes_counted = connection.total_changes
-        self.log: Identity | None = None
         # Tables on which a value may pass from one row to another within a transaction.
         self._exclusive = frozenset(name for name, table in statements.tables.items() if table.groups)
 

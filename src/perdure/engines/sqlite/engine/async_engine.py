@@ -12,7 +12,7 @@ from typing import Any
 from perdure.clock import Clock
 from perdure.engines.shared.signals import LoopSignal
 from perdure.engines.sqlite.engine.blocking_engine import BlockingSqlite
-from perdure.engines.sqlite.engine.database import Core
+from perdure.engines.sqlite.engine.database import Database
 from perdure.engines.sqlite.watch import Subscription
 from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, refuse
 from perdure.errors import PerdureError
@@ -34,20 +34,20 @@ class Turn:
 class SqliteEngine:
     """The kernel contract on one SQLite file."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.schema = core.schema
-        self.capabilities = core.capabilities
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.schema = database.schema
+        self.capabilities = database.capabilities
         self._turns: dict[asyncio.AbstractEventLoop, Turn] = {}
 
     @property
     def clock(self) -> Clock:
         """What `Now` reads; may be replaced, which is how tests move time."""
-        return self._core.clock
+        return self._database.clock
 
     @clock.setter
     def clock(self, clock: Clock) -> None:
-        self._core.clock = clock
+        self._database.clock = clock
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable when it returns."""
@@ -75,7 +75,7 @@ class SqliteEngine:
         A lone caller's job goes at once. While others wait too, jobs are handed over together at the end of the turn of
         the loop: that spares them a writer that wakes for the first and then fights the loop for the interpreter.
         """
-        writer = self._core.writing()
+        writer = self._database.writing()
         loop = asyncio.get_running_loop()
         turn = self._turns.get(loop)
         if turn is None:
@@ -100,53 +100,53 @@ class SqliteEngine:
         if not jobs:
             return
         try:
-            self._core.writing().submit(jobs)
+            self._database.writing().submit(jobs)
         except PerdureError as refusal:
             refuse(jobs, refusal)
 
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot of durable data; a call that is cancelled stops reading."""
-        core = self._core
-        core.ready()
-        return await core.threads.run(lambda stop: core.readers.view(scope, reads, stop))
+        database = self._database
+        database.ready()
+        return await database.threads.run(lambda stop: database.readers.view(scope, reads, stop))
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints, from a running event loop."""
-        self._core.ready()
-        return Subscription(self._core.hub, scope, topics, LoopSignal())
+        self._database.ready()
+        return Subscription(self._database.hub, scope, topics, LoopSignal())
 
     def blocking(self) -> Engine:
         """The same file for callers without an event loop; both share one writer."""
-        return BlockingSqlite(self._core)
+        return BlockingSqlite(self._database)
 
     async def scopes(self) -> list[str]:
         """Every scope that holds a row."""
-        self._core.ready()
-        return await self._core.threads.run(self._core.scopes)
+        self._database.ready()
+        return await self._database.threads.run(self._database.scopes)
 
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
-        self._core.ready()
-        return await self._core.threads.run(lambda stop: self._core.partitions(scope, log, after, limit, stop))
+        self._database.ready()
+        return await self._database.threads.run(lambda stop: self._database.partitions(scope, log, after, limit, stop))
 
     async def check(self) -> list[str]:
         """SQLite's integrity check, missing tables, gaps in logs."""
-        self._core.ready()
-        return await self._core.threads.run(self._core.check)
+        self._database.ready()
+        return await self._database.threads.run(self._database.check)
 
     async def health(self) -> Health:
         """Read the real settings."""
-        self._core.ready()
-        return await self._core.threads.run(self._core.health)
+        self._database.ready()
+        return await self._database.threads.run(self._database.health)
 
     async def close(self) -> None:
         """Finish what was submitted and release everything; nothing at all in a forked child.
 
         A call that is cancelled does not stop the work that has begun, and may be repeated.
         """
-        if self._core.belongs_to_parent:
+        if self._database.belongs_to_parent:
             return
         turn = self._turns.get(asyncio.get_running_loop())
         if turn is not None:
             self._hand_over(turn)
-        await run_in_thread(self._core.close)
+        await run_in_thread(self._database.close)

@@ -11,7 +11,7 @@ from typing import Any
 
 from perdure.clock import Clock
 from perdure.engines.shared.signals import ThreadSignal
-from perdure.engines.sqlite.engine.database import Core
+from perdure.engines.sqlite.engine.database import Database
 from perdure.engines.sqlite.watch import Subscription
 from perdure.engines.sqlite.write.jobs import TakeJob, TransactJob
 from perdure.kernel.engine import Engine, Health, Watch
@@ -21,23 +21,23 @@ from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
 class BlockingSqlite:
     """The kernel contract for callers without an event loop. Usable from several threads at once."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.schema = core.schema
-        self.capabilities = core.capabilities
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.schema = database.schema
+        self.capabilities = database.capabilities
 
     @property
     def clock(self) -> Clock:
         """What `Now` reads."""
-        return self._core.clock
+        return self._database.clock
 
     @clock.setter
     def clock(self, clock: Clock) -> None:
-        self._core.clock = clock
+        self._database.clock = clock
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none, in this thread if no other is writing."""
-        applied: Applied = self._core.writing().run(TransactJob(scope, ops, hints))
+        applied: Applied = self._database.writing().run(TransactJob(scope, ops, hints))
         return applied
 
     async def take(
@@ -53,18 +53,18 @@ class BlockingSqlite:
     ) -> Taken:
         """Atomically select and update the first rows of an index."""
         scan = Scan(table, index, eq, limit=limit, upto=upto)
-        taken: Taken = self._core.writing().run(TakeJob(scope, scan, set))
+        taken: Taken = self._database.writing().run(TakeJob(scope, scan, set))
         return taken
 
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot, in this thread."""
-        self._core.ready()
-        return self._core.readers.view(scope, reads)
+        self._database.ready()
+        return self._database.readers.view(scope, reads)
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints; waiting blocks the thread."""
-        self._core.ready()
-        return Subscription(self._core.hub, scope, topics, ThreadSignal())
+        self._database.ready()
+        return Subscription(self._database.hub, scope, topics, ThreadSignal())
 
     def blocking(self) -> Engine:
         """Already blocking."""
@@ -72,20 +72,20 @@ class BlockingSqlite:
 
     async def scopes(self) -> list[str]:
         """Every scope that holds a row."""
-        return self._core.scopes()
+        return self._database.scopes()
 
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
-        return self._core.partitions(scope, log, after, limit)
+        return self._database.partitions(scope, log, after, limit)
 
     async def check(self) -> list[str]:
         """SQLite's integrity check, missing tables, gaps in logs."""
-        return self._core.check()
+        return self._database.check()
 
     async def health(self) -> Health:
         """Read the real settings."""
-        return self._core.health()
+        return self._database.health()
 
     async def close(self) -> None:
         """Finish what was submitted and release everything."""
-        self._core.close()
+        self._database.close()

@@ -1,6 +1,6 @@
-"""What both faces of the engine share: one writer, one pool of readers, one hub of hints, and the end of all three.
+"""An open file, shared by both engines: one writer, one pool of readers, one hub of hints.
 
-`open_core` blocks, and so does everything in `Core`; the faces decide in which thread.
+Everything here blocks; the engines decide in which thread it runs.
 """
 
 from __future__ import annotations
@@ -9,33 +9,27 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 
 from perdure.clock import Clock
 from perdure.engines.sql.embedded.read import Queries
-from perdure.engines.sql.embedded.statements import Statements
-from perdure.engines.sql.embedded.write import Session
 from perdure.engines.sqlite import health
-from perdure.engines.sqlite.connections.connect import Sync, check_library, file_stamp, stop_waiting, writer_connection
+from perdure.engines.sqlite.connections.connect import file_stamp
 from perdure.engines.sqlite.connections.forks import store_of_parent
 from perdure.engines.sqlite.connections.interrupts import Stop
-from perdure.engines.sqlite.migrate import Inspector, prepare
-from perdure.engines.sqlite.read import Readers, ReaderThreads, StillReaders, inspected
-from perdure.engines.sqlite.target import DatabaseFile, usable_path
+from perdure.engines.sqlite.read import Readers, ReaderThreads
 from perdure.engines.sqlite.watch import Hub
 from perdure.engines.sqlite.write.group_commit import Committer
 from perdure.engines.sqlite.write.writer import Writer
-from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError
+from perdure.errors import CorruptError, PerdureError
 from perdure.kernel.engine import Capabilities, Durability, Health
 from perdure.kernel.lifecycle import closed, opened_read_only
-from perdure.kernel.schema import Schema
 
 
-class Core:
+class Database:
     """An open file. `refusal` makes the error for every call once nothing may be done any more."""
 
     def __init__(
-        self, path: str, queries: Queries, readers: Readers, committer: Committer | None, durability: Durability
+        self, path: str, queries: Queries, readers: Readers, committer: Committer | None, capabilities: Capabilities
     ) -> None:
         self.path = path
         self._queries = queries
@@ -44,9 +38,8 @@ class Core:
         self.threads = ReaderThreads()
         self.committer = committer
         self.refusal: Callable[[], PerdureError] | None = None
-        self.capabilities = _capabilities(durability, read_only=committer is None)
+        self.capabilities = capabilities
         self._closing = threading.Lock()
-        self._durability = durability
         self.hub = Hub(self._version)
         self.writer = None if committer is None else Writer(committer, self.hub.publish)
         self.hub.note_version()
@@ -131,68 +124,14 @@ class Core:
                 self.writer.stop()
 
 
-def open_core(path: str, schema: Schema, clock: Clock, durability: Sync, *, read_only: bool) -> Core:
-    """Open the file, creating or migrating it as needed."""
-    check_library()
-    if durability not in ("power", "process"):
-        raise InvalidError(f"durability is 'power' or 'process' on SQLite, not {durability!r}")
-    path = usable_path(path)
-    queries = Queries(schema, clock)
-    if read_only:
-        return _open_read_only(path, schema, queries, durability)
-    statements = Statements(schema)
-    connection = writer_connection(path, durability, create=True)
-    try:
-        prepare(connection, path, schema)
-        inspector = Inspector(path, schema)
-        inspector.inspect(connection)
-        prepared = [connection]
-
-        def open_session() -> Session:
-            opened = prepared.pop() if prepared else inspected(writer_connection(path, durability), inspector)
-            return Session(stop_waiting(opened), statements, queries)
-
-        file = DatabaseFile(path)
-        return Core(path, queries, Readers(file, queries, inspector), Committer(open_session, file), durability)
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _open_read_only(path: str, schema: Schema, queries: Queries, durability: Sync) -> Core:
-    if not Path(path).exists():
-        raise UnavailableError(f"{path} does not exist", hint="open it without read_only to create it")
-    readers = StillReaders(DatabaseFile(path), queries, Inspector(path, schema))
-    readers.ask(lambda _: None)  # to be refused now if it cannot be read at all
-    return Core(path, queries, readers, None, durability)
-
-
-def _capabilities(durability: Durability, *, read_only: bool) -> Capabilities:
-    notes = ["wake-ups between processes come by polling"]
-    if durability == "process":
-        notes.append("synchronous=NORMAL: a power failure may take the last commits")
-    if read_only:
-        notes.append("opened read-only")
-    return Capabilities(
-        engine="sqlite",
-        durability=durability,
-        processes="many",
-        machines="one",
-        round_trips_per_commit=0,
-        watch="poll",
-        blocking=True,
-        notes=tuple(notes),
-    )
-
-
-_live: weakref.WeakSet[Core] = weakref.WeakSet()
-_inherited: list[Core] = []
+_live: weakref.WeakSet[Database] = weakref.WeakSet()
+_inherited: list[Database] = []
 
 
 def _refuse_in_child() -> None:
-    for core in _live:
-        core.refusal = store_of_parent
-        _inherited.append(core)  # never collected: it would end what belongs to the parent
+    for database in _live:
+        database.refusal = store_of_parent
+        _inherited.append(database)  # never collected: it would end what belongs to the parent
 
 
 if hasattr(os, "register_at_fork"):

@@ -33,8 +33,9 @@ class Committer:
         self._file = file
         self._open_session = open_session
         self._session: Session | None = open_session()
-        # It has read its file, so it has the log open, and nobody but an intruder removes that.
-        self._session.log = file.log_identity()
+        # The connection has read its file, so it has the log open, and only an intruder removes that.
+        self._log = file.log_identity()
+        self._changes_counted = self._session.connection.total_changes
 
     @property
     def session(self) -> Session:
@@ -42,6 +43,8 @@ class Committer:
         if self._session is None:
             self._file.refuse_if_gone()
             self._session = self._open_session()
+            self._log = None
+            self._changes_counted = self._session.connection.total_changes
         return self._session
 
     def commit(self, batch: Sequence[Job]) -> None:
@@ -97,7 +100,7 @@ class Committer:
     def _begin(self) -> Session:
         session = self.session
         # An acknowledged commit must be found again: what goes to a file that was removed is lost with this process.
-        self._file.refuse_if_gone(session.log)
+        self._file.refuse_if_gone(self._log)
         failpoints.hit("sqlite.before_begin")
         try:
             session.cursor.execute("BEGIN IMMEDIATE")
@@ -105,8 +108,8 @@ class Committer:
             if not is_busy(error):
                 raise
             retry_busy(lambda: session.cursor.execute("BEGIN IMMEDIATE"), self.path)
-        if session.log is None:
-            session.log = self._file.log_identity()
+        if self._log is None:
+            self._log = self._file.log_identity()
         return session
 
     def _run(self, job: Job, session: Session) -> None:
@@ -126,8 +129,8 @@ class Committer:
             self._commit_failed(batch, error)
             return
         changes = session.connection.total_changes
-        self.checkpoints.note_commit(changes - session.changes_counted)
-        session.changes_counted = changes
+        self.checkpoints.note_commit(changes - self._changes_counted)
+        self._changes_counted = changes
 
     def _commit_failed(self, batch: Sequence[Job], error: Exception) -> None:
         certain = primary_code(error) in _CERTAINLY_NOT_WRITTEN
@@ -177,7 +180,7 @@ class Committer:
 
     def gone(self) -> str | None:
         """In words, that the file or its log is not where it was opened, so that commits are refused."""
-        return self._file.gone(None if self._session is None else self._session.log, at_once=True)
+        return self._file.gone(None if self._session is None else self._log, at_once=True)
 
     def data_version(self) -> int:
         """A number that changes when another connection commits, and only then."""
