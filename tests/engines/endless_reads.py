@@ -98,7 +98,7 @@ def read_blocking(path: str, expected: type[BaseException]) -> int:
 
 def run_command_line(path: str, arguments: tuple[str, ...]) -> int:
     """The command line on this file; the engine's own check does not end."""
-    health.findings = lambda connection, _: read_long(connection, _say_reading)
+    health.damage = lambda connection, _: read_long(connection, _say_reading)
     sys.argv = ["perdure", *arguments, "--store", f"sqlite:///{path}"]
     command_line()
     return 0

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from perdure import failpoints
 from perdure.engines.shared.migrations import additions, parse_declaration
 from perdure.engines.shared.schema_record import META, Recorded, facts, missing, recorded_from, refuse_unless_usable
-from perdure.engines.sql.embedded.schema import create_additions, create_all
+from perdure.engines.sql.embedded.schema import DDL
 from perdure.engines.sqlite.connections.connect import (
     PAGE_SIZE,
     file_size,
@@ -77,7 +77,7 @@ def inspect(connection: sqlite3.Connection, path: str, schema: Schema) -> Record
 def plan(path: str, schema: Schema) -> Migration:
     """The statements that stand between the file and this schema; nothing on disk is touched."""
     path = usable_path(path)
-    new = Migration("sqlite", None, schema.version, tuple(create_all(schema)))
+    new = Migration("sqlite", None, schema.version, tuple(DDL.create_all(schema)))
     if not file_size(path):
         return new
     connection = still_connection(path)
@@ -90,7 +90,7 @@ def plan(path: str, schema: Schema) -> Migration:
         raise translate(error, path) from error
     finally:
         connection.close()
-    return Migration("sqlite", recorded.version, schema.version, tuple(create_additions(added)))
+    return Migration("sqlite", recorded.version, schema.version, tuple(DDL.create_additions(added)))
 
 
 class Inspector:
@@ -175,9 +175,9 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: str, schema: Schema)
         # Another process may have been quicker: only what is recorded under the write lock counts.
         recorded = inspect(connection, path, schema)
         if recorded is None:
-            _write(connection, [CREATE_META, *create_all(schema)], schema)
+            _write(connection, [CREATE_META, *DDL.create_all(schema)], schema)
         else:
-            _write(connection, create_additions(missing(recorded, schema, path)), schema)
+            _write(connection, DDL.create_additions(missing(recorded, schema, path)), schema)
         connection.execute("COMMIT")
     except (*DRIVER_ERRORS, PerdureError):
         if connection.in_transaction:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from perdure.engines.shared.schema_record import META
-from perdure.engines.sql.embedded.schema import create_all
+from perdure.engines.sql.embedded.schema import DDL
 from perdure.errors import CorruptError, shown
 from perdure.kernel.schema import Schema
 
@@ -82,7 +82,7 @@ def differences(objects: Sequence[Object], schema: Schema) -> Iterator[Differenc
 
 @lru_cache(maxsize=8)
 def _declared(schema: Schema) -> tuple[Object, ...]:
-    return tuple(map(_described, (CREATE_META, *create_all(schema))))
+    return tuple(map(_described, (CREATE_META, *DDL.create_all(schema))))
 
 
 def active(objects: Sequence[Object]) -> Iterator[Difference]:

@@ -29,7 +29,7 @@ def intended(table: Table, op: Put | Patch, row: Row | None, moment: Moment) -> 
         fresh = op.columns
     elif op.default is not None:
         fresh = op.default.columns
-    return values | {name: moment.plain(fresh.get(name)) for name in table.column_names}
+    return values | {name: moment.resolve(fresh.get(name)) for name in table.column_names}
 
 
 def claims(groups: tuple[Group, ...], values: dict[str, Any]) -> Iterator[tuple[Group, dict[str, Any]]]:
