@@ -28,6 +28,7 @@ from tests.engines.toys import SCHEMA, SERVERS, START, drive, empty_place, open_
 
 from perdure.clock import ManualClock
 from perdure.engines.memory import open_memory
+from perdure.errors import InvalidError
 from perdure.kernel.engine import Conflict, Engine
 from perdure.kernel.ops import (
     ABSENT,
@@ -51,6 +52,7 @@ from perdure.kernel.ops import (
     Seq,
     Swap,
 )
+from perdure.kernel.validate import check_ops
 
 Transaction = list[Op]
 Worker = Callable[[Connection, str, str], None]
@@ -69,6 +71,16 @@ class Draw:
         self.ids = 0
 
     def transaction(self) -> Transaction:
+        """The next transaction that validation accepts: some would hand a unique value from row to row."""
+        while True:
+            ops = self.operations()
+            try:
+                check_ops(SCHEMA, ops)
+            except InvalidError:
+                continue
+            return ops
+
+    def operations(self) -> Transaction:
         """One to four operations, each on a row or partition of its own."""
         keys = self.rng.sample(KEYS, self.rng.randint(1, 3))
         ops: Transaction = [self.row(key) for key in keys]
@@ -279,7 +291,7 @@ def _initial(draw: Draw) -> list[Op]:
             if columns["name"] in used:
                 columns["name"] = None
             used.add(columns["name"])
-            ops.append(Put("items", (key,), columns))
+            ops.append(Put("items", (key,), columns, None, ABSENT))
     if draw.rng.random() < 0.5:
         ops.append(Append("notes", "t", [("old", "k", 0, NOW, b"{}")]))
     return ops

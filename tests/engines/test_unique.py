@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
-import pytest
 from tests.engines.toys import columns, do, note, notes, refused, row
 
 from perdure.kernel.engine import Engine
@@ -62,58 +61,29 @@ def test_a_released_value_is_free_in_the_next_transaction(on: Any) -> None:
     on(scenario)
 
 
-RELEASES: list[Op] = [
-    Patch("items", ("a",), {"name": None}),
-    Patch("items", ("a",), {"name": "free"}),
-    Put("items", ("a",), {}),
-    Put("items", ("a",), {"name": "free"}),
-    Delete("items", ("a",)),
-]
-TAKES: list[Op] = [
-    Patch("items", ("b",), {"name": "x"}),
-    Patch("items", ("b",), {"name": Swap("y", "x")}),
-    Put("items", ("b",), {"name": "x"}),
-    Put("items", ("c",), {"name": "x"}),
-    Patch("items", ("c",), {}, default=Default({"name": "x"})),
-]
-
-
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("take", TAKES)
-def test_a_value_released_in_a_transaction_cannot_be_taken_in_it(on: Any, release: Op, take: Op) -> None:
-    async def scenario(engine: Engine) -> None:
-        await do(engine, Put("items", ("a",), {"name": "x"}), Put("items", ("b",), {"name": "y"}))
-        for ops in permutations([release, take]):
-            conflict = await refused(do(engine, *ops))
-            assert conflict.kind == "unique"
-            assert await columns(engine, "items", "a") == {"name": "x"}
-            assert await columns(engine, "items", "b") == {"name": "y"}
-
-    on(scenario)
-
-
 def test_two_rows_cannot_take_one_value_together(on: Any) -> None:
     async def scenario(engine: Engine) -> None:
-        await do(engine, Put("items", ("a",), {}), Put("items", ("b",), {}))
-        takes = [Patch("items", ("a",), {"name": "x"}), Put("items", ("b",), {"name": "x"})]
+        takes = [Put("items", (key,), {"name": "x"}, None, ABSENT) for key in "cd"]
         for ops in permutations(takes):
             assert (await refused(do(engine, *ops))).kind == "unique"
-        assert await columns(engine, "items", "a") == {}
+            assert await row(engine, "items", "c") is None
+            assert await row(engine, "items", "d") is None
 
     on(scenario)
 
 
-def test_several_rows_that_keep_their_values_are_no_conflict(on: Any) -> None:
+def test_several_rows_take_values_together(on: Any) -> None:
     async def scenario(engine: Engine) -> None:
-        await do(engine, *[Put("items", (key,), {"name": key}) for key in "abc"])
+        await do(engine, *[Put("items", (key,), {"name": key}, None, ABSENT) for key in "abc"])
         await do(
             engine,
-            Put("items", ("a",), {"name": "a", "n": 1}),
-            Patch("items", ("b",), {"n": 1}),
-            Patch("items", ("c",), {"name": "new"}),
-            Put("items", ("d",), {"name": "d"}),
+            Patch("items", ("a",), {"n": 1}),
+            Put("items", ("d",), {"name": "d"}, None, ABSENT),
+            Patch("items", ("e",), {"n": 1}, default=Default({"name": "e"})),
         )
-        assert await columns(engine, "items", "c") == {"name": "new"}
+        assert await columns(engine, "items", "a") == {"name": "a", "n": 1}
+        await do(engine, *[Delete("items", (key,)) for key in "abd"])
+        assert await columns(engine, "items", "e") == {"name": "e"}
 
     on(scenario)
 

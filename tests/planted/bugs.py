@@ -190,11 +190,11 @@ BUGS = (
         ("test:tests/engines/test_sqlite_readers.py::test_the_reads_of_a_view_see_one_moment",),
     ),
     Bug(
-        "sqlite: a unique value may pass between rows",
-        "engines/sql/embedded/write.py",
-        "if owner is not None and owner != op.key:",
-        "if owner is not None and owner == ():",
-        ("serial:200",),
+        "kernel: a unique value may pass between rows",
+        "kernel/handover.py",
+        "        return all(op.columns.get(name) is not None for name in columns)",
+        "        return op.if_ is not ABSENT",
+        ("test:tests/unit/test_validate.py::test_a_unique_value_is_not_handed_over_in_a_transaction",),
     ),
     # The server engines.
     Bug(

@@ -1,7 +1,7 @@
-"""The door between stores and engines: requests are validated here, once, before any I/O.
+"""Validates every request of a store once, before any I/O; engines trust their arguments.
 
-`Kernel` has the four verbs of an engine and adds nothing but refusals: unknown names, wrong types, a row named twice,
-an empty transaction. So every engine may trust its arguments, and all refuse the same things in the same words.
+`Kernel` has the four verbs of an engine and adds only refusals: unknown names, wrong types, a row named twice, an empty
+transaction, a `Ref` that points nowhere. So all engines refuse the same requests with the same error.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from perdure import limits
 from perdure.errors import InvalidError, shown
 from perdure.kernel.engine import Engine, Watch
+from perdure.kernel.handover import RowOp, refuse_handover
 from perdure.kernel.ops import (
     ABSENT,
     ANY,
@@ -48,8 +49,7 @@ _CHANGES: dict[ColumnType, frozenset[type]] = {
     "int": frozenset((Inc, Max, Min, Now, Seq, Swap)),
 }
 _STAMPS: dict[ColumnType, frozenset[type]] = {"text": frozenset(), "int": frozenset((Now, Seq))}
-_TIMES: dict[ColumnType, frozenset[type]] = {"text": frozenset(), "int": frozenset((Now,))}
-"""Which plain values fit a column; which expressions may stand for one in a patch, in a new row, in a log entry."""
+"""Which plain values fit a column; which expressions may replace one in a patch, and in a new row."""
 
 
 class Kernel:
@@ -64,17 +64,17 @@ class Kernel:
         check_ops(self.schema, ops)
         return await self.engine.transact(scope, ops, hints)
 
-    async def apply(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
-        """`transact` for operations built from values that were already checked one by one: the hot path of a commit.
+    async def transact_unchecked(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
+        """`transact` without validation, for operations built from checked values: the hot path of a commit.
 
-        A test runs the conformance cases with this door closed, so that what comes through it is known to be sound.
+        A test runs the conformance cases with the validation put back, so that all such operations are known to be
+        valid.
         """
         return await self.engine.transact(scope, ops, hints)
 
     async def view(self, scope: str, *reads: Ask) -> list[Any]:
         """Validate, then answer every read from one snapshot."""
-        for position, read in enumerate(reads):
-            check_read(self.schema, read, position)
+        check_reads(self.schema, reads)
         return await self.engine.view(scope, reads)
 
     async def take(
@@ -105,10 +105,11 @@ class Kernel:
 
 
 def check_ops(schema: Schema, ops: Sequence[Op]) -> None:
-    """Refuse a transaction that is malformed in itself."""
+    """Raise `InvalidError` for a malformed transaction."""
     if not ops:
         raise InvalidError("an empty transaction")
     named: set[tuple[Any, ...]] = set()
+    unique: dict[str, list[RowOp]] = {}
     appended = {op.log for op in ops if type(op) is Append}
     tables = schema.table
     for op in ops:
@@ -120,9 +121,14 @@ def check_ops(schema: Schema, ops: Sequence[Op]) -> None:
             name = (op.table, op.key)  # type: ignore[union-attr]
             table = tables.get(op.table) or _table(schema, op.table)  # type: ignore[union-attr]
             _check_table_op(table, op, appended)  # type: ignore[arg-type]
+            if table.unique and kind is not Check:
+                unique.setdefault(table.name, []).append(op)  # type: ignore[arg-type]
         if name in named:
             raise InvalidError(f"{name[0]} {name[1]!r} is named twice in one transaction")
         named.add(name)
+    for table_name, changes in unique.items():
+        if len(changes) > 1:
+            refuse_handover(tables[table_name], changes)
 
 
 def _check_log_op(log: Log, op: Append | Drop) -> None:
@@ -140,13 +146,19 @@ def _check_log_op(log: Log, op: Append | Drop) -> None:
         if len(entry) != len(kinds) + 1 or type(entry[-1]) is not bytes:
             raise InvalidError(f"an entry of {log.name} is {len(kinds)} column values and a body")
         for kind, value in zip(kinds, entry, strict=False):
-            given = type(value)
-            if given is str and kind == "text":
+            if value is None or (kind == "text" and type(value) is str):
                 continue
-            if value is not None and given not in _TIMES[kind]:
+            if kind == "int" and type(value) is Now:
+                _check_stamp(log, value)
+            else:
                 _check_value(f"a column of {log.name}", kind, value)
-        if Now in [type(entry[place]) for place in plain]:
+        if Now in [type(entry[position]) for position in plain]:
             raise InvalidError(f"unique columns and the segment of {log.name} take plain values, not the clock")
+
+
+def _check_stamp(log: Log, stamp: Now) -> None:
+    if stamp.plus:
+        raise InvalidError(f"an entry of {log.name} is stamped with the engine's time, without an offset")
 
 
 def _check_table_op(table: Table, op: Check | Put | Patch | Delete, appended: set[str]) -> None:
@@ -222,17 +234,22 @@ def _misfit(name: str, kind: ColumnType, value: Any) -> InvalidError:
     return InvalidError(f"{name} must be {wanted}, not {shown(value)}")
 
 
-def check_read(schema: Schema, read: Ask, position: int) -> None:
-    """Refuse a read that is malformed in itself."""
+def check_reads(schema: Schema, reads: Sequence[Ask]) -> None:
+    """Raise `InvalidError` for a malformed view."""
+    for position, read in enumerate(reads):
+        _check_read(schema, read, reads, position)
+
+
+def _check_read(schema: Schema, read: Ask, reads: Sequence[Ask], position: int) -> None:
     if isinstance(read, Get):
         table = _table(schema, read.table)
         if isinstance(read.keys, Ref):
-            _check_ref(read.keys, position)
+            _check_ref(schema, read.keys, reads[:position])
         else:
             for key in read.keys:
                 _check_key(table, key)
     elif isinstance(read, Scan):
-        _check_scan(_table(schema, read.table), read, position)
+        _check_scan(schema, read, reads, position)
     elif isinstance(read, Read):
         _check_log_read(_log(schema, read.log), read)
     elif isinstance(read, Heads):
@@ -243,7 +260,8 @@ def check_read(schema: Schema, read: Ask, position: int) -> None:
         raise InvalidError(f"{read!r} is not a read")
 
 
-def _check_scan(table: Table, scan: Scan, position: int) -> None:
+def _check_scan(schema: Schema, scan: Scan, reads: Sequence[Ask], position: int) -> None:
+    table = _table(schema, scan.table)
     if scan.index is not None and scan.index not in table.index_by_name:
         raise InvalidError(f"{table.name} has no index {scan.index}")
     by = table.key_names if scan.index is None else table.index_by_name[scan.index].by
@@ -251,7 +269,7 @@ def _check_scan(table: Table, scan: Scan, position: int) -> None:
         raise InvalidError(f"a scan of {table.name} by {scan.index or 'key'} takes values for {by}")
     for value in scan.eq:
         if isinstance(value, Ref):
-            _check_ref(value, position)
+            _check_ref(schema, value, reads[:position])
     for name in (*scan.where, *scan.upto):
         if name not in table.types:
             raise InvalidError(f"{table.name} has no column {name}")
@@ -272,9 +290,16 @@ def _check_log_read(log: Log, read: Read) -> None:
         reached = limits.INTEGER_MAX if segment.upto is None else segment.upto
 
 
-def _check_ref(ref: Ref, position: int) -> None:
-    if not 0 <= ref.read < position:
+def _check_ref(schema: Schema, ref: Ref, earlier: Sequence[Ask]) -> None:
+    if not 0 <= ref.read < len(earlier):
         raise InvalidError("a Ref names an earlier read of the same view")
+    target = earlier[ref.read]
+    if not isinstance(target, (Get, Scan)):
+        raise InvalidError("a Ref names a Get or a Scan")
+    types = _table(schema, target.table).types
+    for name in ref.columns:
+        if name not in types:
+            raise InvalidError(f"a Ref names {name}, which {target.table} does not have")
 
 
 def _table(schema: Schema, name: str) -> Table:

@@ -87,7 +87,7 @@ async def perform(core: Core, commit: Prepared, extra: Sequence[Op] = ()) -> Rec
 
 async def _send(core: Core, commit: Prepared, ops: list[Op], extra: Sequence[Op]) -> Applied:
     topic = thread_topic(commit.thread_id)
-    send = core.kernel.apply
+    send = core.kernel.transact_unchecked
     if extra:
         ops, send = [*ops, *extra], core.kernel.transact
     failpoints.hit("commit.before_transact")
