@@ -9,7 +9,7 @@ numbered, because an expression may use its value twice. Values never enter the 
 has the shape `(True, "steps", Inc, dict, "status", str)` and the statement
 
     UPDATE "runs" SET "steps" = coalesce("steps", 0) + ?1, "rev" = ?2
-     WHERE "scope" = ?3 AND "id" = ?4 AND "status" IS ?5 AND typeof("steps") IN ('integer', 'null')
+     WHERE "scope" = ?3 AND "run" = ?4 AND "status" IS ?5 AND typeof("steps") IN (…)
 """
 
 from __future__ import annotations
@@ -83,7 +83,6 @@ class TableStatements:
     def __init__(self, table: Table, moment: Moment) -> None:
         self.table = table
         self.columns = table.column_names
-        self.groups = table.unique
         self.patches: Kept[PatchPlan] = Kept()
         self._getters: dict[type, Getter] = {
             Inc: attrgetter("by"),
@@ -108,11 +107,6 @@ class TableStatements:
         key = " AND ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[:width], 1))
         self.put_present = f"UPDATE {self._name} SET {replace} WHERE {key}"
         self.put_rev = f'{self.put_present} AND "rev" = ?{len(every) + 1}'
-        self.owner = {group: self._owner(group) for group in table.unique}
-
-    def _owner(self, group: tuple[str, ...]) -> str:
-        taken = " AND ".join(f"{quote(c)} = ?" for c in ("scope", *group))
-        return f"SELECT {names(self.table.key_names)} FROM {self._name} WHERE {taken}"
 
     def plan_patch(self, shape: Shape, assigned: dict[str, Any], condition: Condition, *, body: bool) -> PatchPlan:
         """Build and cache the plan of a new shape."""

@@ -8,12 +8,11 @@ a conflict reports as actual is read inside the same transaction.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from perdure.engines.sql.embedded.read import Queries
 from perdure.engines.sql.embedded.statements import ARITHMETIC, Statements, TableStatements, condition_shape
-from perdure.engines.sql.embedded.unique import claims, intended
 from perdure.engines.sql.expressions import condition_values
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Conflict
@@ -37,7 +36,8 @@ from perdure.kernel.ops import (
     Swap,
     Taken,
 )
-from perdure.kernel.semantics import observed
+from perdure.kernel.schema import Table
+from perdure.kernel.semantics import evaluate, observed
 
 
 class _PendingAppend(NamedTuple):
@@ -60,8 +60,6 @@ class Session:
         self.moment = statements.moment
         self.scope = ""
         self.rev = 0
-        # Tables on which a value may pass from one row to another within a transaction.
-        self._exclusive = frozenset(name for name, table in statements.tables.items() if table.groups)
 
     def now(self) -> int:
         """The engine's time."""
@@ -73,17 +71,12 @@ class Session:
         seqs: dict[tuple[str, str], int] = {}
         self.moment.now, self.moment.last = now, {}
         appends: list[_PendingAppend] = []
-        rivals = 0
         for position, op in enumerate(ops):
             if type(op) is Append:
                 length = self._length(position, op)
                 appends.append(_PendingAppend(position, op, length))
                 seqs[op.log, op.partition] = last = length + len(op.entries)
                 self.moment.last.setdefault(op.log, last)
-            elif type(op) is not Drop and op.table in self._exclusive:  # type: ignore[union-attr]
-                rivals += 1
-        if rivals > 1:
-            self._check_exclusive(ops)
         for position, op in enumerate(ops):
             write = _WRITE.get(type(op))
             if write is not None:
@@ -111,7 +104,7 @@ class Session:
     def _append(self, position: int, op: Append, length: int) -> None:
         scope, partition, rev, now = self.scope, op.partition, self.rev, self.moment.now
         rows = [
-            (scope, partition, seq, rev, *[now + v.plus if type(v) is Now else v for v in columns], body.decode())
+            (scope, partition, seq, rev, *[now if type(v) is Now else v for v in columns], body.decode())
             for seq, (*columns, body) in enumerate(op.entries, length + 1)
         ]
         try:
@@ -219,26 +212,20 @@ class Session:
 
     def _unique_conflict(self, position: int, op: Put | Patch, error: sqlite3.IntegrityError) -> Conflict:
         """Names the unique group that SQLite reports, with the values that the statement would have written."""
-        values = intended(self.tables[op.table].table, op, self._row(op), self.moment)
-        listed = str(error).partition(": ")[2].split(", ")
-        columns = [name.rpartition(".")[2] for name in listed]
+        values = self._intended(self.tables[op.table].table, op)
+        # UNIQUE constraint failed: items.scope, items.name
+        columns = [name.rpartition(".")[2] for name in str(error).partition(": ")[2].split(", ")]
         return Conflict(position, "unique", None, {name: values[name] for name in columns if name in values})
 
-    def _check_exclusive(self, ops: Sequence[Op]) -> None:
-        """A value that another row gives up in this transaction still counts as taken, whatever their order."""
-        for position, op in enumerate(ops):
-            if not isinstance(op, (Put, Patch)) or op.table not in self._exclusive:
-                continue
-            for values, sql in self._claims(op):
-                owner = self.cursor.execute(sql, (self.scope, *values.values())).fetchone()
-                if owner is not None and owner != op.key:
-                    raise Conflict(position, "unique", None, values)
-
-    def _claims(self, op: Put | Patch) -> Iterator[tuple[dict[str, Any], str]]:
-        statements = self.tables[op.table]
-        row = intended(statements.table, op, self._row(op), self.moment)
-        for group, values in claims(statements.groups, row):
-            yield values, statements.owner[group]
+    def _intended(self, table: Table, op: Put | Patch) -> dict[str, Any]:
+        """Key and columns of the row as the operation would leave it."""
+        key = dict(zip(table.key_names, op.key, strict=True))
+        row = self._row(op) if isinstance(op, Patch) else None
+        if isinstance(op, Patch) and row is not None:
+            moment, old = self.moment, row.columns
+            return key | old | {name: evaluate(v, old[name], moment.now, moment.last) for name, v in op.set.items()}
+        columns = op.columns if isinstance(op, Put) else op.default.columns if op.default is not None else {}
+        return key | {name: self.moment.resolve(value) for name, value in columns.items()}
 
 
 def _refuse_damage(op: Patch, row: Row) -> None:
