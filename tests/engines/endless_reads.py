@@ -26,7 +26,7 @@ from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, drive
 from perdure.cli import main as command_line
 from perdure.engines.sqlite import health, open_sqlite
 from perdure.engines.sqlite.engine.database import Database
-from perdure.engines.sqlite.read import THREADS_MOST
+from perdure.engines.sqlite.read import MAX_THREADS
 from perdure.kernel.ops import Heads
 
 LONG = """
@@ -60,8 +60,8 @@ async def cancel_reads(path: str, *, read_only: bool) -> int:
     begun = threading.Semaphore(0)
     make_views_endless(engine._database, begun.release)
     # More than there are threads: the last one waits in the queue, and must not begin at all.
-    tasks = [asyncio.create_task(engine.view(SCOPE, [Heads("notes", ["t"])])) for _ in range(THREADS_MOST + 1)]
-    for _ in range(THREADS_MOST):
+    tasks = [asyncio.create_task(engine.view(SCOPE, [Heads("notes", ["t"])])) for _ in range(MAX_THREADS + 1)]
+    for _ in range(MAX_THREADS):
         if not await asyncio.to_thread(begun.acquire, timeout=DEADLINE):
             return 1
     for task in tasks:

@@ -41,12 +41,12 @@ def open_files(path: Path) -> list[str]:
 async def until(reached: Callable[[], object]) -> None:
     ends = time.monotonic() + DEADLINE
     while not reached():
-        assert time.monotonic() < ends, f"threads {threads()}, on record {registry.held}"
+        assert time.monotonic() < ends, f"threads {threads()}, on record {registry.connections}"
         await asyncio.sleep(0.005)
 
 
 async def nothing_is_left(path: Path) -> None:
-    await until(lambda: not threads() and not registry.held)
+    await until(lambda: not threads() and not registry.connections)
     if sys.platform == "linux":
         assert open_files(path) == []
 
@@ -221,7 +221,7 @@ def test_closes_at_the_same_time_all_wait_for_the_end(tmp_path: Path) -> None:
             writes = [asyncio.create_task(store.commit("t", messages=[Message.user("x")])) for _ in range(5)]
             await asyncio.sleep(0)
             await asyncio.gather(*[store.close() for _ in range(4)])
-            assert not registry.held
+            assert not registry.connections
             await asyncio.gather(*writes, return_exceptions=True)
             await nothing_is_left(path)
 

@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any
@@ -48,18 +49,16 @@ def settings(connection: sqlite3.Connection, path: str) -> dict[str, Any]:
 
 
 def _free_bytes(path: str) -> int | None:
-    try:
+    with suppress(OSError):  # the directory was moved or deleted
         return disk_usage(Path(path).parent).free
-    except OSError:
-        return None  # the directory was moved or deleted
+    return None
 
 
 def _mode(path: str) -> str | None:
     """The file's permissions, as `chmod` accepts them."""
-    try:
+    with suppress(OSError):
         return f"{stat.S_IMODE(Path(path).stat().st_mode):04o}"
-    except OSError:
-        return None
+    return None
 
 
 def problems(settings: Mapping[str, Any], *, writing: bool, gone: str | None = None) -> list[str]:

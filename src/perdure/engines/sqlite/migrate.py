@@ -1,9 +1,9 @@
-"""Which schema a file holds, and how it becomes the one this build declares.
+"""Migrations of a file: which schema it holds, and how it becomes the one this build declares.
 
-`perdure_meta` records version, declaration and digest. A newer version, a foreign database, a file that is not SQLite
-and one whose tables are not as declared are refused before anything is written to them. An older version is brought up
-to date by adding, in one transaction: killed half way, it is as old as it was. Two processes that open an old file at
-once are serialised by the write lock, and the second finds the work done.
+`perdure_meta` records version, declaration and digest. A newer version, the database of another program, a file that
+is not SQLite and one whose tables are not as declared are refused before anything is written to them. An older version
+is brought up to date by adding, in one transaction: a process killed in the middle leaves it as it was. Two processes
+that open an old file at once are serialised by the write lock, and the second finds the work done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from perdure import failpoints
-from perdure.engines.shared.migrations import additions, parse_declaration
+from perdure.engines.shared.migrations import parse_declaration
 from perdure.engines.shared.schema_record import META, Recorded, facts, missing, recorded_from, refuse_unless_usable
 from perdure.engines.sql.embedded.schema import DDL
 from perdure.engines.sqlite.connections.connect import (
@@ -39,13 +39,11 @@ from perdure.errors import CorruptError, PerdureError, UnsupportedError, shown
 from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
 
-__all__ = ["Inspector", "inspect", "plan", "prepare", "read_recorded"]
-
-_TABLES_LISTED = 5
+_OBJECTS_LISTED = 5
 
 
 def prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
-    """Make the file hold this schema, or refuse it untouched."""
+    """Bring the file to this schema, or refuse it unchanged."""
     try:
         recorded = retry_busy(lambda: inspect(connection, path, schema), path)
         lift_bound(connection)
@@ -59,9 +57,9 @@ def prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
 
 
 def inspect(connection: sqlite3.Connection, path: str, schema: Schema) -> Recorded | None:
-    """What the file records, None for an empty one; raises unless this build can use it as it is or after adding to it.
+    """What the file records, None if it is empty; raises unless this build can use it, as it is or after adding to it.
 
-    An older file is compared with the declaration that it records, of which nothing may be missing in this schema.
+    An older file is compared with the declaration it records, all of which must be part of this schema.
     """
     with _snapshot(connection):
         objects = read_objects(connection)
@@ -75,7 +73,7 @@ def inspect(connection: sqlite3.Connection, path: str, schema: Schema) -> Record
 
 
 def plan(path: str, schema: Schema) -> Migration:
-    """The statements that stand between the file and this schema; nothing on disk is touched."""
+    """What opening would do to bring the file to this schema; changes nothing on disk."""
     path = usable_path(path)
     new = Migration("sqlite", None, schema.version, tuple(DDL.create_all(schema)))
     if not file_size(path):
@@ -85,16 +83,16 @@ def plan(path: str, schema: Schema) -> Migration:
         recorded = retry_busy(lambda: inspect(connection, path, schema), path)
         if recorded is None:
             return new
-        added = additions(parse_declaration(recorded.declaration, path), schema)
+        additions = missing(recorded, schema, path)
     except DRIVER_ERRORS as error:
         raise translate(error, path) from error
     finally:
         connection.close()
-    return Migration("sqlite", recorded.version, schema.version, tuple(DDL.create_additions(added)))
+    return Migration("sqlite", recorded.version, schema.version, tuple(DDL.create_additions(additions)))
 
 
 class Inspector:
-    """Looks at every connection to a file that an open store makes, as its tables may have been changed meanwhile."""
+    """Checks the tables of a file for each new connection of an open store: they may have changed since the last."""
 
     def __init__(self, path: str, schema: Schema) -> None:
         self._path = path
@@ -102,7 +100,7 @@ class Inspector:
         self._accepted: list[Object] | None = None
 
     def inspect(self, connection: sqlite3.Connection) -> None:
-        """Raise unless the tables are those of this schema; quick when they are those that were seen before."""
+        """Raise unless the tables are those of this schema; fast if they have not changed since the last check."""
         path, schema = self._path, self._schema
         with _snapshot(connection):
             objects = read_objects(connection)
@@ -115,8 +113,8 @@ class Inspector:
                     hint="run perdure migrate, or open it without read_only: that creates the tables",
                 )
             if self._accepted is not None and recorded.version > schema.version:
-                # A newer build has brought the file up to date since this store was opened. It only adds tables,
-                # columns and indexes, which are no concern of this one.
+                # A newer build has migrated the file since this store was opened. It only adds tables, columns and
+                # indexes, which do not affect this build.
                 refuse(active(objects), path)
                 return
             refuse_unless_usable(recorded, schema, path)
@@ -142,22 +140,22 @@ def _read_recorded(connection: sqlite3.Connection, path: str, objects: Sequence[
     if not objects:
         return None
     if not any(item.name == META for item in objects):
-        listed = ", ".join(sorted(str(item) for item in objects)[:_TABLES_LISTED])
+        listed = ", ".join(sorted(str(item) for item in objects)[:_OBJECTS_LISTED])
         raise UnsupportedError(
             f"{path} is a SQLite database of another program (it holds: {listed})",
             hint="choose another file name; this one was not changed",
         )
     refuse_foreign_meta(objects, path)
     rows = connection.execute(f'SELECT "name", "value" FROM {META} LIMIT 100').fetchall()
-    strange = [value for row in rows for value in row if not isinstance(value, str)]
-    if strange:
-        raise CorruptError(f"{META} holds {shown(strange[0])}, not text", where=path, hint="restore a backup")
+    other = [value for row in rows for value in row if not isinstance(value, str)]
+    if other:
+        raise CorruptError(f"{META} holds {shown(other[0])}, not text", where=path, hint="restore a backup")
     return recorded_from(dict(rows), path)
 
 
 @contextmanager
 def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """One moment for several looks: another process may be bringing the file up to date."""
+    """One snapshot for several reads: another process may be migrating the file."""
     if connection.in_transaction:
         yield
         return
@@ -172,7 +170,7 @@ def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 def _bring_up_to_date(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
     retry_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
     try:
-        # Another process may have been quicker: only what is recorded under the write lock counts.
+        # Another process may have been faster: only what is recorded under the write lock counts.
         recorded = inspect(connection, path, schema)
         if recorded is None:
             _write(connection, [CREATE_META, *DDL.create_all(schema)], schema)

@@ -32,10 +32,10 @@ async def open_sqlite(
 ) -> SqliteEngine:
     """Open `path`, creating it or bringing it up to date as needed.
 
-    In a running event loop the work is done in a thread; without one the coroutine does it on the spot and never
-    suspends, so that blocking callers can drive it. `read_only` changes nothing on disk. `durability="process"`
-    leaves the sync to the system: commits survive a crash of the process, not of the machine. If the call is cancelled,
-    the thread closes what it has opened.
+    In a running event loop a thread does the work; without a loop the coroutine does it directly and never suspends, so
+    that blocking callers can drive it. `read_only` changes nothing on disk. `durability="process"` leaves the sync to
+    the system: commits survive a crash of the process, not of the machine. If the call is cancelled, the thread closes
+    what it has opened.
     """
 
     def open_file() -> Database:
@@ -75,13 +75,8 @@ def open_database(path: str, schema: Schema, clock: Clock, durability: Sync, *, 
             return Session(stop_waiting(opened), statements, queries)
 
         file = DatabaseFile(path)
-        return Database(
-            path,
-            queries,
-            Readers(file, queries, inspector),
-            Committer(open_session, file),
-            _capabilities(durability, read_only=False),
-        )
+        readers, committer = Readers(file, queries, inspector), Committer(open_session, file)
+        return Database(path, queries, readers, committer, _capabilities(durability, read_only=False))
     except BaseException:
         connection.close()
         raise
@@ -91,7 +86,7 @@ def _open_read_only(path: str, schema: Schema, queries: Queries, durability: Syn
     if not Path(path).exists():
         raise UnavailableError(f"{path} does not exist", hint="open it without read_only to create it")
     readers = StillReaders(DatabaseFile(path), queries, Inspector(path, schema))
-    readers.ask(lambda _: None)  # to be refused now if it cannot be read at all
+    readers.ask(lambda _: None)  # raises now if the file cannot be read at all
     return Database(path, queries, readers, None, _capabilities(durability, read_only=True))
 
 

@@ -35,8 +35,8 @@ from perdure.kernel.ops import Ask, Get, Heads, Now, Scan
 T = TypeVar("T")
 Question = Callable[[sqlite3.Connection], T]
 
-POOL_MOST = 8
-THREADS_MOST = 3
+MAX_IDLE = 8
+MAX_THREADS = 3
 _STILL_ATTEMPTS = 5
 
 
@@ -106,7 +106,7 @@ class Readers:
         return reader_connection(self._path)
 
     def _give_back(self, connection: ReadConnection) -> None:
-        if len(self._idle) >= POOL_MOST:
+        if len(self._idle) >= MAX_IDLE:
             connection.close()
             return
         self._idle.append(connection)
@@ -188,23 +188,14 @@ class ReaderThreads:
 
     async def run(self, action: Callable[[Stop], T]) -> T:
         """The outcome of `action`, which stops if the call is cancelled."""
-        stop = Stop()
-        try:
-            return await self.submit(lambda: action(stop))
-        except BaseException:
-            stop.request()
-            raise
-
-    def submit(self, action: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `action` on a thread; its outcome reaches the running loop."""
-        loop = asyncio.get_running_loop()
+        stop, loop = Stop(), asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
         def work() -> None:
             result: T | None = None
             failure: Exception | None = None
             try:
-                result = action()
+                result = action(stop)
             except Exception as error:  # noqa: BLE001 - any failure is the outcome of this question
                 failure = error
             with self._lock:
@@ -214,11 +205,15 @@ class ReaderThreads:
         with self._lock:
             if self._closed:
                 raise closed()
-            if self._busy >= len(self._threads) < THREADS_MOST:
+            if self._busy >= len(self._threads) < MAX_THREADS:
                 self._start()
             self._busy += 1
             self._work.put(work)
-        return future
+        try:
+            return await future
+        except BaseException:
+            stop.request()
+            raise
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"perdure-reader-{len(self._threads)}", daemon=True)

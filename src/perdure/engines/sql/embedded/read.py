@@ -64,20 +64,16 @@ class TableQueries:
 
     def get(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row | None]:
         """Rows in the order of the keys, None for an absent one."""
-        if len(keys) <= FEW_KEYS:
-            matches = [self._reads.rows(cursor.execute(self._by_key, (scope, *key)).fetchall()) for key in keys]
-            return [rows[0] if rows else None for rows in matches]
-        return in_order_asked(keys, self._existing(cursor, scope, keys))
-
-    def _existing(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row]:
-        listed = _listed(keys if self._width > 1 else [key[0] for key in keys])
-        return self._reads.rows(cursor.execute(self._by_keys, (listed, scope)).fetchall())
+        return in_order_asked(keys, self.existing(cursor, scope, keys))
 
     def existing(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row]:
         """The rows that exist, in the order of the keys."""
         if len(keys) <= FEW_KEYS:
-            return [row for row in self.get(cursor, scope, keys) if row is not None]
-        return self._existing(cursor, scope, keys)
+            rows = [row for key in keys for row in cursor.execute(self._by_key, (scope, *key)).fetchall()]
+        else:
+            listed = _listed(keys if self._width > 1 else [key[0] for key in keys])
+            rows = cursor.execute(self._by_keys, (listed, scope)).fetchall()
+        return self._reads.rows(rows)
 
     def scan(self, cursor: sqlite3.Cursor, scope: str, scan: Scan, eq: tuple[Any, ...]) -> list[Row]:
         """Rows in the order of an index."""

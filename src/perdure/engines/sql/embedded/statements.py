@@ -51,10 +51,9 @@ class Moment:
 
     def resolve(self, value: Any) -> Any:
         """`Now` and `Seq` as numbers; anything else as it is."""
-        kind = type(value)
-        if kind is Now:
-            return self.now + value.plus
-        return self.seq(value) if kind is Seq else value
+        if type(value) is Now:
+            return self.time(value)
+        return self.seq(value) if type(value) is Seq else value
 
 
 class PatchPlan(NamedTuple):
@@ -101,10 +100,10 @@ class TableStatements:
         at_key = f"ON CONFLICT ({names(every[:width])})"
         upsert = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in every[width:])
         self.insert = insert
-        self.put_any = f"{insert} {at_key} DO UPDATE SET {upsert}"
-        self.put_absent = f"{insert} {at_key} DO NOTHING"
         replace = ", ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[width:], width + 1))
         key = " AND ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[:width], 1))
+        self.put_any = f"{insert} {at_key} DO UPDATE SET {upsert}"
+        self.put_absent = f"{insert} {at_key} DO NOTHING"
         self.put_present = f"UPDATE {self._name} SET {replace} WHERE {key}"
         self.put_rev = f'{self.put_present} AND "rev" = ?{len(every) + 1}'
 

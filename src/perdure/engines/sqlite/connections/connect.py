@@ -41,7 +41,7 @@ _SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
 _CACHED_STATEMENTS = 512
 _CACHE_KIB = 16_384
 # Twenty million steps are about a second. Reading the schema of a store takes a few thousand.
-_STEPS_PER_LOOK, _LOOKS_AT_OPENING = 100_000, 200
+_STEPS_PER_CALL, _CALLS_AT_OPENING = 100_000, 200
 _WARY = ("trusted_schema=OFF", "cell_size_check=ON")
 
 
@@ -126,8 +126,8 @@ def _bound_steps(connection: sqlite3.Connection) -> None:
     In a small file, pages that refer to each other can make a schema of a hundred million rows, and SQLite reads all of
     it before the first statement.
     """
-    looks = itertools.count()
-    connection.set_progress_handler(lambda: next(looks) >= _LOOKS_AT_OPENING, _STEPS_PER_LOOK)
+    calls = itertools.count()
+    connection.set_progress_handler(lambda: next(calls) >= _CALLS_AT_OPENING, _STEPS_PER_CALL)
 
 
 def lift_bound(connection: sqlite3.Connection) -> sqlite3.Connection:

@@ -23,11 +23,11 @@ from typing import Any, TypeVar
 from perdure.engines.shared.hints import Topic
 from perdure.engines.sqlite.errors import DRIVER_ERRORS
 from perdure.engines.sqlite.write.group_commit import Committer
-from perdure.engines.sqlite.write.jobs import Job, deliver, mark_interrupted
+from perdure.engines.sqlite.write.jobs import Job, deliver, mark_interrupted, refuse
 from perdure.errors import PerdureError, UnavailableError
 from perdure.kernel.lifecycle import closed
 
-BATCH_MOST = 256
+MAX_BATCH = 256
 _LOOK_UP_S = 1.0
 
 T = TypeVar("T")
@@ -152,7 +152,7 @@ class Writer:
         while jobs and (own is None or not own.done):
             batch: list[Job] = []
             try:
-                while jobs and len(batch) < BATCH_MOST:
+                while jobs and len(batch) < MAX_BATCH:
                     batch.append(jobs.popleft())
                 self._committer.commit(batch)
             except BaseException:
@@ -184,5 +184,4 @@ class Writer:
                 job = self._jobs.popleft()
             except IndexError:
                 return
-            job.error = closed()
-            deliver((job,))
+            refuse((job,), closed())
