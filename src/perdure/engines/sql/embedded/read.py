@@ -64,7 +64,8 @@ class TableQueries:
 
     def get(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row | None]:
         """Rows in the order of the keys, None for an absent one."""
-        return in_order_asked(keys, self.existing(cursor, scope, keys))
+        rows = self.existing(cursor, scope, keys)
+        return in_order_asked(keys, rows) if len(keys) > 1 or not rows else [rows[0]]
 
     def existing(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row]:
         """The rows that exist, in the order of the keys."""
