@@ -9,7 +9,7 @@ that open an old file at once are serialised by the write lock, and the second f
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from perdure import failpoints
@@ -75,20 +75,24 @@ def inspect(connection: sqlite3.Connection, path: str, schema: Schema) -> Record
 def plan(path: str, schema: Schema) -> Migration:
     """What opening would do to bring the file to this schema; changes nothing on disk."""
     path = usable_path(path)
-    new = Migration("sqlite", None, schema.version, tuple(DDL.create_all(schema)))
-    if not file_size(path):
-        return new
-    connection = still_connection(path)
-    try:
-        recorded = retry_busy(lambda: inspect(connection, path, schema), path)
-        if recorded is None:
-            return new
-        additions = missing(recorded, schema, path)
-    except DRIVER_ERRORS as error:
-        raise translate(error, path) from error
-    finally:
-        connection.close()
-    return Migration("sqlite", recorded.version, schema.version, tuple(DDL.create_additions(additions)))
+    recorded = None
+    if file_size(path):
+        connection = still_connection(path)
+        try:
+            recorded = retry_busy(lambda: inspect(connection, path, schema), path)
+        except DRIVER_ERRORS as error:
+            raise translate(error, path) from error
+        finally:
+            connection.close()
+    version = None if recorded is None else recorded.version
+    return Migration("sqlite", version, schema.version, tuple(_statements(recorded, schema, path)))
+
+
+def _statements(recorded: Recorded | None, schema: Schema, path: str) -> Iterator[str]:
+    """The statements that bring what is recorded to this schema."""
+    if recorded is None:
+        return DDL.create_all(schema)
+    return DDL.create_additions(missing(recorded, schema, path))
 
 
 class Inspector:
@@ -173,18 +177,13 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: str, schema: Schema)
         # Another process may have been faster: only what is recorded under the write lock counts.
         recorded = inspect(connection, path, schema)
         if recorded is None:
-            _write(connection, [CREATE_META, *DDL.create_all(schema)], schema)
-        else:
-            _write(connection, DDL.create_additions(missing(recorded, schema, path)), schema)
+            connection.execute(CREATE_META)
+        for statement in _statements(recorded, schema, path):
+            connection.execute(statement)
+            failpoints.hit("sqlite.in_migration")
+        connection.executemany(f"INSERT OR REPLACE INTO {META} VALUES (?, ?)", facts(schema).items())
         connection.execute("COMMIT")
     except (*DRIVER_ERRORS, PerdureError):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _write(connection: sqlite3.Connection, statements: Iterable[str], schema: Schema) -> None:
-    for statement in statements:
-        connection.execute(statement)
-        failpoints.hit("sqlite.in_migration")
-    connection.executemany(f"INSERT OR REPLACE INTO {META} VALUES (?, ?)", facts(schema).items())

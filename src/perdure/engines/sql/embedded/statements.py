@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from perdure.engines.sql.ddl import names, quote
 from perdure.engines.sql.expressions import Operators, Parameter, assignment, condition_terms
 from perdure.engines.sql.terms import Kept, Shape
-from perdure.kernel.ops import ABSENT, ANY, Condition, Inc, Max, Min, Now, Rule, Seq, Swap
+from perdure.kernel.ops import ABSENT, ANY, PRESENT, Condition, Inc, Max, Min, Now, Rule, Seq, Swap
 from perdure.kernel.schema import Log, Schema, Table
 
 Getter = Callable[[Any], Any]
@@ -102,10 +102,14 @@ class TableStatements:
         self.insert = insert
         replace = ", ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[width:], width + 1))
         key = " AND ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[:width], 1))
-        self.put_any = f"{insert} {at_key} DO UPDATE SET {upsert}"
-        self.put_absent = f"{insert} {at_key} DO NOTHING"
-        self.put_present = f"UPDATE {self._name} SET {replace} WHERE {key}"
-        self.put_rev = f'{self.put_present} AND "rev" = ?{len(every) + 1}'
+        update = f"UPDATE {self._name} SET {replace} WHERE {key}"
+        self.puts: dict[Rule | type, str] = {
+            ANY: f"{insert} {at_key} DO UPDATE SET {upsert}",
+            ABSENT: f"{insert} {at_key} DO NOTHING",
+            PRESENT: update,
+            int: f'{update} AND "rev" = ?{len(every) + 1}',
+        }
+        """How to write a whole row, by its condition; `int` for a rev, which is the last argument."""
 
     def plan_patch(self, shape: Shape, assigned: dict[str, Any], condition: Condition, *, body: bool) -> PatchPlan:
         """Build and cache the plan of a new shape."""

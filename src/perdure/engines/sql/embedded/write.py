@@ -32,6 +32,7 @@ from perdure.kernel.ops import (
     Patch,
     Put,
     Row,
+    Rule,
     Scan,
     Swap,
     Taken,
@@ -138,16 +139,8 @@ class Session:
     def put(self, position: int, op: Put) -> None:
         """Write a whole row."""
         statements = self.tables[op.table]
-        arguments = self._row_arguments(statements, op, op)
-        if op.if_ is ANY:
-            sql = statements.put_any
-        elif op.if_ is ABSENT:
-            sql = statements.put_absent
-        elif op.if_ is PRESENT:
-            sql = statements.put_present
-        else:
-            sql = statements.put_rev
-            arguments.append(op.if_)
+        sql = statements.puts[op.if_ if isinstance(op.if_, Rule) else int]
+        arguments = self._row_arguments(statements, op, op) + condition_values(op.if_)
         if not self._write_row(position, op, sql, arguments):
             raise self._condition_conflict(position, op, op.if_)
 
@@ -174,10 +167,8 @@ class Session:
         row = self._row(op)
         if row is not None:
             _refuse_damage(op, row)
-        if op.default is None:
+        if row is not None or op.default is None:
             raise self._condition_conflict(position, op, PRESENT if op.if_ is ANY else op.if_)
-        if row is not None:
-            raise self._condition_conflict(position, op, op.if_)
         statements = self.tables[op.table]
         self._write_row(position, op, statements.insert, self._row_arguments(statements, op, op.default))
 
