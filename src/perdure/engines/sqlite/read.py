@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from perdure.engines.sql.embedded.read import Queries
@@ -114,11 +115,9 @@ class Readers:
             self._close_idle()
 
     def _close_idle(self) -> None:
-        while True:
-            try:
+        while self._idle:
+            with suppress(IndexError):  # another thread may take the last one
                 self._idle.pop().close()
-            except IndexError:
-                return
 
     def close(self) -> None:
         """Close every idle connection; one in use is closed when it is returned."""

@@ -136,15 +136,8 @@ class TableStatements:
         getters = tuple((position, self._getters[kind]) for position, kind in enumerate(kinds) if kind in self._getters)
         return self.patches.keep(shape, PatchPlan(sql, getters, Swap in kinds))
 
-    def delete(self, condition: Condition) -> str:
-        """`DELETE`; arguments are scope, key, condition."""
-        return self._conditioned("DELETE", condition)
-
-    def check(self, condition: Condition) -> str:
-        """`SELECT 1` if the row meets the condition; arguments are scope, key, condition."""
-        return self._conditioned("SELECT 1", condition)
-
-    def _conditioned(self, verb: str, condition: Condition) -> str:
+    def conditional(self, verb: str, condition: Condition) -> str:
+        """`DELETE` or `SELECT 1` of a row that meets the condition; arguments are scope, key, condition."""
         shape = (verb, *condition_shape(condition))
         return self._conditional.get(shape) or self._conditional.keep(
             shape, f"{verb} FROM {self._name} WHERE {self._where(_numbered(), condition)}"

@@ -131,7 +131,7 @@ class Session:
 
     def check(self, position: int, op: Check) -> None:
         """Refuse unless the row is as expected."""
-        sql = self.tables[op.table].check(op.if_)
+        sql = self.tables[op.table].conditional("SELECT 1", op.if_)
         arguments = (self.scope, *op.key, *condition_values(op.if_))
         if self.cursor.execute(sql, arguments).fetchone() is None:
             raise self._condition_conflict(position, op, op.if_)
@@ -178,7 +178,7 @@ class Session:
             if self._row(op) is not None:
                 raise self._condition_conflict(position, op, ABSENT)
             return
-        sql = self.tables[op.table].delete(op.if_)
+        sql = self.tables[op.table].conditional("DELETE", op.if_)
         removed = self.cursor.execute(sql, (self.scope, *op.key, *condition_values(op.if_))).rowcount
         if op.if_ is not ANY and not removed:
             raise self._condition_conflict(position, op, op.if_)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from perdure.clock import Clock
 from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.signals import Signal
+from perdure.engines.sqlite import health
 from perdure.engines.sqlite.connections.interrupts import Stop
 from perdure.engines.sqlite.engine.database import Database
 from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob
@@ -33,11 +34,11 @@ class DatabaseEngine(ABC):
     @property
     def clock(self) -> Clock:
         """What `Now` reads; tests replace it to move time."""
-        return self._database.clock
+        return self._database.queries.clock
 
     @clock.setter
     def clock(self, clock: Clock) -> None:
-        self._database.clock = clock
+        self._database.queries.clock = clock
 
     @abstractmethod
     def _write(self, job: Job) -> Awaitable[Any]:
@@ -84,11 +85,15 @@ class DatabaseEngine(ABC):
 
     async def scopes(self) -> list[str]:
         """Every scope that holds a row."""
-        return await self._read(self._database.scopes)
+        readers = self._database.readers
+        return await self._read(lambda stop: readers.ask(lambda c: health.scopes(c, self.schema), stop))
 
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
-        return await self._read(lambda stop: self._database.partitions(scope, log, after, limit, stop))
+        readers, declared = self._database.readers, self.schema.log[log]
+        return await self._read(
+            lambda stop: readers.ask(lambda c: health.partitions(c, declared, scope, after, limit), stop)
+        )
 
     async def check(self) -> list[str]:
         """SQLite's integrity check, missing tables, gaps in logs."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from perdure.clock import Clock
 from perdure.engines.shared.lifecycle import Lifecycle
 from perdure.engines.sql.embedded.read import Queries
 from perdure.engines.sqlite import health
@@ -31,7 +30,7 @@ class Database:
         self, path: str, queries: Queries, readers: Readers, committer: Committer | None, capabilities: Capabilities
     ) -> None:
         self.path = path
-        self._queries = queries
+        self.queries = queries
         self.schema = queries.schema
         self.capabilities = capabilities
         self.readers = readers
@@ -42,15 +41,6 @@ class Database:
         self.hub.note_version()
         self._closing = threading.Lock()
         self.lifecycle = Lifecycle(self, path, in_child=store_of_parent)
-
-    @property
-    def clock(self) -> Clock:
-        """What `Now` reads; the system's clock means SQLite's own."""
-        return self._queries.clock
-
-    @clock.setter
-    def clock(self, clock: Clock) -> None:
-        self._queries.clock = clock
 
     def writing(self) -> Writer:
         """The writer, unless the file is closed or read-only."""
@@ -64,15 +54,6 @@ class Database:
             return self.writer.data_version()
         # No connection stays open, so a change of the files themselves shows that another process wrote.
         return hash((file_stamp(self.path), file_stamp(f"{self.path}-wal")))
-
-    def scopes(self, stop: Stop | None = None) -> list[str]:
-        """Every scope that holds a row."""
-        return self.readers.ask(lambda connection: health.scopes(connection, self.schema), stop)
-
-    def partitions(self, scope: str, log: str, after: str | None, limit: int, stop: Stop | None = None) -> list[str]:
-        """Partitions of a log with entries, in byte order."""
-        declared = self.schema.log[log]
-        return self.readers.ask(lambda connection: health.partitions(connection, declared, scope, after, limit), stop)
 
     def check(self, stop: Stop | None = None) -> list[str]:
         """Human-readable damage."""
