@@ -69,7 +69,7 @@ def problems(settings: Mapping[str, Any], *, writing: bool, gone: str | None = N
     elif not settings["file_bytes"]:
         listed.append("the file was moved, deleted or emptied while it was open: reads may fail until it is back")
     elif writing and settings["journal_mode"] == "wal" and not settings["wal_present"]:
-        listed.append("the log beside the file was removed while it was open: what is written now is lost at the end")
+        listed.append("the log was removed while it was open: what is written now is lost when the process ends")
     if writing and settings["synchronous"] not in ("FULL", "EXTRA"):
         listed.append(f"synchronous is {settings['synchronous']}: the last commits may be lost when power fails")
     if writing and settings["journal_mode"] != "wal":
@@ -90,7 +90,7 @@ def problems(settings: Mapping[str, Any], *, writing: bool, gone: str | None = N
 
 
 def file_system(path: str) -> str:
-    """The type of the file system that holds the file, as far as the system tells."""
+    """The type of the file system that holds the file, as far as it is known."""
     file = Path(path).resolve()
     longest, kind = -1, "unknown"
     try:

@@ -156,7 +156,7 @@ class LogStatements:
         every = ("scope", log.partition, "seq", "rev", *log.column_names, "body")
         self.append = f"INSERT INTO {name} ({names(every)}) VALUES ({', '.join('?' * len(every))})"
         self.drop = f'DELETE FROM {name} WHERE "scope" = ? AND {partition} = ? AND "seq" > ?'
-        # Entries before the refused one are already in; the transaction's own rev tells them from others'.
+        # Entries before the refused one are already in, with the rev of this transaction.
         owner = f'SELECT 1 FROM {name} WHERE "scope" = ? AND {partition} = ? AND "rev" <> ?'
         self.unique = [UniqueColumn(c, log.position[c], f"{owner} AND {quote(c)} = ?") for c in log.unique]
 
