@@ -1,27 +1,27 @@
-# Everything a newcomer runs. A machine needs Python 3.11+, git and make; the rest is fetched once.
+# Everything a newcomer runs. It needs Python 3.11+, git and make; the rest is downloaded once.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-# The system's own Python, never a downloaded one; the system's certificates, for networks that bring their own.
+# Use the system's Python, never a downloaded one, and the system's certificates, for networks with a private CA.
 export UV_PYTHON_DOWNLOADS := never
 export UV_SYSTEM_CERTS := 1
-# Another environment, as `make pythons` has one for each interpreter: make check VENV=.venvs/x UV_PYTHON=/path.
+# `make pythons` uses one environment per interpreter: make check VENV=.venvs/x UV_PYTHON=/path.
 VENV := .venv
 export UV_PROJECT_ENVIRONMENT := $(VENV)
-# A virtual environment or a PYTHONPATH the caller happens to have must not leak in.
+# The caller's virtual environment and PYTHONPATH must not leak in.
 unexport VIRTUAL_ENV
 unexport PYTHONPATH
 
 PYTHON := $(VENV)/bin/python
 PYTEST := $(VENV)/bin/python -m pytest
 READY := $(VENV)/.ready
-# The peers bring pytest plugins of their own, so they live in an environment of their own.
+# The libraries we benchmark against bring pytest plugins, so they get a separate environment.
 BENCH_VENV := .venv-bench
 BENCH_READY := $(BENCH_VENV)/.ready
 MINUTES ?= 10
-# Two test processes: what a small machine has.
+# Two test processes suit a small machine.
 WORKERS ?= 2
 
 .PHONY: help
@@ -29,9 +29,9 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(READY) ## make .venv from the lock file (fetches uv if it is missing)
+setup: $(READY) ## create .venv from the lock file (downloads uv if it is missing)
 
-# Once per change of the lock: every other target hangs on this stamp.
+# Rebuilt when the lock changes; every other target depends on this stamp.
 $(READY): pyproject.toml uv.lock
 	@tools/uv.sh sync --frozen --quiet
 	@touch $@
@@ -41,10 +41,10 @@ $(BENCH_READY): pyproject.toml uv.lock
 	@touch $@
 
 .PHONY: run
-run: $(READY) ## a 30-second story: an agent is killed in mid-run and resumes
+run: $(READY) ## a 30-second demo: an agent is killed mid-run and resumes
 	@$(PYTHON) examples/story.py
 
-# Stages are run by tools/stages.py, which runs all of them and closes with a table.
+# tools/stages.py runs every stage and prints a summary table.
 STATIC := lint '$(VENV)/bin/ruff check --output-format concise .' \
 	format '$(VENV)/bin/ruff format --check .' \
 	mypy '$(VENV)/bin/mypy' \
@@ -66,34 +66,34 @@ test: $(READY) ## everything: check, all tests on five engines, the cases under 
 		planted '$(PYTHON) tests/planted/run.py'
 
 .PHONY: urls
-urls: $(READY) ## the tests of the URLs of every engine
+urls: $(READY) ## the URL tests of every engine
 	@$(PARALLEL) -m urls tests/unit tests/engines tests/cli
 
 .PHONY: pythons
-pythons: $(READY) ## check and urls on every CPython found here (PATH, pyenv, system); ENDS=1 for the oldest and newest
+pythons: $(READY) ## check and urls on every installed CPython (PATH, pyenv, system); ENDS=1: only the oldest and newest
 	@$(PYTHON) tools/pythons.py $(if $(ENDS),--ends)
 
 .PHONY: matrix
 matrix: $(READY) ## capability x engine, with the conformance cases passed in each cell
-	@$(PYTHON) -m perdure.testkit.matrix
+	@$(PYTHON) -m tests.support.matrix
 
 .PHONY: bench
 bench: $(BENCH_READY) ## measure against raw sqlite3, OpenAI Agents and LangGraph in one run
 	@$(BENCH_VENV)/bin/python bench/run.py
 
 .PHONY: bench-servers
-bench-servers: $(BENCH_READY) ## the same on PostgreSQL, Redis and MySQL, or on ENGINE=postgres alone (under 10 minutes)
+bench-servers: $(BENCH_READY) ## the same on PostgreSQL, Redis and MySQL (under 10 minutes); ENGINE=postgres: one engine
 	@$(BENCH_VENV)/bin/python bench/run_servers.py $(if $(ENGINE),--engine $(ENGINE))
 
 .PHONY: torture
-torture: $(READY) ## kill, cut, stall, race and fuzz for MINUTES=10; FULL=1 for every stated volume, ONLY=redis for some of it
+torture: $(READY) ## kill, disconnect, stall, race and fuzz for MINUTES=10; FULL=1: the full volumes; ONLY=redis: one part
 	@$(PYTHON) tests/torture/run.py $(if $(FULL),--full,--minutes $(MINUTES)) $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: fuzz
-fuzz: $(READY) ## every fuzzer for MINUTES=10, or TARGET=urls alone
+fuzz: $(READY) ## every fuzzer for MINUTES=10; TARGET=urls: one fuzzer
 	@$(PYTHON) -m tests.fuzz --minutes $(MINUTES) $(if $(TARGET),--target $(TARGET))
 
 .PHONY: fmt
-fmt: $(READY) ## format, and mend what can be mended
+fmt: $(READY) ## format and auto-fix
 	$(VENV)/bin/ruff check --fix --quiet .
 	$(VENV)/bin/ruff format --quiet .

@@ -26,7 +26,7 @@ from harness import note
 from report import Report
 from servers import started
 
-from perdure.testkit.servers import ServerMissing
+from perdure.testkit.kit import ServerMissing
 
 ENGINES = ("postgres", "redis", "mysql")
 PACKAGES = ("asyncpg", "psycopg", "redis", "asyncmy", "openai-agents", "langgraph-checkpoint-postgres", "msgspec")

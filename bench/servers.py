@@ -7,6 +7,7 @@ A server named by PERDURE_TEST_POSTGRES_URL (or _MYSQL_, _REDIS_) is used instea
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -14,11 +15,14 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import raw_mysql
 
-from perdure.testkit.servers import Server, server
-from perdure.testkit.servers.local import LocalServer
-from perdure.testkit.servers.mysql import MysqlRecipe
-from perdure.testkit.servers.postgres import PostgresRecipe
-from perdure.testkit.servers.redis import RedisRecipe
+# A benchmark is run as a file: its own folder is on the path, the repository is not.
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+
+from tests.support.servers import Server, server
+from tests.support.servers.local import LocalServer
+from tests.support.servers.mysql import MysqlRecipe
+from tests.support.servers.postgres import PostgresRecipe
+from tests.support.servers.redis import RedisRecipe
 
 
 class RoomyPostgres(PostgresRecipe):

@@ -1,4 +1,4 @@
-"""What every test shares: one random seed per run, printed, and the same one in every worker process.
+"""What every test shares: the servers, which end with the run, and one random seed, the same in every worker process.
 
 A test that wants chance takes the `seed` fixture and builds its own `random.Random(seed)`. The line in the header
 replays the run. Coroutines are run by the test itself with `asyncio.run`: there is no plugin and no event loop
@@ -14,12 +14,17 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from tests.support import providers, servers
 
 SEED_VARIABLE = "PERDURE_SEED"
 
 # A slow shared machine is no reason to fail; a failure prints the blob that replays it.
 settings.register_profile("perdure", deadline=None, print_blob=True)
 settings.load_profile("perdure")
+
+
+# Imported for its effect: `--perdure-provider` now knows the server engines too.
+ENGINES = providers.BUILTIN
 
 
 def pytest_configure() -> None:
@@ -29,6 +34,10 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> str:
     return f"seed: {os.environ[SEED_VARIABLE]} (replay with {SEED_VARIABLE}={os.environ[SEED_VARIABLE]})"
+
+
+def pytest_unconfigure() -> None:
+    servers.stop_all()
 
 
 @pytest.fixture

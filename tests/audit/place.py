@@ -12,7 +12,7 @@ from tests.audit.mutations import SCOPE, File
 from tests.audit.samples import rich
 
 from perdure import Message
-from perdure.audit.verify import Finding, verify_engine
+from perdure.audit import Finding, verify_engine
 from perdure.engines.sqlite import open_sqlite
 from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store

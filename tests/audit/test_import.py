@@ -15,7 +15,7 @@ from tests.audit.mutations import Damage
 from tests.audit.samples import rich
 
 from perdure import InvalidError
-from perdure.audit.verify import Finding, verify
+from perdure.audit import Finding, verify
 from perdure.engines.memory import open_memory
 from perdure.errors import PerdureError
 from perdure.stores.schema import SCHEMA

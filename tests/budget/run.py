@@ -18,11 +18,11 @@ from tests.budget.calls import CALLS, Call, fill
 from tests.budget.contents import HURTFUL, PLAIN, REFUSED, Material
 from tests.budget.growth import GROWING, growth_cost
 from tests.budget.measuring import Bench, Cost, memory_cost, time_cost
+from tests.support.providers import provider_named
 
 from perdure import Store
 from perdure.clock import ManualClock
 from perdure.errors import CorruptError, InvalidError
-from perdure.testkit.providers import provider_named
 
 START = 1_700_000_000_000
 ATTEMPTS_PLAIN = 4

@@ -15,11 +15,11 @@ from tests.budget.calls import CALLS, NOT_MEASURED, public_methods
 from tests.budget.growth import GROWING
 from tests.budget.measuring import Cost
 from tests.budget.run import measure_growth, measure_memory, measure_prepared, measure_time, table
+from tests.support.providers import BUILTIN, EMBEDDED
 
 from perdure import Store
 from perdure.engines.memory import MemoryEngine
 from perdure.stores.schema import SCHEMA
-from perdure.testkit.providers import BUILTIN, EMBEDDED
 
 MARGIN = 1.5
 """Other processors and other Pythons weigh the two sides a little differently. The program judges without it."""

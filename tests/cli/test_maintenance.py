@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from tests.cli.program import Program
 from tests.cli.steering import steering_on_screen
+from tests.support.servers import ServerMissing, fresh_database, server, servers_required
 
 import perdure
 from perdure.opening import _SERVERS, open_engine
-from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
 OLD = Path(__file__).parents[1] / "fixtures"
 SECRET = "hunter2"

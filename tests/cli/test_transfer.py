@@ -26,7 +26,7 @@ from perdure import (
     UnsupportedError,
     failpoints,
 )
-from perdure.audit.verify import verify
+from perdure.audit import verify
 from perdure.clock import ManualClock, system_clock
 from perdure.engines.memory import open_memory
 from perdure.kernel.ops import Append, Get, Heads, Put, Read, Scan

@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 from perdure import Store
-from perdure.audit.verify import verify
+from perdure.audit import verify
 from perdure.stores.transfer.export import export_lines, import_lines
 
 Lines = list[bytes]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.providers import BUILTIN, SqliteProvider, provider_named
 
 import perdure
 from perdure.testkit.kit import Case, CaseFailed, Provider, equal, expect, raises, registry, run_case
-from perdure.testkit.providers import BUILTIN, SqliteProvider, provider_named
 
 CHECKLIST = {
     f"{path.stem}: {section}": items

@@ -19,7 +19,7 @@ from tests.engines.toys import drive
 
 import perdure
 from perdure import ConflictError, CorruptError, InvalidError, Message, NotFoundError, Store
-from perdure.audit.verify import verify_engine
+from perdure.audit import verify_engine
 from perdure.copy import LAST, Copied, copy_engine, copy_store
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import PRESENT, Delete, Patch, Put, Scan

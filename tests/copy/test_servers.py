@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from tests.copy.samples import SCOPES, dumps, fill
 from tests.copy.test_copy import engine_at, killed_at
+from tests.support.servers import ServerMissing, fresh_database, server, servers_required
 
-from perdure.audit.verify import verify_engine
+from perdure.audit import verify_engine
 from perdure.copy import LAST, copy_engine, copy_store
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Scan
-from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
 SERVERS = ("postgres", "redis", "mysql")
 

@@ -32,7 +32,7 @@ from tests.crash.workload import PHASE, PHASE_NAMES, SLOTS, Reporter, write_unti
 
 import perdure
 from perdure import Message
-from perdure.audit.verify import digest, verify_engine, verify_threads
+from perdure.audit import digest, verify_engine, verify_threads
 from perdure.stores.cleanup import sweep
 
 POINTS = (

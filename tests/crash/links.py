@@ -20,7 +20,7 @@ from tests.crash.forking import in_child
 
 import perdure
 from perdure import Message, UnavailableError
-from perdure.audit.verify import verify_engine
+from perdure.audit import verify_engine
 from perdure.copy import copy_store
 
 COMMITS = 50

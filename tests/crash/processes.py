@@ -23,7 +23,7 @@ from tests.crash.forking import Child, in_child
 
 import perdure
 from perdure import Message
-from perdure.audit.verify import verify_engine
+from perdure.audit import verify_engine
 
 SHARED = "shared"
 DEADLINE = 900.0

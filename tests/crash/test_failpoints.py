@@ -23,7 +23,7 @@ from tests.crash.scenarios import LARGE, THREAD, exported, fill, imported, said
 
 import perdure
 from perdure import failpoints
-from perdure.audit.verify import verify_engine
+from perdure.audit import verify_engine
 from perdure.engines.sqlite import open_sqlite
 from perdure.stores.cleanup import sweep
 from perdure.stores.schema import SCHEMA

@@ -26,7 +26,7 @@ from tests.crash.forking import Child, in_child
 
 import perdure
 from perdure import Message, failpoints
-from perdure.audit.verify import verify_threads
+from perdure.audit import verify_threads
 from perdure.errors import StaleClaim
 
 POINTS = ("commit.before_transact", "sqlite.before_begin", "commit.after_transact")

@@ -11,8 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tests.docs.pages import Block, Page
-
-from perdure.testkit.servers import fresh_database, server
+from tests.support.servers import fresh_database, server
 
 EXAMPLES = {
     "docs/engines/postgres.md": ("postgres", "postgresql://app:secret@localhost/agents"),

@@ -7,10 +7,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from tests.support.servers import ServerMissing, fresh_database, server, servers_required
 
 from perdure.engines.mysql.connections.connection import Rows, Wire, flavour, open_wire
 from perdure.engines.mysql.target import parse_target
-from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
 DEADLINE = 240.0
 """Starting a server is part of the first test that wants one."""

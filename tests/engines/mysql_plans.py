@@ -22,14 +22,14 @@ from unittest import mock
 
 from tests.engines.every_call import call_everything, fill
 from tests.engines.mysql_place import connect, sql
+from tests.support.servers.local import LocalServer
+from tests.support.servers.mysql import MysqlRecipe
 
 import perdure
 from perdure import Store
 from perdure.engines.mysql.connections.connection import Rows, Wire
 from perdure.engines.mysql.schema import heads_name, names
 from perdure.stores.schema import SCHEMA
-from perdure.testkit.servers.local import LocalServer
-from perdure.testkit.servers.mysql import MysqlRecipe
 
 FEW = 100
 """Threads in the small store whose listing is timed."""

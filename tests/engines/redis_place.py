@@ -10,12 +10,12 @@ from typing import Any
 
 from redis.asyncio import Redis
 from tests.engines.toys import SCHEMA, START
+from tests.support.servers import fresh_database, server
 
 from perdure.clock import Clock, ManualClock
 from perdure.engines.redis import RedisEngine, open_engine
 from perdure.errors import PerdureError
 from perdure.kernel.schema import Schema
-from perdure.testkit.servers import fresh_database, server
 
 DEADLINE = 60.0
 

@@ -12,6 +12,10 @@ import asyncmy
 import asyncpg
 import pytest
 from tests.engines.redis_place import client_at, until
+from tests.support.servers.local import LocalServer
+from tests.support.servers.mysql import MysqlRecipe
+from tests.support.servers.postgres import PostgresRecipe
+from tests.support.servers.redis import RedisRecipe
 
 import perdure
 from perdure.engines.mysql import health as mysql_health
@@ -20,10 +24,6 @@ from perdure.engines.shared.durability import DurabilityReading
 from perdure.errors import UnavailableError
 from perdure.kernel.engine import Durability
 from perdure.model.message import Message
-from perdure.testkit.servers.local import LocalServer
-from perdure.testkit.servers.mysql import MysqlRecipe
-from perdure.testkit.servers.postgres import PostgresRecipe
-from perdure.testkit.servers.redis import RedisRecipe
 
 Say = Callable[[str], Awaitable[Any]]
 

@@ -13,6 +13,7 @@ import pytest
 from tests.engines.mysql_place import emptied, run, sql, stranger
 from tests.engines.test_mysql_transactions import _waiting_for
 from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, columns, do
+from tests.support.proxy import Proxy
 
 from perdure.engines.mysql import MysqlEngine, open_engine
 from perdure.engines.mysql.connections import pool, sockets
@@ -22,7 +23,6 @@ from perdure.engines.mysql.target import parse_target
 from perdure.engines.mysql.watch import Hub
 from perdure.errors import UnavailableError
 from perdure.kernel.ops import Inc, Patch, Put, Scan
-from perdure.testkit.proxy import Proxy
 
 
 @asynccontextmanager

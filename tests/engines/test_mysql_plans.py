@@ -10,6 +10,7 @@ from tests.engines import every_call
 from tests.engines.mysql_place import connect, emptied, run
 from tests.engines.mysql_plans import examine, faults, touched
 from tests.engines.test_sqlite_plans import HOT_READS
+from tests.support.servers import ServerMissing, servers_required
 
 from perdure.clock import system_clock
 from perdure.engines.mysql import open_engine
@@ -18,7 +19,6 @@ from perdure.engines.mysql.write.transaction import Transaction
 from perdure.engines.shared.references import Earlier
 from perdure.kernel.ops import Append, Check, Drop, Inc, Op, Patch, Put
 from perdure.stores.schema import SCHEMA
-from perdure.testkit.servers import ServerMissing, servers_required
 
 SCAN = "SELECT * FROM messages ORDER BY rev"
 

@@ -10,15 +10,15 @@ from itertools import count
 import asyncpg
 import pytest
 from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, notes, watching
+from tests.support.proxy import Proxy
+from tests.support.servers import StandbyPair, standby_pair
 
 import perdure
 from perdure import Message, Store
-from perdure.audit.verify import verify
+from perdure.audit import verify
 from perdure.engines.postgres import open_engine
 from perdure.errors import OutcomeUnknown, UnavailableError
 from perdure.kernel.ops import Heads
-from perdure.testkit.proxy import Proxy
-from perdure.testkit.servers import StandbyPair, standby_pair
 
 WRITERS = 8
 AT_LEAST = 10

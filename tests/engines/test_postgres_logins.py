@@ -9,11 +9,11 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.engines.toys import SCHEMA, eventually
+from tests.support.servers import fresh_database, server
 
 from perdure.engines.postgres import open_engine
 from perdure.errors import InvalidError, UnavailableError
 from perdure.kernel.url import Host, parse_url
-from perdure.testkit.servers import fresh_database, server
 
 METHODS = {"scram-sha-256": "scram-sha-256", "md5": "md5", "password": "scram-sha-256"}
 """How the server asks, and how it keeps the password."""

@@ -14,6 +14,7 @@ import asyncpg
 import msgspec
 import pytest
 from tests.engines.toys import SCHEMA, SCOPE, notes
+from tests.support.servers import fresh_database, server
 
 from perdure.engines.postgres import open_engine, plan_migration
 from perdure.engines.postgres.target import each_host, parse_target
@@ -21,7 +22,6 @@ from perdure.errors import InvalidError, PerdureError, UnavailableError, Unsuppo
 from perdure.kernel.ops import Delete, Get, Heads, Patch, Put, Read
 from perdure.kernel.schema import Index, Schema, Table, integer, text
 from perdure.kernel.url import Host, parse_url
-from perdure.testkit.servers import fresh_database, server
 
 NEWER = msgspec.structs.replace(
     SCHEMA,

@@ -16,13 +16,13 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.engines.postgres_filled import PARENT, RESOURCE, Statement, explain, fill, nodes, record, touched
+from tests.support.servers import fresh_database, server
 
 import perdure
 from perdure import Message, Store
 from perdure.errors import AlreadyExists
 from perdure.kernel.ops import Get, Heads, Inc, Read, Scan, Segment
 from perdure.stores.cleanup import sweep
-from perdure.testkit.servers import fresh_database, server
 
 THREADS, MESSAGES = 3_000, 6
 KINDS = ("own", "pool", "pgbouncer")

@@ -11,11 +11,11 @@ import asyncpg
 import pytest
 from tests.engines.pacing import slow_clock
 from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, eventually, notes, watching
+from tests.support.servers import Server, fresh_database, server
 
 from perdure.engines.postgres import PostgresEngine, open_engine
 from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
 from perdure.kernel.ops import Get, Heads, Put, Read, Ref, Scan, Segment
-from perdure.testkit.servers import Server, fresh_database, server
 
 
 async def opened(label: str = "frame", options: str = "", **more: Any) -> PostgresEngine:

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, eventually, notes
+from tests.support.proxy import Proxy
+from tests.support.servers import fresh_database, server
 
 import perdure
 from perdure import Message, Store
@@ -22,8 +24,6 @@ from perdure.engines.postgres.migrate import fingerprint
 from perdure.engines.postgres.schema.tables import SERVER_CLOCK
 from perdure.errors import ConflictError, UnavailableError
 from perdure.kernel.ops import Put
-from perdure.testkit.proxy import Proxy
-from perdure.testkit.servers import fresh_database, server
 
 HOSTILE = {
     "default_transaction_isolation": "serializable",

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, notes, watching
+from tests.support.servers import server
+from tests.support.servers.account import temporary_folder
+from tests.support.servers.certificates import self_signed
 
 from perdure.engines.postgres import open_engine
 from perdure.errors import InvalidError, PerdureError, UnavailableError
 from perdure.kernel.ops import Heads
-from perdure.testkit.servers import server
-from perdure.testkit.servers.account import temporary_folder
-from perdure.testkit.servers.certificates import self_signed
 
 PATIENT = "connect_timeout=3600"
 """A mistake must be told at once: no test here waits that long."""

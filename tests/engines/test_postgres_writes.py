@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.engines.toys import SCHEMA, SCOPE, columns, note, notes, row
+from tests.support.servers import fresh_database, server
 
 from perdure.engines.postgres import open_engine
 from perdure.engines.postgres.write.batching import LANES
@@ -34,7 +35,6 @@ from perdure.kernel.ops import (
     Seq,
     Swap,
 )  # fmt: skip
-from perdure.testkit.servers import fresh_database, server
 
 DEADLINE = 120.0
 Scenario = Callable[[Any, "Statements"], Awaitable[None]]

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from tests.engines.redis_place import DEADLINE, client_at, empty, engine_at, refusal, until
 from tests.engines.toys import SCHEMA, SCOPE, notes, watching
+from tests.support.proxy import Proxy
+from tests.support.servers import server
 
 from perdure import limits
 from perdure.engines.redis import open_engine
@@ -18,8 +20,6 @@ from perdure.engines.redis.connections import pool
 from perdure.errors import UnavailableError
 from perdure.kernel.engine import Watch
 from perdure.kernel.ops import Read
-from perdure.testkit.proxy import Proxy
-from perdure.testkit.servers import server
 
 NEVER = "command_timeout=80000"
 

@@ -13,6 +13,10 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 from tests.engines.redis_place import DEADLINE, client_at, engine_at, refusal, until
 from tests.engines.toys import SCHEMA, notes, watching
+from tests.support.servers import ServerSet, redis_cluster, server
+from tests.support.servers.asking import redis_answer
+from tests.support.servers.local import LocalServer
+from tests.support.servers.redis_sets import MASTER, sentinel
 
 from perdure.engines.redis import open_engine
 from perdure.engines.redis.connections.answers import data
@@ -20,10 +24,6 @@ from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.target import parse
 from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import ABSENT, Put, Read, Scan
-from perdure.testkit.servers import ServerSet, redis_cluster, server
-from perdure.testkit.servers.asking import redis_answer
-from perdure.testkit.servers.local import LocalServer
-from perdure.testkit.servers.redis_sets import MASTER, sentinel
 
 SCOPES = [f"scope-{n}" for n in range(12)]
 FAILOVER_DEADLINE = 120.0

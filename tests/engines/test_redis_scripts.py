@@ -12,6 +12,7 @@ from redis.exceptions import InvalidResponse, MovedError, NoScriptError
 from tests.engines.pacing import slow_clock
 from tests.engines.redis_place import client_at, empty, engine_at, refusal
 from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused
+from tests.support.proxy import Proxy
 
 from perdure.engines.redis import open_engine
 from perdure.engines.redis.connections.resp import PENDING, Answers, command
@@ -40,7 +41,6 @@ from perdure.kernel.ops import (
     Swap,
 )
 from perdure.kernel.schema import Column, Schema, Table, text
-from perdure.testkit.proxy import Proxy
 
 COLUMNS = ("name", "owner", "note", "n", "rank", "due")
 FIXED_SCRIPTS = 10

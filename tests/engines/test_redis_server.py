@@ -13,6 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 from tests.engines.redis_place import DEADLINE, client_at, empty, engine_at, refusal, until
 from tests.engines.toys import SCHEMA, SCOPE, eventually, note, notes, refused, watching
+from tests.support.proxy import Proxy
+from tests.support.servers import server
+from tests.support.servers.local import LocalServer
+from tests.support.servers.redis import RedisRecipe
 
 from perdure.clock import system_clock
 from perdure.engines.redis import open_engine
@@ -20,10 +24,6 @@ from perdure.engines.redis.connections.scripts import PROBE, REBUILD, lua
 from perdure.engines.redis.write import index_lua, row_lua, transaction_scripts
 from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import NOW, Append, Delete, Drop, Get, Op, Patch, Put, Read, Scan
-from perdure.testkit.proxy import Proxy
-from perdure.testkit.servers import server
-from perdure.testkit.servers.local import LocalServer
-from perdure.testkit.servers.redis import RedisRecipe
 
 
 def test_a_server_that_forgot_the_scripts_is_told_them_again() -> None:

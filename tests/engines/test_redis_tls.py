@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 import pytest
 from tests.engines.redis_place import DEADLINE, engine_at, refusal
 from tests.engines.toys import SCHEMA
+from tests.support.servers import server
 
 from perdure.engines.redis import open_engine
 from perdure.engines.redis.connections import connect
 from perdure.engines.redis.target import parse
 from perdure.errors import InvalidError, UnavailableError
 from perdure.kernel.ops import Read
-from perdure.testkit.servers import server
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tests.engines.toys import SCHEMA, SCOPE, do, drive, notes
 from tests.fixtures.make_old_db import FIXTURE, MADE_AT, version_1
 
 from perdure import failpoints
-from perdure.audit.verify import verify_engine
+from perdure.audit import verify_engine
 from perdure.clock import ManualClock
 from perdure.engines.sqlite import open_sqlite
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError

@@ -7,11 +7,11 @@ import warnings
 
 import pytest
 from tests.engines.toys import SCHEMA
+from tests.support.servers import ServerMissing, fresh_database, server, servers_required
 
 import perdure
 from perdure.engines import mysql, postgres
 from perdure.kernel import transport
-from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
 ENGINES = {"postgres": postgres, "mysql": mysql}
 

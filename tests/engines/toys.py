@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.support.servers import fresh_database, server
+
 from perdure.clock import ManualClock
 from perdure.engines.memory import open_memory
 from perdure.engines.sqlite import open_sqlite
@@ -15,7 +17,6 @@ from perdure.errors import UnavailableError
 from perdure.kernel.engine import Conflict, Engine, Watch
 from perdure.kernel.ops import Append, Get, Op, Row
 from perdure.kernel.schema import Index, Log, Schema, Table, integer, text
-from perdure.testkit.servers import fresh_database, server
 
 T = TypeVar("T")
 DEADLINE = 60.0

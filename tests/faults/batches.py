@@ -20,11 +20,11 @@ from typing import Any
 
 from tests.faults.crew import Order, helper, obey
 from tests.faults.shell import FaultFound, Figures, audit, bounded, main, opened, parser_of, tell
+from tests.support.servers import server
 
 import perdure
 from perdure import Message, Receipt, Run, Store
 from perdure.errors import AlreadyExists, ConflictError, IllegalTransition, KeyReused, StaleClaim, VersionConflict
-from perdure.testkit.servers import server
 
 MODULE = "tests.faults.batches"
 THREADS = 16

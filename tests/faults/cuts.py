@@ -18,12 +18,12 @@ from typing import Any
 
 from tests.faults.link import DOWN, UP, Link
 from tests.faults.shell import UNCERTAIN, FaultFound, Figures, audit, bounded, insist, main, opened, parser_of, tell
+from tests.support.proxy import Direction
+from tests.support.servers import server
 
 from perdure import Message, Receipt, Run, Store
-from perdure.audit.verify import verify_threads
+from perdure.audit import verify_threads
 from perdure.errors import OutcomeUnknown
-from perdure.testkit.proxy import Direction
-from perdure.testkit.servers import server
 
 THREADS: dict[Direction, str] = {UP: "cut-up", DOWN: "cut-dn"}
 WARM = "cut-no"

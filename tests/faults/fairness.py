@@ -15,10 +15,10 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tests.faults.shell import FaultFound, Figures, audit, main, opened, parser_of, tell
+from tests.support.servers import fresh_database, server
 
 import perdure
 from perdure.model.message import Message
-from perdure.testkit.servers import fresh_database, server
 
 MODULE = "tests.faults.fairness"
 CONNECTIONS = 4

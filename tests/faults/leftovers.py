@@ -19,11 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.support.servers import fresh_database, server
+
 import perdure
 from perdure import Message, limits
 from perdure.kernel.ops import NOW, Append, Delete, Op, Put, Scan
 from perdure.stores.store import Store
-from perdure.testkit.servers import fresh_database, server
 
 DEADLINE = 300.0
 OPENINGS, COMMITS = 15, 400

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.faults.shell import address_of
-
-from perdure.testkit.proxy import Direction, Proxy
+from tests.support.proxy import Direction, Proxy
 
 UP: Direction = "up"
 DOWN: Direction = "down"

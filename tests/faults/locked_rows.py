@@ -17,10 +17,10 @@ from contextlib import asynccontextmanager
 
 from tests.engines.mysql_place import sql, stranger
 from tests.faults.shell import FaultFound, Figures, audit, bounded, insist, main, opened, parser_of, tell
+from tests.support.servers import fresh_database, server
 
 from perdure import Message, Receipt, Store
 from perdure.engines.mysql.connections.connection import Wire
-from perdure.testkit.servers import fresh_database, server
 
 LOCKED = [f"locked-{n}" for n in range(12)]
 FREE = "free"

@@ -18,13 +18,13 @@ from collections.abc import Awaitable, Callable
 
 from tests.faults.link import DOWN, UP, Link
 from tests.faults.shell import FaultFound, Figures, address_of, bounded, main, opened, parser_of, tell
+from tests.support.proxy import Direction
+from tests.support.servers import server
 
 import perdure
 from perdure import Message
-from perdure.audit.verify import verify_engine
+from perdure.audit import verify_engine
 from perdure.errors import UnavailableError
-from perdure.testkit.proxy import Direction
-from perdure.testkit.servers import server
 
 TRIES = 10
 

@@ -19,9 +19,9 @@ from typing import Any
 
 from tests.faults.shell import PATIENCE, FaultFound, Figures, audit, main, opened, parser_of, tell, until
 from tests.faults.surviving import Shared, Writer, check_touched
+from tests.support.servers import server
 
-from perdure.audit.verify import verify_threads
-from perdure.testkit.servers import server
+from perdure.audit import verify_threads
 
 WRITERS = 8
 STORES = 2

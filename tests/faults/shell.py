@@ -19,10 +19,11 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from tests.support.servers import ServerMissing
+
 import perdure
-from perdure.audit.verify import verify_engine
+from perdure.audit import verify_engine
 from perdure.errors import OutcomeUnknown, UnavailableError
-from perdure.testkit.servers import ServerMissing
 
 T = TypeVar("T")
 Figures = dict[str, Any]

@@ -24,11 +24,11 @@ from typing import Any
 
 from tests.faults.link import Link
 from tests.faults.shell import UNCERTAIN, FaultFound, Figures, audit, bounded, insist, main, opened, parser_of, tell
+from tests.support.servers import Server, server
 
 import perdure
 from perdure import Message, Receipt, Store
 from perdure.errors import OutcomeUnknown, UnavailableError
-from perdure.testkit.servers import Server, server
 
 IMPATIENT = "command_timeout=1&connect_timeout=1"
 PATIENT = "command_timeout=60&connect_timeout=60"

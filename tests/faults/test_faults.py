@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 from tests.faults.shell import ENGINES
-
-from perdure.testkit.servers import servers_required
+from tests.support.servers import servers_required
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 600

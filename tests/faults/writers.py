@@ -20,9 +20,9 @@ import time
 from tests.faults.crew import Order, helper, obey
 from tests.faults.random_moves import HOT, MOVES, Hand
 from tests.faults.shell import FaultFound, Figures, audit, main, opened, parser_of, tell
+from tests.support.servers import server
 
 import perdure
-from perdure.testkit.servers import server
 
 PROCESSES = 2
 MODULE = "tests.faults.writers"

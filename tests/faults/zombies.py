@@ -34,11 +34,11 @@ from tests.faults.shell import (
     tell,
     until,
 )
+from tests.support.servers import server
 
 import perdure
 from perdure import Message, Store
 from perdure.errors import StaleClaim
-from perdure.testkit.servers import server
 
 MODULE = "tests.faults.zombies"
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from tests.fuzz.mutate import SCALARS, spliced, values
 from tests.fuzz.target import Broken, Target, refusal
 
 from perdure import Message
-from perdure.audit.verify import digest, verify
+from perdure.audit import digest, verify
 from perdure.cli.documents import branch_document, label_document, run_document, state_document, thread_document
 from perdure.engines.memory import open_memory
 from perdure.errors import PerdureError

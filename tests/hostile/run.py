@@ -22,12 +22,11 @@ from tests.hostile.command_line import CommandLine
 from tests.hostile.inputs import CANARY, COUNTS, Input, hostile_inputs, reachable_urls, sample
 from tests.hostile.known import LEAKS
 from tests.hostile.library import Broken, Library
+from tests.support.providers import BUILTIN, ServerProvider, SqliteProvider, provider_named
+from tests.support.servers import fresh_database, server
 
 from perdure.clock import system_clock
 from perdure.testkit.kit import Provider
-from perdure.testkit.providers import BUILTIN, SqliteProvider, provider_named
-from perdure.testkit.providers_servers import ServerProvider
-from perdure.testkit.servers import fresh_database, server
 
 
 @dataclass

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.hostile.inputs import COUNTS, hostile_inputs, sample
 from tests.hostile.run import run_engine
-
-from perdure.testkit.providers import BUILTIN, EMBEDDED
-from perdure.testkit.servers import ServerMissing, servers_required
+from tests.support.providers import BUILTIN, EMBEDDED
+from tests.support.servers import ServerMissing, servers_required
 
 
 def test_there_are_two_thousand_of_them() -> None:

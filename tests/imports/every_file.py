@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 
 from tests.imports.test_hostile import judge_all
+from tests.support.servers import fresh_database, server
 
 from perdure.engines.memory import open_memory
 from perdure.engines.sqlite import open_sqlite
 from perdure.opening import open_engine
 from perdure.stores.schema import SCHEMA
-from perdure.testkit.servers import fresh_database, server
 
 ENGINES = ("memory", "sqlite", "postgres", "mysql", "redis")
 

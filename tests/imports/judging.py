@@ -13,7 +13,7 @@ from typing import Any
 from tests.audit.samples import rich
 
 from perdure import Message
-from perdure.audit.verify import verify
+from perdure.audit import verify
 from perdure.clock import system_clock
 from perdure.engines.memory import open_memory
 from perdure.errors import PerdureError

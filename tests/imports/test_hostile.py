@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tests.imports.hostile import Hostile, hostile_files, whole_files
 from tests.imports.judging import Judge, closing_engine, valid_lines
+from tests.support.servers import ServerMissing, fresh_database, server, servers_required
 
 from perdure.engines.memory import open_memory
 from perdure.engines.sqlite import open_sqlite
 from perdure.kernel.engine import Engine
 from perdure.opening import open_engine
 from perdure.stores.schema import SCHEMA
-from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
 SAMPLE = 29
 """On a server every so-many-th file is tried; `tests/imports/every_file.py` tries all of them."""

@@ -1,4 +1,4 @@
-"""The product against the reference model: 2,000 seeded calls per engine, and Hypothesis with the same moves."""
+"""The product against the reference: 2,000 seeded calls per engine, and Hypothesis with the same calls."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from tests.support.providers import BUILTIN
 
-from perdure.testkit.fuzz.hypothesis import lockstep
-from perdure.testkit.fuzz.machine import drive
-from perdure.testkit.providers import BUILTIN
-from perdure.testkit.reference.model import OPERATIONS
+from perdure.testkit.fuzz.fuzzer import drive
+from perdure.testkit.fuzz.hypothesis_fuzzer import lockstep
+from perdure.testkit.reference.store import OPERATIONS
 from perdure.testkit.volume import main, replay_line, report
 
 CALLS = 2_000

@@ -1,4 +1,4 @@
-"""A machine that finds nothing proves nothing: each fault planted here must be found, with a line that replays it.
+"""A fuzzer that finds nothing proves nothing: it must find each fault planted here, with a line that replays it.
 
 A fault is one wrong comparison, one missing guard or one lost write in a function of the product. Seeds are fixed, so
 that a fault is found at the same call every time.
@@ -14,15 +14,14 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from tests.support.providers import BUILTIN
 
 from perdure.kernel.ops import ANY
 from perdure.rules import branch_path, pending_selection, run_machine, views
 from perdure.stores import branch_paths, context, deletion, pending_ops, records, thread_creation
-from perdure.stores.commit import execute
-from perdure.stores.commit.execute import plan
-from perdure.testkit.fuzz.hypothesis import lockstep
-from perdure.testkit.fuzz.machine import Difference, drive
-from perdure.testkit.providers import BUILTIN
+from perdure.stores.commit import execute, plan
+from perdure.testkit.fuzz.fuzzer import Difference, drive
+from perdure.testkit.fuzz.hypothesis_fuzzer import lockstep
 from perdure.testkit.volume import main
 
 CALLS = 20_000

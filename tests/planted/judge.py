@@ -34,8 +34,9 @@ class Red(Exception):
 
 def run_cases(pattern: str, engine: str) -> int:
     """Conformance cases by pattern; returns how many ran."""
+    from tests.support.providers import SqliteProvider, provider_named
+
     from perdure.testkit.kit import registry, run_case
-    from perdure.testkit.providers import SqliteProvider, provider_named
 
     chosen = [case for name, case in registry().items() if fnmatch.fnmatch(name, pattern)]
     ran = 0
@@ -55,8 +56,9 @@ def run_cases(pattern: str, engine: str) -> int:
 
 def run_machine(engine: str, calls: int) -> int:
     """The model machine."""
-    from perdure.testkit.fuzz.machine import drive
-    from perdure.testkit.providers import provider_named
+    from tests.support.providers import provider_named
+
+    from perdure.testkit.fuzz.fuzzer import drive
 
     try:
         asyncio.run(drive(provider_named(engine), calls, seed=7))

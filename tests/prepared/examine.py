@@ -16,7 +16,7 @@ from tests.cli.program import Done
 from tests.cli.steering import steering_on_screen
 from tests.prepared.excuses import EXCUSES, LEAKS
 
-from perdure.audit.verify import verify_engine
+from perdure.audit import verify_engine
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine
 from perdure.stores.store import Store

@@ -16,6 +16,7 @@ from redis import Redis
 from tests.audit.mutations import SCOPE, Damage
 from tests.audit.samples import rich
 from tests.prepared.values import REDIS_BODIES, REDIS_INTEGERS, REDIS_TEXTS, SHAPES, columns
+from tests.support.servers import fresh_database, server
 
 import perdure
 from perdure.copy.engines import copy_engine
@@ -26,7 +27,6 @@ from perdure.kernel.ops import Scan
 from perdure.kernel.schema import Log, Table
 from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.testkit.servers import fresh_database, server
 
 DEADLINE = 60.0
 _VALUES = {"int": REDIS_INTEGERS, "text": REDIS_TEXTS, "body": REDIS_BODIES}

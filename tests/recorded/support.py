@@ -28,7 +28,7 @@ def _first(*paths: str) -> Any:
 
 _transfer = _first("perdure.stores.transfer.export", "perdure.stores.transfer")
 _cleanup = _first("perdure.stores.cleanup")
-_auditor = _first("perdure.audit.verify", "perdure.testkit.auditor")
+_auditor = _first("perdure.audit", "perdure.testkit.auditor")
 _copying = _first("perdure.copy", "perdure.moving")
 export_lines, import_lines, check_lines = _transfer.export_lines, _transfer.import_lines, _transfer.check_lines
 

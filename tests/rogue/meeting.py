@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.rogue.sql_rogue import PASSWORD, Rogue, Script, check_error, opened, refusal_of
+from tests.support.servers.account import temporary_folder
+from tests.support.servers.certificates import self_signed
 
 from perdure.errors import PerdureError
 from perdure.opening import plan_migration
-from perdure.testkit.servers.account import temporary_folder
-from perdure.testkit.servers.certificates import self_signed
 
 Certificate = tuple[Path, Path]
 

@@ -13,11 +13,11 @@ import pytest
 from tests.engines.redis_place import DEADLINE, empty, engine_at, refusal
 from tests.engines.toys import SCHEMA
 from tests.rogue.redis_server import CANARY, Rogue, array, bulk
+from tests.support.servers import server
 
 from perdure.engines.redis import open_engine, plan_migration
 from perdure.errors import PerdureError, UnavailableError
 from perdure.kernel.transport import InsecureTransportWarning
-from perdure.testkit.servers import server
 
 SECRET = CANARY.encode()
 

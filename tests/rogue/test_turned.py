@@ -14,12 +14,12 @@ from tests.engines.mysql_place import sql
 from tests.engines.toys import eventually
 from tests.rogue import mysql_talk, postgres_talk
 from tests.rogue.sql_rogue import PASSWORD, Rogue, Script, check_error, refusal_of
+from tests.support.proxy import Proxy
+from tests.support.servers import ServerMissing, fresh_database, server, servers_required
 
 import perdure
 from perdure import Message
 from perdure.kernel.url import parse_url
-from perdure.testkit.proxy import Proxy
-from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
 CALLS: dict[str, Callable[[perdure.Store], Awaitable[Any]]] = {
     "get": lambda store: store.threads.get("t"),

@@ -10,7 +10,7 @@ import pytest
 
 ABSENT = """
 from perdure.testkit.providers import MemoryProvider
-from perdure.testkit.servers import ServerMissing
+from perdure.testkit.kit import ServerMissing
 
 
 class Mine(MemoryProvider):
@@ -22,7 +22,7 @@ class Mine(MemoryProvider):
 
 
 @pytest.mark.parametrize("required", ["0", "1"])
-def test_an_absent_server_is_told_in_its_column(tmp_path: Path, required: str) -> None:
+def test_an_absent_server_is_reported_in_its_column(tmp_path: Path, required: str) -> None:
     (tmp_path / "mine.py").write_text(ABSENT)
     environment = {"PYTHONPATH": str(tmp_path), "PERDURE_REQUIRE_SERVERS": required, "COLUMNS": "200"}
     command = [sys.executable, "-m", "perdure.testkit.matrix", "mine:Mine"]

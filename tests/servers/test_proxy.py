@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-
-from perdure.testkit.proxy import Direction, Proxy
-from perdure.testkit.servers.process import free_port
+from tests.support.proxy import Direction, Proxy
+from tests.support.servers.process import free_port
 
 DEADLINE = 60.0
 

@@ -15,15 +15,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-
-from perdure.testkit.servers import Server, ServerMissing, fresh_database, redis_cluster, server, stop_all
-from perdure.testkit.servers.asking import redis_answer
-from perdure.testkit.servers.local import ForeignServer, LocalServer
-from perdure.testkit.servers.mysql import system_tables
-from perdure.testkit.servers.process import STOP_DEADLINE, StartFailed
-from perdure.testkit.servers.redis import RedisRecipe
+from tests.support.servers import Server, ServerMissing, fresh_database, redis_cluster, server, stop_all
+from tests.support.servers.asking import redis_answer
+from tests.support.servers.local import ForeignServer, LocalServer
+from tests.support.servers.mysql import system_tables
+from tests.support.servers.process import STOP_DEADLINE, StartFailed
+from tests.support.servers.redis import RedisRecipe
 
 ENGINES = ("postgres", "mysql", "redis")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def port_of(url: str) -> int:
@@ -68,7 +68,7 @@ class Kept:
 
     @staticmethod
     async def write_mysql(url: str) -> None:
-        from perdure.testkit.servers.databases import _mysql
+        from tests.support.servers.databases import _mysql
 
         if not await _mysql(url, "SHOW TABLES LIKE 'kept'"):
             await _mysql(url, "CREATE TABLE kept (n int) ENGINE=InnoDB")
@@ -76,7 +76,7 @@ class Kept:
 
     @staticmethod
     async def read_mysql(url: str) -> list[int]:
-        from perdure.testkit.servers.databases import _mysql
+        from tests.support.servers.databases import _mysql
 
         return [n for (n,) in await _mysql(url, "SELECT n FROM kept")]
 
@@ -175,7 +175,7 @@ def test_no_server_runs_as_root(name: str) -> None:
 
 HOLDER = """
 import sys, threading
-from perdure.testkit.servers import server
+from tests.support.servers import server
 def start():
     ours = server("redis")
     print(ours.url, ours.pid, ours.folder, flush=True)
@@ -189,7 +189,7 @@ sys.stdin.read()
 @pytest.mark.parametrize("ending", ["exit", "killed"])
 def test_a_server_is_gone_with_its_process_though_the_thread_that_asked_for_it_ended_before(ending: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
         if holder.stdin is None or holder.stdout is None:
             raise RuntimeError("no pipes")
@@ -236,7 +236,7 @@ def test_a_forked_child_does_not_end_the_servers_of_its_parent() -> None:
 
 def test_the_environment_names_a_server_that_tests_may_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_TEST_POSTGRES_URL", "postgresql://somebody@db.example/theirs")
-    monkeypatch.setattr("perdure.testkit.servers._running", {})
+    monkeypatch.setattr("tests.support.servers._running", {})
     theirs = server("postgres")
     assert isinstance(theirs, ForeignServer)
     assert theirs.url == "postgresql://somebody@db.example/theirs"
@@ -246,9 +246,9 @@ def test_the_environment_names_a_server_that_tests_may_not_end(monkeypatch: pyte
 
 
 def test_what_cannot_be_had_says_everything_that_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.testkit.servers._running", {})
-    monkeypatch.setattr("perdure.testkit.servers.find._MORE_FOLDERS", ())
-    monkeypatch.setattr("perdure.testkit.servers.packages.shutil.which", lambda name, path=None: None)
+    monkeypatch.setattr("tests.support.servers._running", {})
+    monkeypatch.setattr("tests.support.servers.find._MORE_FOLDERS", ())
+    monkeypatch.setattr("tests.support.servers.packages.shutil.which", lambda name, path=None: None)
     with pytest.raises(ServerMissing) as refused:
         server("mysql")
     for part in ("PERDURE_TEST_MYSQL_URL is not set", "mariadbd or mysqld is not on the PATH", "no apt-get"):
@@ -281,7 +281,7 @@ def test_an_unknown_name_is_refused() -> None:
 
 WANTS_A_SERVER = """
 import pytest
-from perdure.testkit.servers import ServerMissing
+from perdure.testkit.kit import ServerMissing
 
 @pytest.fixture
 def missing():
@@ -300,7 +300,8 @@ def test_a_missing_server_is_a_loud_skip_and_a_failure_where_it_is_required(
     tmp_path: Path, variables: dict[str, str]
 ) -> None:
     (tmp_path / "test_it.py").write_text(WANTS_A_SERVER)
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "perdure.testkit.plugin"]
+    command += ["-p", "no:xdist", "-p", "no:cacheprovider"]
     done = subprocess.run(command, check=False, cwd=tmp_path, env=variables, capture_output=True, text=True)
     required = "true" in variables.values() or "1" in variables.values()
     assert done.returncode == int(required), done.stdout

@@ -33,14 +33,14 @@ ARROWS: dict[str, frozenset[str]] = {
     "copy": BELOW_STORES | {"opening"},
     "sync": EVERYTHING_BUT_ENGINES,
     "integrations": EVERYTHING_BUT_ENGINES,
-    "audit": EVERYTHING_BUT_ENGINES,
+    "audit": FOUNDATION | {"kernel", "model", "rules", "stores"},
     "testkit": EVERYTHING_BUT_ENGINES | {"audit"},
-    "cli": EVERYTHING_BUT_ENGINES | {"audit", "copy", "testkit"},
+    "cli": EVERYTHING_BUT_ENGINES | {"audit", "copy"},
     "__main__": frozenset({"cli"}),
 }
 ENGINE_MAY_IMPORT = BELOW_STORES | {"engines.sql", "engines.shared"}
-# The model that the product is compared with shares no code with it.
-REFERENCE_MODEL = "perdure.testkit.reference"
+# The reference that the product is compared with shares no code with it.
+REFERENCE = "perdure.testkit.reference"
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ def forbidden_arrows(tree: ast.Module, path: PurePosixPath) -> Iterator[tuple[in
     here = room_of(module_name(path))
     if here not in ARROWS and not here.startswith("engines."):
         yield 1, f"{here} is a new room: say in tests/tidy/arrows.py what it may import"
-    reference_model = module_name(path).startswith(REFERENCE_MODEL)
+    reference = module_name(path).startswith(REFERENCE)
     for found in own_imports(tree, path):
         there = room_of(found.module)
-        if reference_model:
-            if not found.module.startswith(REFERENCE_MODEL):
-                yield found.line, f"the reference model must not import {found.module}"
+        if reference:
+            if not found.module.startswith(REFERENCE):
+                yield found.line, f"the reference must not import {found.module}"
         elif here == "opening" and there.startswith("engines"):
             if not found.lazy:
                 yield found.line, f"{found.module} must be imported where it is opened, not at import time"

@@ -66,7 +66,7 @@ _FAULTS = (
     ("stalls", "a silent server is given up on", 0.02, "rounds", 5, 0.1, 1),
     ("openings", "half-made tables are finished", 0.02, "cuts", 300, 3.0, 20),
     ("writers", "no deadlock reaches a caller", 0.08, "seconds", 60, 0.8, 4),
-    ("fairness", "nobody waits for ever", 0.02, "seconds", 10, 0.4, 2),
+    ("fairness", "no writer starves", 0.02, "seconds", 10, 0.4, 2),
     ("batches", "members leave each other alone", 0.04, "rounds", 300, 5.0, 20),
     ("zombies", "paused workers are refused", 0.04, "trials", 200, 1.0, 10),
 )
@@ -100,9 +100,9 @@ PROGRAMS = (
             50.0, least=1_000),
     Program("zombies", "paused workers are refused", 0.1, "tests.crash.zombies", "trials", 500, 4.0),
     Program("serial", "concurrent work equals some order", 0.2, "tests.engines.serial_order", "rounds", 30_000, 60.0),
-    Program("model memory", "the product equals the model", 0.1, "perdure.testkit.volume", "operations", 100_000,
+    Program("reference memory", "same as the reference", 0.1, "perdure.testkit.volume", "operations", 100_000,
             400.0, ("--engine", "memory")),
-    Program("model sqlite", "the product equals the model", 0.1, "perdure.testkit.volume", "operations", 100_000,
+    Program("reference sqlite", "same as the reference", 0.1, "perdure.testkit.volume", "operations", 100_000,
             100.0, ("--engine", "sqlite")),
     *fuzzers(),
     *server_programs(),
@@ -117,7 +117,7 @@ class Result:
     volume: int
     seconds: float
     figures: dict[str, Any]
-    said: list[str]
+    output: list[str]
     command: str
     failed: bool
 
@@ -136,42 +136,44 @@ def run(program: Program, seed: int, volume: int, bar: Progress) -> Result:
     task = bar.add_task(program.name, total=volume)
     begun = time.monotonic()
     figures: dict[str, Any] = {}
-    said: deque[str] = deque(maxlen=40)
+    output: deque[str] = deque(maxlen=40)
     process = subprocess.Popen(
         [sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     for line in lines_of(process):
-        told = _parsed(line)
-        if "progress" in told:
-            bar.update(task, completed=told["progress"])
-        elif "total" in told:
-            volume = told["total"]
+        event = _parsed(line)
+        if "progress" in event:
+            bar.update(task, completed=event["progress"])
+        elif "total" in event:
+            volume = event["total"]
             bar.update(task, total=volume)
-        elif "figures" in told:
-            figures = told["figures"]
+        elif "figures" in event:
+            figures = event["figures"]
         else:
-            said.append(line.rstrip())
+            output.append(line.rstrip())
     failed = process.wait() != 0
     bar.update(task, completed=volume)
-    return Result(program, volume, time.monotonic() - begun, figures, list(said), f"python {' '.join(command)}", failed)
+    return Result(
+        program, volume, time.monotonic() - begun, figures, list(output), f"python {' '.join(command)}", failed
+    )
 
 
 def _parsed(line: str) -> dict[str, Any]:
     try:
-        told = json.loads(line)
+        event = json.loads(line)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return event if isinstance(event, dict) else {}
 
 
 def report(results: list[Result], console: Console) -> None:
-    """The closing table, then whatever a failed program said."""
+    """The closing table, then what a failed program printed."""
     table = Table(title="torture", title_justify="left")
     for column in ("program", "volume", "seconds", "figures"):
         table.add_column(column, overflow="fold")
     for result in results:
         shown = ", ".join(f"{name.strip()} {value:,}" for name, value in result.figures.items())
-        last = next((line for line in result.said if "no difference" in line or "violations" in line), "")
+        last = next((line for line in result.output if "no difference" in line or "violations" in line), "")
         outcome = "[red]FAILED[/red] " if result.failed else ""
         table.add_row(
             f"{result.program.name}\n[dim]{result.program.proves}[/dim]",
@@ -183,7 +185,7 @@ def report(results: list[Result], console: Console) -> None:
     for result in results:
         if result.failed:
             console.print(f"\n[red]{result.program.name} failed[/red]")
-            console.print("\n".join(result.said), markup=False)
+            console.print("\n".join(result.output), markup=False)
             console.print(f"replay: {result.command}", markup=False)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import perdure
 from perdure import Message, ToolUse
-from perdure.audit.verify import CHECKS, Finding, digest, verify, verify_engine, verify_threads
+from perdure.audit import CHECKS, Finding, digest, verify, verify_engine, verify_threads
 from perdure.engines.memory import open_memory
 from perdure.kernel.ops import NOW, Append, Delete, Drop, Get, Inc, Op, Patch, Put, Row
 from perdure.rules import views

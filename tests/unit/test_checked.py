@@ -13,7 +13,7 @@ from tests.audit.samples import rich
 
 import perdure
 from perdure import Message, limits
-from perdure.audit.verify import verify
+from perdure.audit import verify
 from perdure.engines.memory import open_memory
 from perdure.errors import CorruptError
 from perdure.kernel import codec

@@ -11,7 +11,7 @@ import pytest
 import perdure
 from perdure import Message, failpoints
 from perdure.stores.cleanup import sweep
-from perdure.testkit.casework import small_pieces
+from perdure.testkit.helpers import small_pieces
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import perdure
 from perdure import Message, Store
-from perdure.audit.verify import verify
+from perdure.audit import verify
 from perdure.copy import copy_store
 from perdure.stores.transfer.export import export_lines
 from perdure.stores.transfer.importing import import_lines
-from perdure.testkit.cases.messages_foreign import CALLS, holding, store_as_before
+from perdure.testkit.cases.foreign_tool_calls import CALLS, holding, store_as_before
 
 EXPECTED = holding({"tool_calls": CALLS}, id="m")
 

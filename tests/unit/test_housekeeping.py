@@ -22,7 +22,7 @@ from perdure.stores.cleanup import Progress, sweep
 from perdure.stores.housekeeping import ForkGate, Housekeeper
 from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
-from perdure.testkit.cases.clock import wall_clock_off_by
+from perdure.testkit.cases.clock_skew import wall_clock_off_by
 
 DEADLINE = 60.0
 

@@ -16,13 +16,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.support.servers import ServerMissing, fresh_database, server, servers_required
 
 import perdure.sync
 from perdure import Message, NotFoundError, OutcomeUnknown, UnavailableError, UnsupportedError, opening
 from perdure.engines.memory import open_memory
 from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.ops import Applied
-from perdure.testkit.servers import ServerMissing, fresh_database, server, servers_required
 
 SERVERS = ("postgres", "mysql", "redis")
 URL = "suspending://"

@@ -1,7 +1,7 @@
-"""What the auditor looks for, by name, and what it writes down.
+"""The checks of the auditor, by name, and the findings it reports.
 
 `CHECKS` is the whole list: the name of a check, the invariant it belongs to, and the sentence that must hold. A finding
-names the record, the check and what is wrong. Every check has a test that damages data and sees it.
+names the record, the check and the problem. Every check has a test that damages data and expects the finding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHUNK = 200
 """Rows or log entries read at a time."""
 
 UNREADABLE = "engine.check"
-"""The check that whatever cannot be read belongs to."""
+"""The check that reports data that cannot be read."""
 
 CHECKS: dict[str, tuple[str, str]] = {
     "engine.check": ("I1", "the engine's own integrity check finds nothing"),
@@ -38,14 +38,14 @@ CHECKS: dict[str, tuple[str, str]] = {
     "log.version": ("I3", "a thread's version is the number of its messages"),
     "log.id": ("I3", "a message is found by its id, and no id is there twice"),
     "log.body": ("I3", "every message can be read and has the shape that commits demand"),
-    "log.branch": ("I10", "a message stands on a branch that exists, after the branch's fork point"),
+    "log.branch": ("I10", "a message is on a branch that exists, after the branch's fork point"),
     "branch.number": ("I10", "branches are numbered without a gap, and the thread counts them"),
     "branch.parent": ("I10", "a branch hangs under an older branch, or under nothing"),
     "branch.fork": ("I10", "a fork point is a message of the parent branch, with the id that is written down"),
     "branch.head": ("I10", "a branch's head is its newest message"),
     "branch.length": ("I10", "a branch counts its own messages"),
     "branch.current": ("I10", "the current branch exists and is not deleted"),
-    "branch.name": ("I10", "a living branch has a name of its own, a deleted one has none"),
+    "branch.name": ("I10", "a living branch has its own name, a deleted one has none"),
     "label": ("I10", "a label is on a message of its thread"),
     "pointer": ("I9", "active names a running run of the thread, open one that is not done, latest any"),
     "run.body": ("I9", "a run can be read; it waits for something iff waiting, has an outcome iff done"),
@@ -57,17 +57,17 @@ CHECKS: dict[str, tuple[str, str]] = {
     "state.owner": ("I2", "a state document belongs to its thread or to one of its runs"),
     "state.body": ("I2", "a state document can be read"),
     "queue": ("I2", "a queue counts its pending messages and waits iff there are any"),
-    "pending.place": ("I2", "pending messages stand at 1, 2, 3, …"),
+    "pending.place": ("I2", "pending messages are at 1, 2, 3, …"),
     "pending.body": ("I2", "a pending message can be read and is not in the log yet"),
     "history": ("I13", "a history never shows a tool result without its call"),
 }
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being checked, how much of it is done, and how much there is."""
+"""Called with what is being checked, how much of it is done, and the total."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong: where, which check and invariant, and what."""
+    """One problem: its scope and record, the check and the invariant that failed, and a description."""
 
     scope: str
     record: str
@@ -80,7 +80,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Audit:
-    """One audit of one scope: reads through the kernel, keeps what it finds."""
+    """One audit of one scope: reads through the kernel and collects findings."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -93,17 +93,17 @@ class Audit:
         return await self.kernel.view(self.scope, *reads)
 
     def report(self, check: str, record: str, problem: str) -> None:
-        """Write a finding down."""
+        """Add a finding."""
         self.findings.append(Finding(self.scope, shortened(record), check, CHECKS[check][0], shortened(problem)))
 
     def expect(self, holds: bool, check: str, record: str, problem: str) -> bool:
-        """Write a finding down unless the condition holds; says whether it does."""
+        """Add a finding unless the condition holds; returns whether it does."""
         if not holds:
             self.report(check, record, problem)
         return holds
 
     def collect(self, problems: Iterable[Problem]) -> bool:
-        """Write down every problem; says whether there was one."""
+        """Add a finding for every problem; returns whether there was one."""
         before = len(self.findings)
         for problem in problems:
             self.report(*problem)
@@ -112,8 +112,8 @@ class Audit:
     async def rows(self, table: str) -> AsyncIterator[Row]:
         """Every row of a table by key, some at a time.
 
-        A row that cannot be read (text that is not UTF-8, a torn page) is reported and passed over: the walk comes at
-        it from below, then from above. Only what lies between two such rows stays unseen.
+        A row that cannot be read (text that is not UTF-8, a torn page) is reported and skipped: the walk goes
+        upwards to it, then downwards. Only rows between two such rows are not read.
         """
         before = len(self.findings)
         async for row in self._walk(table, desc=False):
@@ -149,7 +149,7 @@ class Audit:
 
 
 def problem_of(error: Exception) -> str:
-    """An error as the problem of a finding; one that is not ours shows that a check met what nobody expected."""
+    """An error as the problem of a finding; an error that is not ours means that a check met something unforeseen."""
     if isinstance(error, PerdureError):
         return error.message
     return f"it cannot be examined: {type(error).__name__}: {error}"

@@ -1,8 +1,8 @@
 """One pass over a thread's log, a chunk at a time: what it holds, and whether it holds together.
 
-The log only grows, so the pass may read in several snapshots up to the length that one of them showed. What others need
-of the log is said beforehand (`wanted` seqs) and collected on the way: memory follows what refers to messages, not the
-messages.
+The log only grows, so the pass may read in several snapshots up to the length that one of them showed. What other
+checks need of the log is known beforehand (`seqs`) and collected during the pass, so memory grows with what refers to
+messages, not with the messages.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ LOG = "messages"
 
 
 class LogPass(msgspec.Struct):
-    """How far a pass came, what it found out, and whether the columns of every entry were sound."""
+    """How far a pass got, the facts it collected, and whether the columns of every entry were sound."""
 
     facts: LogFacts
     reached: int = 0
     sound: bool = True
 
 
-async def read_log(audit: Audit, thread: str, length: int, wanted: set[int]) -> LogPass:
+async def read_log(audit: Audit, thread: str, length: int, seqs: set[int]) -> LogPass:
     """Check every entry up to `length` and collect the facts."""
-    done, size = LogPass(LogFacts(wanted)), CHUNK
+    done, size = LogPass(LogFacts(seqs)), CHUNK
     while done.reached < length:
         try:
             entries = await _chunk(audit, thread, Read(LOG, thread, after=done.reached, upto=length, limit=size))
@@ -76,19 +76,19 @@ def _check_entry(audit: Audit, thread: str, entry: LogEntry, done: LogPass) -> N
 
 def _missing(first: int, last: int) -> str:
     if last < first:
-        return f"message {last + 1} stands where {first} should"
+        return f"message {last + 1} is where {first} should be"
     return f"message {first} is missing" if first == last else f"messages {first} to {last} are missing"
 
 
 async def _check_ids(audit: Audit, thread: str, entries: list[LogEntry]) -> None:
-    """Look every id up the way a reader would: an id that is there twice, or cannot be found, shows here."""
+    """Look up every id as a reader would: finds ids that occur twice or that lead nowhere."""
     ids = tuple(dict.fromkeys(entry[2] for entry in entries if type(entry[2]) is str))
-    found: list[LogEntry] = (await audit.view(Read(LOG, thread, where={"id": ids})))[0]
-    seqs: dict[Any, list[int]] = {}
-    for entry in found:
-        seqs.setdefault(entry[2], []).append(entry[0])
+    matches: list[LogEntry] = (await audit.view(Read(LOG, thread, where={"id": ids})))[0]
+    by_id: dict[Any, list[int]] = {}
+    for entry in matches:
+        by_id.setdefault(entry[2], []).append(entry[0])
     for entry in entries:
-        at = seqs.get(entry[2], [])
+        at = by_id.get(entry[2], [])
         if at != [entry[0]] and type(entry[2]) is str:
             problem = f"its id {entry[2]!r} leads to {' and '.join(map(str, at)) or 'nothing'}"
             audit.report("log.id", f"message {entry[0]} of thread {thread!r}", problem)

@@ -1,7 +1,7 @@
 """Whole tables: does every index show what the key order shows, and does every row belong to a thread?
 
-The pass reads in chunks, so on a store in use its first impression may be wrong: whatever looks wrong is looked at
-again in one snapshot, and only that is reported.
+The pass reads in chunks, so on a store in use it may see a false problem: it reads everything suspicious again in one
+snapshot, and reports only what is still wrong there.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Tally(msgspec.Struct):
     count: int = 0
     total: int = 0
 
-    def add(self, place: Group) -> None:
+    def add(self, position: Group) -> None:
         """Count one row in."""
         self.count += 1
-        self.total += hash(place)
+        self.total += hash(position)
 
 
 async def check_table(audit: Audit, table: Table, alive: set[str]) -> None:
@@ -39,9 +39,9 @@ async def check_table(audit: Audit, table: Table, alive: set[str]) -> None:
     strangers: dict[str, Row] = {}
     async for row in audit.rows(table.name):
         for index in table.indexes:
-            place = _place(table, index, row)
-            if place is not None:
-                tallies[index.name].setdefault(place[: len(index.by)], Tally()).add(place)
+            position = _position(table, index, row)
+            if position is not None:
+                tallies[index.name].setdefault(position[: len(index.by)], Tally()).add(position)
         thread = owner(table, row)
         if table.name in OWN or (thread in alive and not _hidden(table, row)):
             continue  # checked with its thread
@@ -68,7 +68,7 @@ def owner(table: Table, row: Row) -> str | None:
 
 def _hidden(table: Table, row: Row) -> bool:
     """Does a look at the thread miss this row? A run without `created_at` is in no index."""
-    return table.key_names[0] != "thread" and _place(table, table.index_by_name["thread"], row) is None
+    return table.key_names[0] != "thread" and _position(table, table.index_by_name["thread"], row) is None
 
 
 def _values(table: Table, row: Row, names: tuple[str, ...]) -> Group:
@@ -76,8 +76,8 @@ def _values(table: Table, row: Row, names: tuple[str, ...]) -> Group:
     return tuple(keyed[name] if name in keyed else row[name] for name in names)
 
 
-def _place(table: Table, index: Index, row: Row) -> Group | None:
-    """Where a row stands in an index: group, order, key. None if it does not belong in it."""
+def _position(table: Table, index: Index, row: Row) -> Group | None:
+    """The position of a row in an index: group, order, key. None if the row is not in the index."""
     by, order = _values(table, row, index.by), _values(table, row, index.order)
     if None in order or (index.sparse and None in by):
         return None
@@ -99,32 +99,32 @@ async def _tally(audit: Audit, table: Table, index: Index, group: Group) -> Tall
     """What an index shows of a group; None if it shows it out of order, or shows what does not belong there."""
     tally, last = Tally(), None
     async for row in _walk(audit, table, index, group):
-        place = _place(table, index, row)
-        if place is None or (last is not None and _sortable(place) <= _sortable(last)):
+        position = _position(table, index, row)
+        if position is None or (last is not None and _sortable(position) <= _sortable(last)):
             return None
-        tally.add(place)
-        last = place
+        tally.add(position)
+        last = position
     return tally
 
 
-def _sortable(place: Group) -> Group:
-    """A place that compares with any other, also where a damaged column holds another type."""
-    return tuple((value is not None, not isinstance(value, int), isinstance(value, bytes), value) for value in place)
+def _sortable(position: Group) -> Group:
+    """A position that can be compared with any other, even if a damaged column holds another type."""
+    return tuple((value is not None, not isinstance(value, int), isinstance(value, bytes), value) for value in position)
 
 
 async def _compare(audit: Audit, table: Table, index: Index, group: Group) -> None:
     where = dict(zip(index.by, group, strict=True))
     by_key, by_index = await audit.view(Scan(table.name, where=where), Scan(table.name, index.name, group))
-    places = [place for row in by_key if (place := _place(table, index, row)) is not None]
-    due = [place[-len(table.key) :] for place in sorted(places, key=_sortable)]
-    shown = [row.key for row in by_index]
-    for key in due:
-        if key not in shown:
+    positions = [position for row in by_key if (position := _position(table, index, row)) is not None]
+    expected = [position[-len(table.key) :] for position in sorted(positions, key=_sortable)]
+    actual = [row.key for row in by_index]
+    for key in expected:
+        if key not in actual:
             audit.report("index", f"{table.name} {key}", f"the index {index.name} does not show it")
-    for key in shown:
-        if key not in due:
+    for key in actual:
+        if key not in expected:
             audit.report("index", f"{table.name} {key}", f"the index {index.name} shows it under {group}, wrongly")
-    if shown != due and sorted(shown, key=_sortable) == sorted(due, key=_sortable):
+    if actual != expected and sorted(actual, key=_sortable) == sorted(expected, key=_sortable):
         audit.report("index", f"{table.name} {group}", f"the index {index.name} shows it out of order")
 
 

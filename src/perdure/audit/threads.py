@@ -1,7 +1,7 @@
 """One thread, whole: every row of it from one snapshot, and its log up to the length which that snapshot showed.
 
 So a thread that is being written to is judged as it was at one moment. If it is deleted (or replaced by another under
-the same id) while its log is read, what was found is dropped.
+the same id) while its log is read, its findings are dropped.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ async def read_thread(audit: Audit, thread: str) -> Snapshot:
     )
     if type(length) is not int:
         raise CorruptError(f"the length of its log is {length!r:.80}", where=f"thread {thread!r}")
-    found = {table.name: some for table, some in zip(tables, rows, strict=True)}
-    found[HOT] = [row for row in head if row is not None]
-    return Snapshot(thread=thread, tables=found, length=length, children=children, parents=parents)
+    by_table = {table.name: some for table, some in zip(tables, rows, strict=True)}
+    by_table[HOT] = [row for row in head if row is not None]
+    return Snapshot(thread=thread, tables=by_table, length=length, children=children, parents=parents)
 
 
 def _rows_of(table: Table, thread: str) -> Scan:
@@ -69,24 +69,24 @@ async def check_thread(audit: Audit, thread: str) -> None:
     """Check everything of one thread."""
     before = len(audit.findings)
     try:
-        seen = await read_thread(audit, thread)
+        snapshot = await read_thread(audit, thread)
     except UnavailableError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever reading it raises is what there is to report
         await _check_in_pieces(audit, thread, error)
         return
-    head = seen.one(HOT)
+    head = snapshot.one(HOT)
     if head is None:
-        _check_tombstone(audit, seen)
+        _check_tombstone(audit, snapshot)
         return
-    damaged = _check_rows(audit, seen, audit.kernel.schema.tables)
-    rows = _stored(seen, head)
-    done = await read_log(audit, thread, seen.length, wanted_seqs(rows, damaged))
+    damaged = _check_rows(audit, snapshot, audit.kernel.schema.tables)
+    rows = _stored(snapshot, head)
+    done = await read_log(audit, thread, snapshot.length, wanted_seqs(rows, damaged))
     if not done.sound:
         damaged.add(LOG)
     audit.collect(thread_problems(rows, done.facts, damaged))
-    _check_family(audit, seen, head)
-    await _check_pending(audit, seen)
+    _check_family(audit, snapshot, head)
+    await _check_pending(audit, snapshot)
     if len(audit.findings) == before:
         await _check_histories(audit, rows, head)
     elif await _is_another(audit, head):
@@ -115,9 +115,9 @@ async def _check_in_pieces(audit: Audit, thread: str, error: Exception) -> None:
         audit.report(UNREADABLE, f"thread {thread!r}", problem_of(error))
 
 
-def _check_rows(audit: Audit, seen: Snapshot, tables: Sequence[Table]) -> set[str]:
+def _check_rows(audit: Audit, snapshot: Snapshot, tables: Sequence[Table]) -> set[str]:
     """Check every row by itself; the tables that have a row whose columns are not sound."""
-    return {table.name for table in tables if not _check_table_rows(audit, table, seen.tables[table.name])}
+    return {table.name for table in tables if not _check_table_rows(audit, table, snapshot.tables[table.name])}
 
 
 def _check_table_rows(audit: Audit, table: Table, rows: Sequence[Row]) -> bool:
@@ -131,20 +131,20 @@ def _check_table_rows(audit: Audit, table: Table, rows: Sequence[Row]) -> bool:
     return sound
 
 
-def _stored(seen: Snapshot, head: Row) -> ThreadRows:
+def _stored(snapshot: Snapshot, head: Row) -> ThreadRows:
     return ThreadRows(
-        thread=seen.thread,
+        thread=snapshot.thread,
         head=head,
-        cold=seen.one(COLD),
-        length=seen.length,
-        statuses={str(row.key[0]): row["status"] for row in seen.tables["runs"]},
-        branches=seen.tables["branches"],
-        runs=seen.tables["runs"],
-        labels=seen.tables["labels"],
-        state=seen.tables["state"],
-        keys=seen.tables["keys"],
-        pending=seen.tables["pending"],
-        queue=seen.one("queues"),
+        cold=snapshot.one(COLD),
+        length=snapshot.length,
+        statuses={str(row.key[0]): row["status"] for row in snapshot.tables["runs"]},
+        branches=snapshot.tables["branches"],
+        runs=snapshot.tables["runs"],
+        labels=snapshot.tables["labels"],
+        state=snapshot.tables["state"],
+        keys=snapshot.tables["keys"],
+        pending=snapshot.tables["pending"],
+        queue=snapshot.one("queues"),
     )
 
 
@@ -153,38 +153,40 @@ async def _is_another(audit: Audit, head: Row) -> bool:
     return now is None or now["born"] != head["born"]
 
 
-def _check_tombstone(audit: Audit, seen: Snapshot) -> None:
-    cold, record = seen.one(COLD), f"thread {seen.thread!r}"
+def _check_tombstone(audit: Audit, snapshot: Snapshot) -> None:
+    cold, record = snapshot.one(COLD), f"thread {snapshot.thread!r}"
     before = len(audit.findings)
-    _check_rows(audit, seen, [audit.kernel.schema.table[COLD]])
+    _check_rows(audit, snapshot, [audit.kernel.schema.table[COLD]])
     if cold is None or len(audit.findings) > before:
         return
     if not audit.expect(cold["deleted_at"] is not None, "thread.rows", record, "it has no hot row but is not deleted"):
         return
-    kept = [name for name in ("parent", "resource", "title") if cold[name] is not None]
+    leftovers = [name for name in ("parent", "resource", "title") if cold[name] is not None]
     if not is_arriving(cold) and codec.decode(cold.body, record) != {}:
-        kept.append("metadata")
-    audit.expect(not kept, "thread.tombstone", record, f"it is deleted and keeps its {', '.join(kept)}")
+        leftovers.append("metadata")
+    audit.expect(not leftovers, "thread.tombstone", record, f"it is deleted and keeps its {', '.join(leftovers)}")
     if cold["erased_at"] is not None:
-        audit.expect(seen.length == 0, "thread.tombstone", record, f"it is erased, {seen.length} messages are there")
+        audit.expect(
+            snapshot.length == 0, "thread.tombstone", record, f"it is erased, {snapshot.length} messages are there"
+        )
 
 
-def _check_family(audit: Audit, seen: Snapshot, head: Row) -> None:
-    record, count, parent = f"thread {seen.thread!r}", head["children"], head["parent"]
-    there = len(seen.children)
+def _check_family(audit: Audit, snapshot: Snapshot, head: Row) -> None:
+    record, count, parent = f"thread {snapshot.thread!r}", head["children"], head["parent"]
+    there = len(snapshot.children)
     audit.expect(count == there, "thread.children", record, f"it counts {count} children, there are {there}")
-    known = parent is None or bool(seen.parents)
+    known = parent is None or bool(snapshot.parents)
     audit.expect(known, "thread.parent", record, f"its parent {parent!r} does not exist")
 
 
-async def _check_pending(audit: Audit, seen: Snapshot) -> None:
+async def _check_pending(audit: Audit, snapshot: Snapshot) -> None:
     """No pending message is in the log: it would have been consumed."""
-    ids = tuple(row.key[1] for row in seen.tables["pending"])
+    ids = tuple(row.key[1] for row in snapshot.tables["pending"])
     if not ids:
         return
-    entries: list[LogEntry] = (await audit.view(Read(LOG, seen.thread, where={"id": ids}, upto=seen.length)))[0]
+    entries: list[LogEntry] = (await audit.view(Read(LOG, snapshot.thread, where={"id": ids}, upto=snapshot.length)))[0]
     for entry in entries:
-        record = f"pending message {entry[2]!r} of thread {seen.thread!r}"
+        record = f"pending message {entry[2]!r} of thread {snapshot.thread!r}"
         audit.report("pending.body", record, "it is in the log too")
 
 
@@ -210,6 +212,6 @@ def unpaired_result(history: Sequence[MessageRecord]) -> str | None:
     for record in history:
         answered = record.message.tool_call_id
         if answered is not None and answered not in asked:
-            return f"message {record.seq} answers {answered!r}, which nobody asked before"
+            return f"message {record.seq} answers {answered!r}, a call that no earlier message makes"
         asked.update(call.id for call in record.message.tool_calls)
     return None

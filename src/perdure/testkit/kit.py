@@ -1,7 +1,7 @@
-"""What a conformance case is made of: the decorator that registers it, the kit it is handed, and helpers that raise.
+"""The parts of a conformance case: the decorator that registers it, the kit it receives, and helpers that raise.
 
 A case is written once, against the public stores, and runs on every engine. It gets a `Kit` with an open store on
-fresh, empty data and a clock that stands still until the case moves it. Helpers raise `CaseFailed` rather than assert,
+fresh, empty data and a clock that only the case moves. Helpers raise `CaseFailed` rather than assert,
 so that a case means the same under `python -O`.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import pkgutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -23,7 +24,10 @@ Capability = Literal[
     "threads", "messages", "branches", "pending", "runs", "state", "commit", "load", "scope", "lifecycle"
 ]
 CASE_DEADLINE = 120.0
-"""Seconds after which a case is taken to hang; no case measures time."""
+"""Seconds after which a case counts as hanging; no case measures time."""
+
+REQUIRE_VARIABLE = "PERDURE_REQUIRE_SERVERS"
+_FALSE = ("", "0", "false", "no")
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
@@ -33,8 +37,27 @@ class CaseFailed(Exception):
     """The engine or a store did not do what the case demands."""
 
 
+class ServerMissing(Exception):
+    """A provider's server is not available here; the message lists what was tried.
+
+    Raise it from `Provider.start`: the cases are then skipped, or fail where `servers_required`.
+    """
+
+    def __init__(self, name: str, tried: Sequence[str]) -> None:
+        self.name = name
+        self.tried = tuple(tried)
+        super().__init__(f"no {name} server: " + "; ".join(tried))
+
+
+def servers_required() -> bool:
+    """Whether a missing server is a failure: if `CI` or `PERDURE_REQUIRE_SERVERS` is set, so that no build passes
+    because it tested nothing.
+    """
+    return any(os.environ.get(name, "").lower() not in _FALSE for name in (REQUIRE_VARIABLE, "CI"))
+
+
 class Provider(Protocol):
-    """Everything the kit needs to know of an engine. One object serves many cases, one at a time."""
+    """How the kit gets an engine. One object serves many cases, one at a time."""
 
     name: str
     features: frozenset[str]
@@ -55,12 +78,12 @@ class Provider(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Throw the current data away."""
+        """Delete the current data."""
         ...
 
 
 class Kit:
-    """What one run of one case holds in its hands."""
+    """What a case works with: an open store on fresh data, a clock, and more clients on demand."""
 
     def __init__(self, provider: Provider, clock: ManualClock, store: Store) -> None:
         self.provider = provider
@@ -81,7 +104,7 @@ class Kit:
         return self.store
 
     async def crash(self) -> Store:
-        """Lose every client without a close, then open one again: it becomes `kit.store`."""
+        """Drop every client without closing it, then open one again: it becomes `kit.store`."""
         await self.provider.crash()
         self._others.clear()
         self.store = await self.provider.open(self.clock)

@@ -1,7 +1,9 @@
-"""`python -m perdure.testkit.matrix`: every case on every engine, as a table of capability × engine.
+"""`python -m perdure.testkit.matrix`: runs every case on every engine and prints a table of capability × engine.
 
-A cell says how many cases passed; one with nothing to count says why. The exit code is not zero if any case failed,
-nor where a server is required that cannot be had (see `perdure.testkit.servers`).
+    python -m perdure.testkit.matrix [memory] [sqlite] [package.module:Provider] …
+
+A cell counts the cases that passed, or says why none ran. The exit code is 1 if a case failed, or if a server is
+missing where servers are required (see `kit.servers_required`).
 """
 
 from __future__ import annotations
@@ -15,9 +17,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 from perdure.clock import ManualClock
-from perdure.testkit.kit import Case, Provider, registry, run_case
-from perdure.testkit.providers import BUILTIN, provider_named
-from perdure.testkit.servers import ServerMissing, servers_required
+from perdure.testkit.kit import Case, Provider, ServerMissing, registry, run_case, servers_required
+from perdure.testkit.providers import provider_named, provider_names
 
 
 @dataclass
@@ -55,15 +56,15 @@ async def fill(cases: Sequence[Case], providers: Sequence[Provider], missing: Ma
 
 
 async def unavailable(providers: Sequence[Provider]) -> dict[str, str]:
-    """The engines whose server cannot be had, and why."""
-    found = {}
+    """The engines whose server is missing, and why."""
+    reasons = {}
     for provider in providers:
         try:
             await provider.start(ManualClock())
             await provider.stop()
         except ServerMissing as missing:
-            found[provider.name] = str(missing)
-    return found
+            reasons[provider.name] = str(missing)
+    return reasons
 
 
 async def _run(case: Case, provider: Provider, cell: Cell) -> None:
@@ -110,8 +111,8 @@ def _show_plain(rows: list[list[str]]) -> None:
 
 
 def main(names: Sequence[str]) -> int:
-    """Run the named providers, or the built-in ones."""
-    providers = [provider_named(name) for name in names or BUILTIN]
+    """Run the named providers, or every registered one."""
+    providers = [provider_named(name) for name in names or provider_names()]
     missing = asyncio.run(unavailable(providers))
     matrix = asyncio.run(fill(list(registry().values()), providers, missing))
     show(matrix, [provider.name for provider in providers], missing)

@@ -1,7 +1,7 @@
-"""Looking below the stores, and holding a writer back: how cases see what is stored and stage a race on purpose.
+"""Looking below the stores, and holding a writer back: how cases read what is stored and stage a race.
 
 `dump` reads every row and log entry of a scope straight from the engine. `overtaken` lets one client plan a write,
-holds it at the moment of writing, lets another client finish, and then lets it go: the worst interleaving, every time.
+holds it at the moment of writing, lets another client finish, and then releases it: the worst interleaving, each time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ async def dump(store: Store, *partitions: str) -> Dump:
     """Everything stored in the store's scope: rows by table, entries by log and thread (or other given partition)."""
     schema = store.engine.schema
     tables = await store.engine.view(store.scope, [Scan(table.name) for table in schema.tables])
-    found: Dump = {table.name: rows for table, rows in zip(schema.tables, tables, strict=True)}
-    names = sorted({*partitions, *(str(row.key[0]) for row in found["threads"])})
+    contents: Dump = {table.name: rows for table, rows in zip(schema.tables, tables, strict=True)}
+    names = sorted({*partitions, *(str(row.key[0]) for row in contents["threads"])})
     for log in schema.logs:
         reads = [Read(log.name, name) for name in names]
         logs = await store.engine.view(store.scope, reads) if reads else []
-        found.update({f"{log.name}/{name}": entries for name, entries in zip(names, logs, strict=True) if entries})
-    return found
+        contents.update({f"{log.name}/{name}": entries for name, entries in zip(names, logs, strict=True) if entries})
+    return contents
 
 
 async def untouched(store: Store, kind: type[E], attempt: Awaitable[Any], what: str = "") -> E:
@@ -42,13 +42,13 @@ async def untouched(store: Store, kind: type[E], attempt: Awaitable[Any], what: 
     return error
 
 
-def belongs_to(found: Dump, thread_id: str) -> dict[str, Any]:
+def belongs_to(contents: Dump, thread_id: str) -> dict[str, Any]:
     """What of a dump names this thread anywhere: in a key, a column or a body."""
     left: dict[str, Any] = {}
-    for place, rows in found.items():
+    for table, rows in contents.items():
         mine = [row for row in rows if thread_id in _words(row)]
-        if mine or place.endswith(f"/{thread_id}"):
-            left[place] = mine
+        if mine or table.endswith(f"/{thread_id}"):
+            left[table] = mine
     return left
 
 

@@ -1,7 +1,7 @@
-"""The engines that come with Perdure, as the conformance kit sees them.
+"""Providers of the embedded engines, memory and SQLite, and the short names by which the kit finds a provider.
 
-A provider makes fresh data, opens clients on it, drops them without a close, and throws the data away. Write one of
-these for an engine of your own and every case runs on it.
+A provider makes fresh data, opens clients on it, drops them without closing them, and deletes the data. Write one for
+your own engine, and every conformance case runs on it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import importlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 import perdure
@@ -24,7 +23,7 @@ from perdure.stores.store import Store
 from perdure.testkit.kit import Provider
 
 _SQLITE_FILES = ("", "-wal")
-"""What a dead process leaves behind; the shared-memory index is rebuilt by whoever comes next."""
+"""What a dead process leaves behind; the next process rebuilds the shared-memory index."""
 
 
 class MemoryProvider:
@@ -59,9 +58,9 @@ class MemoryProvider:
 
 
 class SqliteProvider:
-    """The SQLite engine on a file in a temporary directory; every client is an engine of its own on that file.
+    """The SQLite engine on a file in a temporary directory; every client is a separate engine on that file.
 
-    A crash copies the files as they are at that instant, which is what a killed process leaves, and goes on there.
+    A crash copies the files as they are at that instant, which is what a killed process leaves, and continues there.
     """
 
     name = "sqlite"
@@ -95,7 +94,7 @@ class SqliteProvider:
         return store
 
     async def crash(self) -> None:
-        """Leave every client where it stands and go on with what it left on disk."""
+        """Drop every client as it is and continue with what it left on disk."""
         old = self.path
         self._lives += 1
         for suffix in reversed(_SQLITE_FILES):
@@ -113,34 +112,26 @@ class SqliteProvider:
             self._folder = None
 
 
-_ON_SERVERS = {
-    "postgres": "perdure.testkit.providers_servers:PostgresProvider",
-    "mysql": "perdure.testkit.providers_servers:MysqlProvider",
-    "redis": "perdure.testkit.providers_servers:RedisProvider",
-}
-"""Imported when asked for: each of them needs a driver."""
+_makers: dict[str, Callable[[], Provider]] = {"memory": MemoryProvider, "sqlite": SqliteProvider}
 
 
-def _loaded(where: str) -> Provider:
-    module, _, attribute = where.partition(":")
-    made: Provider = getattr(importlib.import_module(module), attribute)()
-    return made
+def register_provider(name: str, make: Callable[[], Provider]) -> None:
+    """Let the pytest option and the programs of the kit call a provider by a short name."""
+    _makers[name] = make
 
 
-BUILTIN: dict[str, Callable[[], Provider]] = {
-    "memory": MemoryProvider,
-    "sqlite": SqliteProvider,
-    **{name: partial(_loaded, where) for name, where in _ON_SERVERS.items()},
-}
-"""Every engine of this build, by name."""
-EMBEDDED = ("memory", "sqlite")
-"""The engines that need no server."""
+def provider_names() -> list[str]:
+    """Every short name, in the order of registration."""
+    return list(_makers)
 
 
 def provider_named(name: str) -> Provider:
-    """A built-in provider by its name, or anybody's by `package.module:Class`."""
+    """A registered provider by its short name, or any other as `package.module:Class`."""
     if ":" in name:
-        return _loaded(name)
-    if name not in BUILTIN:
-        raise UnsupportedError(f"no provider is called {name!r}", hint=f"{', '.join(BUILTIN)}, or package.module:Class")
-    return BUILTIN[name]()
+        module, _, attribute = name.partition(":")
+        provider: Provider = getattr(importlib.import_module(module), attribute)()
+        return provider
+    if name not in _makers:
+        hint = f"{', '.join(_makers)}, or package.module:Class"
+        raise UnsupportedError(f"no provider is called {name!r}", hint=hint)
+    return _makers[name]()

@@ -1,6 +1,6 @@
-"""The machine for volume: many calls from one seed, then what they were and how they ended.
+"""The fuzzer for volume: many calls from one seed, then a report of what they were and how they ended.
 
-`python -m perdure.testkit.volume --engine sqlite --operations 100000 --seed 7`; the engine may also be anybody's
+`python -m perdure.testkit.volume --engine sqlite --operations 100000 --seed 7`; the engine may also be any
 provider, as `package.module:Class`. A difference ends the run with the line that replays it.
 """
 
@@ -15,26 +15,26 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 
-from perdure.testkit.fuzz.machine import Tally, drive
-from perdure.testkit.providers import BUILTIN, provider_named
+from perdure.testkit.fuzz.fuzzer import Tally, drive
+from perdure.testkit.providers import provider_named, provider_names
 
 _READS = ("get", "find", "list", "children", "validate_parent", "range", "external", "history", "unfinished_calls")
 _MORE_READS = ("load", "current", "labels", "latest", "threads")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the driver as told by the command line; 0 if nothing differed."""
+    """Run the fuzzer with the options of a command line; 0 if nothing differed."""
     parser = argparse.ArgumentParser(prog="python -m perdure.testkit.volume", description=__doc__)
-    parser.add_argument("--engine", default="memory", help=f"{', '.join(BUILTIN)}, or package.module:Class")
+    parser.add_argument("--engine", default="memory", help=f"{', '.join(provider_names())}, or package.module:Class")
     parser.add_argument("--operations", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=None)
-    told = parser.parse_args(arguments)
-    seed = random.SystemRandom().randrange(2**32) if told.seed is None else told.seed
-    line = replay_line(told.engine, told.operations, seed)
+    options = parser.parse_args(arguments)
+    seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    line = replay_line(options.engine, options.operations, seed)
     print(line, flush=True)
     began = time.perf_counter()
     try:
-        tally = asyncio.run(drive(provider_named(told.engine), told.operations, seed, progress=_progress))
+        tally = asyncio.run(drive(provider_named(options.engine), options.operations, seed, progress=_progress))
     except Exception:  # noqa: BLE001 - whatever it is, the line that replays it belongs below it
         traceback.print_exc()
         print(f"replay: {line}", file=sys.stderr)
@@ -72,7 +72,7 @@ def report(tally: Tally, seconds: float) -> str:
 
 
 def is_read(name: str) -> bool:
-    """Does this operation only look?"""
+    """Whether this operation only reads."""
     return name.rpartition(".")[2] in (*_READS, *_MORE_READS)
 
 

@@ -19,7 +19,7 @@ from perdure.stores.cleanup import sweep as sweep_core
 from perdure.stores.store import Store
 
 if TYPE_CHECKING:
-    from perdure.audit.verify import Finding
+    from perdure.audit import Finding
 
 SURVIVES = {"none": "nothing", "process": "the end of the process", "power": "a power loss"}
 
@@ -56,11 +56,11 @@ async def verify_command(
 
 
 async def _audit(store: Store, progress: Callable[[str, int, int], None], *, all_scopes: bool) -> list[Finding]:
-    from perdure.audit import verify
+    from perdure.audit import engine_findings, verify, verify_engine
 
     if all_scopes:
-        return await verify.verify_engine(store.engine, progress=progress)
-    return await verify.engine_findings(store.engine) + await verify.verify(store, progress=progress)
+        return await verify_engine(store.engine, progress=progress)
+    return await engine_findings(store.engine) + await verify(store, progress=progress)
 
 
 def _findings_table(findings: list[Finding]) -> Table:

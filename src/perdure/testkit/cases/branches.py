@@ -1,4 +1,4 @@
-"""Cases: making branches and moving between them. Forks, roots, switching, names, the list with its previews."""
+"""Cases: creating branches and switching between them. Forks, roots, names, the list with its previews."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from perdure.errors import AlreadyExists, InvalidError, NotFoundError
 from perdure.kernel.ops import Patch
 from perdure.model.branch import Branch
 from perdure.model.message import Message, Text, Thinking, ToolUse
+from perdure.testkit.helpers import HOSTILE_IDS, REFUSED_IDS, ids, say
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import dump, overtaken, together, untouched
-from perdure.testkit.script import HOSTILE_IDS, REFUSED_IDS, ids, say
 
 FORK = ("branches.fork", "messages.history")
 
@@ -37,12 +37,12 @@ async def case_main(kit: Kit) -> None:
         current=True,
         preview=None,
     )
-    for found in (
+    for branch in (
         await kit.store.branches.current("t"),
         await kit.store.branches.get("t", 0),
         await kit.store.branches.get("t", "main"),
     ):
-        equal(found, fresh, "the branch")
+        equal(branch, fresh, "the branch")
     equal(await kit.store.branches.list("t"), [fresh], "the list")
     equal(await path(kit), [], "its path")
 
@@ -85,7 +85,7 @@ async def case_fork_at(kit: Kit) -> None:
 
 @case("branches", "fork-before", covers=FORK)
 async def case_fork_before(kit: Kit) -> None:
-    """A fork before a message leaves it out, wherever on its branch it stands."""
+    """A fork before a message leaves it out, wherever it is on its branch."""
     await say(kit.store, "t", *"abc")
     for before, expected in (("c", ["a", "b"]), ("b", ["a"]), ("a", [])):
         made = await kit.store.branches.fork("t", before=before)
@@ -143,10 +143,10 @@ async def case_fork_refused(kit: Kit) -> None:
     await untouched(kit.store, InvalidError, fork("t"), "nowhere")
     await untouched(kit.store, InvalidError, fork("t", at="a", before="b"), "at and before")
     await untouched(kit.store, InvalidError, fork("t", at=None, before="b"), "a root, and before")
-    for missing in ("nobody", "c", "A"):
+    for missing in ("missing", "c", "A"):
         await untouched(kit.store, NotFoundError, fork("t", at=missing), f"at {missing}")
         await untouched(kit.store, NotFoundError, fork("t", before=missing), f"before {missing}")
-    await untouched(kit.store, NotFoundError, fork("nobody", at=None), "a missing thread")
+    await untouched(kit.store, NotFoundError, fork("missing", at=None), "a missing thread")
     for bad in REFUSED_IDS:
         await untouched(kit.store, InvalidError, fork("t", at=bad), f"at {bad!r}")
         await untouched(kit.store, InvalidError, fork(bad, at=None), f"thread {bad!r}")
@@ -191,7 +191,7 @@ async def case_siblings(kit: Kit) -> None:
 
 @case("branches", "nested", covers=FORK)
 async def case_nested(kit: Kit) -> None:
-    """Forks of forks, each with messages of its own before and after the next fork."""
+    """Forks of forks, each with its own messages before and after the next fork."""
     await say(kit.store, "t", "0a", "0b")
     expected = {0: ["0a", "0b"]}
     for n in range(1, 8):
@@ -239,7 +239,7 @@ async def case_switch_refused(kit: Kit) -> None:
     wrong: Any
     for wrong in (True, 1.0, b"main", ["main"]):
         await untouched(kit.store, InvalidError, kit.store.branches.switch("t", wrong), f"{wrong!r}")
-    await raises(NotFoundError, kit.store.branches.current("nobody"))
+    await raises(NotFoundError, kit.store.branches.current("missing"))
 
 
 @case("branches", "current-is-shared", covers=("branches.switch", "branches.current"))
@@ -282,7 +282,7 @@ async def case_switch_race(kit: Kit) -> None:
 
 @case("branches", "fork-race", covers=("branches.fork",))
 async def case_fork_race(kit: Kit) -> None:
-    """Forks made at the same time through two clients all exist, each with a number of its own."""
+    """Forks made at the same time through two clients all exist, each with its own number."""
     other = await kit.second()
     await say(kit.store, "t", "a")
     made = await together(*[(kit.store, other)[n % 2].branches.fork("t", at="a", name=f"x{n:02}") for n in range(32)])
@@ -309,11 +309,11 @@ async def case_names_unique(kit: Kit) -> None:
 
 
 @case("branches", "names-given", covers=("branches.fork",))
-async def case_names_given(kit: Kit) -> None:
-    """A branch without a name gets a free one, even if somebody used the obvious one."""
+async def case_default_names(kit: Kit) -> None:
+    """A branch without a name gets a free one, even if the obvious one is in use."""
     await say(kit.store, "t", "a")
-    for taken in ("branch-1", "branch-2", "branch-3", "branch-4"):
-        await kit.store.branches.fork("t", at="a", name=taken)
+    for name in ("branch-1", "branch-2", "branch-3", "branch-4"):
+        await kit.store.branches.fork("t", at="a", name=name)
     for _ in range(3):
         await kit.store.branches.fork("t", at="a")
     await kit.store.branches.fork("t", at="a", name="branch-9")
@@ -351,7 +351,7 @@ async def case_rename(kit: Kit) -> None:
     await kit.store.branches.rename("t", 1, "main")
     equal([b.name for b in await kit.store.branches.list("t")], ["trunk", "main"], "the list")
     await untouched(kit.store, NotFoundError, kit.store.branches.rename("t", "x", "y"), "an unknown branch")
-    await untouched(kit.store, NotFoundError, kit.store.branches.rename("nobody", 0, "y"), "an unknown thread")
+    await untouched(kit.store, NotFoundError, kit.store.branches.rename("missing", 0, "y"), "an unknown thread")
 
 
 @case("branches", "list", covers=("branches.list", "branches.iter"))
@@ -361,17 +361,17 @@ async def case_list(kit: Kit) -> None:
     await kit.store.branches.fork("t", at="first words", name="x", switch=True)
     await kit.store.branches.fork("t", at=None, name="empty")
     await say(kit.store, "t", "other words")
-    shown = [(b.id, b.name, b.head, b.length, b.preview, b.current) for b in await kit.store.branches.list("t")]
+    branches = [(b.id, b.name, b.head, b.length, b.preview, b.current) for b in await kit.store.branches.list("t")]
     expected = [
         (0, "main", "last words", 2, "last words", False),
         (1, "x", "other words", 1, "other words", True),
         (2, "empty", None, 0, None, False),
     ]
-    equal(shown, expected, "the list")
+    equal(branches, expected, "the list")
     equal(await collect(kit.store.branches.iter("t")), await kit.store.branches.list("t"), "iter")
     for branch in await kit.store.branches.list("t"):
         equal(await kit.store.branches.get("t", branch.id), branch, "get and list agree")
-    await raises(NotFoundError, kit.store.branches.list("nobody"))
+    await raises(NotFoundError, kit.store.branches.list("missing"))
 
 
 @case("branches", "previews", covers=("branches.list",))

@@ -1,4 +1,4 @@
-"""The commit itself: what a receipt says, how a thread comes to be, what is refused whole, what many at once do."""
+"""Cases: commits. What a receipt says, how a commit creates a thread, what is refused whole, concurrent commits."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from perdure.errors import (
 from perdure.model.message import Message
 from perdure.model.run import NewRun, RunBody
 from perdure.model.run_snapshots import RunActivation, RunRequest, RunTrace
-from perdure.testkit.casework import conflict, race, talk
+from perdure.testkit.helpers import HOSTILE_IDS, REFUSED_IDS, commit_texts, conflict, race, texts
 from perdure.testkit.kit import Kit, case, equal, expect, raises
 from perdure.testkit.probe import dump, untouched
-from perdure.testkit.script import HOSTILE_IDS, REFUSED_IDS, texts
 
 
 def child_of(parent: str | None, resource: str | None = None) -> NewRun:
@@ -37,7 +36,7 @@ async def case_receipt(kit: Kit) -> None:
     equal((first.run, first.replayed, first.at), (None, False, kit.clock.now), "the rest of it")
     equal(first.durable, kit.store.capabilities().durability, "durable")
     kit.clock.advance(7)
-    second = await talk(kit.store, "t", "b", "c")
+    second = await commit_texts(kit.store, "t", "b", "c")
     equal((second.version, second.seqs, second.at), (3, [2, 3], kit.clock.now), "the second")
     records = await kit.store.messages.history("t")
     equal([r.message_id for r in records], first.message_ids + second.message_ids, "ids in order")
@@ -73,7 +72,7 @@ async def case_thread_touched(kit: Kit) -> None:
     """A commit moves the thread's version and activity, never its rev."""
     before = await kit.store.threads.create("t", title="T")
     kit.clock.advance(100)
-    await talk(kit.store, "t", "a")
+    await commit_texts(kit.store, "t", "a")
     after = await kit.store.threads.get("t")
     equal((after.rev, after.title, after.created_at), (before.rev, "T", before.created_at), "what people edit")
     equal((after.version, after.updated_at), (1, kit.clock.now), "what commits move")
@@ -82,8 +81,8 @@ async def case_thread_touched(kit: Kit) -> None:
 @case("commit", "creates-thread", covers=("store.commit", "threads.get"))
 async def case_creates_thread(kit: Kit) -> None:
     """A commit brings a missing thread into being, with or without messages, when nothing presumes it."""
-    await talk(kit.store, "a", "hello")
-    await talk(kit.store, "b", "hello", expect=0)
+    await commit_texts(kit.store, "a", "hello")
+    await commit_texts(kit.store, "b", "hello", expect=0)
     await kit.store.commit("c")
     await kit.store.commit("d", state={"plan": 1}, branch=0)
     await kit.store.runs.start("e", "agent")
@@ -98,14 +97,14 @@ async def case_creates_thread(kit: Kit) -> None:
 async def case_takes_lineage(kit: Kit) -> None:
     """A thread created by a run takes parent and resource from the activation's trace, trimmed."""
     await kit.store.threads.create("p")
-    await talk(kit.store, "t", "a", run=child_of(" p ", " acme "))
+    await commit_texts(kit.store, "t", "a", run=child_of(" p ", " acme "))
     thread = await kit.store.threads.get("t")
     equal((thread.parent_thread_id, thread.resource_id), ("p", "acme"), "lineage")
     equal((await kit.store.threads.get("p")).children, 1, "the parent counts its child")
     equal([t.id for t in (await kit.store.threads.children("p")).items], ["t"], "and lists it")
     await kit.store.runs.start("u", "agent", activation=RunActivation(trace=RunTrace(parent_thread_id="p")))
     await kit.store.runs.start("v", "agent", request=RunRequest(parent_thread_id="p"))
-    await talk(kit.store, "w", "a", run=child_of("  ", " "))
+    await commit_texts(kit.store, "w", "a", run=child_of("  ", " "))
     parents = [(await kit.store.threads.get(name)).parent_thread_id for name in "uvw"]
     equal(parents, ["p", "p", None], "start, a request's parent, and a blank one")
 
@@ -115,10 +114,10 @@ async def case_takes_lineage_once(kit: Kit) -> None:
     """An existing thread's parent and resource are never replaced, nor filled later, by a run."""
     for name in ("p", "q", "bare"):
         await kit.store.threads.create(name)
-    await talk(kit.store, "t", "a", run=child_of("p", "acme"))
+    await commit_texts(kit.store, "t", "a", run=child_of("p", "acme"))
     before = await kit.store.threads.get("t")
-    await talk(kit.store, "t", "b", run=child_of("q", "other"))
-    await talk(kit.store, "bare", "c", run=child_of("q", "other"))
+    await commit_texts(kit.store, "t", "b", run=child_of("q", "other"))
+    await commit_texts(kit.store, "bare", "c", run=child_of("q", "other"))
     after = await kit.store.threads.get("t")
     equal((after.parent_thread_id, after.resource_id, after.rev), ("p", "acme", before.rev), "t keeps its lineage")
     equal((await kit.store.threads.get("bare")).parent_thread_id, None, "bare stays a root")
@@ -131,7 +130,7 @@ async def case_bad_lineage(kit: Kit) -> None:
     await kit.store.threads.create("gone")
     await kit.store.threads.delete("gone")
     for parent, kind in (("never", NotFoundError), ("gone", NotFoundError), ("t", InvalidError)):
-        await untouched(kit.store, kind, talk(kit.store, "t", "a", run=child_of(parent)), f"parent {parent}")
+        await untouched(kit.store, kind, commit_texts(kit.store, "t", "a", run=child_of(parent)), f"parent {parent}")
     equal(await kit.store.threads.find("t"), None, "no thread")
 
 
@@ -139,38 +138,40 @@ async def case_bad_lineage(kit: Kit) -> None:
 async def case_presumes_thread(kit: Kit) -> None:
     """A commit that names a version, a run, a fence, a head, a rev or a branch does not create the thread."""
     run = await kit.store.runs.start("other", "agent")
-    conflict(await untouched(kit.store, VersionConflict, talk(kit.store, "t", "a", expect=3)), 3, 0)
+    conflict(await untouched(kit.store, VersionConflict, commit_texts(kit.store, "t", "a", expect=3)), 3, 0)
     calls = [
-        talk(kit.store, "t", "a", fence=1),
-        talk(kit.store, "t", "a", expect_head="m"),
-        talk(kit.store, "t", "a", expect_state={"plan": 5}),
-        talk(kit.store, "t", "a", branch=1),
-        talk(kit.store, "t", "a", branch="side"),
-        talk(kit.store, "t", "a", expect=0, fence=1),
+        commit_texts(kit.store, "t", "a", fence=1),
+        commit_texts(kit.store, "t", "a", expect_head="m"),
+        commit_texts(kit.store, "t", "a", expect_state={"plan": 5}),
+        commit_texts(kit.store, "t", "a", branch=1),
+        commit_texts(kit.store, "t", "a", branch="side"),
+        commit_texts(kit.store, "t", "a", expect=0, fence=1),
     ]
     for call in calls:
         await untouched(kit.store, NotFoundError, call)
     await kit.store.threads.delete("other")
     for change in (run, run.step(), run.finish()):
-        await untouched(kit.store, NotFoundError, talk(kit.store, "other", "a", run=change), "a deleted thread's run")
+        await untouched(
+            kit.store, NotFoundError, commit_texts(kit.store, "other", "a", run=change), "a deleted thread's run"
+        )
 
 
 @case("commit", "deleted-thread", covers=("store.commit", "threads.delete", "threads.create"))
 async def case_deleted_thread(kit: Kit) -> None:
     """A late commit does not revive a deleted thread; creating it anew does, from nothing."""
-    await talk(kit.store, "t", "old")
+    await commit_texts(kit.store, "t", "old")
     await kit.store.threads.delete("t")
     for options in ({}, {"expect": 0}, {"expect": 1}, {"key": "k"}, {"run": NewRun(agent_id="a")}):
-        await untouched(kit.store, NotFoundError, talk(kit.store, "t", "late", **options), repr(options))
+        await untouched(kit.store, NotFoundError, commit_texts(kit.store, "t", "late", **options), repr(options))
     await kit.store.threads.create("t")
-    equal((await talk(kit.store, "t", "new")).seqs, [1], "a new life starts at 1")
+    equal((await commit_texts(kit.store, "t", "new")).seqs, [1], "a new life starts at 1")
     equal(texts(await kit.store.messages.history("t")), ["new"], "its history")
 
 
 @case("commit", "empty", covers=("store.commit",))
 async def case_empty(kit: Kit) -> None:
     """An empty commit is a touch: no version, no seqs, but the thread exists and is active."""
-    await talk(kit.store, "t", "a")
+    await commit_texts(kit.store, "t", "a")
     kit.clock.advance(10)
     receipt = await kit.store.commit("t")
     equal((receipt.version, receipt.seqs, receipt.message_ids), (None, [], []), "the receipt")
@@ -180,7 +181,7 @@ async def case_empty(kit: Kit) -> None:
 
 @case("commit", "existing-id", covers=("store.commit",))
 async def case_existing_id(kit: Kit) -> None:
-    """A committed message never changes: its id is refused, wherever it stands; repeats in one commit too."""
+    """A committed message never changes: its id is refused, wherever it is; repeats in one commit too."""
     await kit.store.commit("t", messages=[Message.user("a", id="m")])
     again = [Message.user("new", id="n"), Message.user("changed", id="m")]
     error = await untouched(kit.store, AlreadyExists, kit.store.commit("t", messages=again, state={"s": 1}))
@@ -236,11 +237,13 @@ async def case_limits(kit: Kit) -> None:
     equal((await kit.store.commit("t", messages=most)).version, limits.COMMIT_MESSAGES, "as many as allowed")
     await untouched(kit.store, InvalidError, kit.store.commit("t", messages=[*most, Message.user("x")]), "one more")
     large = "x" * (limits.MESSAGE_BYTES - 200)
-    await talk(kit.store, "u", large, large)
+    await commit_texts(kit.store, "u", large, large)
     equal([len(text) for text in texts(await kit.store.messages.history("u"))], [len(large)] * 2, "two of 4 MB")
     before = await kit.store.threads.get("u")
-    await raises(InvalidError, talk(kit.store, "u", large, large, "x" * 1_000), "more than 8 MB")
-    await raises(InvalidError, talk(kit.store, "u", "é" * (limits.MESSAGE_BYTES // 2)), "a message of more than 4 MB")
+    await raises(InvalidError, commit_texts(kit.store, "u", large, large, "x" * 1_000), "more than 8 MB")
+    await raises(
+        InvalidError, commit_texts(kit.store, "u", "é" * (limits.MESSAGE_BYTES // 2)), "a message of more than 4 MB"
+    )
     equal(await kit.store.threads.get("u"), before, "nothing of a refused commit")
 
 
@@ -280,12 +283,12 @@ async def case_all_or_nothing(kit: Kit) -> None:
 
 @case("commit", "recovers", covers=("store.commit", "messages.history"))
 async def case_recovers(kit: Kit) -> None:
-    """Failing writers disturb nobody: readers see whole commits throughout, and the next writer goes on."""
-    await talk(kit.store, "t", "0")
+    """Failing writers disturb no one else: readers see whole commits throughout, and the next writer goes on."""
+    await commit_texts(kit.store, "t", "0")
     other = await kit.second()
 
     async def fail(i: int) -> None:
-        await raises(VersionConflict, talk(other, "t", f"bad {i}", expect=999, state={"n": i}))
+        await raises(VersionConflict, commit_texts(other, "t", f"bad {i}", expect=999, state={"n": i}))
 
     async def read() -> None:
         snapshot = await kit.store.load("t")
@@ -293,7 +296,9 @@ async def case_recovers(kit: Kit) -> None:
         equal(snapshot.state, {}, "no state of a failed commit")
 
     for i in range(1, 8):
-        await asyncio.gather(*[fail(i) for _ in range(4)], talk(kit.store, "t", str(i)), *[read() for _ in range(4)])
+        await asyncio.gather(
+            *[fail(i) for _ in range(4)], commit_texts(kit.store, "t", str(i)), *[read() for _ in range(4)]
+        )
     equal((await kit.store.threads.get("t")).version, 8, "the version")
 
 
@@ -303,24 +308,24 @@ async def case_concurrent_unguarded(kit: Kit) -> None:
     await kit.store.threads.create("there")
     clients = [kit.store, await kit.second()]
     for thread in ("there", "missing"):
-        won, lost = await race(*[talk(clients[i % 2], thread, str(i)) for i in range(64)])
+        won, lost = await race(*[commit_texts(clients[i % 2], thread, str(i)) for i in range(64)])
         equal([str(error) for error in lost], [], f"{thread}: no conflicts")
         equal(sorted(receipt.version or 0 for receipt in won), list(range(1, 65)), f"{thread}: versions")
         records = await kit.store.messages.history(thread)
         equal([r.seq for r in records], list(range(1, 65)), f"{thread}: seqs")
         by_seq = {receipt.seqs[0]: receipt.message_ids[0] for receipt in won}
-        equal({r.seq: r.message_id for r in records}, by_seq, f"{thread}: each receipt tells its own place")
+        equal({r.seq: r.message_id for r in records}, by_seq, f"{thread}: each receipt names its own seq")
 
 
 @case("commit", "concurrent-guarded", covers=("store.commit",))
 async def case_concurrent_guarded(kit: Kit) -> None:
-    """64 commits at once that expect the same version: exactly one lands, the others are told both versions."""
-    await talk(kit.store, "t", "a")
+    """64 commits at once that expect the same version: exactly one lands, the others learn both versions."""
+    await commit_texts(kit.store, "t", "a")
     clients = [kit.store, await kit.second()]
-    won, lost = await race(*[talk(clients[i % 2], "t", str(i), expect=1) for i in range(64)])
+    won, lost = await race(*[commit_texts(clients[i % 2], "t", str(i), expect=1) for i in range(64)])
     equal((len(won), len(lost)), (1, 63), "one winner")
     for error in lost:
-        equal((type(error), error.expected, error.actual), (VersionConflict, 1, 2), "what the others are told")
+        equal((type(error), error.expected, error.actual), (VersionConflict, 1, 2), "what the others learn")
     equal((await kit.store.threads.get("t")).version, 2, "the version")
 
 
@@ -329,10 +334,10 @@ async def case_concurrent_births(kit: Kit) -> None:
     """Many first commits with a parent: one thread, one child counted; with expect=0 exactly one lands."""
     await kit.store.threads.create("p")
     clients = [kit.store, await kit.second()]
-    won, lost = await race(*[talk(clients[i % 2], "t", str(i), run=child_of("p")) for i in range(16)])
+    won, lost = await race(*[commit_texts(clients[i % 2], "t", str(i), run=child_of("p")) for i in range(16)])
     equal((len(won), len(lost)), (16, 0), "all land")
     equal((await kit.store.threads.get("p")).children, 1, "one child")
-    won, lost = await race(*[talk(clients[i % 2], "u", str(i), expect=0) for i in range(16)])
+    won, lost = await race(*[commit_texts(clients[i % 2], "u", str(i), expect=0) for i in range(16)])
     equal((len(won), {type(error) for error in lost}), (1, {VersionConflict}), "one first commit")
 
 
@@ -348,11 +353,11 @@ async def case_lost_answer(kit: Kit) -> None:
 
     await kit.store.threads.create("t")
     failpoints.arm("commit.before_transact", die)
-    await untouched(kit.store, Died, talk(kit.store, "t", "never", key="k"))
+    await untouched(kit.store, Died, commit_texts(kit.store, "t", "never", key="k"))
     failpoints.arm("commit.after_transact", die)
-    await raises(Died, talk(kit.store, "t", "once", state={"n": 1}, key="k"))
+    await raises(Died, commit_texts(kit.store, "t", "once", state={"n": 1}, key="k"))
     before = await dump(kit.store)
-    again = await talk(kit.store, "t", "once", state={"n": 1}, key="k")
+    again = await commit_texts(kit.store, "t", "once", state={"n": 1}, key="k")
     equal((again.replayed, again.seqs), (True, [1]), "the keyed retry gets the receipt")
     equal(await dump(kit.store), before, "and writes nothing")
     expect(texts(await kit.store.messages.history("t")) == ["once"], "one effect")

@@ -1,4 +1,4 @@
-"""State inside commits: written, removed and guarded in the same transaction as the messages it belongs to."""
+"""Cases: state inside commits. Written, removed and guarded in the same transaction as the messages it belongs to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from perdure.errors import InvalidError, NotFoundError, VersionConflict
 from perdure.model.message import Message
 from perdure.model.state import REMOVE, Doc
-from perdure.testkit.casework import conflict, race, talk
+from perdure.testkit.helpers import commit_texts, conflict, race
 from perdure.testkit.kit import Kit, case, equal
 from perdure.testkit.probe import untouched
 
@@ -48,7 +48,7 @@ async def case_run_state_in_commit(kit: Kit) -> None:
 @case("state", "shared-by-branches", covers=("store.commit", "store.load"))
 async def case_shared_by_branches(kit: Kit) -> None:
     """Thread-owned state is one for all branches."""
-    receipt = await talk(kit.store, "t", "a", "b", state={"plan": 1})
+    receipt = await commit_texts(kit.store, "t", "a", "b", state={"plan": 1})
     fork = await kit.store.branches.fork("t", at=receipt.message_ids[0])
     await kit.store.commit("t", messages=[Message.user("c")], branch=fork.id, state={"plan": 2})
     for branch in (0, fork.id):
@@ -60,17 +60,17 @@ async def case_expect_state(kit: Kit) -> None:
     """A guarded document must have that very rev: to be replaced, to be removed, or only to be relied upon."""
     await kit.store.commit("t", state={"plan": 1, "other": 1})
     old = await kit.store.state.get("t", "plan")
-    await talk(kit.store, "t", "a", state={"plan": 2}, expect_state={"plan": old.rev})
+    await commit_texts(kit.store, "t", "a", state={"plan": 2}, expect_state={"plan": old.rev})
     new = await kit.store.state.get("t", "plan")
     for state in ({"plan": 3}, {"plan": REMOVE}, {"other": 3}, None):
         options: dict[str, Any] = {"state": state, "expect_state": {"plan": old.rev}}
-        error = await untouched(kit.store, VersionConflict, talk(kit.store, "t", "b", **options), repr(state))
+        error = await untouched(kit.store, VersionConflict, commit_texts(kit.store, "t", "b", **options), repr(state))
         conflict(error, old.rev, new.rev)
-    await talk(kit.store, "t", "relied upon", expect_state={"plan": new.rev})
+    await commit_texts(kit.store, "t", "relied upon", expect_state={"plan": new.rev})
     equal(await kit.store.state.get("t", "plan"), new, "a guard alone writes nothing")
-    await talk(kit.store, "t", "removed", state={"plan": REMOVE}, expect_state={"plan": new.rev})
+    await commit_texts(kit.store, "t", "removed", state={"plan": REMOVE}, expect_state={"plan": new.rev})
     equal(await kit.store.state.find("t", "plan"), None, "removed")
-    gone = talk(kit.store, "t", "c", state={"plan": 3}, expect_state={"plan": new.rev})
+    gone = commit_texts(kit.store, "t", "c", state={"plan": 3}, expect_state={"plan": new.rev})
     conflict(await untouched(kit.store, VersionConflict, gone), new.rev, None)
 
 
@@ -78,15 +78,15 @@ async def case_expect_state(kit: Kit) -> None:
 async def case_expect_absent(kit: Kit) -> None:
     """None means that the document must not exist, and that this commit writes it."""
     await kit.store.threads.create("t")
-    await talk(kit.store, "t", "a", state={"plan": 1}, expect_state={"plan": None})
+    await commit_texts(kit.store, "t", "a", state={"plan": 1}, expect_state={"plan": None})
     made = await kit.store.state.get("t", "plan")
-    again = talk(kit.store, "t", "b", state={"plan": 2}, expect_state={"plan": None})
+    again = commit_texts(kit.store, "t", "b", state={"plan": 2}, expect_state={"plan": None})
     conflict(await untouched(kit.store, VersionConflict, again), None, made.rev)
-    unwritten = talk(kit.store, "t", "b", expect_state={"other": None})
+    unwritten = commit_texts(kit.store, "t", "b", expect_state={"other": None})
     await untouched(kit.store, InvalidError, unwritten, "a guard of absence without a write")
-    removed = talk(kit.store, "t", "b", state={"other": REMOVE}, expect_state={"other": None})
+    removed = commit_texts(kit.store, "t", "b", state={"other": REMOVE}, expect_state={"other": None})
     await untouched(kit.store, InvalidError, removed, "a guard of absence with a removal")
-    await talk(kit.store, "new", "a", state={"plan": 1}, expect_state={"plan": None})
+    await commit_texts(kit.store, "new", "a", state={"plan": 1}, expect_state={"plan": None})
     equal((await kit.store.threads.get("new")).version, 1, "a guard of absence lets a thread be created")
 
 
@@ -97,7 +97,7 @@ async def case_expect_state_shape(kit: Kit) -> None:
     bad: list[dict[Any, Any]] = [{"plan": "1"}, {"plan": 1.0}, {"plan": True}, {"": 1}, {5: 1}]
     for guard in bad:
         await untouched(kit.store, InvalidError, kit.store.commit("t", expect_state=guard), repr(guard))
-    await untouched(kit.store, NotFoundError, talk(kit.store, "never", "a", expect_state={"plan": 5}))
+    await untouched(kit.store, NotFoundError, commit_texts(kit.store, "never", "a", expect_state={"plan": 5}))
 
 
 @case("state", "racing-guards", covers=("store.commit",))
@@ -106,7 +106,9 @@ async def case_racing_guards(kit: Kit) -> None:
     await kit.store.commit("t", state={"plan": -1})
     rev = (await kit.store.state.get("t", "plan")).rev
     clients = [kit.store, await kit.second()]
-    calls = [talk(clients[i % 2], "t", str(i), state={"plan": i}, expect_state={"plan": rev}) for i in range(16)]
+    calls = [
+        commit_texts(clients[i % 2], "t", str(i), state={"plan": i}, expect_state={"plan": rev}) for i in range(16)
+    ]
     won, lost = await race(*calls)
     equal((len(won), {type(error) for error in lost}), (1, {VersionConflict}), "one winner")
     snapshot = await kit.store.load("t")
@@ -120,8 +122,8 @@ async def case_bad_state(kit: Kit) -> None:
     """One bad document refuses the whole commit."""
     await kit.store.threads.create("t")
     for name in ("", "x" * 257, "a\x00b"):
-        commit = talk(kit.store, "t", "a", state={"fine": 1, name: 2})
+        commit = commit_texts(kit.store, "t", "a", state={"fine": 1, name: 2})
         await untouched(kit.store, InvalidError, commit, f"name {name!r:.10}")
     run = await kit.store.runs.start("t", "agent")
-    commit = talk(kit.store, "t", "a", run=run, run_state={"fine": 1, "bad": float("nan")})
+    commit = commit_texts(kit.store, "t", "a", run=run, run_state={"fine": 1, "bad": float("nan")})
     await untouched(kit.store, InvalidError, commit, "a bad run document")

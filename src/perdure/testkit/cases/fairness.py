@@ -1,5 +1,5 @@
-"""Fairness: when more tasks ask than there are connections, every one of them gets its share. Counts are compared and
-not times: a slow machine is as fair as a fast one."""
+"""Cases: fairness. With more tasks than connections, every task gets its share. The case compares counts, not times: a
+slow machine is as fair as a fast one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from perdure.model.message import Message
-from perdure.testkit.casework import talk
+from perdure.testkit.helpers import commit_texts
 from perdure.testkit.kit import CaseFailed, Kit, case, equal
 
 _TASKS = 24
@@ -31,7 +31,7 @@ async def case_fair_turns(kit: Kit) -> None:
 async def case_fair_reads(kit: Kit) -> None:
     """The same for tasks that read without pause."""
     for number in range(_TASKS):
-        await talk(kit.store, f"t{number}", "a")
+        await commit_texts(kit.store, f"t{number}", "a")
 
     async def read(number: int) -> None:
         await kit.store.load(f"t{number}")
@@ -40,8 +40,8 @@ async def case_fair_reads(kit: Kit) -> None:
 
 
 async def _fair_window(kit: Kit, call: Callable[[int], Awaitable[None]]) -> list[list[int]]:
-    """Count until the tasks share fairly. A connection that is being opened, or a busy machine, may favour somebody for
-    a moment; whoever starves, starves in every window."""
+    """Count until the tasks share fairly. A connection that is being opened, or a busy machine, may favour one task for
+    a moment; a starving task starves in every window."""
     windows: list[list[int]] = []
     for _ in range(_WINDOWS):
         counts = await _shares(kit, call)
@@ -52,9 +52,9 @@ async def _fair_window(kit: Kit, call: Callable[[int], Awaitable[None]]) -> list
 
 
 async def _shares(kit: Kit, call: Callable[[int], Awaitable[None]]) -> list[int]:
-    """How often each task came round when all of them together had made so many calls."""
+    """How often each task came round when all of them together had made that many calls."""
     counts = [0] * _TASKS
-    # An embedded engine may answer without giving up the event loop, which then nobody else gets.
+    # An embedded engine may answer without yielding to the event loop, which then starves the other tasks.
     embedded = kit.store.capabilities().blocking
 
     async def loop(number: int) -> None:

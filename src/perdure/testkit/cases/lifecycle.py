@@ -1,4 +1,4 @@
-"""Opening, closing, looking after itself: what a store promises before the first call and after the last one."""
+"""Cases: opening and closing a store, its health and capabilities, and interrupted work."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import perdure
 from perdure.errors import InvalidError, UnavailableError
 from perdure.model.message import Message
 from perdure.stores.store import Store
-from perdure.testkit.casework import Died, everything, talk
+from perdure.testkit.helpers import Died, commit_texts, everything, texts
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
-from perdure.testkit.script import texts
 
 URLS_REFUSED: tuple[Any, ...] = (
     "",
@@ -103,14 +102,14 @@ async def call(store: Store, name: str) -> Any:
 
 def public_methods(store: Store) -> set[str]:
     """What a user can call, by introspection, so that no method is forgotten here."""
-    found = set()
+    methods = set()
     for noun, thing in {"store": store, **vars(store)}.items():
         if not noun.startswith("_"):
             names = [
                 name for name, _ in inspect.getmembers(type(thing), inspect.isfunction) if not name.startswith("_")
             ]
-            found |= {f"{noun}.{name}" for name in names}
-    return found
+            methods |= {f"{noun}.{name}" for name in names}
+    return methods
 
 
 @case("lifecycle", "closed", covers=("store.close", "store.health", "store.capabilities"))
@@ -127,23 +126,23 @@ async def case_closed(kit: Kit) -> None:
         for name in CALLS:
             await raises(UnavailableError, call(store, name), name)
         try:
-            told = (await store.health()).ok
+            healthy = (await store.health()).ok
         except UnavailableError:
-            told = False
-        equal(told, False, "health of a closed store")
+            healthy = False
+        equal(healthy, False, "health of a closed store")
 
 
 @case("lifecycle", "scoped-close", covers=("store.scoped", "store.close"))
 async def case_scoped_close(kit: Kit) -> None:
     """Closing a scoped store closes nothing, itself included."""
     scoped = kit.store.scoped("other")
-    await talk(scoped, "t", "a")
+    await commit_texts(scoped, "t", "a")
     await scoped.close()
-    await talk(scoped, "t", "b")
-    await talk(kit.store, "t", "c")
+    await commit_texts(scoped, "t", "b")
+    await commit_texts(kit.store, "t", "c")
     equal(texts(await scoped.messages.history("t")), ["a", "b"], "still usable")
     async with kit.store.scoped("third") as third:
-        await talk(third, "t", "d")
+        await commit_texts(third, "t", "d")
     equal((await kit.store.threads.get("t")).version, 1, "and so is the store it came from")
 
 
@@ -151,7 +150,7 @@ async def case_scoped_close(kit: Kit) -> None:
 async def case_scoped_shares(kit: Kit) -> None:
     """A scoped store shares the engine and says so; scoping to the same name sees the same data."""
     again = kit.store.scoped(kit.store.scope)
-    await talk(kit.store, "t", "a")
+    await commit_texts(kit.store, "t", "a")
     equal(texts(await again.messages.history("t")), ["a"], "the same data")
     expect(again.engine is kit.store.engine, "the same engine")
     equal(again.capabilities(), kit.store.capabilities(), "the same abilities")
@@ -161,7 +160,7 @@ async def case_scoped_shares(kit: Kit) -> None:
 async def case_async_with(kit: Kit) -> None:
     """`async with perdure.open` and `await perdure.open` open; leaving the block closes, after an error too."""
     async with perdure.open("memory://", clock=kit.clock) as store:
-        await talk(store, "t", "a")
+        await commit_texts(store, "t", "a")
     await raises(UnavailableError, store.threads.get("t"))
     opened = await perdure.open("memory://", scope="acme", clock=kit.clock)
     equal(opened.scope, "acme", "its scope")
@@ -179,12 +178,12 @@ async def case_urls(kit: Kit) -> None:
         path = Path(folder) / _file_name("with space é.db", "with space e.db")
         for url in (str(path), f"sqlite:///{path}", f"sqlite:///{str(path).replace(' ', '%20')}"):
             async with perdure.open(url, durability="process", clock=kit.clock) as store:
-                await talk(store, "t", "one file")
+                await commit_texts(store, "t", "one file")
                 equal(store.capabilities().engine, "sqlite", url)
         async with perdure.open(str(path), clock=kit.clock) as store:
             equal((await store.threads.get("t")).version, 3, "each URL named the same file")
     async with perdure.open("memory://") as one, perdure.open("memory://") as two:
-        await talk(one, "t", "mine")
+        await commit_texts(one, "t", "mine")
         equal(await two.threads.find("t"), None, "another memory")
 
 
@@ -216,25 +215,25 @@ async def _open(url: Any, **options: Any) -> Store:
 
 @case("lifecycle", "honest", covers=("store.health", "store.capabilities", "store.commit"))
 async def case_honest(kit: Kit) -> None:
-    """Capabilities, health and receipts tell the same story about durability; what weakens it is put in words."""
-    told = kit.store.capabilities()
+    """Capabilities, health and receipts agree about durability; what weakens it is described."""
+    capabilities = kit.store.capabilities()
     health = await kit.store.health()
-    receipt = await talk(kit.store, "t", "a")
-    equal(health.engine, told.engine, "the engine")
+    receipt = await commit_texts(kit.store, "t", "a")
+    equal(health.engine, capabilities.engine, "the engine")
     expect(health.ok or health.problems, "what is not well is put in words")
-    equal({told.durability, health.durability, receipt.durable}, {told.durability}, "durability")
-    equal(told.durability != "none", "durable" in kit.provider.features, "what survives a close")
-    equal(told.processes == "many", "processes" in kit.provider.features, "who may open it")
-    expect(told.durability == "power" or health.problems, "anything weaker than power is put in words")
+    equal({capabilities.durability, health.durability, receipt.durable}, {capabilities.durability}, "durability")
+    equal(capabilities.durability != "none", "durable" in kit.provider.features, "what survives a close")
+    equal(capabilities.processes == "many", "processes" in kit.provider.features, "who may open it")
+    expect(capabilities.durability == "power" or health.problems, "anything weaker than power is put in words")
     expect(health.settings, "real settings are shown")
 
 
 @case("lifecycle", "read-your-writes", covers=("store.commit", "store.load"))
 async def case_read_your_writes(kit: Kit) -> None:
-    """What one client was told is committed, every client sees at once."""
+    """A commit that one client acknowledged is visible to every client at once."""
     other = await kit.second()
     for i in range(1, 21):
         writer, reader = (kit.store, other) if i % 2 else (other, kit.store)
-        await talk(writer, "t", str(i), state={"n": i})
-        found = await reader.load("t")
-        equal((found.version, found.state["n"].value), (i, i), f"commit {i}")
+        await commit_texts(writer, "t", str(i), state={"n": i})
+        snapshot = await reader.load("t")
+        equal((snapshot.version, snapshot.state["n"].value), (i, i), f"commit {i}")

@@ -1,4 +1,4 @@
-"""Loading: thread, branch, history, version, latest run and state, all from one snapshot, whoever writes meanwhile."""
+"""Cases: `load`. Thread, branch, history, version, latest run and state from one snapshot, during concurrent writes."""
 
 from __future__ import annotations
 
@@ -9,44 +9,51 @@ from perdure.kernel.ops import Ask, Get, Heads
 from perdure.model.message import Message, ToolUse
 from perdure.model.run import NewRun
 from perdure.stores.store import Store
-from perdure.testkit.casework import move, talk
+from perdure.testkit.helpers import REFUSED_IDS, commit_texts, move, texts
 from perdure.testkit.kit import Kit, case, equal, expect, raises
-from perdure.testkit.script import REFUSED_IDS, texts
 
 
 @case("load", "whole", covers=("store.load",))
 async def case_whole(kit: Kit) -> None:
-    """A load equals what the stores tell one by one."""
+    """A load equals what the stores return one by one."""
     await kit.store.threads.create("t", title="T", custom={"x": 1})
     run = await kit.store.runs.start("t", "agent", messages=[Message.user("q")])
     await kit.store.commit(
         "t", messages=[Message.assistant("a")], run=run.step(), state={"plan": 1, "b": 2}, run_state={"memo": 3}
     )
-    found = await kit.store.load("t")
-    equal(found.thread, await kit.store.threads.get("t"), "thread")
+    snapshot = await kit.store.load("t")
+    equal(snapshot.thread, await kit.store.threads.get("t"), "thread")
     branch = await kit.store.branches.current("t")
-    told = (found.branch.id, found.branch.name, found.branch.head, found.branch.length, found.branch.current)
-    equal(told, (branch.id, branch.name, branch.head, branch.length, True), "branch")
-    equal(found.messages, await kit.store.messages.history("t"), "messages")
-    equal((found.version, found.run), (2, await kit.store.runs.get(run.id)), "version and run")
-    equal(list(found.state.values()), list(await kit.store.state.list("t")), "state")
-    equal(list(found.run_state.values()), list(await kit.store.state.list("t", run_id=run.id)), "run state")
+    branch_fields = (
+        snapshot.branch.id,
+        snapshot.branch.name,
+        snapshot.branch.head,
+        snapshot.branch.length,
+        snapshot.branch.current,
+    )
+    equal(branch_fields, (branch.id, branch.name, branch.head, branch.length, True), "branch")
+    equal(snapshot.messages, await kit.store.messages.history("t"), "messages")
+    equal((snapshot.version, snapshot.run), (2, await kit.store.runs.get(run.id)), "version and run")
+    equal(list(snapshot.state.values()), list(await kit.store.state.list("t")), "state")
+    equal(list(snapshot.run_state.values()), list(await kit.store.state.list("t", run_id=run.id)), "run state")
 
 
 @case("load", "empty", covers=("store.load",))
 async def case_empty(kit: Kit) -> None:
     """A thread without messages, runs or state loads as just that."""
     thread = await kit.store.threads.create("t")
-    found = await kit.store.load("t")
-    equal((found.thread, found.messages, found.version, found.run), (thread, [], 0, None), "an empty thread")
-    equal((found.state, found.run_state, found.branch.id), ({}, {}, 0), "the rest")
+    snapshot = await kit.store.load("t")
+    equal(
+        (snapshot.thread, snapshot.messages, snapshot.version, snapshot.run), (thread, [], 0, None), "an empty thread"
+    )
+    equal((snapshot.state, snapshot.run_state, snapshot.branch.id), ({}, {}, 0), "the rest")
 
 
 @case("load", "missing", covers=("store.load",))
 async def case_missing(kit: Kit) -> None:
-    """A missing or deleted thread, and a missing branch, are not found; what is no id is refused."""
+    """A missing or deleted thread, and a missing branch, are not found; an invalid id is refused."""
     await raises(NotFoundError, kit.store.load("never"))
-    await talk(kit.store, "t", "a")
+    await commit_texts(kit.store, "t", "a")
     for branch in (7, "nowhere"):
         await raises(NotFoundError, kit.store.load("t", branch=branch), repr(branch))
     await kit.store.threads.delete("t")
@@ -58,29 +65,37 @@ async def case_missing(kit: Kit) -> None:
 @case("load", "version-is-raw-count", covers=("store.load",))
 async def case_version_is_raw_count(kit: Kit) -> None:
     """The version counts everything ever committed, although the history is smaller: folded, retracted, branched."""
-    await talk(kit.store, "t", "a", "b", "c")
+    await commit_texts(kit.store, "t", "a", "b", "c")
     await kit.store.commit("t", messages=[Message.summary("abc", 1, 3)])
     await kit.store.commit("t", messages=[Message.assistant([ToolUse(id="c", name="f")]), Message.retraction("c")])
     await kit.store.branches.fork("t", at=None, name="side")
-    await talk(kit.store, "t", "elsewhere", branch="side")
-    found = await kit.store.load("t")
-    equal((texts(found.messages), found.version), (["abc"], 7), "the view and the version")
-    await talk(kit.store, "t", "next", expect=found.version)
+    await commit_texts(kit.store, "t", "elsewhere", branch="side")
+    snapshot = await kit.store.load("t")
+    equal((texts(snapshot.messages), snapshot.version), (["abc"], 7), "the view and the version")
+    await commit_texts(kit.store, "t", "next", expect=snapshot.version)
 
 
 @case("load", "branch", covers=("store.load",))
 async def case_branch(kit: Kit) -> None:
     """The current branch, or the one asked for by number or name, with its own head."""
-    (one, _) = (await talk(kit.store, "t", "a", "b")).message_ids
+    (one, _) = (await commit_texts(kit.store, "t", "a", "b")).message_ids
     fork = await kit.store.branches.fork("t", at=one, name="side")
-    (last,) = (await talk(kit.store, "t", "c", branch="side")).message_ids
+    (last,) = (await commit_texts(kit.store, "t", "c", branch="side")).message_ids
     equal(texts((await kit.store.load("t")).messages), ["a", "b"], "current")
     for branch in (fork.id, "side"):
-        found = await kit.store.load("t", branch=branch)
-        equal((texts(found.messages), found.branch.head, found.branch.current), (["a", "c"], last, False), repr(branch))
+        snapshot = await kit.store.load("t", branch=branch)
+        equal(
+            (texts(snapshot.messages), snapshot.branch.head, snapshot.branch.current),
+            (["a", "c"], last, False),
+            repr(branch),
+        )
     await kit.store.branches.switch("t", "side")
-    found = await kit.store.load("t")
-    equal((texts(found.messages), found.branch.id, found.thread.branch), (["a", "c"], fork.id, fork.id), "switched")
+    snapshot = await kit.store.load("t")
+    equal(
+        (texts(snapshot.messages), snapshot.branch.id, snapshot.thread.branch),
+        (["a", "c"], fork.id, fork.id),
+        "switched",
+    )
 
 
 @case("load", "run-state", covers=("store.load",))
@@ -91,50 +106,56 @@ async def case_run_state(kit: Kit) -> None:
     new = await kit.store.runs.start("t", "agent")
     equal((await kit.store.load("t")).run_state, {}, "a fresh run has none")
     await kit.store.commit("t", run=new.wait(), run_state={"memo": "new"})
-    found = await kit.store.load("t")
-    equal((found.run.id if found.run else "", found.run_state["memo"].value), (new.id, "new"), "the latest run's")
-    equal(list(found.run_state), ["memo"], "and nothing of the other")
+    snapshot = await kit.store.load("t")
+    equal(
+        (snapshot.run.id if snapshot.run else "", snapshot.run_state["memo"].value), (new.id, "new"), "the latest run's"
+    )
+    equal(list(snapshot.run_state), ["memo"], "and nothing of the other")
     waiting = await kit.store.runs.get(old.id)
     await move(kit.store, waiting.resume())
-    found = await kit.store.load("t")
-    equal({name: doc.value for name, doc in found.run_state.items()}, {"memo": "old", "more": 1}, "resumed")
+    snapshot = await kit.store.load("t")
+    equal({name: doc.value for name, doc in snapshot.run_state.items()}, {"memo": "old", "more": 1}, "resumed")
     created = await kit.store.runs.create("t", "agent")
-    found = await kit.store.load("t")
-    equal((found.run, found.run_state, found.thread.open_run_id), (created, {}, old.id), "latest is not open")
+    snapshot = await kit.store.load("t")
+    equal((snapshot.run, snapshot.run_state, snapshot.thread.open_run_id), (created, {}, old.id), "latest is not open")
 
 
 @case("load", "second-client", covers=("store.load",))
 async def case_second_client(kit: Kit) -> None:
     """A client that loaded before sees forks, switches and commits of another at its next load."""
-    (one, _) = (await talk(kit.store, "t", "a", "b")).message_ids
+    (one, _) = (await commit_texts(kit.store, "t", "a", "b")).message_ids
     other = await kit.second()
     equal(texts((await other.load("t")).messages), ["a", "b"], "before")
     await kit.store.branches.fork("t", at=one, switch=True)
-    await talk(kit.store, "t", "c")
+    await commit_texts(kit.store, "t", "c")
     equal(texts((await other.load("t")).messages), ["a", "c"], "after a fork and a switch")
     await kit.store.branches.switch("t", 0)
-    await talk(kit.store, "t", "d")
+    await commit_texts(kit.store, "t", "d")
     equal(texts((await other.load("t")).messages), ["a", "b", "d"], "and back")
 
 
 @case("load", "another-life", covers=("store.load", "threads.delete"))
 async def case_another_life(kit: Kit) -> None:
     """A client that knew a thread and its branches reads the new one of that id, not the memory of the old."""
-    (one, _) = (await talk(kit.store, "t", "a", "b")).message_ids
+    (one, _) = (await commit_texts(kit.store, "t", "a", "b")).message_ids
     await kit.store.branches.fork("t", at=one, switch=True)
-    await talk(kit.store, "t", "c")
+    await commit_texts(kit.store, "t", "c")
     other = await kit.second()
     equal(texts((await other.load("t")).messages), ["a", "c"], "the first life")
     await kit.store.threads.delete("t")
     await kit.store.threads.create("t")
-    first = (await talk(kit.store, "t", "x", "y")).message_ids[0]
+    first = (await commit_texts(kit.store, "t", "x", "y")).message_ids[0]
     equal(texts((await other.load("t")).messages), ["x", "y"], "the second life")
     await kit.store.branches.fork("t", at=first, switch=True)
-    await talk(kit.store, "t", "z")
+    await commit_texts(kit.store, "t", "z")
     for store in (other, kit.store):
-        found = await store.load("t")
-        equal((texts(found.messages), found.branch.id, found.run, found.state), (["x", "z"], 1, None, {}), "its branch")
-    await talk(other, "t", "w")
+        snapshot = await store.load("t")
+        equal(
+            (texts(snapshot.messages), snapshot.branch.id, snapshot.run, snapshot.state),
+            (["x", "z"], 1, None, {}),
+            "its branch",
+        )
+    await commit_texts(other, "t", "w")
     equal(texts((await kit.store.load("t")).messages), ["x", "z", "w"], "and writes to it")
 
 
@@ -149,43 +170,43 @@ async def case_one_snapshot(kit: Kit) -> None:
         for i in range(1, 61):
             if run is not None:
                 await asyncio.sleep(0)
-                said = [Message.assistant(str(i))]
+                messages = [Message.assistant(str(i))]
                 run = (
-                    await kit.store.commit("t", messages=said, run=run.step(), state={"n": i}, run_state={"n": i})
+                    await kit.store.commit("t", messages=messages, run=run.step(), state={"n": i}, run_state={"n": i})
                 ).run
         written.set()
 
     async def read(store: Store) -> None:
         nonlocal loads
         while not written.is_set():
-            found = await store.load("t")
+            snapshot = await store.load("t")
             loads += 1
-            n = found.version
-            told = (
-                len(found.messages),
-                found.thread.version,
-                found.branch.length,
-                found.run.steps if found.run else -1,
+            n = snapshot.version
+            counts = (
+                len(snapshot.messages),
+                snapshot.thread.version,
+                snapshot.branch.length,
+                snapshot.run.steps if snapshot.run else -1,
             )
-            equal(told, (n, n, n, n), "messages, thread, branch and run of one commit")
-            equal((found.state["n"].value, found.run_state["n"].value), (n, n), "state of the same commit")
+            equal(counts, (n, n, n, n), "messages, thread, branch and run of one commit")
+            equal((snapshot.state["n"].value, snapshot.run_state["n"].value), (n, n), "state of the same commit")
             await asyncio.sleep(0)
 
     await asyncio.gather(write(), read(reader), read(reader), read(kit.store))
-    expect(loads > 0, "somebody read")
+    expect(loads > 0, "there were reads")
     equal((await reader.load("t")).version, 60, "the end")
 
 
 @case("load", "long-view", covers=("store.load",))
 async def case_long_view(kit: Kit) -> None:
     """However many reads a view holds, all of them are of one moment."""
-    await talk(kit.store, "t", "0")
+    await commit_texts(kit.store, "t", "0")
     other, written = await kit.second(), asyncio.Event()
     reads: list[Ask] = [Get("thread_heads", [("t",)]), Heads("messages", ["t"])] * 150
 
     async def write() -> None:
         for i in range(1, 61):
-            await talk(kit.store, "t", str(i))
+            await commit_texts(kit.store, "t", str(i))
         written.set()
 
     async def look() -> None:
@@ -201,25 +222,29 @@ async def case_long_view(kit: Kit) -> None:
 @case("load", "one-snapshot-switching", covers=("store.load", "branches.switch"))
 async def case_one_snapshot_switching(kit: Kit) -> None:
     """Under a client that switches branches every load is wholly of the branch it names as current."""
-    await talk(kit.store, "t", "0", "0")
+    await commit_texts(kit.store, "t", "0", "0")
     fork = await kit.store.branches.fork("t", at=None)
-    await talk(kit.store, "t", str(fork.id), branch=fork.id)
+    await commit_texts(kit.store, "t", str(fork.id), branch=fork.id)
     other, switched = await kit.second(), asyncio.Event()
 
     async def switch() -> None:
         for i in range(40):
             branch = (fork.id, 0)[i % 2]
             await kit.store.branches.switch("t", branch)
-            await talk(kit.store, "t", str(branch))
+            await commit_texts(kit.store, "t", str(branch))
             await asyncio.sleep(0)
         switched.set()
 
     async def read() -> None:
         while not switched.is_set():
-            found = await other.load("t")
-            equal((found.thread.branch, found.branch.current), (found.branch.id, True), "the branch is the current one")
-            equal(set(texts(found.messages)), {str(found.branch.id)}, "its messages only")
-            equal(len(found.messages), found.branch.length, "all of them")
+            snapshot = await other.load("t")
+            equal(
+                (snapshot.thread.branch, snapshot.branch.current),
+                (snapshot.branch.id, True),
+                "the branch is the current one",
+            )
+            equal(set(texts(snapshot.messages)), {str(snapshot.branch.id)}, "its messages only")
+            equal(len(snapshot.messages), snapshot.branch.length, "all of them")
             await asyncio.sleep(0)
 
     await asyncio.gather(switch(), read(), read())

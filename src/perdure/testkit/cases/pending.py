@@ -1,7 +1,7 @@
-"""Pending messages: append, edit, retract, reorder and list, with every conflict.
+"""Cases: pending messages. Append, edit, retract, reorder and list, with every conflict.
 
-What is delivered but unread may still change; every change is guarded by a revision, and nothing half-done is seen.
-Freezing has its own modules (`freeze`, `selection`), the queue as a whole too (`queues`).
+A message that was delivered but not read may still change; a revision guards every change, and none is visible in part.
+Freezing has its own modules (`pending_freeze`, `pending_selection`), and so has the queue (`pending_queues`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from perdure.errors import AlreadyExists, InvalidError, NotFoundError, VersionCo
 from perdure.model.faithful import Extra
 from perdure.model.message import Message, Text, ToolResult, ToolUse
 from perdure.model.pending import DeliveryMode
-from perdure.testkit.casework import conflict, enqueue, pending_texts, queue_texts, talk
+from perdure.testkit.helpers import commit_texts, conflict, enqueue, pending_texts, queue_texts
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import untouched
 
@@ -162,7 +162,7 @@ async def case_missing_thread(kit: Kit) -> None:
 
 @case("pending", "bad-ids", covers=("pending.edit", "pending.retract", "pending.reorder"))
 async def case_bad_ids(kit: Kit) -> None:
-    """What is no id is refused as such, not reported as missing."""
+    """An invalid id is refused as such, not reported as missing."""
     await kit.store.threads.create("t")
     pending, message = kit.store.pending, Message.user("x")
     bad: list[Any] = ["", "  ", 7, None, "a\nb", "x" * 257]
@@ -216,8 +216,8 @@ async def case_edit_unknown(kit: Kit) -> None:
     """An entry that never was is not found."""
     await kit.store.threads.create("t")
     await enqueue(kit.store, "t", "a")
-    await untouched(kit.store, NotFoundError, kit.store.pending.edit("t", "nobody", Message.user("b")))
-    await untouched(kit.store, NotFoundError, kit.store.pending.retract("t", "nobody"))
+    await untouched(kit.store, NotFoundError, kit.store.pending.edit("t", "missing", Message.user("b")))
+    await untouched(kit.store, NotFoundError, kit.store.pending.retract("t", "missing"))
 
 
 @case("pending", "edit-bad-shape", covers=("pending.edit",))
@@ -273,11 +273,11 @@ async def case_reorder_stale(kit: Kit) -> None:
     """A reorder under an old queue revision is a conflict and keeps the order."""
     await kit.store.threads.create("t")
     a, b = await enqueue(kit.store, "t", "a", "b")
-    seen = (await kit.store.pending.list("t")).revision
+    revision = (await kit.store.pending.list("t")).revision
     await kit.store.pending.edit("t", a, Message.user("A"))
     now = (await kit.store.pending.list("t")).revision
-    late = kit.store.pending.reorder("t", [b, a], if_revision=seen)
-    conflict(await untouched(kit.store, VersionConflict, late), seen, now)
+    late = kit.store.pending.reorder("t", [b, a], if_revision=revision)
+    conflict(await untouched(kit.store, VersionConflict, late), revision, now)
     equal(await queue_texts(kit.store, "t"), ["A", "b"], "the order is kept")
 
 
@@ -288,7 +288,7 @@ async def case_reorder_partial(kit: Kit) -> None:
     a, b = await enqueue(kit.store, "t", "a", "b")
     conflict(await untouched(kit.store, VersionConflict, kit.store.pending.reorder("t", [a])), 1, 2)
     conflict(await untouched(kit.store, VersionConflict, kit.store.pending.reorder("t", [a, b, "c"])), 3, 2)
-    await untouched(kit.store, NotFoundError, kit.store.pending.reorder("t", [a, "nobody"]))
+    await untouched(kit.store, NotFoundError, kit.store.pending.reorder("t", [a, "missing"]))
     await untouched(kit.store, InvalidError, kit.store.pending.reorder("t", [a, a]))
 
 
@@ -303,10 +303,10 @@ async def case_reorder_empty(kit: Kit) -> None:
 async def case_revision_rises(kit: Kit) -> None:
     """The queue's revision changes with every kind of change and never repeats."""
     await kit.store.threads.create("t")
-    store, seen = kit.store, []
+    store, revisions = kit.store, []
 
     async def note() -> None:
-        seen.append((await store.pending.list("t")).revision)
+        revisions.append((await store.pending.list("t")).revision)
 
     await note()
     a, b, _ = await enqueue(store, "t", "a", "b", "c")
@@ -321,12 +321,12 @@ async def case_revision_rises(kit: Kit) -> None:
     await note()
     await enqueue(store, "t", "again")
     await note()
-    equal(seen, sorted(set(seen)), "revisions rise and never repeat")
+    equal(revisions, sorted(set(revisions)), "revisions rise and never repeat")
 
 
 @case("pending", "list-empty", covers=("pending.list",))
 async def case_list_empty(kit: Kit) -> None:
-    """A queue nobody used is empty at revision 0."""
-    await talk(kit.store, "t", "hello")
+    """An unused queue is empty at revision 0."""
+    await commit_texts(kit.store, "t", "hello")
     queue = await kit.store.pending.list("t")
-    equal((queue.items, queue.revision), ([], 0), "a queue nobody used")
+    equal((queue.items, queue.revision), ([], 0), "an unused queue")

@@ -1,7 +1,7 @@
-"""What runs do to their thread: the pointers active, open and latest; the branch a run is pinned to; runs in lists.
+"""Cases: the pointers of a thread to its active, open and latest run; the branch of a run; lists of runs.
 
-Nothing clears another run's pointer: a newly created run leaves the one that executes alone, and takes the open place
-only when it is free.
+Nothing clears another run's pointer: a newly created run leaves the one that executes alone, and becomes the open
+run only if there is none.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from perdure.errors import CursorExpired, InvalidError, KeyReused, NotFoundError
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Run
 from perdure.stores.store import Store
-from perdure.testkit.casework import conflict, move, talk
+from perdure.testkit.helpers import commit_texts, conflict, expect_cursor_guarded, move, texts
 from perdure.testkit.kit import Kit, case, collect, equal, raises
 from perdure.testkit.probe import dump, untouched
-from perdure.testkit.script import expect_cursor_guarded, texts
 
 
 async def pointers(store: Store) -> tuple[str | None, str | None, str | None]:
@@ -134,8 +133,8 @@ async def case_latest(kit: Kit) -> None:
 
 @case("runs", "pinned-to-branch", covers=("runs.start", "store.commit", "branches.switch"))
 async def case_pinned_to_branch(kit: Kit) -> None:
-    """A run writes to the branch it started on, also after somebody switched, and in another client."""
-    receipt = await talk(kit.store, "t", "a", "b")
+    """A run writes to the branch it started on, even after a switch, and in another client."""
+    receipt = await commit_texts(kit.store, "t", "a", "b")
     run = await kit.store.runs.start("t", "agent")
     other = await kit.second()
     fork = await other.branches.fork("t", at=receipt.message_ids[0], switch=True)
@@ -153,7 +152,7 @@ async def case_pinned_to_branch(kit: Kit) -> None:
 @case("runs", "branch-option", covers=("runs.create", "runs.start"))
 async def case_branch_option(kit: Kit) -> None:
     """A run may be started on any branch, by number or name; one that does not exist is not found."""
-    receipt = await talk(kit.store, "t", "a", "b")
+    receipt = await commit_texts(kit.store, "t", "a", "b")
     fork = await kit.store.branches.fork("t", at=receipt.message_ids[0], name="side")
     for branch in (fork.id, "side"):
         run = await kit.store.runs.start("t", "agent", branch=branch, messages=[Message.user("x")])
@@ -168,7 +167,7 @@ async def case_branch_option(kit: Kit) -> None:
 async def case_start_guards(kit: Kit) -> None:
     """Starting obeys expect, fence and key like every commit."""
     await kit.store.threads.create("t")
-    await talk(kit.store, "t", "a", fence=5)
+    await commit_texts(kit.store, "t", "a", fence=5)
     start = kit.store.runs.start
     conflict(await untouched(kit.store, VersionConflict, start("t", "agent", expect=0)), 0, 1)
     conflict(await untouched(kit.store, StaleClaim, start("t", "agent", fence=4)), 4, 5)
@@ -224,35 +223,35 @@ async def case_pages(kit: Kit) -> None:
     whole = [run.id for run in (await kit.store.runs.list(thread_id="t")).items]
     equal(sorted(whole), sorted(expected), "everything is listed")
     for limit in (1, 2, 5, 22, 23, 200):
-        seen, cursor = [], None
+        ids, cursor = [], None
         while True:
             page = await kit.store.runs.list(thread_id="t", limit=limit, cursor=cursor)
-            seen += [run.id for run in page.items]
+            ids += [run.id for run in page.items]
             cursor = page.next_cursor
             if cursor is None:
                 break
             kit.clock.advance(1)
             await kit.store.runs.create("other", "agent")
-        equal(seen, whole, f"pages of {limit}")
+        equal(ids, whole, f"pages of {limit}")
 
 
 @case("runs", "pages-stable", covers=("runs.list",))
 async def case_pages_stable(kit: Kit) -> None:
     """Moving runs while paging neither repeats nor loses any: the order is that of creation."""
     made = [await kit.store.runs.start("t", "agent", run_id=f"r{i}") for i in range(9)]
-    seen, cursor = [], None
+    ids, cursor = [], None
     for turn in range(3):
         page = await kit.store.runs.list(thread_id="t", limit=3, cursor=cursor)
-        seen += [run.id for run in page.items]
+        ids += [run.id for run in page.items]
         cursor = page.next_cursor
         await kit.store.commit("t", run=made[turn].finish())
         await kit.store.commit("t", run=made[8 - turn].step())
-    equal((seen, cursor), ([run.id for run in made], None), "each once")
+    equal((ids, cursor), ([run.id for run in made], None), "each once")
 
 
 @case("runs", "list-limits", covers=("runs.list",))
 async def case_list_limits(kit: Kit) -> None:
-    """A page has 1 to 200 runs, 50 unless told; a cursor belongs to its query."""
+    """A page has 1 to 200 runs, 50 by default; a cursor belongs to its query."""
     for limit in (0, -1, limits.PAGE_MAX + 1, "10", True):
         await raises(InvalidError, kit.store.runs.list(limit=limit))  # type: ignore[arg-type]
     for _ in range(52):

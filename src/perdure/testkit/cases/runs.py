@@ -1,4 +1,4 @@
-"""Runs as records: creating and starting them, every field that comes back, what is refused, what they produced."""
+"""Cases: runs as records. Creating and starting them, every field that comes back, refusals, what they produced."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from perdure.model.run_snapshots import (
     RunTrace,
     SeqRange,
 )  # fmt: skip
-from perdure.testkit.casework import move, talk
+from perdure.testkit.helpers import REFUSED_IDS, commit_texts, move
 from perdure.testkit.kit import Kit, case, equal, expect, raises
 from perdure.testkit.probe import dump, untouched
-from perdure.testkit.script import REFUSED_IDS
 
 ACTIVATION: dict[str, Any] = {
     "intent": {"kind": "hitl_resume", "run_id": "r0", "agent_id": "a", "thread_id": "t", "new1": 1},
@@ -102,12 +101,12 @@ async def case_create(kit: Kit) -> None:
 @case("runs", "start", covers=("runs.start",))
 async def case_start(kit: Kit) -> None:
     """Starting is one commit: the run runs, and its messages are its input, not its output."""
-    await talk(kit.store, "t", "before")
+    await commit_texts(kit.store, "t", "before")
     kit.clock.advance(10)
     run = await kit.store.runs.start("t", "agent", messages=[Message.system("be kind"), Message.user("hello")])
     equal((run.status, run.started_at, run.created_at), ("running", kit.clock.now, kit.clock.now), "it began now")
-    given = [record.message_id for record in await kit.store.messages.range(run.thread_id, 2, 3)]
-    equal(run.input, RunInput(range=SeqRange(2, 3), trigger_message_ids=given), "the input")
+    ids = [record.message_id for record in await kit.store.messages.range(run.thread_id, 2, 3)]
+    equal(run.input, RunInput(range=SeqRange(2, 3), trigger_message_ids=ids), "the input")
     equal(run.output, None, "nothing produced yet")
     equal(await kit.store.runs.get(run.id), run, "what get reads")
     records = await kit.store.messages.history("t")
@@ -118,7 +117,7 @@ async def case_start(kit: Kit) -> None:
 async def case_every_field(kit: Kit) -> None:
     """Every field comes back as it was given, snapshots and their unknown fields at every level included."""
     await kit.store.threads.create("t")
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "parent_run_id": "r0",
         "activation": from_json(RunActivation, ACTIVATION, "activation"),
         "request": from_json(RunRequest, REQUEST, "request"),
@@ -136,14 +135,16 @@ async def case_every_field(kit: Kit) -> None:
         "metadata": {"ключ": ["v", 1, 2.5, None, {"x": False}], "": 0},
     }
     for begin in (kit.store.runs.create, kit.store.runs.start):
-        made = await begin("t", "agent", **given)
+        made = await begin("t", "agent", **fields)
         run = await kit.store.runs.get(made.id)
         equal(run, made, "the stored run against the returned one")
-        for name, value in given.items():
-            found = getattr(run, name) if name == "parent_run_id" else getattr(run.body, name)
-            equal(found, value, name)
+        for name, value in fields.items():
+            stored = getattr(run, name) if name == "parent_run_id" else getattr(run.body, name)
+            equal(stored, value, name)
         equal(
-            (run.activation, run.request, run.input), (given["activation"], given["request"], given["input"]), "views"
+            (run.activation, run.request, run.input),
+            (fields["activation"], fields["request"], fields["input"]),
+            "views",
         )
 
 
@@ -192,8 +193,8 @@ async def case_duplicate_id(kit: Kit) -> None:
 @case("runs", "missing", covers=("runs.get", "runs.find", "runs.latest"))
 async def case_missing(kit: Kit) -> None:
     """A missing run is not found, or None; a thread without runs has no latest one."""
-    await raises(NotFoundError, kit.store.runs.get("nobody"))
-    equal(await kit.store.runs.find("nobody"), None, "find")
+    await raises(NotFoundError, kit.store.runs.get("unknown"))
+    equal(await kit.store.runs.find("unknown"), None, "find")
     await raises(NotFoundError, kit.store.runs.latest("nowhere"))
     await kit.store.threads.create("t")
     equal(await kit.store.runs.latest("t"), None, "latest of a thread without runs")
@@ -285,7 +286,7 @@ async def case_bad_types(kit: Kit) -> None:
 
 @case("runs", "not-json", covers=("runs.start", "store.commit"))
 async def case_not_json(kit: Kit) -> None:
-    """What is not JSON is refused with the path where it stands, with a key and without."""
+    """What is not JSON is refused with its path, with a key and without."""
     run = await kit.store.runs.start("t", "agent")
     for value in (float("nan"), float("inf"), b"x", {1}, (1,), {1: 2}, "\ud800", object()):
         for key in (None, "k"):
@@ -330,14 +331,14 @@ async def case_unknown_status(kit: Kit) -> None:
     change = msgspec.structs.replace(run.step(), status="resting")
     await untouched(store, InvalidError, store.commit("t", run=change), "a move to it")
     await store.engine.transact(store.scope, [Patch("runs", ("r",), {"status": "resting"})])
-    kept = await store.runs.get("r")
-    equal(kept.status, "resting", "what a newer build stored")
-    await untouched(store, IllegalTransition, store.commit("t", run=kept.finish()), "a move from it")
+    run = await store.runs.get("r")
+    equal(run.status, "resting", "what a newer build stored")
+    await untouched(store, IllegalTransition, store.commit("t", run=run.finish()), "a move from it")
 
 
 @case("runs", "other-thread", covers=("store.commit",))
 async def case_other_thread(kit: Kit) -> None:
-    """A run belongs to its thread; what is no run is refused."""
+    """A run belongs to its thread; anything but a run is refused."""
     run = await kit.store.runs.start("t", "agent")
     await kit.store.threads.create("u")
     await untouched(kit.store, InvalidError, kit.store.commit("u", run=run.step()), "another thread's run")
@@ -373,8 +374,8 @@ async def case_producer(kit: Kit) -> None:
     await kit.store.commit("t", messages=[Message.assistant("a"), own], run=run.step())
     run = await kit.store.runs.get("r")
     await kit.store.commit("t", messages=[Message.assistant("b")], run=run)
-    found = [(r.text, r.run_id, r.step) for r in await kit.store.messages.history("t")]
-    equal(found, [("a", "r", 0), ("theirs", "other", 7), ("b", "r", 1)], "producers")
+    producers = [(r.text, r.run_id, r.step) for r in await kit.store.messages.history("t")]
+    equal(producers, [("a", "r", 0), ("theirs", "other", 7), ("b", "r", 1)], "producers")
 
 
 @case("runs", "output", covers=("store.commit", "runs.get"))

@@ -1,4 +1,4 @@
-"""State documents: one JSON value per name, owned by a thread or by a run, with rev, schema and faithful contents."""
+"""Cases: state documents. One JSON value per name, owned by a thread or a run, with rev, schema and exact contents."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from perdure.errors import InvalidError, NotFoundError, VersionConflict
 from perdure.kernel.ops import Put
 from perdure.model.message import Message
 from perdure.model.state import Doc, StateDoc
-from perdure.testkit.casework import conflict, race, talk
+from perdure.testkit.helpers import HOSTILE_IDS, REFUSED_IDS, commit_texts, conflict, race
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import dump, untouched
-from perdure.testkit.script import HOSTILE_IDS, REFUSED_IDS
 
 VALUES: tuple[Any, ...] = (
     None,
@@ -74,16 +73,16 @@ async def case_missing(kit: Kit) -> None:
 
 @case("state", "values", covers=("state.put", "state.get"))
 async def case_values(kit: Kit) -> None:
-    """Every JSON value comes back equal and of its own type; null is a value, not an absence."""
+    """Every JSON value comes back equal and of the same type; null is a value, not an absence."""
     await kit.store.threads.create("t")
     for i, value in enumerate(VALUES):
         made = await kit.store.state.put("t", f"v{i}", value)
-        found = await kit.store.state.get("t", f"v{i}")
-        equal(found.value, value, repr(value))
-        equal(repr(found.value), repr(value), "to the last digit")
-        equal(made, found, "what put returned")
-    found_null = await kit.store.state.find("t", "v0")
-    expect(found_null is not None and found_null.value is None, "a stored null is there")
+        document = await kit.store.state.get("t", f"v{i}")
+        equal(document.value, value, repr(value))
+        equal(repr(document.value), repr(value), "to the last digit")
+        equal(made, document, "what put returned")
+    null = await kit.store.state.find("t", "v0")
+    expect(null is not None and null.value is None, "a stored null is there")
 
 
 @case("state", "not-json", covers=("state.put", "store.commit"))
@@ -129,7 +128,7 @@ async def case_size(kit: Kit) -> None:
 
 @case("state", "names", covers=("state.put", "state.get", "state.list"))
 async def case_names(kit: Kit) -> None:
-    """Any legal name names its own document; what is no name is refused by every call."""
+    """Any legal name names its own document; an invalid name is refused by every call."""
     await kit.store.threads.create("t")
     state = kit.store.state
     for name in HOSTILE_IDS:
@@ -152,12 +151,12 @@ async def case_names(kit: Kit) -> None:
 async def case_rev(kit: Kit) -> None:
     """Each write has its own rev; none ever comes back, also after a delete, also for the same value."""
     await kit.store.threads.create("t")
-    seen = []
+    revs = []
     for _ in range(5):
-        seen.append((await kit.store.state.put("t", "plan", 1)).rev)
-        seen.append((await kit.store.state.put("t", "plan", 1)).rev)
+        revs.append((await kit.store.state.put("t", "plan", 1)).rev)
+        revs.append((await kit.store.state.put("t", "plan", 1)).rev)
         await kit.store.state.delete("t", "plan")
-    equal(len(set(seen)), len(seen), "revs")
+    equal(len(set(revs)), len(revs), "revs")
 
 
 @case("state", "if-rev", covers=("state.put",))
@@ -213,7 +212,7 @@ async def case_schema(kit: Kit) -> None:
 
 @case("state", "opaque", covers=("state.get", "state.list", "store.load", "store.commit"))
 async def case_opaque(kit: Kit) -> None:
-    """A document of a name and schema that nobody here knows is kept as it is, whatever is written beside it."""
+    """A document of a name and schema that this build does not know is kept unchanged, whatever else is written."""
     store = kit.store
     await store.threads.create("t")
     foreign = Put("state", ("t", "", "from.the.future"), {"schema": 4_000, "at": 5}, b'{"x": [1, {"y": 1.50}]}')
@@ -221,9 +220,13 @@ async def case_opaque(kit: Kit) -> None:
     await store.commit("t", messages=[Message.user("x")], state={"plan": 1})
     await store.state.put("t", "plan", 2)
     await store.state.delete("t", "plan")
-    found = await store.state.get("t", "from.the.future")
-    equal((found.value, found.schema, found.rev, found.at), ({"x": [1, {"y": 1.5}]}, 4_000, applied.rev, 5), "kept")
-    equal((await store.load("t")).state, {"from.the.future": found}, "load gives it back")
+    document = await store.state.get("t", "from.the.future")
+    equal(
+        (document.value, document.schema, document.rev, document.at),
+        ({"x": [1, {"y": 1.5}]}, 4_000, applied.rev, 5),
+        "kept",
+    )
+    equal((await store.load("t")).state, {"from.the.future": document}, "load gives it back")
 
 
 @case("state", "owners", covers=("state.put", "state.get", "state.list", "state.delete"))
@@ -239,9 +242,9 @@ async def case_owners(kit: Kit) -> None:
     equal((await state.get("t", "plan", run_id=one.id)).run_id, one.id, "the owner is on the document")
     await state.delete("t", "plan", run_id=two.id)
     owners = (None, one.id, two.id)
-    found = {owner: [(d.name, d.value) for d in await state.list("t", run_id=owner)] for owner in owners}
+    documents = {owner: [(d.name, d.value) for d in await state.list("t", run_id=owner)] for owner in owners}
     expected = {None: [("plan", "thread")], one.id: [("more", "one"), ("plan", "one")], two.id: []}
-    equal(found, expected, "documents by owner")
+    equal(documents, expected, "documents by owner")
 
 
 @case("state", "run-of-thread", covers=("state.put", "state.delete"))
@@ -249,7 +252,7 @@ async def case_run_of_thread(kit: Kit) -> None:
     """Run-owned state needs a run of that very thread."""
     run = await kit.store.runs.start("t", "agent")
     await kit.store.threads.create("u")
-    for thread, name in (("t", "nobody"), ("u", run.id)):
+    for thread, name in (("t", "unknown"), ("u", run.id)):
         put = kit.store.state.put(thread, "plan", 1, run_id=name)
         await untouched(kit.store, NotFoundError, put, f"run {name} in {thread}")
         delete = kit.store.state.delete(thread, "plan", run_id=name)
@@ -259,7 +262,7 @@ async def case_run_of_thread(kit: Kit) -> None:
 @case("state", "thread-moves", covers=("state.put", "state.delete"))
 async def case_thread_moves(kit: Kit) -> None:
     """Writing state makes the thread active, and moves neither its version nor its rev."""
-    await talk(kit.store, "t", "a")
+    await commit_texts(kit.store, "t", "a")
     before = await kit.store.threads.get("t")
     kit.clock.advance(50)
     await kit.store.state.put("t", "plan", 1)

@@ -1,4 +1,4 @@
-"""Cases: a thread's life as a record. Creating, finding, changing; names, titles, custom data, revisions."""
+"""Cases: threads as records. Creating, finding, changing; names, titles, custom data, revisions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 from perdure.errors import AlreadyExists, CorruptError, InvalidError, NotFoundError, VersionConflict
 from perdure.kernel.ops import Delete, Patch
 from perdure.model.thread import Thread
+from perdure.testkit.helpers import HOSTILE_IDS, REFUSED_IDS, say
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import dump, overtaken, together, untouched
-from perdure.testkit.script import HOSTILE_IDS, REFUSED_IDS, say
 
 LINEAGE_REFUSED: tuple[Any, ...] = ("x\x00y", "\ud800", "x" * 257, 7, b"p")
 TITLES_REFUSED: tuple[Any, ...] = ("é" * 2048 + "x", "nul\x00", "\ud800", 7, b"x")
@@ -49,20 +49,20 @@ async def case_create_get(kit: Kit) -> None:
 @case("threads", "create-mints-id", covers=("threads.create",))
 async def case_create_mints_id(kit: Kit) -> None:
     """Without an id the store makes one: 26 characters, never the same twice, ascending with time."""
-    found = []
+    ids = []
     for _ in range(20):
-        found.append((await kit.store.threads.create()).id)
+        ids.append((await kit.store.threads.create()).id)
         kit.clock.advance(1)
-    equal({len(one) for one in found}, {26}, "the length of minted ids")
-    equal(sorted(set(found)), found, "minted ids ascend and differ")
+    equal({len(one) for one in ids}, {26}, "the length of minted ids")
+    equal(sorted(set(ids)), ids, "minted ids ascend and differ")
 
 
 @case("threads", "missing", covers=("threads.get", "threads.find"))
 async def case_missing(kit: Kit) -> None:
     """A thread that does not exist is None to find and an error to get."""
-    equal(await kit.store.threads.find("nobody"), None, "find")
-    error = await raises(NotFoundError, kit.store.threads.get("nobody"))
-    expect("nobody" in str(error) and isinstance(error, LookupError), "the error names the thread")
+    equal(await kit.store.threads.find("unknown"), None, "find")
+    error = await raises(NotFoundError, kit.store.threads.get("unknown"))
+    expect("unknown" in str(error) and isinstance(error, LookupError), "the error names the thread")
 
 
 @case("threads", "title-custom-round-trip", covers=("threads.create", "threads.get"))
@@ -84,7 +84,7 @@ async def case_defaults_store_nothing(kit: Kit) -> None:
 
 
 @case("threads", "create-taken", covers=("threads.create",))
-async def case_create_taken(kit: Kit) -> None:
+async def case_create_duplicate(kit: Kit) -> None:
     """An id that is taken is refused, and the thread that has it stays as it was."""
     await kit.store.threads.create("a", title="first")
     error = await untouched(kit.store, AlreadyExists, kit.store.threads.create("a", title="second"))
@@ -119,7 +119,7 @@ async def case_ids_refused(kit: Kit) -> None:
 
 @case("threads", "lineage-refused", covers=("threads.create", "threads.update", "threads.list"))
 async def case_lineage_refused(kit: Kit) -> None:
-    """A lineage id that is no id is refused, not trimmed into one."""
+    """An invalid lineage id is refused, not trimmed into one."""
     threads = kit.store.threads
     await threads.create("a")
     for bad in LINEAGE_REFUSED:
@@ -198,7 +198,7 @@ async def case_update_clears(kit: Kit) -> None:
 @case("threads", "update-missing", covers=("threads.update",))
 async def case_update_missing(kit: Kit) -> None:
     """Updating a thread that does not exist is refused, never a creation."""
-    await untouched(kit.store, NotFoundError, kit.store.threads.update("nobody", title="t"))
+    await untouched(kit.store, NotFoundError, kit.store.threads.update("unknown", title="t"))
 
 
 @case("threads", "update-if-rev", covers=("threads.update",))
@@ -227,14 +227,14 @@ async def case_commits_keep_rev(kit: Kit) -> None:
 @case("threads", "rev-never-repeats", covers=("threads.update", "threads.create", "threads.delete"))
 async def case_rev_never_repeats(kit: Kit) -> None:
     """No rev of an id comes back, across updates, deletion and a new life."""
-    seen: list[int] = []
+    revs: list[int] = []
     for _ in range(3):
-        seen.append((await kit.store.threads.create("a")).rev)
+        revs.append((await kit.store.threads.create("a")).rev)
         for title in ("x", "x", "y"):
             thread = await kit.store.threads.update("a", title=title)
-            seen.append(thread.rev)
+            revs.append(thread.rev)
         await kit.store.threads.delete("a")
-    equal(len(set(seen)), len(seen), "distinct revs")
+    equal(len(set(revs)), len(revs), "distinct revs")
 
 
 @case("threads", "update-no-lost-update", covers=("threads.update",))
@@ -279,7 +279,7 @@ async def case_concurrent_creates(kit: Kit) -> None:
 
 @case("threads", "create-race", covers=("threads.create",))
 async def case_create_race(kit: Kit) -> None:
-    """Of many creations of one id exactly one succeeds; the rest are told that it exists."""
+    """Of many creations of one id exactly one succeeds; the rest learn that it exists."""
     other = await kit.second()
     made = await together(*[(kit.store, other)[n % 2].threads.create("a", title=str(n)) for n in range(10)])
     winners = [one for one in made if isinstance(one, Thread)]
@@ -323,7 +323,7 @@ async def case_survives_reopen(kit: Kit) -> None:
 
 @case("threads", "unknown-fields-carried", covers=("threads.update",))
 async def case_unknown_fields(kit: Kit) -> None:
-    """A field that a newer build stored beside custom survives an update by this one."""
+    """A field that a newer build stored next to custom survives an update by this one."""
     await kit.store.threads.create("a", custom={"k": 1})
     body = msgspec.json.encode({"custom": {"k": 1}, "future": {"x": [1]}})
     await kit.store.engine.transact(kit.store.scope, [Patch("threads", ("a",), {}, body=body)])

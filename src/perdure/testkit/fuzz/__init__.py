@@ -1,1 +1,1 @@
-"""Random operations, driven through the product and the reference model in lockstep."""
+"""Random calls, made on the product and on the reference in lockstep; every answer is compared."""

@@ -1,1 +1,1 @@
-"""A reference model of the product in plain dictionaries, sharing no code with it."""
+"""A second, simple implementation of every public method, in plain objects, that shares no code with the product."""

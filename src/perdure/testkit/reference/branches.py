@@ -1,10 +1,10 @@
-"""The reference model's branches and labels: forks hang under a message, and parents are all there is to a path."""
+"""Branches and labels in the reference: a fork hangs under a message, and a path follows the parents of messages."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from perdure.testkit.reference.data import Branch, Json, Message, Refusal, Thread, World
+from perdure.testkit.reference.records import Branch, Json, Message, Refusal, Thread, World
 from perdure.testkit.reference.views import branch_data
 
 
@@ -34,7 +34,7 @@ def fork(world: World, *, thread_id: str, name: str | None = None, switch: bool 
     origin = _origin(thread, **where)
     number = len(thread.branches)
     name = name or _free_name(thread, number, world.tick)
-    _refuse_taken(thread, name, number)
+    _refuse_duplicate(thread, name, number)
     world.next_tick()
     thread.branches.append(Branch(number, name, origin, world.now))
     thread.updated_at = world.now
@@ -50,13 +50,13 @@ def _origin(thread: Thread, at: str | None = None, before: str | None = None) ->
 
 
 def _free_name(thread: Thread, number: int, tick: int) -> str:
-    """The name that an unnamed fork gets; if somebody has it, one that the product makes up."""
+    """The name that an unnamed fork gets; if that is in use, one that the product invents."""
     suggested = f"branch-{number}"
-    taken = [other.name for other in thread.branches if not other.deleted]
-    return suggested if suggested not in taken else f"{suggested}~{tick}"
+    names = [other.name for other in thread.branches if not other.deleted]
+    return suggested if suggested not in names else f"{suggested}~{tick}"
 
 
-def _refuse_taken(thread: Thread, name: str, number: int) -> None:
+def _refuse_duplicate(thread: Thread, name: str, number: int) -> None:
     if any(other.name == name and not other.deleted and other.number != number for other in thread.branches):
         raise Refusal("AlreadyExists")
 
@@ -75,7 +75,7 @@ def rename(world: World, *, thread_id: str, branch: int | str, name: str) -> Jso
     """`branches.rename`."""
     thread = world.thread(thread_id)
     number = thread.branch_number(branch)
-    _refuse_taken(thread, name, number)
+    _refuse_duplicate(thread, name, number)
     world.next_tick()
     thread.branches[number].name = name
     return branch_data(thread, thread.branches[number])

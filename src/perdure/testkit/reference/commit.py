@@ -1,8 +1,8 @@
-"""The reference model's commit: refusals in their order, then one change of the world.
+"""Commits in the reference: refusals in their order, then one change of the world.
 
 Shape first; then the key, then fence, expect, run, state and ids. Nothing is touched before the last refusal.
 A run is given as plain data: `{"new": {...}}`, `{"same": run}` or `{"change": run, "move": name, "options": {...}}`,
-where `run` is a run as the model described it earlier.
+where `run` is a run as the reference described it earlier.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.testkit.reference.data import WEEK_MS, Document, Json, Key, Message, Refusal, Run, Thread, World
+from perdure.testkit.reference.records import WEEK_MS, Document, Json, Key, Message, Refusal, Run, Thread, World
 from perdure.testkit.reference.runs import change_of, moved, new_run, produced, refuse_run, settle_pointers
 from perdure.testkit.reference.threads import born, check_parent, lineage
 from perdure.testkit.reference.views import run_data
@@ -19,7 +19,7 @@ from perdure.testkit.reference.views import run_data
 
 @dataclass(kw_only=True)
 class Request:
-    """A commit as it was asked for. `inputs` marks messages that the run is given rather than producing them."""
+    """A requested commit. `inputs` marks messages that the run receives rather than produces."""
 
     thread_id: str
     messages: Sequence[Json] = ()
@@ -59,8 +59,8 @@ class Request:
         run = self.run and {**self.run}
         if run and "new" not in run:
             run = {"id": self.run_id, "move": change_of(run)}
-        said = list(self.messages) if self.asked is None else self.asked
-        return [said, run, self.state or {}, self.run_state or {}, self.branch]
+        messages = list(self.messages) if self.asked is None else self.asked
+        return [messages, run, self.state or {}, self.run_state or {}, self.branch]
 
 
 def commit(world: World, **request: Any) -> Json:
@@ -101,8 +101,8 @@ def live_key(world: World, thread: Thread | None, key: str | None) -> Key | None
 def replay(world: World, stored: Key, request: Request) -> Json:
     """The stored receipt; other content under the same key is refused.
 
-    The run is shown as it is now, but with the rev that the first commit gave it, so that whoever goes on with a run
-    that has moved since is refused. A run that was only named is given back as it came.
+    The run is shown as it is now, but with the rev that the first commit gave it, so that a caller
+    who continues with a run that has moved since is refused. A run that was only named is returned unchanged.
     """
     if stored.content != request.content:
         raise Refusal("KeyReused")
@@ -141,7 +141,7 @@ def refuse_message(message: Json) -> None:
 
 
 def _refuse_summaries(thread: Thread | None, request: Request) -> None:
-    """A summary stands after everything it covers."""
+    """A summary comes after everything it covers."""
     version = 0 if thread is None else len(thread.log)
     for seq, message in enumerate(request.messages, version + 1):
         if "compaction" in message and message["compaction"]["to_seq"] >= seq:
@@ -186,8 +186,8 @@ def target(thread: Thread, request: Request) -> int:
 
 def _refuse_documents(thread: Thread, request: Request) -> None:
     for name, rev in (request.expect_state or {}).items():
-        found = thread.state.get((None, name))
-        if rev != (None if found is None else found.rev):
+        document = thread.state.get((None, name))
+        if rev != (None if document is None else document.rev):
             raise Refusal("VersionConflict")
 
 
@@ -198,10 +198,10 @@ def _write(world: World, thread: Thread, request: Request) -> Json:
     written = _append(world, thread, request)
     run = _move_run(world, thread, request, written)
     for owner, documents in ((None, request.state), (request.run_id, request.run_state)):
-        for name, given in (documents or {}).items():
+        for name, document in (documents or {}).items():
             thread.state.pop((owner, name), None)
-            if given is not None:
-                thread.state[owner, name] = Document(given[0], given[1], world.now, world.tick)
+            if document is not None:
+                thread.state[owner, name] = Document(document[0], document[1], world.now, world.tick)
     receipt: Json = {
         "thread_id": thread.id,
         "version": len(thread.log) if written else None,
@@ -219,8 +219,8 @@ def _write(world: World, thread: Thread, request: Request) -> Json:
 def _append(world: World, thread: Thread, request: Request) -> list[Message]:
     number = target(thread, request) if request.messages else 0
     written = []
-    for given in request.messages:
-        body = {**given}
+    for data in request.messages:
+        body = {**data}
         if request.run_id is not None and not request.inputs and "run_id" not in body:
             body["run_id"] = request.run_id
             if request.record is not None:

@@ -1,4 +1,4 @@
-"""The reference model's pending queue: a list that can be edited until a boundary takes messages from it."""
+"""The pending queue in the reference: a list that can be edited until a boundary takes messages from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.testkit.reference.commit import Request, carry_out, live_key, refuse_message, refuse_shape, replay
-from perdure.testkit.reference.data import Json, Pending, Refusal, Thread, World
+from perdure.testkit.reference.records import Json, Pending, Refusal, Thread, World
 from perdure.testkit.reference.views import pending_data
 
 RISING = ["interrupt", "next_step", "on_natural_end", "new_run"]
@@ -145,43 +145,43 @@ def freeze(
         return replay(world, stored, request)
     _refuse_known(thread, messages)
     added = _entries(world, messages, mode)
-    taken = select([*thread.pending, *added], boundary, request.run_id)
-    if expect_ids is not None and list(expect_ids) != [entry.id for entry in taken]:
+    selected = select([*thread.pending, *added], boundary, request.run_id)
+    if expect_ids is not None and list(expect_ids) != [entry.id for entry in selected]:
         raise Refusal("SelectionConflict")
-    if run is not None and "new" in run and len(taken) == 0:
+    if run is not None and "new" in run and len(selected) == 0:
         raise Refusal("SelectionConflict")
-    request.messages = [entry.body for entry in taken]
+    request.messages = [entry.body for entry in selected]
     receipt = carry_out(world, request)
-    if taken or added:
+    if selected or added:
         thread.queue_revision += 1
-    thread.pending = [entry for entry in [*thread.pending, *added] if entry not in taken]
+    thread.pending = [entry for entry in [*thread.pending, *added] if entry not in selected]
     return receipt
 
 
 def select(queue: Sequence[Pending], boundary: str, run_id: str | None) -> list[Pending]:
     """What a boundary of a run takes, by the selection table."""
-    taken: list[Pending] = []
+    selected: list[Pending] = []
     skipped = False
     for entry in queue:
         mode = entry.mode
         if not _eligible(mode, boundary, run_id):
             if mode["barrier"] or not _may_be_passed(mode, boundary):
-                return taken
+                return selected
             skipped = True
-        elif (mode["barrier"] and skipped) or (mode["granularity"] == "one" and taken):
-            return taken
+        elif (mode["barrier"] and skipped) or (mode["granularity"] == "one" and selected):
+            return selected
         else:
-            taken.append(entry)
+            selected.append(entry)
             if mode["barrier"] or mode["granularity"] == "one":
-                return taken
-    return taken
+                return selected
+    return selected
 
 
 def _eligible(mode: Json, boundary: str, run_id: str | None) -> bool:
-    wanted = mode.get("target_run_id")
-    if wanted is not None and boundary == "new_run" and not mode["fallback_to_new_run"]:
+    target = mode.get("target_run_id")
+    if target is not None and boundary == "new_run" and not mode["fallback_to_new_run"]:
         return False
-    if wanted is not None and boundary != "new_run" and wanted != run_id:
+    if target is not None and boundary != "new_run" and target != run_id:
         return False
     if boundary == "resume_input" or mode["boundary"] == "resume_input":
         return bool(mode["boundary"] == boundary)

@@ -1,10 +1,10 @@
-"""The reference model's runs: the machine, the counters, what a run produced, and the thread's pointers."""
+"""Runs in the reference: legal transitions, counters, what a run produced, and the thread's pointers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perdure.testkit.reference.data import Json, Message, Refusal, Run, Thread, World
+from perdure.testkit.reference.records import Json, Message, Refusal, Run, Thread, World
 from perdure.testkit.reference.views import run_data
 
 if TYPE_CHECKING:
@@ -35,20 +35,20 @@ def change_of(run: Json) -> Json | None:
 
 
 def _waiting(tickets: list[Json] | None = None, reason: str = "user_input", message: str | None = None) -> Json:
-    found: Json = {"reason": reason}
+    waiting: Json = {"reason": reason}
     if tickets:
-        found["tickets"] = sorted(tickets, key=lambda t: (t.get("tool_call_id") or "", t["ticket_id"]))
-    return found if message is None else {**found, "message": message}
+        waiting["tickets"] = sorted(tickets, key=lambda t: (t.get("tool_call_id") or "", t["ticket_id"]))
+    return waiting if message is None else {**waiting, "message": message}
 
 
-def _outcome(move: str, final_output: str | None = None, error: Any = None, **told: Any) -> Json:
-    ended = {"type": _ENDS[move], **{name: value for name, value in told.items() if value is not None}}
-    found: Json = {"termination": ended}
+def _outcome(move: str, final_output: str | None = None, error: Any = None, **details: Any) -> Json:
+    ended = {"type": _ENDS[move], **{name: value for name, value in details.items() if value is not None}}
+    outcome: Json = {"termination": ended}
     if final_output is not None:
-        found["final_output"] = final_output
+        outcome["final_output"] = final_output
     if error is not None:
-        found["error"] = error
-    return found
+        outcome["error"] = error
+    return outcome
 
 
 def refuse_run(world: World, request: Request) -> None:
@@ -69,11 +69,11 @@ def refuse_run(world: World, request: Request) -> None:
         raise Refusal("VersionConflict")
 
 
-def new_run(world: World, given: Json, thread_id: str, branch: int) -> Run:
+def new_run(world: World, new: Json, thread_id: str, branch: int) -> Run:
     """A run that has just been created or started."""
-    status = given.get("status", "running")
-    run = Run(given["id"], thread_id, given["agent_id"], status, branch, world.now, world.now, world.tick)
-    run.parent_run_id, run.metadata, run.trace = (given.get(n) for n in ("parent_run_id", "metadata", "trace"))
+    status = new.get("status", "running")
+    run = Run(new["id"], thread_id, new["agent_id"], status, branch, world.now, world.now, world.tick)
+    run.parent_run_id, run.metadata, run.trace = (new.get(n) for n in ("parent_run_id", "metadata", "trace"))
     run.started_at = world.now if status == "running" else None
     world.runs[run.id] = run
     return run

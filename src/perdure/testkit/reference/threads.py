@@ -1,10 +1,10 @@
-"""The reference model's threads: hierarchy, metadata, deletion, and the rule by which every list is paged."""
+"""Threads in the reference: hierarchy, metadata, deletion, and the paging that every list uses."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from perdure.testkit.reference.data import Branch, Json, Refusal, Thread, Tombstone, World
+from perdure.testkit.reference.records import Branch, Json, Refusal, Thread, Tombstone, World
 from perdure.testkit.reference.views import run_data, thread_data
 
 PAGE_MOST = 200
@@ -17,11 +17,11 @@ def lineage(value: str | None) -> str | None:
 
 def check_parent(world: World, thread_id: str, parent: str | None) -> None:
     """Refuse a parent that is missing, the thread itself, or one of its descendants."""
-    seen = {thread_id}
+    ancestors = {thread_id}
     while parent is not None:
-        if parent in seen:
+        if parent in ancestors:
             raise Refusal("InvalidError")
-        seen.add(parent)
+        ancestors.add(parent)
         parent = world.thread(parent).parent_thread_id
 
 
@@ -124,9 +124,9 @@ def page(query: list[Any], items: list[tuple[list[Any], Json]], cursor: Json | N
     if cursor is not None:
         after = cursor["after"]
         ordered = [item for item in ordered if (item[0] < after if desc else item[0] > after)]
-    shown = ordered[:limit]
-    more = {"query": query, "after": shown[-1][0]} if len(ordered) > limit else None
-    return {"items": [data for _, data in shown], "next_cursor": more}
+    first = ordered[:limit]
+    more = {"query": query, "after": first[-1][0]} if len(ordered) > limit else None
+    return {"items": [data for _, data in first], "next_cursor": more}
 
 
 def listed(

@@ -1,6 +1,6 @@
-"""The reference model's readings of a thread: paths, the three views, and each record as plain data.
+"""Views in the reference: paths, the three views of a thread, and each record as plain data.
 
-A path is found by walking from a head to its root, one parent at a time. The views are written from their rules, one
+A path is computed by walking from a head to its root, one parent at a time. The views are written from their rules, one
 rule per line, with no regard for cost.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from perdure.testkit.reference.data import Branch, Document, Json, Message, Pending, Refusal, Run, Thread, World
+from perdure.testkit.reference.records import Branch, Document, Json, Message, Pending, Refusal, Run, Thread, World
 
 _PREVIEW = 80
 
@@ -21,20 +21,20 @@ def path(thread: Thread, number: int) -> list[Message]:
 
 def walk(last: Message | None) -> list[Message]:
     """The records from the root to a message."""
-    found: list[Message] = []
+    messages: list[Message] = []
     current = last
     while current is not None:
-        found.append(current)
+        messages.append(current)
         current = current.parent
-    return found[::-1]
+    return messages[::-1]
 
 
 def history(line: list[Message], limit: int | None = None) -> list[Json]:
     """What the model should see of a path: folded and stripped; a limit then cuts, and cut calls take their results."""
-    shown = _shown_to_model(line)
-    if limit is None or limit >= len(shown):
-        return [record(message, body) for message, body in shown]
-    tail = shown[len(shown) - limit :]
+    visible = _for_the_model(line)
+    if limit is None or limit >= len(visible):
+        return [record(message, body) for message, body in visible]
+    tail = visible[len(visible) - limit :]
     return [
         record(message, body)
         for i, (message, body) in enumerate(tail)
@@ -42,33 +42,33 @@ def history(line: list[Message], limit: int | None = None) -> list[Json]:
     ]
 
 
-def _shown_to_model(line: list[Message]) -> list[tuple[Message, Json]]:
-    kept = fold(line)
-    shown: list[tuple[Message, Json]] = []
+def _for_the_model(line: list[Message]) -> list[tuple[Message, Json]]:
+    folded = fold(line)
+    visible: list[tuple[Message, Json]] = []
     standing: dict[str, bool] = {}
-    for i, message in enumerate(kept):
+    for i, message in enumerate(folded):
         call = answers(message)
         if call is not None and (message.visibility == "internal" or not standing.get(call, False)):
             continue
-        body = _without_open_calls(line, message, kept[i + 1 :], external=False)
+        body = _without_open_calls(line, message, folded[i + 1 :], external=False)
         standing.update(dict.fromkeys(calls(message.body), False))
         if body is not None:
             standing.update(dict.fromkeys(calls(body), True))
-            shown.append((message, body))
-    return shown
+            visible.append((message, body))
+    return visible
 
 
 def external(line: list[Message], limit: int | None = None) -> list[Json]:
     """What an outsider may see of a path: nothing that is not for all, no retracted or unanswered calls."""
-    shown: list[Json] = []
+    visible: list[Json] = []
     for i, message in enumerate(line):
         call = answers(message)
         if message.visibility != "all" or (call is not None and _result_is_withdrawn(line, message, call)):
             continue
         body = _without_open_calls(line, message, line[i + 1 :], external=True)
         if body is not None:
-            shown.append(record(message, body))
-    return shown if limit is None else shown[max(0, len(shown) - limit) :]
+            visible.append(record(message, body))
+    return visible if limit is None else visible[max(0, len(visible) - limit) :]
 
 
 def _is_withdrawn(line: list[Message], asked: Message | None, call: str) -> bool:
@@ -96,19 +96,19 @@ def unfinished(line: list[Message]) -> list[Json]:
 def _without_open_calls(line: list[Message], message: Message, later: list[Message], *, external: bool) -> Json | None:
     """The message without calls that are withdrawn or unanswered; None if nothing is left of it."""
     content = message.body["content"]
-    kept = [
+    blocks = [
         block
         for block in content
         if block["type"] != "tool_use"
         or (not _is_withdrawn(line, message, block["id"]) and _is_answered(block["id"], later, external=external))
     ]
-    if content and not kept:
+    if content and not blocks:
         return None
-    return {**message.body, "content": kept}
+    return {**message.body, "content": blocks}
 
 
 def _is_answered(call: str, later: list[Message], *, external: bool) -> bool:
-    """A visible result comes before anybody asks again under the same id."""
+    """A visible result comes before another call with the same id."""
     for message in later:
         if call in calls(message.body):
             return False
@@ -131,7 +131,7 @@ def calls(body: Json) -> list[str]:
 
 
 def fold(line: list[Message]) -> list[Message]:
-    """Each summary in the place of the records it covers; a summary inside another's interval is dropped."""
+    """Each summary instead of the records it covers; a summary inside another's interval is dropped."""
     marks = [m for m in line if "compaction" in m.body]
     winners = [mark for mark in marks if not any(_outdoes(other, mark) for other in marks if other is not mark)]
     placed: list[tuple[tuple[int, int, int], Message]] = []
@@ -176,8 +176,8 @@ def thread_data(world: World, thread: Thread) -> Json:
     """A thread as plain data."""
     names = "id title resource_id parent_thread_id custom created_at updated_at branch fence".split()
     names += "active_run_id open_run_id latest_run_id rev".split()
-    found = {name: getattr(thread, name) for name in names}
-    return {**found, "version": len(thread.log), "children": len(world.children(thread.id))}
+    fields = {name: getattr(thread, name) for name in names}
+    return {**fields, "version": len(thread.log), "children": len(world.children(thread.id))}
 
 
 def run_data(run: Run) -> Json:
@@ -246,5 +246,5 @@ def cut(thread: Thread, branch: int | str | None, upto: int | str | None) -> lis
 
 def documents(thread: Thread, owner: str | None) -> dict[str, Any]:
     """The documents of a thread or of one of its runs, by name."""
-    found = {name: doc for (whose, name), doc in thread.state.items() if whose == owner}
-    return {name: document_data(name, owner, found[name]) for name in sorted(found)}
+    owned = {name: doc for (whose, name), doc in thread.state.items() if whose == owner}
+    return {name: document_data(name, owner, owned[name]) for name in sorted(owned)}

@@ -1,0 +1,227 @@
+"""Random commits: plain and guarded ones, runs, keys and their repetition."""
+
+from __future__ import annotations
+
+from perdure.testkit.fuzz.random_calls import AGENTS, DOCUMENTS, RESOURCES, THREADS, Call, Scene
+from perdure.testkit.reference.records import Json, Thread
+
+
+def commit(scene: Scene) -> Call | None:
+    """Messages, documents or both, on any branch, unguarded."""
+    thread = scene.thread()
+    if thread is None:
+        return None
+    return keyed(scene, Call("commit", _content(scene, thread, named_branch=0.25)))
+
+
+def _content(scene: Scene, thread: Thread, *, named_branch: float) -> Json:
+    arguments: Json = {"thread_id": thread.id}
+    if scene.chance(0.85):
+        arguments["messages"] = scene.messages(thread)
+    if scene.chance(0.2) or "messages" not in arguments:
+        arguments["state"] = _documents(scene)
+    if scene.chance(named_branch):
+        arguments["branch"] = scene.branch(thread)
+    return arguments
+
+
+def _documents(scene: Scene) -> Json:
+    names = [name for name in DOCUMENTS if scene.chance(0.5)] or [DOCUMENTS[0]]
+    return {name: None if scene.chance(0.2) else scene.document() for name in names}
+
+
+def keyed(scene: Scene, call: Call) -> Call:
+    """The call, now and then under a key."""
+    if scene.chance(0.2):
+        call.arguments["key"] = scene.fresh("k")
+    return call
+
+
+def guarded(scene: Scene) -> Call | None:
+    """A commit whose guards hold, or (one time in four) one of whose guards does not."""
+    thread = scene.thread()
+    if thread is None:
+        return None
+    arguments = _content(scene, thread, named_branch=0.3)
+    stale = scene.chance(0.25)
+    if scene.chance(0.5):
+        arguments["expect"] = max(0, len(thread.log) + (scene.pick([-1, 1]) if stale else 0))
+    if scene.chance(0.4):
+        _expect_head(scene, thread, arguments, stale=stale)
+    if scene.chance(0.3):
+        arguments["fence"] = max(0, (thread.fence or 0) + (-1 if stale else scene.pick([0, 0, 1])))
+    if scene.chance(0.4):
+        _expect_state(scene, thread, arguments, stale=stale)
+    return keyed(scene, Call("commit", arguments))
+
+
+def _expect_head(scene: Scene, thread: Thread, arguments: Json, *, stale: bool) -> None:
+    named = arguments.get("branch")
+    alive = [b for b in thread.branches if not b.deleted and named in (None, b.number, b.name)]
+    number = thread.branch if named is None or not alive else alive[0].number
+    head = thread.head(number)
+    if stale and thread.log:
+        # The head of another branch is the likeliest mistake.
+        arguments["expect_head"] = scene.pick([thread.log[-1].id, scene.pick(thread.log).id])
+    elif head is not None:
+        arguments["expect_head"] = head.id
+
+
+def _expect_state(scene: Scene, thread: Thread, arguments: Json, *, stale: bool) -> None:
+    name = scene.pick(DOCUMENTS)
+    document = thread.state.get((None, name))
+    rev = None if document is None else document.rev
+    if stale:
+        rev = scene.pick([None, (rev or 0) + 1, max(1, (rev or 1) - 1)])
+    arguments["expect_state"] = {name: rev}
+    if rev is None and not scene.chance(0.05):
+        arguments.setdefault("state", {})[name] = scene.document()
+
+
+def newborn(scene: Scene) -> Call:
+    """A commit or a run on a thread that may not exist: it creates the thread, or is refused."""
+    free = [name for name in THREADS if name not in scene.world.threads] or list(THREADS)
+    thread_id = scene.pick(free)
+    messages = scene.messages(scene.world.threads.get(thread_id))
+    arguments: Json = {"thread_id": thread_id, "messages": messages}
+    if scene.chance(0.4):
+        arguments["run"] = {"new": new_run(scene, with_trace=True)}
+    wild = scene.random.random()
+    if wild < 0.3:
+        arguments["expect"] = scene.pick([0, 0, 3])
+    elif wild < 0.35:
+        arguments["fence"] = 1
+    elif wild < 0.4:
+        arguments["expect_head"] = "missing"
+    elif wild < 0.45:
+        arguments["branch"] = scene.pick([0, 1, "main"])
+    elif wild < 0.5:
+        arguments |= {"state": {"plan": scene.document()}, "expect_state": {"plan": None}}
+    elif wild < 0.55 and scene.records:
+        arguments["run"] = {"same": scene.pick(list(scene.records))}
+    return keyed(scene, Call("commit", arguments))
+
+
+def new_run(scene: Scene, *, with_trace: bool = False) -> Json:
+    """A run to be made, nearly always under an id that is free."""
+    known_ids = sorted(scene.world.runs)
+    run_id = scene.pick(known_ids) if known_ids and scene.chance(0.04) else scene.fresh("r")
+    new: Json = {"id": run_id, "agent_id": scene.pick(AGENTS), "status": scene.pick(["running", "running", "created"])}
+    if scene.chance(0.2):
+        new["metadata"] = {"deep": {"er": [1]}}
+    if scene.chance(0.2) and known_ids:
+        new["parent_run_id"] = scene.pick(known_ids)
+    if with_trace and scene.chance(0.5):
+        new["trace"] = {"parent_thread_id": scene.pick([scene.thread_id(), "missing"]), "resource_id": RESOURCES[0]}
+    return new
+
+
+def with_run(scene: Scene) -> Call | None:
+    """A commit of a run: associated, moved, or made."""
+    thread = scene.thread()
+    record = None if thread is None else scene.record(thread)
+    if thread is None or record is None:
+        return None
+    arguments: Json = {"thread_id": thread.id}
+    if scene.chance(0.8):
+        arguments["messages"] = scene.messages(thread)
+    drawn = scene.random.random()
+    if drawn < 0.15:
+        arguments["run"] = {"same": record}
+    elif drawn < 0.25:
+        arguments["run"] = {"new": new_run(scene)}
+    else:
+        arguments["run"] = change_of_run(scene, record)
+    if scene.chance(0.3):
+        arguments["run_state"] = _documents(scene)
+    if scene.chance(0.1):
+        arguments["branch"] = scene.branch(thread)
+    if scene.chance(0.15):
+        arguments["expect"] = len(thread.log) - (1 if scene.chance(0.2) and thread.log else 0)
+    if scene.chance(0.1):
+        arguments["fence"] = max(0, (thread.fence or 0) - (1 if scene.chance(0.3) else 0))
+    return keyed(scene, Call("commit", arguments))
+
+
+def change_of_run(scene: Scene, record: Json) -> Json:
+    """A move that mostly fits the run's status."""
+    fitting = {
+        "created": ["begin", "begin", "begin", "step", "cancel", "wait"],
+        "running": ["step", "step", "step", "begin", "wait", "finish", "fail"],
+        "waiting": ["resume", "resume", "step", "wait", "stop", "block"],
+        "done": ["step"],
+    }
+    move = scene.pick(fitting[record["status"]])
+    options: Json = {"input_tokens": scene.random.randrange(50), "output_tokens": 2} if scene.chance(0.5) else {}
+    if move == "wait":
+        options["tickets"] = [{"ticket_id": t, "tool_call_id": "c"} for t in ("b", "a")[: scene.random.randrange(3)]]
+        options["reason"] = scene.pick(["user_input", "tool_permission"])
+    elif move in ("fail", "block"):
+        options["detail"] = "it broke"
+    elif move == "stop":
+        options["code"] = "max_steps"
+    elif move == "finish":
+        options["final_output"] = scene.pick([None, "done"])
+    return {"change": record, "move": move, "options": options}
+
+
+def start(scene: Scene) -> Call | None:
+    """Start or create a run with its input."""
+    thread = scene.thread()
+    if thread is None:
+        return None
+    new = new_run(scene, with_trace=True)
+    arguments: Json = {"thread_id": thread.id, "agent_id": new["agent_id"], "run_id": new["id"]}
+    arguments |= {name: new[name] for name in ("metadata", "trace", "parent_run_id") if name in new}
+    if scene.chance(0.7):
+        arguments["messages"] = scene.messages(thread, 2)
+    if scene.chance(0.2):
+        arguments["branch"] = scene.branch(thread)
+    if scene.chance(0.1):
+        arguments["expect"] = len(thread.log)
+    return keyed(scene, Call(f"runs.{scene.pick(['start', 'start', 'create'])}", arguments))
+
+
+def again(scene: Scene) -> Call | None:
+    """A keyed call once more: as it was, with other guards, or with other content under the same key."""
+    if not scene.keyed:
+        return None
+    earlier = scene.pick(list(scene.keyed))
+    arguments = {**earlier.arguments}
+    drawn = scene.random.random()
+    if drawn < 0.2:
+        arguments |= {"expect": scene.random.randrange(50), "fence": scene.random.randrange(2)}
+    elif drawn < 0.25 and arguments.get("messages"):
+        arguments["messages"] = [{**arguments["messages"][0], "content": [{"type": "text", "text": "else"}]}]
+    elif drawn < 0.3 and arguments.get("run_state") and not arguments.get("state"):
+        arguments["state"] = arguments.pop("run_state")
+    elif drawn < 0.33:
+        arguments["run"] = {"new": new_run(scene)}
+    elif arguments.get("state"):
+        arguments["state"] = dict(reversed(arguments["state"].items()))
+    if arguments.get("run") and earlier.name.startswith("runs."):
+        del arguments["run"]
+    return Call(earlier.name, arguments)
+
+
+def malformed(scene: Scene) -> Call | None:
+    """A commit that no store should look at twice."""
+    thread = scene.thread()
+    if thread is None:
+        return None
+    messages = scene.messages(thread, 2)
+    text = [{"type": "text", "text": "x"}]
+    wrong: list[Json] = [
+        {"messages": [messages[0], messages[0]]},
+        {"messages": [{"role": "tool", "content": text, "id": scene.fresh("m")}]},
+        {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "c", "name": "n"}], "id": "m"}]},
+        {"messages": [{**messages[0], "compaction": {"from_seq": 2, "to_seq": 1}}]},
+        {"messages": messages, "run_state": {"plan": scene.document()}},
+        {"messages": messages, "expect_state": {"plan": None}},
+    ]
+    if thread.log:
+        wrong.append({"messages": [{**messages[0], "id": scene.pick(thread.log).id}]})
+    if thread.pending:
+        # Not wrong in itself, but what is pending under this id can now only be retracted.
+        wrong.append({"messages": [{**messages[0], "id": scene.pick(thread.pending).id}]})
+    return Call("commit", {"thread_id": thread.id, **scene.pick(wrong)})

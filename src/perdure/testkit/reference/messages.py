@@ -1,0 +1,108 @@
+"""Messages in the reference: lists, single messages, ranges, the three views, and `load`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.testkit.reference.records import Json, Refusal, World
+from perdure.testkit.reference.threads import page, refuse_page
+from perdure.testkit.reference.views import (
+    branch_data,
+    cut,
+    documents,
+    external,
+    history,
+    path,
+    record,
+    run_data,
+    thread_data,
+    unfinished,
+)
+
+
+def messages_listed(
+    world: World,
+    *,
+    thread_id: str,
+    after_seq: int | None = None,
+    before_seq: int | None = None,
+    order: str = "asc",
+    visibility: str = "any",
+    run_id: str | None = None,
+    limit: int = 50,
+    cursor: Json | None = None,
+) -> Json:
+    """`messages.list`: the raw log over all branches."""
+    query = ["messages", thread_id, after_seq, before_seq, order, visibility, run_id]
+    refuse_page(query, cursor, limit)
+    visible = {"any": None, "external": "all", "internal": "internal"}[visibility]
+    items = [
+        ([m.seq], record(m))
+        for m in world.thread(thread_id).log
+        if (after_seq is None or m.seq > after_seq)
+        and (before_seq is None or m.seq < before_seq)
+        and visible in (None, m.visibility)
+        and run_id in (None, m.body.get("run_id"))
+    ]
+    return page(query, items, cursor, limit, desc=order == "desc")
+
+
+def message_get(world: World, *, thread_id: str, message_id: str) -> Json:
+    """`messages.get`."""
+    return record(world.thread(thread_id).require_message(message_id))
+
+
+def message_find(world: World, *, thread_id: str, message_id: str) -> Json | None:
+    """`messages.find`."""
+    message = world.thread(thread_id).message(message_id)
+    return None if message is None else record(message)
+
+
+def message_range(world: World, *, thread_id: str, from_seq: int, to_seq: int) -> list[Json]:
+    """`messages.range`."""
+    if not 1 <= from_seq <= to_seq:
+        raise Refusal("InvalidError")
+    return [record(m) for m in world.thread(thread_id).log if from_seq <= m.seq <= to_seq]
+
+
+def message_history(world: World, *, thread_id: str, limit: int | None = None, **where: Any) -> list[Json]:
+    """`messages.history`; `where` holds `branch` and `upto`."""
+    return history(_cut(world, thread_id, limit, **where), limit)
+
+
+def message_external(world: World, *, thread_id: str, limit: int | None = None, **where: Any) -> list[Json]:
+    """`messages.external`."""
+    return external(_cut(world, thread_id, limit, **where), limit)
+
+
+def _cut(
+    world: World, thread_id: str, limit: int | None, branch: int | str | None = None, upto: int | str | None = None
+) -> Any:
+    if limit is not None and limit < 1:
+        raise Refusal("InvalidError")
+    return cut(world.thread(thread_id), branch, upto)
+
+
+def unfinished_calls(
+    world: World, *, thread_id: str, branch: int | str | None = None, run_id: str | None = None
+) -> list[Json]:
+    """`messages.unfinished_calls`."""
+    thread = world.thread(thread_id)
+    calls = unfinished(path(thread, thread.branch_number(branch)))
+    return [call for call in calls if run_id in (None, call["run_id"])]
+
+
+def load(world: World, *, thread_id: str, branch: int | str | None = None) -> Json:
+    """`store.load`."""
+    thread = world.thread(thread_id)
+    number = thread.branch_number(branch)
+    latest = thread.latest_run_id
+    return {
+        "thread": thread_data(world, thread),
+        "branch": branch_data(thread, thread.branches[number], preview=False),
+        "messages": history(path(thread, number)),
+        "version": len(thread.log),
+        "run": None if latest is None else run_data(world.runs[latest]),
+        "state": documents(thread, None),
+        "run_state": {} if latest is None else documents(thread, latest),
+    }

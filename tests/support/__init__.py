@@ -1,0 +1,1 @@
+"""What the tests, the benchmarks and the tools share: private database servers, a faulty proxy, engine providers."""
