@@ -25,8 +25,8 @@ from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, drive
 
 from perdure.cli import main as command_line
 from perdure.engines.sqlite import health, open_sqlite
-from perdure.engines.sqlite.engine.database import Core
-from perdure.engines.sqlite.read import THREADS_MOST
+from perdure.engines.sqlite.engine.database import Database
+from perdure.engines.sqlite.read import MAX_THREADS
 from perdure.kernel.ops import Heads
 
 LONG = """
@@ -45,23 +45,23 @@ def read_long(connection: sqlite3.Connection, begun: Callable[[], int | None], r
     return connection.execute(LONG, (rows,)).fetchall()
 
 
-def make_views_endless(core: Core, begun: Callable[[], int | None]) -> None:
+def make_views_endless(database: Database, begun: Callable[[], int | None]) -> None:
     """From now on, every view of the store is such a read."""
 
     def view(cursor: sqlite3.Cursor, *_: object) -> list[Any]:
         return [read_long(cursor.connection, begun)]
 
-    core.readers._queries.view = view  # type: ignore[method-assign, assignment]
+    database.readers._queries.view = view  # type: ignore[method-assign, assignment]
 
 
 async def cancel_reads(path: str, *, read_only: bool) -> int:
     """Every reader thread is busy, every task is cancelled; the store must still close."""
     engine = await open_sqlite(path, SCHEMA, read_only=read_only)
     begun = threading.Semaphore(0)
-    make_views_endless(engine._core, begun.release)
+    make_views_endless(engine._database, begun.release)
     # More than there are threads: the last one waits in the queue, and must not begin at all.
-    tasks = [asyncio.create_task(engine.view(SCOPE, [Heads("notes", ["t"])])) for _ in range(THREADS_MOST + 1)]
-    for _ in range(THREADS_MOST):
+    tasks = [asyncio.create_task(engine.view(SCOPE, [Heads("notes", ["t"])])) for _ in range(MAX_THREADS + 1)]
+    for _ in range(MAX_THREADS):
         if not await asyncio.to_thread(begun.acquire, timeout=DEADLINE):
             return 1
     for task in tasks:
@@ -83,14 +83,14 @@ def read_blocking(path: str, expected: type[BaseException]) -> int:
     """Read in the main thread, and be interrupted; the store must stay usable."""
     engine = drive(open_sqlite(path, SCHEMA))
     blocking = engine.blocking()
-    view = engine._core.readers._queries.view
-    make_views_endless(engine._core, _say_reading)
+    view = engine._database.readers._queries.view
+    make_views_endless(engine._database, _say_reading)
     try:
         drive(blocking.view(SCOPE, [Heads("notes", ["t"])]))
     except BaseException as error:
         if type(error) is not expected:
             raise
-    engine._core.readers._queries.view = view  # type: ignore[method-assign]
+    engine._database.readers._queries.view = view  # type: ignore[method-assign]
     heads = drive(blocking.view(SCOPE, [Heads("notes", ["t"])]))
     drive(blocking.close())
     return int(heads != [[0]])
@@ -98,7 +98,7 @@ def read_blocking(path: str, expected: type[BaseException]) -> int:
 
 def run_command_line(path: str, arguments: tuple[str, ...]) -> int:
     """The command line on this file; the engine's own check does not end."""
-    health.findings = lambda connection, _: read_long(connection, _say_reading)
+    health.damage = lambda connection, _: read_long(connection, _say_reading)
     sys.argv = ["perdure", *arguments, "--store", f"sqlite:///{path}"]
     command_line()
     return 0

@@ -18,7 +18,8 @@ from pathlib import Path
 from tests.engines.toys import SCHEMA, SCOPE
 
 from perdure.engines.sqlite import open_sqlite
-from perdure.engines.sqlite.read import THREADS_MOST, ReaderThreads
+from perdure.engines.sqlite.connections.interrupts import Stop
+from perdure.engines.sqlite.read import MAX_THREADS, ReaderThreads
 from perdure.kernel.ops import Heads
 
 PATIENCE = 60.0
@@ -31,17 +32,18 @@ class HeldUp(Exception):
 async def run(folder: Path) -> int:
     """Returns how many long reads ran at once while a short one was answered."""
     engine = await open_sqlite(str(folder / "views.db"), SCHEMA)
-    threads: ReaderThreads = engine._core.threads
+    threads: ReaderThreads = engine._database.threads
     gate = threading.Event()
+    reads: list[asyncio.Task[None]] = []
     try:
-        for long in range(1, THREADS_MOST):
+        for long in range(1, MAX_THREADS):
             began = threading.Event()
 
-            def read_long(began: threading.Event = began) -> None:
+            def read_long(_: Stop, began: threading.Event = began) -> None:
                 began.set()
                 gate.wait(10 * PATIENCE)
 
-            threads.submit(read_long)
+            reads.append(asyncio.create_task(threads.run(read_long)))
             if not await asyncio.to_thread(began.wait, PATIENCE):
                 raise HeldUp(f"long read {long} never began")
             try:
@@ -51,8 +53,9 @@ async def run(folder: Path) -> int:
                 raise HeldUp(f"a short read waited behind {long} long one(s)") from None
     finally:
         gate.set()
+        await asyncio.gather(*reads)
         await engine.close()
-    return THREADS_MOST - 1
+    return MAX_THREADS - 1
 
 
 def main() -> int:

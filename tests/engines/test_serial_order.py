@@ -35,7 +35,7 @@ def keeps_what_a_refused_member_wrote(pipe: Connection, kind: str, place: str) -
         self._finish(batch, session)
         return True
 
-    Committer._together = together  # type: ignore[method-assign]
+    Committer._commit_together = together  # type: ignore[method-assign]
     serial_order.worker(pipe, kind, place)
 
 

@@ -23,7 +23,7 @@ Batch = Callable[[SqliteEngine, list[Awaitable[Any]]], Awaitable[list[Any]]]
 
 async def together(engine: SqliteEngine, work: list[Awaitable[Any]]) -> list[Any]:
     """Have the writer find all of this in its queue at once; outcomes in order."""
-    writer = engine._core.writer
+    writer = engine._database.writer
     assert writer is not None
     writer._lead.acquire()
     tasks = [asyncio.ensure_future(each) for each in work]
@@ -53,7 +53,7 @@ class Traced:
     """What the writing connection executes while this is on."""
 
     def __init__(self, engine: SqliteEngine) -> None:
-        committer = engine._core.committer
+        committer = engine._database.committer
         assert committer is not None
         self.connection = committer.session.connection
         self.statements: list[str] = []
@@ -147,7 +147,7 @@ def test_nobody_is_told_before_the_commit(on_sqlite: Any) -> None:
 
 def test_when_sqlite_gives_the_batch_up_members_run_alone(on_sqlite: Any) -> None:
     async def scenario(engine: SqliteEngine) -> None:
-        committer = engine._core.committer
+        committer = engine._database.committer
         assert committer is not None
 
         def give_up(_: str) -> None:
@@ -181,7 +181,7 @@ def test_an_io_error_at_commit_is_an_unknown_outcome_and_a_new_connection(
     on_sqlite: Any, point: str, landed: int
 ) -> None:
     async def scenario(engine: SqliteEngine) -> None:
-        committer = engine._core.committer
+        committer = engine._database.committer
         assert committer is not None
         first = committer.session.connection
         failpoints.arm(point, "error")

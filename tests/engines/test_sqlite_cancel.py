@@ -125,11 +125,11 @@ def test_a_request_before_the_question_keeps_it_from_being_asked(connection: Rea
 def test_what_is_stopped_in_one_task_is_answered_in_the_next(tmp_path: Path) -> None:
     async def main() -> None:
         engine = await open_sqlite(str(tmp_path / "busy.db"), SCHEMA)
-        readers = engine._core.readers
+        readers = engine._database.readers
         for _ in range(20):
             begun = threading.Event()
             task = asyncio.create_task(
-                engine._core.threads.run(
+                engine._database.threads.run(
                     lambda stop, begun=begun: readers.ask(lambda c: read_long(c, begun.set, ROWS), stop)
                 )
             )

@@ -96,7 +96,7 @@ def test_health_tells_the_real_settings(tmp_path: Path) -> None:
         assert found["disk_free_bytes"] > 0
         assert health.durability == engine.capabilities.durability == "power"
         # Somebody weakens the connection behind our back: health reads, it does not remember.
-        committer = engine._core.committer
+        committer = engine._database.committer
         assert committer is not None
         committer.session.connection.execute("PRAGMA synchronous=OFF")
         health = await engine.health()

@@ -17,8 +17,8 @@ import pytest
 import perdure
 from perdure import Message, UnavailableError
 from perdure.engines.sqlite.connections.forks import registry
-from perdure.engines.sqlite.engine import database
-from perdure.engines.sqlite.engine.database import Core
+from perdure.engines.sqlite.engine.database import Database
+from perdure.engines.sqlite.migrate import prepare
 
 DEADLINE = 60.0
 
@@ -41,12 +41,12 @@ def open_files(path: Path) -> list[str]:
 async def until(reached: Callable[[], object]) -> None:
     ends = time.monotonic() + DEADLINE
     while not reached():
-        assert time.monotonic() < ends, f"threads {threads()}, on record {registry.held}"
+        assert time.monotonic() < ends, f"threads {threads()}, on record {registry.connections}"
         await asyncio.sleep(0.005)
 
 
 async def nothing_is_left(path: Path) -> None:
-    await until(lambda: not threads() and not registry.held)
+    await until(lambda: not threads() and not registry.connections)
     if sys.platform == "linux":
         assert open_files(path) == []
 
@@ -87,13 +87,13 @@ def test_an_open_that_is_cancelled_when_it_is_done_leaves_nothing_open(
 ) -> None:
     """The result may wait in the loop already when the task is cancelled: it must not be lost there."""
     path, ready = tmp_path / "late.db", threading.Event()
-    real = database.Core.__init__
+    real = Database.__init__
 
     def announced(*given: object) -> None:
         real(*given)  # type: ignore[arg-type]
         ready.set()
 
-    monkeypatch.setattr(database.Core, "__init__", announced)
+    monkeypatch.setattr(Database, "__init__", announced)
 
     async def main() -> None:
         for _ in range(20):
@@ -110,13 +110,13 @@ def test_an_open_that_is_cancelled_when_it_is_done_leaves_nothing_open(
 
 def test_an_open_that_times_out_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, may_go = tmp_path / "slow.db", threading.Event()
-    real = database.prepare
+    real = prepare
 
     def held(*given: object) -> None:
         may_go.wait(DEADLINE)
         real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(database, "prepare", held)
+    monkeypatch.setattr("perdure.engines.sqlite.open.prepare", held)
 
     async def main() -> None:
         with pytest.raises(TimeoutError):
@@ -191,16 +191,16 @@ def test_a_close_that_was_cancelled_may_be_called_again(tmp_path: Path) -> None:
 
 def test_a_cancelled_close_still_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, begun, may_go = tmp_path / "held.db", threading.Event(), threading.Event()
-    real = Core.close
+    real = Database.close
 
-    def held(core: Core) -> None:
+    def held(database: Database) -> None:
         begun.set()
         may_go.wait(DEADLINE)
-        real(core)
+        real(database)
 
     async def main() -> None:
         store = await open_store(path)
-        monkeypatch.setattr(Core, "close", held)
+        monkeypatch.setattr(Database, "close", held)
         closing = asyncio.create_task(store.close())
         await until(begun.is_set)
         closing.cancel()
@@ -221,7 +221,7 @@ def test_closes_at_the_same_time_all_wait_for_the_end(tmp_path: Path) -> None:
             writes = [asyncio.create_task(store.commit("t", messages=[Message.user("x")])) for _ in range(5)]
             await asyncio.sleep(0)
             await asyncio.gather(*[store.close() for _ in range(4)])
-            assert not registry.held
+            assert not registry.connections
             await asyncio.gather(*writes, return_exceptions=True)
             await nothing_is_left(path)
 

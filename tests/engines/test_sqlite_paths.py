@@ -282,6 +282,13 @@ def test_a_log_that_was_removed_before_the_first_commit_takes_none(written: Path
     drive(engine.close())
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_directory_is_refused_for_good(tmp_path: Path, read_only: bool) -> None:
+    with pytest.raises(InvalidError, match="is a directory") as caught:
+        drive(open_sqlite(str(tmp_path), SCHEMA, read_only=read_only))
+    assert not caught.value.retryable
+
+
 @pytest.mark.parametrize("name", ["\ud800.db", "a\0b.db", "x" * 5000 + ".db", "/".join(["d" * 200] * 40), "f.db/x.db"])
 def test_names_that_the_system_refuses_raise_our_own_errors(tmp_path: Path, name: str) -> None:
     (tmp_path / "f.db").write_bytes(b"")

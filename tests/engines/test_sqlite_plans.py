@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from perdure.engines.sql.embedded.read import Queries
-from perdure.engines.sql.embedded.schema import create_all
+from perdure.engines.sql.embedded.schema import DDL
 from perdure.engines.sql.embedded.statements import Statements
 from perdure.engines.sql.embedded.write import Session
 from perdure.kernel.ops import (
@@ -63,7 +63,7 @@ class Explained:
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
-        for statement in create_all(SCHEMA):
+        for statement in DDL.create_all(SCHEMA):
             self.connection.execute(statement)
         self.asked: list[str] = []
 
@@ -156,7 +156,7 @@ def _written(connection: sqlite3.Connection, sql: str, roots: dict[int, str]) ->
 
 
 def test_shapes_are_bounded(explained: Explained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.engines.sql.embedded.statements.SHAPES_KEPT", 8)
+    monkeypatch.setattr("perdure.engines.sql.terms.SHAPES_KEPT", 8)
     monkeypatch.setattr("perdure.engines.sql.terms.SHAPES_KEPT", 8)
     session = _prepared(explained)
     columns = list(SCHEMA.table["runs"].columns)

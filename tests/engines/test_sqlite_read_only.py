@@ -35,7 +35,7 @@ def test_a_connection_of_an_earlier_state_serves_nobody_afterwards(tmp_path: Pat
 
     with perdure.sync.open(url, read_only=True) as store:
         assert store.threads.get("t").version == 1
-        readers = store.engine._core.readers  # type: ignore[attr-defined]
+        readers = store.engine._database.readers  # type: ignore[attr-defined]
         held = threading.Thread(target=lambda: readers.ask(slow))
         held.start()
         assert asked.wait(60)

@@ -22,7 +22,7 @@ def test_one_read_after_another_needs_one_thread(tmp_path: Path) -> None:
         engine = await open_sqlite(str(tmp_path / "calm.db"), SCHEMA)
         for _ in range(50):
             await engine.view(SCOPE, [Heads("notes", ["t"])])
-        started = len(engine._core.threads._threads)
+        started = len(engine._database.threads._threads)
         await engine.close()
         return started
 
@@ -48,6 +48,6 @@ def test_the_reads_of_a_view_see_one_moment(tmp_path: Path) -> None:
     heads = Heads("notes", ["t"])
     blocking = engine.blocking()
     reads = _Interrupted([heads, heads], lambda: drive(blocking.transact(SCOPE, [notes("t", "x")])))
-    assert engine._core.readers.view(SCOPE, reads) == [[0], [0]]
-    assert engine._core.readers.view(SCOPE, [heads]) == [[1]]
+    assert engine._database.readers.view(SCOPE, reads) == [[0], [0]]
+    assert engine._database.readers.view(SCOPE, [heads]) == [[1]]
     drive(blocking.close())

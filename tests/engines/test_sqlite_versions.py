@@ -296,7 +296,7 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
 
 
 def test_names_that_cannot_be_opened(tmp_path: Path) -> None:
-    assert "directory" in refusal(tmp_path, SCHEMA, UnavailableError)
+    assert "is a directory" in refusal(tmp_path, SCHEMA, InvalidError)
     assert "does not exist" in refusal(tmp_path / "no" / "x.db", SCHEMA, UnavailableError)
     for name in (":memory:", ""):
         with pytest.raises(InvalidError):

@@ -149,9 +149,9 @@ BUGS = (
     ),
     Bug(
         "sqlite: a patch does not look at its condition's rev",
-        "engines/sql/embedded/statements.py",
-        "return [f'\"rev\" = ?{numbers.take()}']",
-        "return [f'?{numbers.take()} = ?{numbers.last}']",
+        "engines/sql/expressions.py",
+        "return [f\"{column('rev')} = {parameter()}\"]",
+        'return [f"{parameter()} IS NOT NULL"]',
         ("case:runs/stale-*@sqlite",),
     ),
     Bug(

@@ -45,9 +45,9 @@ LIMIT_BUGS = (
     Bug(
         "sqlite: an interrupted commit keeps the writer's lock",
         "engines/sqlite/write/writer.py",
-        "        finally:\n            # Nothing may stand before this",
+        "        finally:\n            # Nothing may come before this",
         "        except UnavailableError:\n            raise\n"
-        "        else:\n            # Nothing may stand before this",
+        "        else:\n            # Nothing may come before this",
         (f"test:{_CANCEL}::test_a_commit_may_be_interrupted_anywhere_and_the_next_goes_through[1]",),
     ),
 )

@@ -22,8 +22,8 @@ SQLITE_BUGS = (
     Bug(
         "sqlite: everybody may read a new file",
         "engines/sqlite/connections/forks.py",
-        "os.fchmod(made, 0o600)",
-        "os.fchmod(made, 0o644)",
+        "os.fchmod(descriptor, 0o600)",
+        "os.fchmod(descriptor, 0o644)",
         ("test:tests/engines/test_sqlite_modes.py::test_a_new_file_and_its_log_belong_to_their_owner_alone",),
     ),
     Bug(

@@ -38,7 +38,7 @@ def spelled(line: Line) -> str:
 
 
 def changed_texts() -> list[Line]:
-    """The listed changes: `old`, `new`, and `retryable` where that changed too."""
+    """The listed changes: `old`, `new`, and `class`, `code` and `retryable` where they changed too."""
     listed: list[Line] = tomllib.loads(CHANGED.read_text(encoding="utf-8")).get("changed", [])
     return listed
 
@@ -53,7 +53,7 @@ def with_changed_texts(lines: list[Line], changes: list[Line]) -> tuple[list[Lin
                 if change["old"] in (error.get(field) or ""):
                     used.add(change["old"])
                     error[field] = error[field].replace(change["old"], change["new"])
-                    error["retryable"] = change.get("retryable", error.get("retryable"))
+                    error |= {name: change[name] for name in ("class", "code", "retryable") if name in change}
     return lines, [change["old"] for change in changes if change["old"] not in used]
 
 

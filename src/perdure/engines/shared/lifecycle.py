@@ -29,6 +29,10 @@ class State(Enum):
     INHERITED = "inherited"
 
 
+# Python 3.11 takes 100 ns to look up a member of an enum, and every call is checked.
+_OPEN, _CLOSING = State.OPEN, State.CLOSING
+
+
 class Lifecycle:
     """The state of one engine, the calls in flight, and the refusals that follow from them.
 
@@ -74,6 +78,8 @@ class Lifecycle:
 
         While the engine is closing this passes: calls in flight still need their connections.
         """
+        if self.state is _OPEN and self._loop is None:
+            return
         if self.state is State.CLOSED:
             raise closed()
         if self.state is State.INHERITED:
@@ -84,7 +90,7 @@ class Lifecycle:
     def check_call(self) -> None:
         """Raise if a new call may not begin."""
         self.check_usable()
-        if self.state is State.CLOSING:
+        if self.state is _CLOSING:
             raise closed()
 
     def check_write(self) -> None:

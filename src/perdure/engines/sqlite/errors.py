@@ -1,7 +1,7 @@
-"""SQLite's failures in the words of `perdure.errors`: the driver's exceptions end here.
+"""SQLite's failures as `perdure.errors`: the driver's exceptions end here.
 
-Each kind has its own type and message: a full disk, a locked file, a read-only file and a damaged one ask different
-things of the person who reads about them. Nothing here decides whether a commit landed; the writer does.
+Each kind has its own type and message, because a full disk, a locked file, a read-only file and a damaged one call for
+different actions. Nothing here decides whether a commit landed; the writer does.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from shutil import disk_usage
 from perdure.errors import CorruptError, PerdureError, UnavailableError
 
 FULL, BUSY, LOCKED, READONLY = sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY
-# The driver cannot even decode SQLite's message when it quotes a name that is not text.
+# The driver raises UnicodeDecodeError when SQLite's message quotes a name that is not UTF-8.
 DRIVER_ERRORS = (sqlite3.Error, OSError, UnicodeDecodeError)
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _WRITE_LOCK_BYTE = "120"
 _SHARED_MEMORY_BYTES = 64 * 1024
-_MESSAGE_MOST = 300  # SQLite quotes names, and a prepared file may hold any
+_MESSAGE_LENGTH = 300  # SQLite quotes names, and a hostile file may hold any
 
 
 def primary_code(error: BaseException) -> int:
@@ -36,7 +36,7 @@ def is_busy(error: BaseException) -> bool:
 def translate(error: Exception, path: str) -> PerdureError:
     """The public error for a failure that left nothing written."""
     code = primary_code(error)
-    message = str(error)[:_MESSAGE_MOST]
+    message = str(error)[:_MESSAGE_LENGTH]
     if code == FULL or (code == sqlite3.SQLITE_IOERR and _no_space(path)):
         return UnavailableError(f"disk full: {path} cannot grow; nothing was written", hint="free some space and retry")
     if code in (BUSY, LOCKED):
@@ -64,7 +64,7 @@ def translate(error: Exception, path: str) -> PerdureError:
 
 
 def _not_opened(error: Exception, path: str) -> UnavailableError:
-    """Most often another user's file: new ones are for their owner alone, and so are the side files of a crash."""
+    """Usually the file of another user: new files are private, and so are the side files that a crash leaves."""
     for file in (path, f"{path}-wal", f"{path}-shm"):
         with suppress(OSError):
             mode = Path(file).stat().st_mode & 0o777
@@ -77,14 +77,14 @@ def _not_opened(error: Exception, path: str) -> UnavailableError:
 
 
 def _no_space(path: str) -> bool:
-    """Where SQLite needs a few pages of shared memory, it reports a full disk as an I/O error."""
+    """True if the disk is full: SQLite reports an I/O error when there is no space for its shared memory."""
     with suppress(OSError):
         return disk_usage(Path(path).parent).free < _SHARED_MEMORY_BYTES
     return False
 
 
 def locked(path: str) -> UnavailableError:
-    """The file stayed locked for as long as anyone may wait; names the owner where the system tells."""
+    """The error for a file that stayed locked; names the owner if the system shows it."""
     owners = lock_owners(path)
     who = f" by {', '.join(owners)}" if owners else " by another process"
     return UnavailableError(f"{path} is locked{who}", hint="end that transaction or process, then retry")
@@ -94,7 +94,7 @@ def lock_owners(path: str) -> list[str]:
     """The processes that hold the write lock, as far as /proc/locks shows them."""
     owners = []
     with suppress(OSError, ValueError, IndexError):
-        # Only stat: opening and closing the file ourselves would drop every lock this process holds on it.
+        # Only stat: opening and closing the file here would drop every lock this process holds on it.
         inode = str(Path(f"{path}-shm").stat().st_ino)
         for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
             # 1: POSIX  ADVISORY  WRITE 4711 fe:00:123456 120 120

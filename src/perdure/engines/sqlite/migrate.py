@@ -1,22 +1,29 @@
-"""Which schema a file holds, and how it becomes the one this build declares.
+"""Migrations of a file: which schema it holds, and how it becomes the one this build declares.
 
-`perdure_meta` records version, declaration and digest. A newer version, a foreign database, a file that is not SQLite
-and one whose tables are not as declared are refused before anything is written to them. An older version is brought up
-to date by adding, in one transaction: killed half way, it is as old as it was. Two processes that open an old file at
-once are serialised by the write lock, and the second finds the work done.
+`perdure_meta` records version, declaration and digest. A newer version, the database of another program, a file that
+is not SQLite and one whose tables are not as declared are refused before anything is written to them. An older version
+is brought up to date by adding, in one transaction: a process killed in the middle leaves it as it was. Two processes
+that open an old file at once are serialised by the write lock, and the second finds the work done.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from perdure import failpoints
 from perdure.engines.shared.migrations import parse_declaration
 from perdure.engines.shared.schema_record import META, Recorded, facts, missing, recorded_from, refuse_unless_usable
-from perdure.engines.sql.embedded.schema import create_additions, create_all
-from perdure.engines.sqlite.connections.connect import PAGE_SIZE, lift_bound, retry_busy, use_wal
+from perdure.engines.sql.embedded.schema import DDL
+from perdure.engines.sqlite.connections.connect import (
+    PAGE_SIZE,
+    file_size,
+    lift_bound,
+    retry_busy,
+    still_connection,
+    use_wal,
+)
 from perdure.engines.sqlite.errors import DRIVER_ERRORS, translate
 from perdure.engines.sqlite.schema import (
     CREATE_META,
@@ -27,16 +34,16 @@ from perdure.engines.sqlite.schema import (
     refuse,
     refuse_foreign_meta,
 )
+from perdure.engines.sqlite.target import usable_path
 from perdure.errors import CorruptError, PerdureError, UnsupportedError, shown
+from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
 
-__all__ = ["Inspector", "inspect", "prepare", "read_recorded"]
-
-_TABLES_LISTED = 5
+_OBJECTS_LISTED = 5
 
 
 def prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
-    """Make the file hold this schema, or refuse it untouched."""
+    """Bring the file to this schema, or refuse it unchanged."""
     try:
         recorded = retry_busy(lambda: inspect(connection, path, schema), path)
         lift_bound(connection)
@@ -50,9 +57,9 @@ def prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
 
 
 def inspect(connection: sqlite3.Connection, path: str, schema: Schema) -> Recorded | None:
-    """What the file records, None for an empty one; raises unless this build can use it as it is or after adding to it.
+    """What the file records, None if it is empty; raises unless this build can use it, as it is or after adding to it.
 
-    An older file is compared with the declaration that it records, of which nothing may be missing in this schema.
+    An older file is compared with the declaration it records, all of which must be part of this schema.
     """
     with _snapshot(connection):
         objects = read_objects(connection)
@@ -65,8 +72,31 @@ def inspect(connection: sqlite3.Connection, path: str, schema: Schema) -> Record
     return recorded
 
 
+def plan(path: str, schema: Schema) -> Migration:
+    """What opening would do to bring the file to this schema; changes nothing on disk."""
+    path = usable_path(path)
+    recorded = None
+    if file_size(path):
+        connection = still_connection(path)
+        try:
+            recorded = retry_busy(lambda: inspect(connection, path, schema), path)
+        except DRIVER_ERRORS as error:
+            raise translate(error, path) from error
+        finally:
+            connection.close()
+    version = None if recorded is None else recorded.version
+    return Migration("sqlite", version, schema.version, tuple(_statements(recorded, schema, path)))
+
+
+def _statements(recorded: Recorded | None, schema: Schema, path: str) -> Iterator[str]:
+    """The statements that bring what is recorded to this schema."""
+    if recorded is None:
+        return DDL.create_all(schema)
+    return DDL.create_additions(missing(recorded, schema, path))
+
+
 class Inspector:
-    """Looks at every connection to a file that an open store makes, as its tables may have been changed meanwhile."""
+    """Checks the tables of a file for each new connection of an open store: they may have changed since the last."""
 
     def __init__(self, path: str, schema: Schema) -> None:
         self._path = path
@@ -74,7 +104,7 @@ class Inspector:
         self._accepted: list[Object] | None = None
 
     def inspect(self, connection: sqlite3.Connection) -> None:
-        """Raise unless the tables are those of this schema; quick when they are those that were seen before."""
+        """Raise unless the tables are those of this schema; fast if they have not changed since the last check."""
         path, schema = self._path, self._schema
         with _snapshot(connection):
             objects = read_objects(connection)
@@ -87,8 +117,8 @@ class Inspector:
                     hint="run perdure migrate, or open it without read_only: that creates the tables",
                 )
             if self._accepted is not None and recorded.version > schema.version:
-                # A newer build has brought the file up to date since this store was opened. It only adds tables,
-                # columns and indexes, which are no concern of this one.
+                # A newer build has migrated the file since this store was opened. It only adds tables, columns and
+                # indexes, which do not affect this build.
                 refuse(active(objects), path)
                 return
             refuse_unless_usable(recorded, schema, path)
@@ -114,22 +144,22 @@ def _read_recorded(connection: sqlite3.Connection, path: str, objects: Sequence[
     if not objects:
         return None
     if not any(item.name == META for item in objects):
-        listed = ", ".join(sorted(str(item) for item in objects)[:_TABLES_LISTED])
+        listed = ", ".join(sorted(str(item) for item in objects)[:_OBJECTS_LISTED])
         raise UnsupportedError(
             f"{path} is a SQLite database of another program (it holds: {listed})",
             hint="choose another file name; this one was not changed",
         )
     refuse_foreign_meta(objects, path)
     rows = connection.execute(f'SELECT "name", "value" FROM {META} LIMIT 100').fetchall()
-    strange = [value for row in rows for value in row if not isinstance(value, str)]
-    if strange:
-        raise CorruptError(f"{META} holds {shown(strange[0])}, not text", where=path, hint="restore a backup")
+    other = [value for row in rows for value in row if not isinstance(value, str)]
+    if other:
+        raise CorruptError(f"{META} holds {shown(other[0])}, not text", where=path, hint="restore a backup")
     return recorded_from(dict(rows), path)
 
 
 @contextmanager
 def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """One moment for several looks: another process may be bringing the file up to date."""
+    """One snapshot for several reads: another process may be migrating the file."""
     if connection.in_transaction:
         yield
         return
@@ -144,21 +174,16 @@ def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 def _bring_up_to_date(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
     retry_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
     try:
-        # Another process may have been quicker: only what is recorded under the write lock counts.
+        # Another process may have been faster: only what is recorded under the write lock counts.
         recorded = inspect(connection, path, schema)
         if recorded is None:
-            _write(connection, [CREATE_META, *create_all(schema)], schema)
-        else:
-            _write(connection, create_additions(missing(recorded, schema, path)), schema)
+            connection.execute(CREATE_META)
+        for statement in _statements(recorded, schema, path):
+            connection.execute(statement)
+            failpoints.hit("sqlite.in_migration")
+        connection.executemany(f"INSERT OR REPLACE INTO {META} VALUES (?, ?)", facts(schema).items())
         connection.execute("COMMIT")
     except (*DRIVER_ERRORS, PerdureError):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _write(connection: sqlite3.Connection, statements: Iterable[str], schema: Schema) -> None:
-    for statement in statements:
-        connection.execute(statement)
-        failpoints.hit("sqlite.in_migration")
-    connection.executemany(f"INSERT OR REPLACE INTO {META} VALUES (?, ?)", facts(schema).items())

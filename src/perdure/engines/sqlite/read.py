@@ -2,7 +2,7 @@
 
 A view of several reads is one read transaction, so all its answers come from one snapshot; a single statement needs
 none. Every result is fetched whole before its connection goes back, because an unfinished statement would pin the
-log. A question that is asked for a task comes with a `Stop`, and ends when the task is cancelled.
+log. A question asked for a task comes with a `Stop`, and ends when the task is cancelled.
 """
 
 from __future__ import annotations
@@ -13,11 +13,19 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from perdure.engines.sql.embedded.read import Queries
-from perdure.engines.sqlite.connections.connect import file_stamp, lift_bound, reader_connection, still_connection
+from perdure.engines.sqlite.connections.connect import (
+    FileStamp,
+    file_stamp,
+    lift_bound,
+    reader_connection,
+    still_connection,
+)
 from perdure.engines.sqlite.connections.interrupts import ReadConnection, Stop
+from perdure.engines.sqlite.engine.futures import call_in_loop, settle
 from perdure.engines.sqlite.errors import DRIVER_ERRORS, locked, translate
 from perdure.engines.sqlite.migrate import Inspector
 from perdure.engines.sqlite.target import DatabaseFile
@@ -28,13 +36,13 @@ from perdure.kernel.ops import Ask, Get, Heads, Now, Scan
 T = TypeVar("T")
 Question = Callable[[sqlite3.Connection], T]
 
-POOL_MOST = 8
-THREADS_MOST = 3
+MAX_IDLE = 8
+MAX_THREADS = 3
 _STILL_ATTEMPTS = 5
 
 
 def inspected(connection: sqlite3.Connection, inspector: Inspector) -> sqlite3.Connection:
-    """The connection, unless its file is not as declared."""
+    """The connection; raises and closes it if its file is not as declared."""
     try:
         inspector.inspect(connection)
     except BaseException:
@@ -94,12 +102,12 @@ class Readers:
             raise translate(error, self._path) from error
 
     def _open(self) -> sqlite3.Connection:
-        # By its path, and another file may be there by now: answers must not come from two databases.
+        # It opens by path, where another file may be by now: answers must not come from two databases.
         self._file.refuse_if_gone()
         return reader_connection(self._path)
 
     def _give_back(self, connection: ReadConnection) -> None:
-        if len(self._idle) >= POOL_MOST:
+        if len(self._idle) >= MAX_IDLE:
             connection.close()
             return
         self._idle.append(connection)
@@ -107,14 +115,12 @@ class Readers:
             self._close_idle()
 
     def _close_idle(self) -> None:
-        while True:
-            try:
+        while self._idle:
+            with suppress(IndexError):  # another thread may take the last one
                 self._idle.pop().close()
-            except IndexError:
-                return
 
     def close(self) -> None:
-        """Close every idle connection; one in use is closed when it comes back."""
+        """Close every idle connection; one in use is closed when it is returned."""
         self._closed = True
         self._close_idle()
 
@@ -123,96 +129,90 @@ class StillReaders(Readers):
     """Readers that leave no trace on disk, for stores opened read-only.
 
     While there is no `-wal` file their connections are immutable: they take no locks and would not notice a writer. So
-    the file is compared before and after each question, and what was answered during a change is asked again.
+    the file is compared before and after each question, and a question answered during a change is asked again.
     """
 
     def __init__(self, file: DatabaseFile, queries: Queries, inspector: Inspector) -> None:
         super().__init__(file, queries, inspector)
-        self._seen: tuple[Any, ...] | None = None
+        self._pool_state: FileStamp | bool | None = None
         self._swap = threading.Lock()
         self._pool: Readers = _StillPool(file, queries, inspector)
 
     def ask(self, question: Question[T], stop: Stop | None = None) -> T:
         """Run `question` on a connection that was up to date throughout."""
         for _ in range(_STILL_ATTEMPTS):
-            before = self._stamp()
+            before = self._state()
             with self._swap:
-                if before != self._seen:
+                if before != self._pool_state:
                     self._pool.close()
-                    self._pool, self._seen = _StillPool(self._file, self._queries, self._inspector), before
+                    self._pool, self._pool_state = _StillPool(self._file, self._queries, self._inspector), before
                 pool = self._pool
             try:
                 answer = pool.ask(question, stop)
             except (CorruptError, UnavailableError):
-                if before == self._stamp():
+                if before == self._state():
                     raise
                 continue
-            if before == self._stamp():
+            if before == self._state():
                 return answer
         raise locked(self._path)
 
     def close(self) -> None:
-        """Close every idle connection; one in use is closed when it comes back."""
+        """Close every idle connection; one in use is closed when it is returned."""
         self._closed = True
         self._pool.close()
 
-    def _stamp(self) -> tuple[Any, ...]:
-        return (True,) if file_stamp(f"{self._path}-wal") is not None else (False, file_stamp(self._path))
+    def _state(self) -> FileStamp | bool:
+        """True while there is a log, in which connections notice a writer; else the stamp of the file."""
+        return file_stamp(f"{self._path}-wal") is not None or file_stamp(self._path) or False
 
 
 class _StillPool(Readers):
-    """Connections of one state of the file: what was opened before a change never serves a question after it."""
+    """Connections of one state of the file: one opened before a change never serves a question after it."""
 
     def _open(self) -> sqlite3.Connection:
         return still_connection(self._path)
 
 
 class ReaderThreads:
-    """Runs questions for tasks. Threads are started when they are needed and end when the pool is closed."""
+    """Threads that run questions for tasks. They start on demand and end when the pool is closed."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._busy = 0
-        """Questions that wait or run: as long as they are fewer than the threads, none waits behind another."""
+        """Questions that wait or run: while there are fewer than threads, none waits behind another."""
         self._closed = False
         self._lock = threading.Lock()
 
     async def run(self, action: Callable[[Stop], T]) -> T:
-        """The outcome of `action`, which stops if the call is cancelled: nobody waits for its answer any more."""
-        stop = Stop()
-        try:
-            return await self.submit(lambda: action(stop))
-        except BaseException:
-            stop.request()
-            raise
-
-    def submit(self, action: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `action` on a thread; its outcome reaches the running loop."""
-        loop = asyncio.get_running_loop()
+        """The outcome of `action`, which stops if the call is cancelled."""
+        stop, loop = Stop(), asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
         def work() -> None:
-            outcome: tuple[asyncio.Future[T], T | None, Exception | None]
+            result: T | None = None
+            failure: Exception | None = None
             try:
-                outcome = (future, action(), None)
-            except Exception as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
-                outcome = (future, None, error)
+                result = action(stop)
+            except Exception as error:  # noqa: BLE001 - any failure is the outcome of this question
+                failure = error
             with self._lock:
-                self._busy -= 1  # before the caller hears: its next question must find this thread free
-            try:
-                loop.call_soon_threadsafe(_settle, *outcome)
-            except RuntimeError:
-                return  # the loop was closed: nobody waits there any more
+                self._busy -= 1  # before the caller wakes: its next question must find this thread free
+            call_in_loop(loop, settle, future, result, failure)
 
         with self._lock:
             if self._closed:
                 raise closed()
-            if self._busy >= len(self._threads) < THREADS_MOST:
+            if self._busy >= len(self._threads) < MAX_THREADS:
                 self._start()
             self._busy += 1
             self._work.put(work)
-        return future
+        try:
+            return await future
+        except BaseException:
+            stop.request()
+            raise
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"perdure-reader-{len(self._threads)}", daemon=True)
@@ -232,15 +232,6 @@ class ReaderThreads:
                     self._work.put(None)
         for thread in self._threads:
             thread.join()
-
-
-def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
 
 
 def _is_one_statement(read: Ask) -> bool:

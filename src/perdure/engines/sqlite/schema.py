@@ -1,9 +1,9 @@
 """The tables and indexes of a file, compared with the declared ones before any of them is used.
 
-Whoever prepares a file can put a trigger, a view or a constraint in it, and SQLite would run them with our statements:
-a commit in one scope changes another, a read never ends. So every connection first looks at `sqlite_master`, which no
-file can replace by a view, and refuses whatever is not declared. The text of each object must be ours, word by word;
-only the order of columns is free, because `ALTER TABLE … ADD COLUMN` puts a new one last.
+A hostile file can hold a trigger, a view or a constraint, and SQLite would run it with our statements: a commit in one
+scope could change another, a read could run forever. So every connection first reads `sqlite_master`, which a file
+cannot replace by a view, and refuses objects that are not declared. The text of each object must match word by word;
+only the order of columns is free, because `ALTER TABLE … ADD COLUMN` adds a new one at the end.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from perdure.engines.shared.schema_record import META
-from perdure.engines.sql.embedded.schema import create_all
+from perdure.engines.sql.embedded.schema import DDL
 from perdure.errors import CorruptError, shown
 from perdure.kernel.schema import Schema
 
 CREATE_META = f'CREATE TABLE {META} ("name" TEXT PRIMARY KEY NOT NULL, "value" TEXT NOT NULL) WITHOUT ROWID'
-# What ANALYZE and AUTOINCREMENT leave behind, and the two tables of the backup tool Litestream. All are plain tables
-# that no statement of ours names; statistics steer plans, but never answers.
+# The tables of ANALYZE and AUTOINCREMENT, and those of the backup tool Litestream. All are plain tables that no
+# statement of ours names; statistics influence plans, never answers.
 _HARMLESS = frozenset(
     (
         "CREATE TABLE sqlite_sequence(name,seq)",
@@ -42,7 +42,7 @@ _RESTORE = "restore a backup, or move the rows to a new file with the sqlite3 pr
 
 
 class Object(NamedTuple):
-    """A row of `sqlite_master`. In a prepared file each value may be of any type."""
+    """A row of `sqlite_master`. In a hostile file each value may be of any type."""
 
     kind: Any
     name: Any
@@ -55,20 +55,20 @@ class Object(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What is wrong with an object, in words, and what to do about it."""
+    """What is wrong with an object, and what to do about it."""
 
     problem: str
     hint: str
 
 
 def read_objects(connection: sqlite3.Connection) -> list[Object]:
-    """Everything that the file declares, in the order in which it was made."""
+    """Everything that the file declares, in order of creation."""
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
     return [Object(*row) for row in rows]
 
 
 def differences(objects: Sequence[Object], schema: Schema) -> Iterator[Difference]:
-    """Everything in which the file is not as declared: foreign, changed and missing objects."""
+    """Every difference between the file and the declarations: foreign, changed and missing objects."""
     declared = {item.name: item for item in _declared(schema)}
     for item in objects:
         expected = declared.pop(item.name, None) if isinstance(item.name, str) else None
@@ -82,39 +82,39 @@ def differences(objects: Sequence[Object], schema: Schema) -> Iterator[Differenc
 
 @lru_cache(maxsize=8)
 def _declared(schema: Schema) -> tuple[Object, ...]:
-    return tuple(map(_described, (CREATE_META, *create_all(schema))))
+    return tuple(map(_described, (CREATE_META, *DDL.create_all(schema))))
 
 
 def active(objects: Sequence[Object]) -> Iterator[Difference]:
-    """Objects that do something by themselves: everything but tables and indexes."""
+    """Objects that run code: everything but tables and indexes."""
     for item in objects:
         if item.kind not in ("table", "index") or not isinstance(item.sql, str) or _HEAD.match(item.sql) is None:
             yield _foreign(item)
 
 
 def refuse(differing: Iterator[Difference], path: str) -> None:
-    """Raise if there is a difference; name the first few."""
-    every = list(differing)
-    if not every:
+    """Raise if there is a difference; names the first few."""
+    listed = list(differing)
+    if not listed:
         return
-    problems = "; ".join(difference.problem for difference in every[:_LISTED])
-    more = f"; and {len(every) - _LISTED} more" if len(every) > _LISTED else ""
-    raise CorruptError(f"{problems}{more}", where=path, hint=f"{every[0].hint}; the file was not changed")
+    problems = "; ".join(difference.problem for difference in listed[:_LISTED])
+    more = f"; and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    raise CorruptError(f"{problems}{more}", where=path, hint=f"{listed[0].hint}; the file was not changed")
 
 
 def refuse_foreign_meta(objects: Sequence[Object], path: str) -> None:
-    """Raise unless the table that records the schema is a plain table: it is read before anything else is known."""
+    """Raise unless the table that records the schema is as declared: it is read before the rest is checked."""
     expected = _described(CREATE_META)
     refuse((_changed(item, expected) for item in objects if item.name == META and not _is_same(item, expected)), path)
 
 
 def is_harmless(item: Object) -> bool:
-    """Whether the object is one that SQLite or a known tool keeps for itself."""
+    """Whether the object belongs to SQLite or a known tool."""
     return item.sql in _HARMLESS and item == _described(item.sql)
 
 
 def _described(sql: str) -> Object:
-    """The row that `sqlite_master` gets for a statement of ours."""
+    """The row of `sqlite_master` that a statement of ours creates."""
     head = _HEAD.match(sql)
     if head is None:
         raise ValueError(sql)
@@ -135,7 +135,10 @@ def _is_same(item: Object, expected: Object) -> bool:
 
 
 def _parts(sql: str) -> tuple[list[str], list[list[str]]]:
-    """A statement in comparable form: its list of columns split at the commas, and what stands around each part."""
+    """A statement in comparable form: its separators, and its parts with the columns of a table sorted.
+
+    `CREATE TABLE t (b INT, a INT)` becomes `["(", ",", ")"]` and `[[CREATE, TABLE, t], [a, INT], [b, INT], []]`.
+    """
     separators: list[str] = []
     parts: list[list[str]] = [[]]
     depth = 0

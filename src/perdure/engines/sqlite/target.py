@@ -1,8 +1,8 @@
-"""The file of a store: its one true name, and whether it is still there.
+"""The file of a store: its resolved path, and whether that still leads to the same file.
 
-SQLite keeps its log beside the real file, named after it. So a path is resolved once, when the store is opened, and
-that name serves every purpose. A file with a second name (a hard link) has two places for a log, and neither name can
-tell what lies beside the other; such a file is refused, for reading too: it would be read without its last commits.
+SQLite keeps its log next to the real file, named after it. So a path is resolved once, when the store is opened, and
+only the resolved path is used. A file with two names (hard links) could have two logs, and neither name shows the log
+of the other; such a file is refused, for reading too: it would be read without its last commits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOG_SECONDS = 0.02
 
 
 def usable_path(path: str) -> str:
-    """The absolute path with every link followed, unless it cannot be that of a database."""
+    """The absolute path with all links resolved; raises if it cannot be that of a database."""
     if not path or path == ":memory:" or "\0" in path:
         raise InvalidError(f"{shown(path)} is not a file name", hint="use memory:// for a store without a file")
     try:
@@ -36,7 +36,7 @@ def usable_path(path: str) -> str:
 def _usable_path(path: str) -> str:
     resolved = _resolve(path)
     if resolved.is_dir():
-        raise UnavailableError(f"{path} is a directory", hint="name a file inside it")
+        raise InvalidError(f"{path} is a directory", hint="name a file inside it")
     if not resolved.parent.is_dir():
         raise UnavailableError(f"the directory {resolved.parent} does not exist", hint="create it first")
     if resolved.exists():
@@ -65,7 +65,7 @@ def _refuse_unusable(file: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise UnavailableError(f"{file} is not a regular file", hint="choose another file name")
     if 0 < status.st_size < _SMALLEST_DATABASE:
-        # SQLite itself takes a file of one byte for an empty one, and would write over it.
+        # SQLite treats a file of one byte as empty, and would overwrite it.
         raise CorruptError("file is not a database", where=str(file), hint="choose another file name")
     if status.st_nlink > 1:
         raise UnavailableError(
@@ -75,16 +75,16 @@ def _refuse_unusable(file: Path) -> None:
 
 
 class DatabaseFile:
-    """Which file a store has open. What is written to one that is no longer at its path is lost with the process."""
+    """The file that a store has open. What is written to a file that left its path is lost when the process ends."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._file, self._log = Path(path), Path(f"{path}-wal")
         self._identity = identity_of(path)
-        self._log_seen_at = 0.0
+        self._log_checked_at = 0.0
 
     def log_identity(self) -> Identity | None:
-        """Which file the log is, for a connection that has just begun to use it."""
+        """The identity of the log, for a connection that has just opened it."""
         return identity_of(str(self._log))
 
     def refuse_if_gone(self, log: Identity | None = None) -> None:
@@ -97,19 +97,19 @@ class DatabaseFile:
             )
 
     def gone(self, log: Identity | None = None, *, at_once: bool = False) -> str | None:
-        """In words, what was moved, deleted or replaced: the file, or the log when it is known.
+        """Human-readable: what was moved, deleted or replaced, the file or (if known) its log.
 
-        The file is looked at every time. The log is looked at every 20 ms, or `at_once`: a commit in between is in the
-        log that is open, and a clean close still saves it.
+        The file is checked every time. The log is checked every 20 ms, or `at_once`: a commit in between is in the
+        open log, and a clean close still saves it.
         """
         if not _is_still(self._file, self._identity):
             return f"{self.path} was moved, deleted or replaced while it was open"
-        if log is None or not (at_once or time.monotonic() - self._log_seen_at > _LOG_SECONDS):
+        if log is None or not (at_once or time.monotonic() - self._log_checked_at > _LOG_SECONDS):
             return None
-        self._log_seen_at = time.monotonic()
+        self._log_checked_at = time.monotonic()
         if _is_still(self._log, log):
             return None
-        self._log_seen_at = 0.0
+        self._log_checked_at = 0.0
         return f"the log {self._log} was removed or replaced while it was open"
 
 
@@ -119,5 +119,5 @@ def _is_still(path: Path, identity: Identity | None) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # it cannot be looked at; SQLite, which has it open, will say what is wrong
+        return True  # it cannot be examined; SQLite, which has it open, reports what is wrong
     return identity is None or identity == (status.st_dev, status.st_ino)

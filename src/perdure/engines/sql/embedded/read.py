@@ -1,8 +1,8 @@
-"""Answers to `Get`, `Scan`, `Read` and `Heads` on one connection, with the statements that the SQL engines share.
+"""Reads on one connection: the answers to `Get`, `Scan`, `Read`, `Heads` and `Now`.
 
-`INDEXED BY` names the index that the declaration promises, so a plan cannot silently become a scan; a `Read` comes back
-as the driver's own tuples, without a line of Python per entry. Bodies are read as bytes: the file holds text, and
-decoding it into a `str` only to parse it again would cost twice.
+`INDEXED BY` names the index that the declaration promises, so a plan cannot silently become a full scan. A `Read`
+returns the driver's own tuples, without a line of Python per entry. Bodies are read as bytes: the database holds text,
+and decoding it into a `str` only to parse it again would cost twice.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ import msgspec
 from perdure import limits
 from perdure.clock import Clock, system_clock
 from perdure.engines.shared.references import Earlier
+from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Dialect, Marks
-from perdure.engines.sql.embedded.schema import quote, seq_index
+from perdure.engines.sql.embedded.schema import seq_index
 from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
 from perdure.engines.sql.terms import Kept, where_arguments, where_shape, where_terms
 from perdure.errors import CorruptError
 from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan, Segment
 from perdure.kernel.schema import Log, Schema, Table
 
-# Up to here a statement per key is quicker than handing the keys over as one JSON array.
+# Up to this many keys, one statement per key is faster than one statement that unpacks a JSON array of keys.
 FEW_KEYS = 4
-# The same for segments: a statement with plain parameters walks an index faster than one that unpacks JSON per entry.
+# The same for segments: a statement with plain parameters walks an index faster than one that unpacks JSON.
 FEW_SEGMENTS = 8
-# Whole milliseconds since 1970; `unixepoch('subsec')` would say the same, but only from SQLite 3.42 on.
+# Whole milliseconds since 1970; `unixepoch('subsec')` needs SQLite 3.42.
 _SQLITE_CLOCK = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
 
 
@@ -62,21 +63,18 @@ class TableQueries:
         return f'SELECT {self._reads.chosen} FROM {source} WHERE t."scope" = ? AND {key}'
 
     def get(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row | None]:
-        """Rows in the order asked, None for an absent one."""
-        if len(keys) <= FEW_KEYS:
-            found = [self._reads.rows(cursor.execute(self._by_key, (scope, *key)).fetchall()) for key in keys]
-            return [rows[0] if rows else None for rows in found]
-        return in_order_asked(keys, self._existing(cursor, scope, keys))
-
-    def _existing(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row]:
-        listed = _listed(keys if self._width > 1 else [key[0] for key in keys])
-        return self._reads.rows(cursor.execute(self._by_keys, (listed, scope)).fetchall())
+        """Rows in the order of the keys, None for an absent one."""
+        rows = self.existing(cursor, scope, keys)
+        return in_order_asked(keys, rows) if len(keys) > 1 or not rows else [rows[0]]
 
     def existing(self, cursor: sqlite3.Cursor, scope: str, keys: Sequence[tuple[Any, ...]]) -> list[Row]:
-        """The rows that exist, in the order asked."""
+        """The rows that exist, in the order of the keys."""
         if len(keys) <= FEW_KEYS:
-            return [row for row in self.get(cursor, scope, keys) if row is not None]
-        return self._existing(cursor, scope, keys)
+            rows = [row for key in keys for row in cursor.execute(self._by_key, (scope, *key)).fetchall()]
+        else:
+            listed = _listed(keys if self._width > 1 else [key[0] for key in keys])
+            rows = cursor.execute(self._by_keys, (listed, scope)).fetchall()
+        return self._reads.rows(rows)
 
     def scan(self, cursor: sqlite3.Cursor, scope: str, scan: Scan, eq: tuple[Any, ...]) -> list[Row]:
         """Rows in the order of an index."""
@@ -119,20 +117,20 @@ class LogQueries:
             arguments.append(read.limit)
         shape = (read.limit is None, *where_shape(read.where))
         sql = self._segmented.get(shape) or self._segmented.keep(shape, self._sql_segments(read))
-        found = cursor.execute(sql, arguments).fetchall()
+        entries: list[LogEntry] = cursor.execute(sql, arguments).fetchall()
         if read.desc:
-            found.reverse()
-        return found
+            entries.reverse()
+        return entries
 
     def _one_by_one(self, cursor: sqlite3.Cursor, scope: str, read: Read, segments: list[Segment]) -> list[LogEntry]:
-        """Segment by segment, from the end if that is wanted, and no further than the limit."""
-        found: list[LogEntry] = []
+        """Segment by segment, from the end for a descending read, and no further than the limit."""
+        entries: list[LogEntry] = []
         for segment in reversed(segments) if read.desc else segments:
-            rest = None if read.limit is None else read.limit - len(found)
+            rest = None if read.limit is None else read.limit - len(entries)
             if rest == 0:
                 break
-            found += self.read(cursor, scope, self._reads.stretch(read, segment, rest))
-        return found
+            entries += self.read(cursor, scope, self._reads.stretch(read, segment, rest))
+        return entries
 
     def _sql_segments(self, read: Read) -> str:
         marks = Marks(DIALECT)
@@ -149,8 +147,10 @@ class LogQueries:
 
 
 class Queries:
-    """The reading statements of a whole schema, and what each read answers. `clock` is what `Now` reads; the system's
-    stands for SQLite's own, which is the same for every process of the machine."""
+    """The reading statements of a whole schema, and the answer to each read.
+
+    `clock` is what `Now` reads; the system's clock means SQLite's own, which all processes of a machine share.
+    """
 
     def __init__(self, schema: Schema, clock: Clock = system_clock) -> None:
         self.schema = schema
@@ -159,12 +159,11 @@ class Queries:
         self.logs = {log.name: LogQueries(log) for log in schema.logs}
 
     def view(self, cursor: sqlite3.Cursor, scope: str, reads: Sequence[Ask]) -> list[Any]:
-        """The answers to several reads, in order; the caller holds them to one snapshot."""
+        """The answers to several reads, in order; the caller provides one snapshot for all of them."""
         answers: list[Any] = []
         earlier = Earlier(self.schema, reads, answers)
         for read in reads:
-            answer = self._answer(cursor, scope, read, earlier)
-            answers.append(answer)
+            answers.append(self._answer(cursor, scope, read, earlier))  # noqa: PERF401 - `earlier` sees it grow
         return answers
 
     def now(self, cursor: sqlite3.Cursor) -> int:

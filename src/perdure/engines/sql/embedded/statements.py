@@ -1,38 +1,39 @@
 """Writing statements, derived from the declarations and cached by shape.
 
-A *shape* is everything about an operation but its values: which columns are set, by which kind of expression, under
-which condition. It is a cheap tuple, so that the hot path looks a plan up and never builds a statement. Parameters are
-numbered, so that an expression may use its value twice. Values never enter the text of a statement.
+A *shape* is everything about an operation but its values: which columns it sets, by which kind of expression, under
+which condition. It is a cheap tuple, so the hot path looks a plan up and never builds a statement. Parameters are
+numbered, because an expression may use its value twice. Values never enter the text of a statement.
+
+    Patch("runs", ("r",), {"steps": Inc(1)}, {"status": "running"})
+
+has the shape `(True, "steps", Inc, dict, "status", str)` and the statement
+
+    UPDATE "runs" SET "steps" = coalesce("steps", 0) + ?1, "rev" = ?2
+     WHERE "scope" = ?3 AND "run" = ?4 AND "status" IS ?5 AND typeof("steps") IN (…)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from perdure.engines.sql.embedded.schema import names, quote
-from perdure.kernel.ops import ABSENT, ANY, AtMost, Condition, Inc, Max, Min, Now, Rule, Seq, Swap
+from perdure.engines.sql.ddl import names, quote
+from perdure.engines.sql.expressions import Operators, Parameter, assignment, condition_terms
+from perdure.engines.sql.terms import Kept, Shape
+from perdure.kernel.ops import ABSENT, ANY, PRESENT, Condition, Inc, Max, Min, Now, Rule, Seq, Swap
 from perdure.kernel.schema import Log, Schema, Table
 
-# Shapes are few in practice (stores build their operations in a handful of places); the bound is against abuse.
-SHAPES_KEPT = 4096
-
-Shape = tuple[Any, ...]
 Getter = Callable[[Any], Any]
 
-_ASSIGN: dict[type, Callable[[str, int], str]] = {
-    Inc: lambda c, n: f"ifnull({c}, 0) + ?{n}",
-    Max: lambda c, n: f"max(ifnull({c}, ?{n}), ?{n})",
-    Min: lambda c, n: f"min(ifnull({c}, ?{n}), ?{n})",
-}
-
-COMPUTED = frozenset(_ASSIGN)
+_OPERATORS = Operators("max(ifnull({0}, {1}), {1})", "min(ifnull({0}, {1}), {1})", "{0} IS {1}")
+ARITHMETIC = frozenset((Inc, Max, Min))
 """Expressions that compute with what a column holds."""
 
 
 class Moment:
-    """What `Now` and `Seq` mean in the transaction at hand."""
+    """What `Now` and `Seq` mean in the current transaction."""
 
     __slots__ = ("last", "now")
 
@@ -48,36 +49,31 @@ class Moment:
         """The last seq appended to a log."""
         return self.last[value.log] - value.back
 
-    def plain(self, value: Any) -> Any:
+    def resolve(self, value: Any) -> Any:
         """`Now` and `Seq` as numbers; anything else as it is."""
-        kind = type(value)
-        if kind is Now:
-            return self.now + value.plus
-        return self.seq(value) if kind is Seq else value
+        if type(value) is Now:
+            return self.time(value)
+        return self.seq(value) if type(value) is Seq else value
 
 
-class PatchPlan:
-    """How to run a `Patch` of one shape. Its arguments are the assigned values (an expression's by its getter), then
-    the new values of swaps, the body if there is one, rev, scope, key, condition."""
+class PatchPlan(NamedTuple):
+    """How to run a `Patch` of one shape.
 
-    __slots__ = ("getters", "sql", "swaps")
+    The arguments are the assigned values, then the new values of swaps, the body if there is one, rev, scope, key and
+    condition. `getters` pairs the position of an expression with the function that extracts its value.
+    """
 
-    def __init__(self, sql: str, getters: tuple[tuple[int, Getter], ...], *, swaps: bool) -> None:
-        self.sql = sql
-        self.getters = getters
-        self.swaps = swaps
+    sql: str
+    getters: tuple[tuple[int, Getter], ...]
+    swaps: bool
 
 
-class Numbers:
-    """Hands out parameter numbers in the order in which arguments are collected."""
+class UniqueColumn(NamedTuple):
+    """A unique column of a log: its position in an entry, and the statement that looks for another owner."""
 
-    def __init__(self) -> None:
-        self.last = 0
-
-    def take(self) -> int:
-        """The next number."""
-        self.last += 1
-        return self.last
+    name: str
+    position: int
+    owner: str
 
 
 class TableStatements:
@@ -86,8 +82,7 @@ class TableStatements:
     def __init__(self, table: Table, moment: Moment) -> None:
         self.table = table
         self.columns = table.column_names
-        self.groups = table.unique
-        self.patches: dict[Shape, PatchPlan] = {}
+        self.patches: Kept[PatchPlan] = Kept()
         self._getters: dict[type, Getter] = {
             Inc: attrgetter("by"),
             Max: attrgetter("value"),
@@ -96,7 +91,7 @@ class TableStatements:
             Now: moment.time,
             Seq: moment.seq,
         }
-        self._conditional: dict[Shape, str] = {}
+        self._conditional: Kept[str] = Kept()
         self._name = quote(table.name)
         width = 1 + len(table.key)
         every = ("scope", *table.key_names, *table.column_names, "rev", "body")
@@ -105,85 +100,65 @@ class TableStatements:
         at_key = f"ON CONFLICT ({names(every[:width])})"
         upsert = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in every[width:])
         self.insert = insert
-        self.put_any = f"{insert} {at_key} DO UPDATE SET {upsert}"
-        self.put_absent = f"{insert} {at_key} DO NOTHING"
         replace = ", ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[width:], width + 1))
         key = " AND ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[:width], 1))
-        self.put_present = f"UPDATE {self._name} SET {replace} WHERE {key}"
-        self.put_rev = f'{self.put_present} AND "rev" = ?{len(every) + 1}'
-        self.owner = {group: self._owner(group) for group in table.unique}
-
-    def _owner(self, group: tuple[str, ...]) -> str:
-        taken = " AND ".join(f"{quote(c)} = ?" for c in ("scope", *group))
-        return f"SELECT {names(self.table.key_names)} FROM {self._name} WHERE {taken}"
+        update = f"UPDATE {self._name} SET {replace} WHERE {key}"
+        self.puts: dict[Rule | type, str] = {
+            ANY: f"{insert} {at_key} DO UPDATE SET {upsert}",
+            ABSENT: f"{insert} {at_key} DO NOTHING",
+            PRESENT: update,
+            int: f'{update} AND "rev" = ?{len(every) + 1}',
+        }
+        """How to write a whole row, by its condition; `int` for a rev, which is the last argument."""
 
     def plan_patch(self, shape: Shape, assigned: dict[str, Any], condition: Condition, *, body: bool) -> PatchPlan:
-        """Build and keep the plan of a shape that was not met before."""
-        numbers = Numbers()
+        """Build and cache the plan of a new shape."""
+        parameter = _numbered()
         kinds = [type(value) for value in assigned.values()]
-        first = [numbers.take() for _ in assigned]
-        new = [numbers.take() if kind is Swap else 0 for kind in kinds]
+        columns = [quote(name) for name in assigned]
+        first = [parameter() for _ in kinds]
+        second = [parameter() if kind is Swap else "" for kind in kinds]
         parts = [
-            f"{quote(name)} = {_assign(quote(name), kind, n, m)}"
-            for name, kind, n, m in zip(assigned, kinds, first, new, strict=True)
+            f"{column} = {_assignment(kind, column, pair)}"
+            for column, kind, *pair in zip(columns, kinds, first, second, strict=True)
         ]
         if body:
-            parts.append(f'"body" = ?{numbers.take()}')
-        parts.append(f'"rev" = ?{numbers.take()}')
-        where = [self._where(numbers, condition)]
-        # SQLite would take text for 0. A row that is left out for this is told apart in `Session._not_patched`.
-        where += [
-            f"typeof({quote(name)}) IN ('integer', 'null')"
-            for name, kind in zip(assigned, kinds, strict=True)
-            if kind in _ASSIGN
+            parts.append(f'"body" = {parameter()}')
+        parts.append(f'"rev" = {parameter()}')
+        terms = [self._where(parameter, condition)]
+        # SQLite would take text for 0. `Session._not_patched` reports a row that this term leaves out.
+        terms += [
+            f"typeof({column}) IN ('integer', 'null')"
+            for column, kind in zip(columns, kinds, strict=True)
+            if kind in ARITHMETIC
         ]
-        sql = f"UPDATE {self._name} SET {', '.join(parts)} WHERE {' AND '.join(where)}"
-        getters = tuple((place, self._getters[kind]) for place, kind in enumerate(kinds) if kind in self._getters)
-        plan = PatchPlan(sql, getters, swaps=Swap in kinds)
-        if len(self.patches) >= SHAPES_KEPT:
-            self.patches.clear()
-        self.patches[shape] = plan
-        return plan
+        sql = f"UPDATE {self._name} SET {', '.join(parts)} WHERE {' AND '.join(terms)}"
+        getters = tuple((position, self._getters[kind]) for position, kind in enumerate(kinds) if kind in self._getters)
+        return self.patches.keep(shape, PatchPlan(sql, getters, Swap in kinds))
 
-    def delete(self, condition: Condition) -> str:
-        """`DELETE`; arguments are scope, key, condition."""
-        return self._conditioned("DELETE", condition)
-
-    def check(self, condition: Condition) -> str:
-        """`SELECT 1` if the row meets the condition; arguments are scope, key, condition."""
-        return self._conditioned("SELECT 1", condition)
-
-    def _conditioned(self, verb: str, condition: Condition) -> str:
+    def conditional(self, verb: str, condition: Condition) -> str:
+        """`DELETE` or `SELECT 1` of a row that meets the condition; arguments are scope, key, condition."""
         shape = (verb, *condition_shape(condition))
-        sql = self._conditional.get(shape)
-        if sql is None:
-            if len(self._conditional) >= SHAPES_KEPT:
-                self._conditional.clear()
-            sql = f"{verb} FROM {self._name} WHERE {self._where(Numbers(), condition)}"
-            self._conditional[shape] = sql
-        return sql
+        return self._conditional.get(shape) or self._conditional.keep(
+            shape, f"{verb} FROM {self._name} WHERE {self._where(_numbered(), condition)}"
+        )
 
-    def _where(self, numbers: Numbers, condition: Condition) -> str:
-        key = [f"{quote(c)} = ?{numbers.take()}" for c in ("scope", *self.table.key_names)]
-        return " AND ".join([*key, *_condition_terms(condition, numbers)])
+    def _where(self, parameter: Parameter, condition: Condition) -> str:
+        key = [f"{quote(c)} = {parameter()}" for c in ("scope", *self.table.key_names)]
+        return " AND ".join([*key, *condition_terms(condition, quote, parameter, _OPERATORS, never="0")])
 
 
 class LogStatements:
     """Every writing statement of one log."""
 
     def __init__(self, log: Log) -> None:
-        self.log = log
         name, partition = quote(log.name), quote(log.partition)
         every = ("scope", log.partition, "seq", "rev", *log.column_names, "body")
         self.append = f"INSERT INTO {name} ({names(every)}) VALUES ({', '.join('?' * len(every))})"
-        self.head = f'SELECT max("seq") FROM {name} WHERE "scope" = ? AND {partition} = ?'
         self.drop = f'DELETE FROM {name} WHERE "scope" = ? AND {partition} = ? AND "seq" > ?'
-        self.unique = tuple((column, log.position[column], self._taken(column)) for column in log.unique)
-
-    def _taken(self, column: str) -> str:
-        where = " AND ".join(f"{quote(c)} = ?" for c in ("scope", column, self.log.partition))
-        # Entries before the refused one are already in; the transaction's own rev tells them from others'.
-        return f'SELECT 1 FROM {quote(self.log.name)} WHERE {where} AND "rev" <> ?'
+        # Entries before the refused one are already in, with the rev of this transaction.
+        owner = f'SELECT 1 FROM {name} WHERE "scope" = ? AND {partition} = ? AND "rev" <> ?'
+        self.unique = [UniqueColumn(c, log.position[c], f"{owner} AND {quote(c)} = ?") for c in log.unique]
 
 
 class Statements:
@@ -198,35 +173,18 @@ class Statements:
 def condition_shape(condition: Condition) -> Shape:
     """What of a condition its statement depends on; empty for ANY."""
     if type(condition) is dict:
-        # `dict` keeps these names and types apart from whatever stands before them.
+        # `dict` keeps these names and types apart from the part of the shape before them.
         return (dict, *condition, *map(type, condition.values()))
     if condition is ANY:
         return ()
     return (condition is ABSENT,) if isinstance(condition, Rule) else (int,)
 
 
-def condition_arguments(condition: Condition) -> list[Any]:
-    """The values of a condition, in the order of its parameters."""
-    if type(condition) is dict:
-        return [v.limit if type(v) is AtMost else v for v in condition.values()]
-    return [] if isinstance(condition, Rule) else [condition]
+def _assignment(kind: type, column: str, parameters: list[str]) -> str:
+    # `Now` and `Seq` are bound as plain numbers.
+    return assignment(int if kind in (Now, Seq) else kind, column, iter(parameters).__next__, "", _OPERATORS)
 
 
-def _assign(column: str, kind: type, first: int, new: int) -> str:
-    if kind is Swap:
-        return f"CASE WHEN {column} IS ?{first} THEN ?{new} ELSE {column} END"
-    assign = _ASSIGN.get(kind)
-    return assign(column, first) if assign is not None else f"?{first}"
-
-
-def _condition_terms(condition: Condition, numbers: Numbers) -> list[str]:
-    if isinstance(condition, Rule):
-        return ["0"] if condition is ABSENT else []
-    if not isinstance(condition, dict):
-        return [f'"rev" = ?{numbers.take()}']
-    return [
-        f"({quote(name)} IS NULL OR {quote(name)} <= ?{numbers.take()})"
-        if type(value) is AtMost
-        else f"{quote(name)} IS ?{numbers.take()}"
-        for name, value in condition.items()
-    ]
+def _numbered() -> Parameter:
+    """A source of parameters: ?1, ?2, …"""
+    return map("?{}".format, count(1)).__next__

@@ -1,26 +1,19 @@
-"""The writing connection and what one transaction does on it: each operation a statement or two.
+"""Writes on one connection: each operation of a transaction is a statement or two.
 
-The caller has begun a transaction and undoes it when `Conflict` is raised. Log lengths are looked up first, so that
-every `Seq` is known before anything is written and a stale `expect` costs no undoing; entries are inserted last. What
+The caller begins the transaction, and rolls it back when `Conflict` is raised. Log lengths are read first, so that
+every `Seq` is known before anything is written and a stale `expect` needs no rollback; entries are inserted last. What
 a conflict reports as actual is read inside the same transaction.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from perdure.engines.sql.embedded.read import Queries
-from perdure.engines.sql.embedded.statements import (
-    COMPUTED,
-    Statements,
-    TableStatements,
-    condition_arguments,
-    condition_shape,
-)
-from perdure.engines.sql.embedded.unique import claims, intended
-from perdure.engines.sqlite.connections.forks import Identity
+from perdure.engines.sql.embedded.statements import ARITHMETIC, Statements, TableStatements, condition_shape
+from perdure.engines.sql.expressions import condition_values
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
@@ -39,12 +32,25 @@ from perdure.kernel.ops import (
     Patch,
     Put,
     Row,
+    Rule,
+    Scan,
     Swap,
+    Taken,
 )
+from perdure.kernel.schema import Table
+from perdure.kernel.semantics import evaluate, observed
+
+
+class _PendingAppend(NamedTuple):
+    """An `Append` that was checked; `length` is that of its partition before it."""
+
+    position: int
+    op: Append
+    length: int
 
 
 class Session:
-    """Applies operations, one transaction after another; `scope`, `rev` and the moment are those of the current one."""
+    """Applies operations, one transaction after another; `scope`, `rev` and `moment` are those of the current one."""
 
     def __init__(self, connection: sqlite3.Connection, statements: Statements, queries: Queries) -> None:
         self.connection = connection
@@ -55,104 +61,88 @@ class Session:
         self.moment = statements.moment
         self.scope = ""
         self.rev = 0
-        self.changes_counted = connection.total_changes
-        self.log: Identity | None = None
-        # Tables on which a value may pass from one row to another within a transaction.
-        self._exclusive = frozenset(name for name, table in statements.tables.items() if table.groups)
 
     def now(self) -> int:
         """The engine's time."""
         return self.queries.now(self.cursor)
 
     def apply(self, scope: str, rev: int, now: int, ops: Sequence[Op]) -> Applied:
-        """Apply all; raises `Conflict` with the position of an operation that could not be."""
+        """Apply all; raises `Conflict` with the position of an operation that could not be applied."""
         self.scope, self.rev = scope, rev
         seqs: dict[tuple[str, str], int] = {}
         self.moment.now, self.moment.last = now, {}
-        appends: list[tuple[int, Append, int]] = []
-        rivals = 0
+        appends: list[_PendingAppend] = []
         for position, op in enumerate(ops):
             if type(op) is Append:
                 length = self._length(position, op)
-                appends.append((position, op, length))
+                appends.append(_PendingAppend(position, op, length))
                 seqs[op.log, op.partition] = last = length + len(op.entries)
                 self.moment.last.setdefault(op.log, last)
-            elif type(op) is not Drop and op.table in self._exclusive:  # type: ignore[union-attr]
-                rivals += 1
-        if rivals > 1:
-            self._check_exclusive(ops)
         for position, op in enumerate(ops):
             write = _WRITE.get(type(op))
             if write is not None:
                 write(self, position, op)
-        for position, append, head in appends:
-            self._append(position, append, head)
+        for append in appends:
+            self._append(*append)
         return Applied(rev, seqs, now)
 
+    def take(self, scope: str, rev: int, scan: Scan, changes: dict[str, Any]) -> Taken:
+        """Select the first rows of an index and update them; one write transaction, so no row is taken twice."""
+        now = self.now()
+        table = self.queries.tables[scan.table]
+        keys = [row.key for row in table.scan(self.cursor, scope, scan, scan.eq)]
+        if not keys:
+            return Taken([], now)
+        self.apply(scope, rev, now, [Patch(scan.table, key, changes) for key in keys])
+        return Taken(table.existing(self.cursor, scope, keys), now)
+
     def _length(self, position: int, op: Append) -> int:
-        found = self.cursor.execute(self.logs[op.log].head, (self.scope, op.partition)).fetchone()
-        length: int = found[0] or 0
-        if type(length) is not int:
-            raise CorruptError(f"its last seq is {length!r:.80}", where=f"{op.log} {op.partition!r}")
+        length = self.queries.logs[op.log].last(self.cursor, self.scope, op.partition)
         if op.expect is not None and op.expect != length:
             raise Conflict(position, "length", op.expect, length)
         return length
 
-    def _append(self, position: int, op: Append, head: int) -> None:
+    def _append(self, position: int, op: Append, length: int) -> None:
         scope, partition, rev, now = self.scope, op.partition, self.rev, self.moment.now
         rows = [
-            (
-                scope,
-                partition,
-                seq,
-                rev,
-                *[now + v.plus if type(v) is Now else v for v in entry[:-1]],
-                entry[-1].decode(),
-            )
-            for seq, entry in enumerate(op.entries, head + 1)
+            (scope, partition, seq, rev, *[now if type(v) is Now else v for v in columns], body.decode())
+            for seq, (*columns, body) in enumerate(op.entries, length + 1)
         ]
         try:
             self.cursor.executemany(self.logs[op.log].append, rows)
         except sqlite3.IntegrityError:
-            raise Conflict(position, "unique", None, self._repeated(op)) from None
+            raise Conflict(position, "unique", None, self._repeated_value(op)) from None
 
-    def _repeated(self, op: Append) -> dict[str, Any] | None:
-        for column, place, taken in self.logs[op.log].unique:
-            seen: set[Any] = set()
+    def _repeated_value(self, op: Append) -> dict[str, Any] | None:
+        """The first unique value of the entries that another entry already has."""
+        for column in self.logs[op.log].unique:
+            values: set[Any] = set()
             for entry in op.entries:
-                value = entry[place]
-                found = self.cursor.execute(taken, (self.scope, value, op.partition, self.rev)).fetchone()
-                if value is not None and (found or value in seen):
-                    return {column: value}
-                seen.add(value)
+                value = entry[column.position]
+                owner = self.cursor.execute(column.owner, (self.scope, op.partition, self.rev, value)).fetchone()
+                if value is not None and (owner or value in values):
+                    return {column.name: value}
+                values.add(value)
         return None
 
     def drop(self, _position: int, op: Drop) -> None:
-        """Remove a partition, or what comes after its first entries."""
+        """Remove a partition, or everything after its first entries."""
         self.cursor.execute(self.logs[op.log].drop, (self.scope, op.partition, op.keep))
 
     def check(self, position: int, op: Check) -> None:
         """Refuse unless the row is as expected."""
-        sql = self.tables[op.table].check(op.if_)
-        arguments = (self.scope, *op.key, *condition_arguments(op.if_))
+        sql = self.tables[op.table].conditional("SELECT 1", op.if_)
+        arguments = (self.scope, *op.key, *condition_values(op.if_))
         if self.cursor.execute(sql, arguments).fetchone() is None:
-            raise self._unmet(position, op, op.if_)
+            raise self._condition_conflict(position, op, op.if_)
 
     def put(self, position: int, op: Put) -> None:
         """Write a whole row."""
         statements = self.tables[op.table]
-        arguments = self._row_arguments(statements, op, op)
-        if op.if_ is ANY:
-            sql = statements.put_any
-        elif op.if_ is ABSENT:
-            sql = statements.put_absent
-        elif op.if_ is PRESENT:
-            sql = statements.put_present
-        else:
-            sql = statements.put_rev
-            arguments.append(op.if_)
-        if not self._wrote(position, op, sql, arguments):
-            raise self._unmet(position, op, op.if_)
+        sql = statements.puts[op.if_ if isinstance(op.if_, Rule) else int]
+        arguments = self._row_arguments(statements, op, op) + condition_values(op.if_)
+        if not self._write_row(position, op, sql, arguments):
+            raise self._condition_conflict(position, op, op.if_)
 
     def patch(self, position: int, op: Patch) -> None:
         """Change some columns of a row, or insert its default."""
@@ -161,92 +151,80 @@ class Session:
         shape = (body is None, *assigned, *map(type, assigned.values()), *condition_shape(condition))
         plan = statements.patches.get(shape) or statements.plan_patch(shape, assigned, condition, body=body is not None)
         arguments = [*assigned.values()]
-        for place, get in plan.getters:
-            arguments[place] = get(arguments[place])
+        for index, get in plan.getters:
+            arguments[index] = get(arguments[index])
         if plan.swaps:
             arguments += [value.new for value in assigned.values() if type(value) is Swap]
         if body is not None:
             arguments.append(body.decode())
         arguments += (self.rev, self.scope, *op.key)
         if condition is not ANY:
-            arguments += condition_arguments(condition)
-        if not self._wrote(position, op, plan.sql, arguments):
+            arguments += condition_values(condition)
+        if not self._write_row(position, op, plan.sql, arguments):
             self._not_patched(position, op)
 
     def _not_patched(self, position: int, op: Patch) -> None:
         row = self._row(op)
         if row is not None:
             _refuse_damage(op, row)
-        if op.default is None:
-            raise self._unmet(position, op, PRESENT if op.if_ is ANY else op.if_)
-        if row is not None:
-            raise self._unmet(position, op, op.if_)
+        if row is not None or op.default is None:
+            raise self._condition_conflict(position, op, PRESENT if op.if_ is ANY else op.if_)
         statements = self.tables[op.table]
-        self._wrote(position, op, statements.insert, self._row_arguments(statements, op, op.default))
+        self._write_row(position, op, statements.insert, self._row_arguments(statements, op, op.default))
 
     def delete(self, position: int, op: Delete) -> None:
         """Remove a row."""
         if op.if_ is ABSENT:
             if self._row(op) is not None:
-                raise self._unmet(position, op, ABSENT)
+                raise self._condition_conflict(position, op, ABSENT)
             return
-        sql = self.tables[op.table].delete(op.if_)
-        removed = self.cursor.execute(sql, (self.scope, *op.key, *condition_arguments(op.if_))).rowcount
+        sql = self.tables[op.table].conditional("DELETE", op.if_)
+        removed = self.cursor.execute(sql, (self.scope, *op.key, *condition_values(op.if_))).rowcount
         if op.if_ is not ANY and not removed:
-            raise self._unmet(position, op, op.if_)
+            raise self._condition_conflict(position, op, op.if_)
 
     def _row_arguments(self, statements: TableStatements, op: Put | Patch, values: Put | Default) -> list[Any]:
-        given, plain = values.columns, self.moment.plain
-        columns = [plain(given.get(name)) for name in statements.columns]
+        assigned, resolve = values.columns, self.moment.resolve
+        columns = [resolve(assigned.get(name)) for name in statements.columns]
         body = None if values.body is None else values.body.decode()
         return [self.scope, *op.key, *columns, self.rev, body]
 
-    def _wrote(self, position: int, op: Put | Patch, sql: str, arguments: list[Any]) -> bool:
+    def _write_row(self, position: int, op: Put | Patch, sql: str, arguments: list[Any]) -> bool:
         try:
             return self.cursor.execute(sql, arguments).rowcount == 1
         except sqlite3.IntegrityError as error:
-            raise self._taken(position, op, error) from None
+            raise self._unique_conflict(position, op, error) from None
 
     def _row(self, op: Check | Put | Patch | Delete) -> Row | None:
         return self.queries.tables[op.table].get(self.cursor, self.scope, (op.key,))[0]
 
-    def _unmet(self, position: int, op: Check | Put | Patch | Delete, expected: Condition) -> Conflict:
-        row = self._row(op)
-        actual: Any = None if row is None else row.rev
-        if row is not None and isinstance(expected, dict):
-            actual = {name: row[name] for name in expected}
-        return Conflict(position, "condition", expected, actual)
+    def _condition_conflict(self, position: int, op: Check | Put | Patch | Delete, expected: Condition) -> Conflict:
+        return Conflict(position, "condition", expected, observed(self._row(op), expected))
 
-    def _taken(self, position: int, op: Put | Patch, error: sqlite3.IntegrityError) -> Conflict:
-        """The unique group that the failed statement names, with the values it would have written."""
-        values = intended(self.tables[op.table].table, op, self._row(op), self.moment)
-        listed = str(error).partition(": ")[2].split(", ")
-        columns = [name.rpartition(".")[2] for name in listed]
+    def _unique_conflict(self, position: int, op: Put | Patch, error: sqlite3.IntegrityError) -> Conflict:
+        """Names the unique group that SQLite reports, with the values that the statement would have written."""
+        values = self._intended(self.tables[op.table].table, op)
+        # UNIQUE constraint failed: items.scope, items.name
+        columns = [name.rpartition(".")[2] for name in str(error).partition(": ")[2].split(", ")]
         return Conflict(position, "unique", None, {name: values[name] for name in columns if name in values})
 
-    def _check_exclusive(self, ops: Sequence[Op]) -> None:
-        """A value that another row gives up in this transaction still counts as taken, whatever their order."""
-        for position, op in enumerate(ops):
-            if not isinstance(op, (Put, Patch)) or op.table not in self._exclusive:
-                continue
-            for values, sql in self._claims(op):
-                owner = self.cursor.execute(sql, (self.scope, *values.values())).fetchone()
-                if owner is not None and owner != op.key:
-                    raise Conflict(position, "unique", None, values)
-
-    def _claims(self, op: Put | Patch) -> Iterator[tuple[dict[str, Any], str]]:
-        statements = self.tables[op.table]
-        row = intended(statements.table, op, self._row(op), self.moment)
-        for group, values in claims(statements.groups, row):
-            yield values, statements.owner[group]
+    def _intended(self, table: Table, op: Put | Patch) -> dict[str, Any]:
+        """Key and columns of the row as the operation would leave it."""
+        key = dict(zip(table.key_names, op.key, strict=True))
+        row = self._row(op) if isinstance(op, Patch) else None
+        if isinstance(op, Patch) and row is not None:
+            moment, old = self.moment, row.columns
+            return key | old | {name: evaluate(v, old[name], moment.now, moment.last) for name, v in op.set.items()}
+        columns = op.columns if isinstance(op, Put) else op.default.columns if op.default is not None else {}
+        return key | {name: self.moment.resolve(value) for name, value in columns.items()}
 
 
 def _refuse_damage(op: Patch, row: Row) -> None:
-    """Nothing can be computed with a number that is text: raises `CorruptError`."""
+    """Raise `CorruptError` if the row holds something else where an expression computes with an integer."""
     for name, value in op.set.items():
-        if type(value) in COMPUTED and row[name] is not None and type(row[name]) is not int:
+        if type(value) in ARITHMETIC and row[name] is not None and type(row[name]) is not int:
             raise CorruptError(
-                f"{op.table}.{name} is {row[name]!r:.80}, which is no integer", where=f"{op.table} {op.key}"
+                f"{op.table}.{name} is {row[name]!r:.80}, which is not an integer", where=f"{op.table} {op.key}"
             )
 
 

@@ -1,12 +1,12 @@
-"""Stopping a read that runs: for a task that was cancelled, and for Ctrl-C in the thread that reads.
+"""Interrupts: stopping a running read, for a task that was cancelled and for Ctrl-C in the thread that reads.
 
-SQLite offers two means, and each alone has a gap. `interrupt()` ends a running statement at once, but goes unnoticed
-between two statements. A progress handler is called every so many steps of every statement, and can look at a request
-that came in between; but it needs the interpreter, which may be busy, so it must be called rarely. Both are used.
+SQLite offers two means, and each alone has a gap. `interrupt()` ends a running statement at once, but has no effect
+between two statements. A progress handler is called every N steps of every statement, and notices a request that came
+in between; but it needs the interpreter, which may be busy, so it must be called rarely. Both are used.
 
 The handler is also where Ctrl-C arrives: Python runs signal handlers between two steps of its own, and while SQLite
-works for the main thread the progress handler is the only Python there is. An exception raised in it ends the
-statement, but the driver swallows it; so it is kept, and raised where the read was called.
+works for the main thread, the progress handler is the only Python code that runs. An exception raised in it ends the
+statement, but the driver swallows it; so the handler stores it, and `ask` raises it to the caller.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from perdure.engines.sqlite.errors import primary_code
 T = TypeVar("T")
 
 # Some 20 ms of work. At 100,000 a statement takes up to twice as long while other threads keep the interpreter busy.
-STEPS_BETWEEN_LOOKS = 1_000_000
+STEPS_BETWEEN_CALLS = 1_000_000
 
 
 class Stopped(Exception):
-    """The question was given up: its task was cancelled, so nobody sees this."""
+    """The question was stopped: its task was cancelled, so no caller receives this."""
 
 
 class Stop:
-    """Stops one question, from any thread. Once the question has let go of its connection, a request reaches nobody:
-    the connection may be serving another question by then."""
+    """Stops one question, from any thread.
+
+    After the question has released its connection a request has no effect: the connection may be serving another.
+    """
 
     __slots__ = ("_connection", "_lock", "requested")
 
@@ -40,14 +42,14 @@ class Stop:
         self._lock = threading.Lock()
 
     def request(self) -> None:
-        """Have the question end as soon as possible; it may have ended already."""
+        """End the question as soon as possible; it may have ended already."""
         with self._lock:
             self.requested = True
             if self._connection is not None:
                 self._connection.interrupt()
 
     def raise_if_requested(self) -> None:
-        """Raise `Stopped` if nobody waits for the answer any more."""
+        """Raise `Stopped` after a request."""
         if self.requested:
             raise Stopped
 
@@ -63,8 +65,8 @@ class Stop:
             self._connection = None
 
 
-class _Lookout:
-    """What the progress handler of a connection looks at, and what it was interrupted by."""
+class _ProgressHandler:
+    """The progress handler of a connection: the request it watches for, and the exception that interrupted it."""
 
     __slots__ = ("raised", "stop")
 
@@ -72,8 +74,8 @@ class _Lookout:
         self.stop: Stop | None = None
         self.raised: BaseException | None = None
 
-    def looks(self) -> Generator[int, None, None]:
-        """Each step is one call of the progress handler: 0 to go on, 1 to end the statement.
+    def calls(self) -> Generator[int, None, None]:
+        """Each step is one call of the handler: 0 to go on, 1 to end the statement.
 
         A generator, because a signal handler runs as soon as Python code is entered: in a function that would be before
         its `try`, here it is at the `yield`, inside it.
@@ -85,11 +87,11 @@ class _Lookout:
                 verdict = int(self.stop is not None and self.stop.requested)
             except GeneratorExit:
                 return
-            except BaseException as error:  # noqa: BLE001 - whatever a signal handler raises
+            except BaseException as error:  # noqa: BLE001 - a signal handler may raise anything
                 self.raised, verdict = error, 1
 
     def reason(self) -> BaseException:
-        """Why a statement was interrupted. Only a request and a signal do that."""
+        """Why a statement was interrupted: by a request or a signal."""
         if self.stop is not None and self.stop.requested:
             return Stopped()
         return self.raised or KeyboardInterrupt()
@@ -100,24 +102,24 @@ class ReadConnection:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._lookout = _Lookout()
-        looks = self._lookout.looks()
-        next(looks)  # up to the first `yield`
-        connection.set_progress_handler(looks.__next__, STEPS_BETWEEN_LOOKS)
+        self._handler = _ProgressHandler()
+        calls = self._handler.calls()
+        next(calls)  # up to the first `yield`
+        connection.set_progress_handler(calls.__next__, STEPS_BETWEEN_CALLS)
 
     def ask(self, question: Callable[[sqlite3.Connection], T], stop: Stop | None = None) -> T:
-        """The answer; `Stopped` after a request, and whatever a signal handler raised meanwhile.
+        """The answer; raises `Stopped` after a request, and any exception of a signal handler.
 
         After an exception the connection must be closed.
         """
-        self._lookout.stop = stop
+        self._handler.stop = stop
         if stop is not None:
             stop.begin(self._connection)
         try:
             return question(self._connection)
         except sqlite3.OperationalError as error:
             if primary_code(error) == sqlite3.SQLITE_INTERRUPT:
-                raise self._lookout.reason() from None
+                raise self._handler.reason() from None
             raise
         finally:
             if stop is not None:

@@ -1,1 +1,1 @@
-"""The open SQLite engine: one database, seen by tasks and by plain threads."""
+"""The open SQLite engine: one database, with an engine for tasks and one for plain threads."""

@@ -1,28 +1,29 @@
-"""The SQLite engine as tasks see it: every call hands its work to a thread and waits for the answer.
+"""The SQLite engine for tasks: every call hands its work to a thread and waits for the answer.
 
-Writes go to the writer's thread, where whatever is waiting shares one sync; reads go to a few reader threads.
+Writes go to the writer's thread, where all jobs that wait share one sync; reads go to a few reader threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
-from perdure.clock import Clock
 from perdure.engines.shared.signals import LoopSignal
+from perdure.engines.sqlite.connections.interrupts import Stop
+from perdure.engines.sqlite.engine.base import DatabaseEngine
 from perdure.engines.sqlite.engine.blocking_engine import BlockingSqlite
-from perdure.engines.sqlite.engine.database import Core
-from perdure.engines.sqlite.watch import Subscription
-from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, refuse
+from perdure.engines.sqlite.engine.database import Database
+from perdure.engines.sqlite.write.jobs import Job, refuse
 from perdure.errors import PerdureError
-from perdure.kernel.engine import Engine, Health, Watch
-from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
+from perdure.kernel.engine import Engine
 from perdure.kernel.threads import run_in_thread
+
+T = TypeVar("T")
 
 
 class Turn:
-    """What one event loop has under way: how many of its tasks wait, and the jobs its current turn has brought."""
+    """The writes of one event loop: how many of its tasks wait, and the jobs gathered in its current turn."""
 
     __slots__ = ("gathered", "waiting")
 
@@ -31,65 +32,34 @@ class Turn:
         self.gathered: list[Job] = []
 
 
-class SqliteEngine:
+class SqliteEngine(DatabaseEngine):
     """The kernel contract on one SQLite file."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.schema = core.schema
-        self.capabilities = core.capabilities
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self._turns: dict[asyncio.AbstractEventLoop, Turn] = {}
-
-    @property
-    def clock(self) -> Clock:
-        """What `Now` reads; may be replaced, which is how tests move time."""
-        return self._core.clock
-
-    @clock.setter
-    def clock(self, clock: Clock) -> None:
-        self._core.clock = clock
-
-    async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
-        """Apply all operations or none; durable when it returns."""
-        applied: Applied = await self._write(TransactJob(scope, ops, hints))
-        return applied
-
-    async def take(
-        self,
-        scope: str,
-        table: str,
-        index: str,
-        eq: tuple[Any, ...],
-        *,
-        upto: Mapping[str, int],
-        limit: int,
-        set: Mapping[str, Any],
-    ) -> Taken:
-        """Atomically select and update the first rows of an index."""
-        taken: Taken = await self._write(TakeJob(scope, Scan(table, index, eq, limit=limit, upto=upto), set))
-        return taken
 
     async def _write(self, job: Job) -> Any:
         """Give the job to the writer and wait for its outcome.
 
-        A lone caller's job goes at once. While others wait too, jobs are handed over together at the end of the turn of
-        the loop: that spares them a writer that wakes for the first and then fights the loop for the interpreter.
+        If no other task waits, the job goes at once. Otherwise the jobs of one turn of the loop go together at its
+        end: a writer that wakes for the first would compete with the loop for the interpreter.
         """
-        writer = self._core.writing()
+        writer = self._database.writing()
         loop = asyncio.get_running_loop()
         turn = self._turns.get(loop)
         if turn is None:
             turn = self._turns[loop] = Turn()
         turn.waiting += 1
         try:
-            future = job.await_on(loop)
+            job.loop, job.future = loop, loop.create_future()
             if turn.waiting == 1:
                 writer.submit((job,))
             else:
                 if not turn.gathered:
                     loop.call_soon(self._hand_over, turn)
                 turn.gathered.append(job)
-            return await future
+            return await job.future
         finally:
             turn.waiting -= 1
             if not turn.waiting:
@@ -100,53 +70,30 @@ class SqliteEngine:
         if not jobs:
             return
         try:
-            self._core.writing().submit(jobs)
+            self._database.writing().submit(jobs)
         except PerdureError as refusal:
             refuse(jobs, refusal)
 
-    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
-        """Answer all reads from one snapshot of durable data; a call that is cancelled stops reading."""
-        core = self._core
-        core.ready()
-        return await core.threads.run(lambda stop: core.readers.view(scope, reads, stop))
+    def _read(self, action: Callable[[Stop | None], T]) -> Awaitable[T]:
+        """A call that is cancelled stops reading."""
+        self._database.lifecycle.check_call()
+        return self._database.threads.run(action)
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
-        """Subscribe to hints, from a running event loop."""
-        self._core.ready()
-        return Subscription(self._core.hub, scope, topics, LoopSignal())
+    def _signal(self) -> LoopSignal:
+        return LoopSignal()
 
     def blocking(self) -> Engine:
-        """The same file for callers without an event loop; both share one writer."""
-        return BlockingSqlite(self._core)
-
-    async def scopes(self) -> list[str]:
-        """Every scope that holds a row."""
-        self._core.ready()
-        return await self._core.threads.run(self._core.scopes)
-
-    async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
-        """Partitions with entries, in byte order."""
-        self._core.ready()
-        return await self._core.threads.run(lambda stop: self._core.partitions(scope, log, after, limit, stop))
-
-    async def check(self) -> list[str]:
-        """SQLite's integrity check, missing tables, gaps in logs."""
-        self._core.ready()
-        return await self._core.threads.run(self._core.check)
-
-    async def health(self) -> Health:
-        """Read the real settings."""
-        self._core.ready()
-        return await self._core.threads.run(self._core.health)
+        """The same file for callers without an event loop; both engines share one writer."""
+        return BlockingSqlite(self._database)
 
     async def close(self) -> None:
         """Finish what was submitted and release everything; nothing at all in a forked child.
 
-        A call that is cancelled does not stop the work that has begun, and may be repeated.
+        Cancelling the call does not stop a close that has begun; it may be called again.
         """
-        if self._core.belongs_to_parent:
+        if self._database.lifecycle.is_inherited:
             return
         turn = self._turns.get(asyncio.get_running_loop())
         if turn is not None:
             self._hand_over(turn)
-        await run_in_thread(self._core.close)
+        await run_in_thread(self._database.close)

@@ -1,1 +1,1 @@
-"""The SQLite write path: jobs, the writer that queues them, and group commit."""
+"""The SQLite write path: jobs, the writer that queues them, group commit and checkpoints."""

@@ -1,9 +1,9 @@
-"""Keeping the log short: when it is copied into the file, and when it must begin again at its start.
+"""Checkpoints keep the log short: when it is copied into the file, and when it must restart from its beginning.
 
-A copied log begins again by itself, as soon as a writer finds no reader that uses it. Under readers that never pause
-there is no such moment, and the log would grow without end. So beyond `RESTART_FRAMES` the checkpoint waits for one
-(`RESTART`): once everything is copied, new readers read the file and leave the log alone, and only those that had begun
-before are waited for. Nobody writes meanwhile, so the wait is short, and shorter still while commits are waiting.
+A copied log restarts by itself, as soon as a writer finds no reader that uses it. With readers that never pause there
+is no such moment, and the log would grow without end. So beyond `RESTART_FRAMES` the checkpoint waits for one
+(`RESTART`): once everything is copied, new readers read the file and leave the log alone, and the checkpoint waits only
+for those that had begun before. No commit runs in that time, so the wait is short, and shorter while commits wait.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sqlite3
 # Checkpoint when about this many frames are in the log: 16 MB, some milliseconds of work. Most frames are new versions
 # of the same few hot pages, of which only the last is copied, so a longer log is less work per commit.
 CHECKPOINT_FRAMES = 4_000
-# A log of this length did not begin again after its last checkpoint: readers keep it in use.
+# A log of this length did not restart after its last checkpoint: readers keep it in use.
 RESTART_FRAMES = 7_000
-# When readers did not let go in time: try again after this much more.
+# If readers did not finish in time, try again after this many more frames.
 _RETRY_FRAMES = 1_000
 # From here on (48 MB) keeping the log short is worth a longer wait.
 _URGENT_FRAMES = 12_000
@@ -25,14 +25,18 @@ _FRAMES_PER_BATCH = 6
 
 
 class Checkpointer:
-    """Estimates the log's length between checkpoints: SQLite tells it only when it is asked to make one."""
+    """Decides when a checkpoint is due, by an estimate: SQLite reports the log's length only during a checkpoint.
+
+    The estimate is changed rows times frames per row, corrected at each checkpoint. If 1,000 changes made 3,000 frames,
+    the next checkpoint is due after 1,333 changes, at about 4,000 frames.
+    """
 
     def __init__(self) -> None:
         self.problem: str | None = None
         self._growth = 0.0
         self._frames_per_growth = 1.0
         self._last_frames = 0
-        self._begins_again = True
+        self._restarted = True
         self._allowance = CHECKPOINT_FRAMES
 
     def note_commit(self, changes: int) -> None:
@@ -45,7 +49,7 @@ class Checkpointer:
         return self._growth * self._frames_per_growth >= self._allowance
 
     def run(self, connection: sqlite3.Connection, *, idle: bool) -> None:
-        """Copy the log into the file, as far as readers allow, and have a long one begin again.
+        """Copy the log into the file, as far as readers allow, and restart a long log.
 
         A failure loses nothing: the log keeps everything and the next checkpoint copies it again; `health` reports it.
         """
@@ -60,7 +64,7 @@ class Checkpointer:
             self.problem = str(error)
         if frames >= 0:
             self._learn(frames)
-            self._last_frames, self._begins_again = frames, restarted
+            self._last_frames, self._restarted = frames, restarted
         self._growth = 0.0
         stuck = frames >= RESTART_FRAMES and not restarted
         self._allowance = _RETRY_FRAMES if stuck else CHECKPOINT_FRAMES
@@ -75,13 +79,13 @@ class Checkpointer:
         return whole
 
     def _learn(self, frames: int) -> None:
-        """Correct the estimate by the frames that were really there."""
-        kept = 0 if self._begins_again and frames < RESTART_FRAMES else self._last_frames
-        grown = frames - kept if frames > kept else frames
-        self._frames_per_growth = min(max(grown / max(self._growth, 1.0), 0.5), 100.0)
+        """Correct the estimate by the real number of frames."""
+        before = 0 if self._restarted and frames < RESTART_FRAMES else self._last_frames
+        new_frames = frames - before if frames > before else frames
+        self._frames_per_growth = min(max(new_frames / max(self._growth, 1.0), 0.5), 100.0)
 
 
 def _checkpoint(connection: sqlite3.Connection, mode: str) -> tuple[int, bool]:
-    """Frames in the log (-1 when somebody else was making a checkpoint), and whether all was done as asked."""
+    """Frames in the log (-1 during another connection's checkpoint), and whether all of them were copied."""
     busy, frames, copied = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     return frames, not busy and copied == frames

@@ -1,9 +1,14 @@
 """Group commit: a batch of jobs becomes one transaction, and each job gets its own outcome.
 
-A batch first runs bare: a member refused before it wrote anything needs no undoing. Only if a member fails after it
-wrote is the batch rolled back and run again with a savepoint round each member (which costs every member copies of
-the pages it touches). If SQLite itself gives the transaction up, members are run one by one. A commit that fails with
-an I/O error has an unknown outcome; a failed sync is never tried again on the same connection.
+A batch first runs without savepoints: a member that fails before it wrote anything needs no rollback. Only if a member
+fails after it wrote is the batch rolled back and run again with a savepoint around each member (which costs every
+member copies of the pages it touches). If SQLite itself rolls the transaction back, members run one by one.
+
+    batch a, b, c; b conflicts in its second operation, after it wrote its first:
+    1. BEGIN, a, b fails                                          → ROLLBACK
+    2. BEGIN, (a), (b fails → ROLLBACK TO), (c), COMMIT           → a and c have results, b its conflict
+
+A commit that fails with an I/O error has an unknown outcome; a failed sync is never retried on the same connection.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from perdure.engines.sqlite.connections.connect import retry_busy
 from perdure.engines.sqlite.errors import BUSY, DRIVER_ERRORS, FULL, READONLY, is_busy, primary_code, translate
 from perdure.engines.sqlite.target import DatabaseFile
 from perdure.engines.sqlite.write.checkpoints import Checkpointer
-from perdure.engines.sqlite.write.jobs import Job, unknown_outcome
+from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, unknown_outcome
 from perdure.errors import UnavailableError
 
 # These fail while frames are being written, before the one that would make them a commit.
@@ -33,44 +38,47 @@ class Committer:
         self._file = file
         self._open_session = open_session
         self._session: Session | None = open_session()
-        # It has read its file, so it has the log open, and nobody but an intruder removes that.
-        self._session.log = file.log_identity()
+        # The connection has read its file, so it has the log open, and only an intruder removes that.
+        self._log = file.log_identity()
+        self._changes_counted = self._session.connection.total_changes
 
     @property
     def session(self) -> Session:
-        """The connection, opened again if the last one had to be given up."""
+        """The connection, opened again if the last one was abandoned."""
         if self._session is None:
             self._file.refuse_if_gone()
             self._session = self._open_session()
+            self._log = None
+            self._changes_counted = self._session.connection.total_changes
         return self._session
 
     def commit(self, batch: Sequence[Job]) -> None:
-        """Give every job its result or its error; raises only what is not an error of the work (an interrupt)."""
+        """Set the result or the error of every job; raises only an interrupt."""
         try:
             if len(batch) == 1:
-                self._alone(batch[0])
-            elif not self._together(batch, isolated=False) and not self._together(batch, isolated=True):
+                self._commit_one(batch[0])
+            elif not self._commit_together(batch, isolated=False) and not self._commit_together(batch, isolated=True):
                 for job in batch:
-                    self._alone(job)
+                    self._commit_one(job)
         except BaseException:
-            self._give_up_connection()
+            self._abandon_connection()
             raise
 
-    def _alone(self, job: Job) -> None:
+    def _commit_one(self, job: Job) -> None:
         try:
             session = self._begin()
             self._run(job, session)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of this caller's work
+        except Exception as error:  # noqa: BLE001 - any failure is the outcome of this job
             self._refuse(job, error)
             self._rollback()
         else:
             self._finish((job,), session)
 
-    def _together(self, batch: Sequence[Job], *, isolated: bool) -> bool:
-        """Run the batch in one transaction; False if it was rolled back and has to be run in another way."""
+    def _commit_together(self, batch: Sequence[Job], *, isolated: bool) -> bool:
+        """Run the batch in one transaction; False if it was rolled back and must be run differently."""
         try:
             session = self._begin()
-        except Exception as error:  # noqa: BLE001 - nothing was begun: all of them get it
+        except Exception as error:  # noqa: BLE001 - no transaction began: every job gets the error
             for job in batch:
                 self._refuse(job, error)
             return True
@@ -96,8 +104,8 @@ class Committer:
 
     def _begin(self) -> Session:
         session = self.session
-        # An acknowledged commit must be found again: what goes to a file that was removed is lost with this process.
-        self._file.refuse_if_gone(session.log)
+        # What is written to a removed file is lost when this process ends, so it must not be acknowledged.
+        self._file.refuse_if_gone(self._log)
         failpoints.hit("sqlite.before_begin")
         try:
             session.cursor.execute("BEGIN IMMEDIATE")
@@ -105,13 +113,16 @@ class Committer:
             if not is_busy(error):
                 raise
             retry_busy(lambda: session.cursor.execute("BEGIN IMMEDIATE"), self.path)
-        if session.log is None:
-            session.log = self._file.log_identity()
+        if self._log is None:
+            self._log = self._file.log_identity()
         return session
 
     def _run(self, job: Job, session: Session) -> None:
         job.error = None
-        job.result = job.apply(session)
+        if isinstance(job, TransactJob):
+            job.result = session.apply(job.scope, job.rev, session.now(), job.ops)
+        elif isinstance(job, TakeJob):
+            job.result = session.take(job.scope, job.rev, job.scan, job.changes)
         failpoints.hit("sqlite.after_member")
 
     def _refuse(self, job: Job, error: Exception) -> None:
@@ -126,18 +137,18 @@ class Committer:
             self._commit_failed(batch, error)
             return
         changes = session.connection.total_changes
-        self.checkpoints.note_commit(changes - session.changes_counted)
-        session.changes_counted = changes
+        self.checkpoints.note_commit(changes - self._changes_counted)
+        self._changes_counted = changes
 
     def _commit_failed(self, batch: Sequence[Job], error: Exception) -> None:
         certain = primary_code(error) in _CERTAINLY_NOT_WRITTEN
         if certain:
             self._rollback()
         else:
-            self._give_up_connection()
+            self._abandon_connection()
         for job in batch:
             if job.error is not None:
-                # It was refused for what it saw, and what it saw may be gone.
+                # It failed because of what it read, which may have been part of the failed commit.
                 job.error = UnavailableError("the transaction could not be decided: the commit it shared failed")
             elif certain:
                 job.error = translate(error, self.path)
@@ -151,33 +162,33 @@ class Committer:
         try:
             session.cursor.execute("ROLLBACK")
         except sqlite3.Error:
-            self._give_up_connection()
+            self._abandon_connection()
 
-    def _give_up_connection(self) -> None:
+    def _abandon_connection(self) -> None:
         session, self._session = self._session, None
         if session is None:
             return
         try:
-            # Closing alone leaves the transaction, and its lock, to whoever still refers to one of its statements, as
-            # the traceback of an interrupt does.
+            # Closing alone keeps the transaction, and its lock, alive while anything refers to one of its statements,
+            # as the traceback of an interrupt does.
             session.connection.rollback()
         except sqlite3.Error:
-            pass  # closing has the last word
+            pass  # closing ends it
         finally:
             session.connection.close()
 
     def checkpoint(self, *, idle: bool) -> None:
-        """Keep the log short; `idle` when no commit waits."""
+        """Copy the log into the file; `idle` when no commit waits."""
         self.checkpoints.run(self.session.connection, idle=idle)
 
     def problems(self) -> list[str]:
-        """In words, what keeps checkpoints from succeeding."""
+        """Human-readable: why the last checkpoint failed."""
         problem = self.checkpoints.problem
         return [] if problem is None else [f"the last checkpoint failed: {problem}"]
 
     def gone(self) -> str | None:
-        """In words, that the file or its log is not where it was opened, so that commits are refused."""
-        return self._file.gone(None if self._session is None else self._session.log, at_once=True)
+        """Human-readable: the file or its log is no longer where it was opened, so commits are refused."""
+        return self._file.gone(None if self._session is None else self._log, at_once=True)
 
     def data_version(self) -> int:
         """A number that changes when another connection commits, and only then."""
@@ -185,7 +196,7 @@ class Committer:
         return int(version)
 
     def close(self) -> None:
-        """Empty the log into the file and let go of it."""
+        """Copy the whole log into the file and close the connection."""
         session, self._session = self._session, None
         if session is None:
             return

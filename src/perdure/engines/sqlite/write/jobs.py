@@ -1,6 +1,6 @@
-"""Jobs for the writer: what to do inside a transaction, who waits for the outcome, and how it is delivered.
+"""Jobs for the writer: one transaction each, who waits for it, and how its outcome is delivered.
 
-A job is waited for either by a task (`loop` and `future`) or by a thread (`gate`, a lock that is released when the job
+A job is awaited either by a task (`loop` and `future`) or by a thread (`gate`, a lock that is released when the job
 is done). Outcomes of a whole batch reach an event loop with one wake-up.
 """
 
@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perdure.engines.sql.embedded.write import Session
+from perdure.engines.sqlite.engine.futures import call_in_loop, settle
 from perdure.errors import OutcomeUnknown
 from perdure.ids import new_rev
-from perdure.kernel.ops import Op, Patch, Scan, Taken
+from perdure.kernel.ops import Op, Scan
 
 
-class Job(ABC):
+class Job:
     """One member of a batch."""
 
-    # Defaults live on the class: a job is made for every commit, and most of these are never set.
+    # Defaults live on the class: every commit creates a job, and most of these are never set.
     hints: Sequence[str] = ()
     loop: asyncio.AbstractEventLoop | None = None
     future: asyncio.Future[Any] | None = None
@@ -34,18 +33,8 @@ class Job(ABC):
         self.scope = scope
         self.rev = new_rev()
 
-    @abstractmethod
-    def apply(self, session: Session) -> Any:
-        """Do the work inside the transaction that the writer has begun."""
-
-    def await_on(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
-        """Have the outcome delivered to a task of `loop`."""
-        self.loop = loop
-        self.future = loop.create_future()
-        return self.future
-
     def outcome(self) -> Any:
-        """The result, or the error raised."""
+        """Return the result, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.result
@@ -60,33 +49,18 @@ class TransactJob(Job):
         self.ops = ops
         self.hints = hints
 
-    def apply(self, session: Session) -> Any:
-        """Apply the operations."""
-        return session.apply(self.scope, self.rev, session.now(), self.ops)
-
 
 class TakeJob(Job):
-    """`take`: the scan and the updates share one write transaction, so no row is claimed twice."""
+    """`take`."""
 
     def __init__(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> None:
         super().__init__(scope)
         self.scan = scan
         self.changes = dict(changes)
 
-    def apply(self, session: Session) -> Any:
-        """Select, update, and read back."""
-        now = session.now()
-        table = session.queries.tables[self.scan.table]
-        rows = table.scan(session.cursor, self.scope, self.scan, self.scan.eq)
-        if not rows:
-            return Taken([], now)
-        patches = [Patch(self.scan.table, row.key, self.changes) for row in rows]
-        session.apply(self.scope, self.rev, now, patches)
-        return Taken(table.existing(session.cursor, self.scope, [row.key for row in rows]), now)
-
 
 def deliver(jobs: Iterable[Job]) -> None:
-    """Wake everybody who waits for one of these jobs; one call per event loop."""
+    """Wake every caller that waits for one of these jobs; one call per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
         job.done = True
@@ -95,28 +69,20 @@ def deliver(jobs: Iterable[Job]) -> None:
         elif job.gate is not None:
             job.gate.release()
     for loop, waiting in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_settle, waiting)
-        except RuntimeError:
-            continue  # the loop was closed: nobody waits there any more
+        call_in_loop(loop, _settle_all, waiting)
+
+
+def _settle_all(jobs: list[Job]) -> None:
+    for job in jobs:
+        if job.future is not None:
+            settle(job.future, job.result, job.error)
 
 
 def refuse(jobs: Iterable[Job], error: Exception) -> None:
-    """Jobs that never reached the writer: everybody gets the reason."""
+    """Deliver the same error to jobs that never reached the writer."""
     for job in jobs:
         job.error = error
     deliver(jobs)
-
-
-def _settle(jobs: list[Job]) -> None:
-    for job in jobs:
-        future = job.future
-        if future is None or future.done():
-            continue  # cancelled; what was submitted is not undone
-        if job.error is not None:
-            future.set_exception(job.error)
-        else:
-            future.set_result(job.result)
 
 
 def unknown_outcome(job: Job, why: str) -> OutcomeUnknown:
@@ -125,6 +91,6 @@ def unknown_outcome(job: Job, why: str) -> OutcomeUnknown:
 
 
 def mark_interrupted(jobs: Iterable[Job]) -> None:
-    """The leader was interrupted (Ctrl-C) somewhere in the batch: nobody can say how far it came."""
+    """The leader was interrupted (Ctrl-C) somewhere in the batch: how far it came is unknown."""
     for job in jobs:
         job.error = unknown_outcome(job, "the thread that was committing it was interrupted")

@@ -1,16 +1,16 @@
-"""The one writer of a file in this process: a queue, and whoever leads it at the moment.
+"""The one writer of a file in this process: a queue of jobs, and the thread that leads it at the moment.
 
-Everything that waits is taken as one batch and committed with one sync, and only then is anybody told anything,
-conflicts included: a refused member may have seen a neighbour that was not durable yet. Nothing is ever delayed to
-make a batch larger; an idle writer starts at once, and batches form while the disk is busy.
+The leader commits everything that waits as one batch with one sync, and only then delivers outcomes, conflicts
+included: a member that failed may have read a neighbour that was not durable yet. Nothing is delayed to make a batch
+larger; an idle writer starts at once, and batches form while the disk is busy.
 
 Tasks are served by the writer's thread. A blocking caller that finds the lock free becomes the leader and runs the
-queue in its own thread until its own job is done; if the lock is taken it waits for its outcome. No wake-up is lost:
+queue in its own thread until its own job is done; if the lock is held it waits for its outcome. No wake-up is lost:
 a job is queued before the lock is tried, and a leader looks at the queue again after it has released the lock.
 
-A signal handler may raise in a blocking caller between any two steps, as Ctrl-C does. So the lock is one that knows its
-owner: it is released by whoever has it, even if the exception came before that could be noted; and those who wait look
-up now and then, in case a leader was struck before it could hand over.
+A signal handler may raise in a blocking caller between any two steps, as Ctrl-C does. So the lock knows its owner: the
+owner releases it, even if the exception came before the acquisition could be noted. Callers that wait look up now and
+then, in case a leader was interrupted before it could hand over.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from perdure.engines.shared.hints import Topic
 from perdure.engines.sqlite.errors import DRIVER_ERRORS
 from perdure.engines.sqlite.write.group_commit import Committer
-from perdure.engines.sqlite.write.jobs import Job, deliver, mark_interrupted
+from perdure.engines.sqlite.write.jobs import Job, deliver, mark_interrupted, refuse
 from perdure.errors import PerdureError, UnavailableError
 from perdure.kernel.lifecycle import closed
 
-BATCH_MOST = 256
+MAX_BATCH = 256
 _LOOK_UP_S = 1.0
 
-Publish = Callable[[set[tuple[str, str]]], None]
+T = TypeVar("T")
+Publish = Callable[[set[Topic]], None]
 
 
 class Writer:
-    """Queue, lock and thread round a `Committer`."""
+    """The queue, lock and thread around a `Committer`."""
 
     def __init__(self, committer: Committer, publish: Publish) -> None:
         self._committer = committer
@@ -56,7 +58,7 @@ class Writer:
             self._refuse_rest()
 
     def run(self, job: Job) -> Any:
-        """Queue a job and block until its outcome, leading the queue if nobody else does."""
+        """Queue a job and block until its outcome, leading the queue if no other thread does."""
         self._refuse_nested()
         gate = job.gate = threading.Lock()
         gate.acquire()
@@ -68,7 +70,7 @@ class Writer:
             elif self._stopped:
                 self._refuse_rest()
         finally:
-            # Nothing may stand before this: a signal handler runs after a call, never within one of the lock's.
+            # Nothing may come before this: a signal handler runs after a call, never within one of the lock's.
             try:  # noqa: SIM105 - `suppress` is a call
                 self._lead.release()
             except RuntimeError:
@@ -79,13 +81,13 @@ class Writer:
         return job.outcome()
 
     def data_version(self) -> int | None:
-        """The file's change counter; None while somebody is writing."""
+        """The file's change counter; None while another thread writes."""
         try:
             if not self._lead.acquire(blocking=False) or self._stopped or self._drainer is not None:
                 return None
             return self._committer.data_version()
         except (*DRIVER_ERRORS, PerdureError):
-            return None  # the next commit or read will say what is wrong
+            return None  # the next commit or read raises it
         finally:
             try:
                 self._lead.release()
@@ -93,8 +95,8 @@ class Writer:
             except RuntimeError:
                 pass  # another thread leads
 
-    def inspect(self, question: Callable[[Committer], Any]) -> Any:
-        """Ask something of the writing connection between two batches."""
+    def inspect(self, question: Callable[[Committer], T]) -> T:
+        """The answer to a question about the writing connection, asked between two batches."""
         self._refuse_nested()
         with self._lead:
             if self._stopped:
@@ -117,7 +119,7 @@ class Writer:
             self._thread.join()
 
     def _refuse_nested(self) -> None:
-        """A signal handler may run in the middle of a batch, and would find it half committed."""
+        """Raise in a signal handler that runs in the middle of a batch, where it would find it half committed."""
         if self._drainer == threading.get_ident():
             raise UnavailableError(
                 "this thread is in the middle of a commit", hint="use no store in a signal handler that interrupts one"
@@ -132,7 +134,7 @@ class Writer:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """After releasing the lock: whatever came meanwhile is the thread's."""
+        """After releasing the lock: the thread takes over what was queued in the meantime."""
         if self._stopped:
             self._refuse_rest()
         elif self._jobs or self._committer.checkpoints.due:
@@ -150,20 +152,20 @@ class Writer:
         while jobs and (own is None or not own.done):
             batch: list[Job] = []
             try:
-                while jobs and len(batch) < BATCH_MOST:
+                while jobs and len(batch) < MAX_BATCH:
                     batch.append(jobs.popleft())
                 self._committer.commit(batch)
             except BaseException:
                 mark_interrupted(batch)
                 raise
             finally:
-                self._tell(batch)
+                self._announce(batch)
             if own is None and self._committer.checkpoints.due:
                 self._committer.checkpoint(idle=not jobs)
         if own is None and self._committer.checkpoints.due:
             self._committer.checkpoint(idle=True)
 
-    def _tell(self, batch: list[Job]) -> None:
+    def _announce(self, batch: list[Job]) -> None:
         deliver(batch)
         hints = {(job.scope, hint) for job in batch if job.error is None for hint in job.hints}
         if hints:
@@ -174,7 +176,7 @@ class Writer:
             try:
                 self._wake.release()
             except RuntimeError:
-                return  # somebody else was quicker
+                return  # another thread was faster
 
     def _refuse_rest(self) -> None:
         while True:
@@ -182,5 +184,4 @@ class Writer:
                 job = self._jobs.popleft()
             except IndexError:
                 return
-            job.error = closed()
-            deliver((job,))
+            refuse((job,), closed())
