@@ -84,11 +84,11 @@ class Messages:
         self,
         thread_id: str,
         *,
+        order: Direction = "asc",
+        run_id: str | None = None,
+        visibility: Visibility = "any",
         after_seq: int | None = None,
         before_seq: int | None = None,
-        order: Direction = "asc",
-        visibility: Visibility = "any",
-        run_id: str | None = None,
     ) -> AsyncIterator[MessageRecord]:
         """Every record of the list, page by page."""
         fetch = partial(self.list, thread_id, after_seq=after_seq, before_seq=before_seq, order=order)

@@ -133,12 +133,12 @@ class Messages:
         ))
 
     def iter(
-        self, thread_id: str, *, after_seq: int | None = None, before_seq: int | None = None,
-        order: Direction = "asc", visibility: Visibility = "any", run_id: str | None = None
+        self, thread_id: str, *, order: Direction = "asc", run_id: str | None = None, visibility: Visibility = "any",
+        after_seq: int | None = None, before_seq: int | None = None
     ) -> Iterator[MessageRecord]:
         """Every record of the list, page by page."""
         return self._driver.iterate(self._inner.iter(
-            thread_id, after_seq=after_seq, before_seq=before_seq, order=order, visibility=visibility, run_id=run_id
+            thread_id, order=order, run_id=run_id, visibility=visibility, after_seq=after_seq, before_seq=before_seq
         ))
 
     def find(self, thread_id: str, message_id: str) -> MessageRecord | None:
