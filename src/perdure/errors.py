@@ -114,7 +114,7 @@ class UnavailableError(PerdureError):
 
     def __init__(self, message: str, *, hint: str | None = None, retryable: bool = True) -> None:
         super().__init__(message, hint=hint)
-        self.retryable = retryable
+        self.retryable: bool = retryable
 
 
 class OutcomeUnknown(PerdureError):
