@@ -114,7 +114,7 @@ class UnavailableError(PerdureError):
 
     def __init__(self, message: str, *, hint: str | None = None, retryable: bool = True) -> None:
         super().__init__(message, hint=hint)
-        self.retryable: bool = retryable
+        self.retryable = retryable
 
 
 class OutcomeUnknown(PerdureError):
