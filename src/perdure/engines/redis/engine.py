@@ -66,14 +66,22 @@ class RedisEngine:
     """The kernel contract on Redis or Valkey."""
 
     def __init__(
-        self, network: Network, layout: Layout, clock: Clock, durability: Durability, *, read_only: bool
+        self,
+        network: Network,
+        layout: Layout,
+        clock: Clock,
+        capabilities: Callable[[Durability], Capabilities],
+        durability: Durability,
+        *,
+        read_only: bool,
     ) -> None:
         self.schema = layout.schema
         self.clock = clock
         self._read_only = read_only
         self._network = network
-        self._take_durability(durability)
-        self._durability = DurabilityReading(self._read_durability, "none", self._take_durability)
+        self._capabilities_with = capabilities
+        self._set_durability(durability)
+        self._durability = DurabilityReading(self._read_durability, "none", self._set_durability)
         self.refusal: Callable[[], PerdureError] | None = None
         self._loop = asyncio.get_running_loop()
         self._layout = layout
@@ -86,8 +94,8 @@ class RedisEngine:
         self._quiet = asyncio.Event()
         _live.add(self)
 
-    def _take_durability(self, durability: Durability) -> None:
-        self.capabilities = _capabilities(self._network.target.kind, durability, read_only=self._read_only)
+    def _set_durability(self, durability: Durability) -> None:
+        self.capabilities = self._capabilities_with(durability)
 
     async def _read_durability(self) -> Durability:
         found: Durability = await self._asked(lambda: settings.durability_now(self._network))
@@ -304,26 +312,6 @@ class RedisEngine:
         await self._hub.close()
         await self._network.close()
         self._released = True
-
-
-def _capabilities(kind: str, durability: Durability, *, read_only: bool) -> Capabilities:
-    notes = ["a scope lives on one server: a cluster scales by scopes"]
-    if durability != "power":
-        notes.append(f"the server's settings promise durability {durability!r} only; health() says why")
-    if kind != "single":
-        notes.append("replication is asynchronous: a failover may lose acknowledged writes")
-    if read_only:
-        notes.append("opened read-only")
-    return Capabilities(
-        engine="redis",
-        durability=durability,
-        processes="many",
-        machines="many",
-        round_trips_per_commit=1,
-        watch="push",
-        blocking=False,
-        notes=tuple(notes),
-    )
 
 
 _live: weakref.WeakSet[RedisEngine] = weakref.WeakSet()
