@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redis.exceptions import InvalidResponse, ResponseError
 
 from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections.failures import (
+    LONGEST,
+    ConnectionRefused,
+    ErrorReply,
+    InvalidReply,
+    cleaned,
+    parse_error,
+)
 from perdure.engines.redis.connections.resp import PENDING, Answers
-from perdure.engines.redis.connections.server_text import LONGEST, cleaned
-from perdure.engines.redis.errors import came_before_writing, code_of
+from perdure.engines.redis.errors import came_before_writing
 
 MANY = 10**6
 
@@ -43,9 +49,9 @@ MANY = 10**6
     ],
 )
 def test_what_is_not_of_the_protocol_is_refused_at_once(sent: bytes) -> None:
-    with pytest.raises(InvalidResponse):
+    with pytest.raises(InvalidReply):
         Answers().feed(sent)
-    with pytest.raises(InvalidResponse):
+    with pytest.raises(InvalidReply):
         _feed_in_pieces(sent)
 
 
@@ -57,12 +63,12 @@ def _feed_in_pieces(sent: bytes) -> None:
 
 def test_an_answer_has_a_budget() -> None:
     assert Answers(room=200).feed(b"$100\r\n" + b"x" * 100 + b"\r\n") == b"x" * 100
-    with pytest.raises(InvalidResponse, match="200 bytes"):
+    with pytest.raises(InvalidReply, match="200 bytes"):
         Answers(room=200).feed(b"$201\r\n")
     # Small values are charged for what it takes to keep them.
-    with pytest.raises(InvalidResponse):
+    with pytest.raises(InvalidReply):
         Answers(room=MANY).feed(b"*20000\r\n")
-    with pytest.raises(InvalidResponse):
+    with pytest.raises(InvalidReply):
         Answers(room=MANY).feed(b"*1000\r\n" + (b"*1000\r\n" + b"*0\r\n" * 1000) * 20)
     # Each answer has its own.
     several = Answers(room=200)
@@ -82,13 +88,36 @@ def test_a_long_answer_is_not_kept_twice() -> None:
 def test_a_password_is_never_repeated(password: str) -> None:
     said = f"-ERR you sent '{password}' and ({password})\r\n".encode()
     refusal = Answers(secrets=(password,)).feed(said)
-    assert isinstance(refusal, ResponseError)
+    assert isinstance(refusal, ErrorReply)
     assert f"'{password}'" not in str(refusal) or password in ("OOM", "ACL failure", "script")
     # What an error means does not depend on the password.
     for told in (b"-ERR user_script:1: OOM command not allowed", b"-ERR ACL failure in script: user a can't run"):
         plain, hidden = Answers().feed(told + b"\r\n"), Answers(secrets=(password,)).feed(told + b"\r\n")
-        assert code_of(plain) == code_of(hidden)
+        assert plain.code == hidden.code
         assert came_before_writing(plain) == came_before_writing(hidden)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "text"),
+    [
+        ("OOM command not allowed", "OOM", "command not allowed"),
+        ("ERR user_script:1: OOM command not allowed", "OOM", "user_script:1: OOM command not allowed"),
+        ("ERR ACL failure in script: user a can't run", "NOPERM", "ACL failure in script: user a can't run"),
+        ("WRONGTYPE Operation against a key", "WRONGTYPE", "WRONGTYPE Operation against a key"),
+        ("NOAUTH Authentication required.", "NOAUTH", "Authentication required."),
+        ("ERR invalid password", "WRONGPASS", "invalid password"),
+        ("ERR unknown command 'X'", "", "unknown command 'X'"),
+        ("nonsense", "", "nonsense"),
+    ],
+)
+def test_the_code_of_an_error_reply(line: str, code: str, text: str) -> None:
+    reply = parse_error(line)
+    assert isinstance(reply, ErrorReply)
+    assert (reply.code, str(reply)) == (code, text)
+
+
+def test_a_server_with_too_many_clients_refuses_the_connection() -> None:
+    assert isinstance(parse_error("ERR max number of clients reached"), ConnectionRefused)
 
 
 def test_the_words_of_a_server_are_bounded_and_printable() -> None:
@@ -105,7 +134,7 @@ def test_the_words_of_a_server_are_bounded_and_printable() -> None:
         (answers.number, [b"1", None, [], b""]),
         (answers.data, [None, b"", 1, [], [b"x"]]),
         (answers.data_or_nothing, [1, []]),
-        (answers.names, [None, b"x", [1], [None], [[b"x"]], [ResponseError("no")]]),
+        (answers.names, [None, b"x", [1], [None], [[b"x"]], [ErrorReply("no", "")]]),
         (answers.pairs, [[b"x"], None, [b"x", 1]]),
         (answers.pieces, [1, None, b"", [1]]),
         (answers.page, [[], [b"0"], [b"x", []], [0, []], [b"0", None], [b"0", [1]]]),

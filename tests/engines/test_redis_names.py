@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from redis.crc import key_slot
+from redis.crc import key_slot as slot_by_redis_py
 
+from perdure.engines.redis.connections.routing import key_slot
 from perdure.engines.redis.schema.keys import base_of, decode_key, encode_key, escape, grouped, tag_of, unescape
 from perdure.engines.redis.target import parse
 from perdure.errors import InvalidError
@@ -46,6 +47,14 @@ def test_a_scope_is_one_slot_and_no_other_scope(scope: str) -> None:
     assert len({key_slot(base + end) for end in (b"", b"t:x:y", b"i:{x}", b"l:}")}) == 1
     others = ["", "a", "{", "}", "{}", "}{", "a}b{c", "%", "%7b", "{a}", "é", "a\x00", "%00", "%25"]
     assert [other for other in others if tag_of(other) == tag_of(scope)] == [scope]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "123456789", "foo", "{user1000}.following", "foo{}{bar}", "foo{{bar}}zap", "foo{bar}{zap}", "}{a", "é"],
+)
+def test_slots_are_those_that_redis_py_computes(key: str) -> None:
+    assert key_slot(key.encode()) == slot_by_redis_py(key.encode())
 
 
 @pytest.mark.urls

@@ -10,13 +10,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from redis.asyncio import Redis
-from redis.crc import key_slot
 from tests.engines.redis_place import DEADLINE, client_at, engine_at, refusal, until
 from tests.engines.toys import SCHEMA, notes, watching
 
 from perdure.engines.redis import open_engine
 from perdure.engines.redis.connections.answers import data
-from perdure.engines.redis.connections.routing import Network
+from perdure.engines.redis.connections.routing import Network, key_slot
 from perdure.engines.redis.target import parse
 from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import ABSENT, Put, Read, Scan

@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from redis.exceptions import InvalidResponse, MovedError, NoScriptError
 from tests.engines.pacing import slow_clock
 from tests.engines.redis_place import client_at, empty, engine_at, refusal
 from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused
 
 from perdure.engines.redis import open_engine
+from perdure.engines.redis.connections.failures import ErrorReply, InvalidReply, Redirection
 from perdure.engines.redis.connections.resp import PENDING, Answers, command
 from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.write.value_lua import quoted
@@ -188,12 +188,14 @@ def test_an_answer_is_the_same_wherever_it_is_cut(sent: bytes, wanted: object) -
     assert bytewise.unread
 
 
-def test_refusals_are_the_drivers_errors_and_anything_else_is_none() -> None:
-    assert isinstance(Answers().feed(b"-NOSCRIPT No matching script.\r\n"), NoScriptError)
+def test_an_error_reply_has_a_code_and_a_redirection_an_address() -> None:
+    unknown = Answers().feed(b"-NOSCRIPT No matching script.\r\n")
+    assert isinstance(unknown, ErrorReply)
+    assert (unknown.code, str(unknown)) == ("NOSCRIPT", "No matching script.")
     moved = Answers().feed(b"-MOVED 7 host:6379\r\n")
-    assert isinstance(moved, MovedError)
-    assert (moved.host, moved.port) == ("host", 6379)
-    with pytest.raises(InvalidResponse):
+    assert isinstance(moved, Redirection)
+    assert (moved.code, moved.host, moved.port) == ("MOVED", "host", "6379")
+    with pytest.raises(InvalidReply):
         Answers().feed(b"HTTP/1.1 400 Bad Request\r\n")
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
-from redis.exceptions import RedisError
 from tests.fuzz.mutate import spliced
 from tests.fuzz.target import Broken, Target
 
+from perdure.engines.redis.connections.failures import InvalidReply
 from perdure.engines.redis.connections.resp import PENDING, Answers
 
-EXPECTED = (RedisError, ValueError)
+EXPECTED = (InvalidReply, ValueError)
 """What `Line` turns into a lost connection."""
 _TOKENS = (
     *(

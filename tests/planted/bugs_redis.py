@@ -33,7 +33,7 @@ REDIS_BUGS = (
 """,
         """            try:
                 return await self._pool(self.target.addresses[0]).request(packed, room)
-            except MovedError as moved:
+            except Redirection as moved:
                 return await self._pool(self._redirected(moved, self.target.addresses[0])).request(packed, room)
 """,
         ("test:tests/rogue/test_redis_rogue.py::test_a_single_server_cannot_send_its_clients_elsewhere",),
@@ -47,7 +47,7 @@ REDIS_BUGS = (
     ),
     Bug(
         "redis: what a server repeats is shown",
-        "engines/redis/connections/server_text.py",
+        "engines/redis/connections/failures.py",
         "return text.replace(secret, HIDDEN)",
         "return text",
         (

@@ -17,9 +17,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from perdure.clock import Clock, system_clock
 from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections.failures import Lost, Silent, Stopped
 from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.connections.scripts import VIEW
-from perdure.engines.redis.errors import Lost, Silent, Stopped
 from perdure.engines.redis.health import settings
 from perdure.engines.redis.health.audit import Audit
 from perdure.engines.redis.migrate import bring_scope, holds_anything, mark_of, register, registered

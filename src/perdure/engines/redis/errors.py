@@ -13,26 +13,15 @@ import socket
 import ssl
 from collections.abc import Sequence
 
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    AuthorizationError,
-    BusyLoadingError,
-    NoScriptError,
-    RedisError,
-    ResponseError,
+from perdure.engines.redis.connections.failures import (
+    FORBIDDEN_IN_SCRIPT,
+    ErrorReply,
+    Redirection,
+    SpeaksPlain,
+    reason_of,
 )
-from redis.exceptions import TimeoutError as DriverTimeout
-
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
 
-ANSWERS = (ResponseError, BusyLoadingError, AuthenticationError, AuthorizationError)
-"""Driver errors that are an answer of the server, though some are kinds of connection errors."""
-
-_CODE = re.compile(
-    r"\b(OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|NOAUTH|WRONGPASS|NOPERM"
-    r"|WRONGTYPE|CROSSSLOT|PERDURE_CORRUPT|PERDURE_RANGE|PERDURE_REFUSED)\b"
-)
 _WAIT = {
     "OOM": ("the server is out of memory and refuses writes", "raise maxmemory or free some"),
     "READONLY": ("the server is a read-only replica", "a failover may be under way; connect to the master"),
@@ -45,83 +34,39 @@ _WAIT = {
     "BUSY": ("the server is busy with a script of somebody", "try again, or end that script"),
 }
 
-_NAMED = {
-    "BusyLoadingError": "LOADING",
-    "ClusterDownError": "CLUSTERDOWN",
-    "MasterDownError": "MASTERDOWN",
-    "NoPermissionError": "NOPERM",
-    "OutOfMemoryError": "OOM",
-    "ReadOnlyError": "READONLY",
-    "TryAgainError": "TRYAGAIN",
-}
 _DATABASES = (
     "servers have 0 to 15 unless their setting `databases` says otherwise; prefix= keeps stores apart in one database"
 )
 _UNKNOWN_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
-_FORBIDDEN_IN_SCRIPT = ("ACL failure in script", "user executing the script")
-_NOT_COMPILED = "Error compiling script"
 # What Lua and its library say when a script meets data that Perdure never writes.
 _STUMBLED = re.compile(
     r"user_script:\d+: (attempt to|bad argument|invalid (value|key)|table index|Bad data|Missing bytes|string slice)"
     r"|value is not an integer|value is not a valid float|min or max is not"
 )
-_BEFORE_WRITING = {*_WAIT, "NOAUTH", "WRONGPASS", "CROSSSLOT", "PERDURE_CORRUPT", "PERDURE_RANGE", "PERDURE_REFUSED"}
+_BEFORE_WRITING = frozenset(
+    (*_WAIT, "NOAUTH", "WRONGPASS", "CROSSSLOT", "NOSCRIPT", "ASK", "MOVED")
+    + ("PERDURE_CORRUPT", "PERDURE_RANGE", "PERDURE_REFUSED")
+)
 
 
-class Lost(Exception):
-    """The connection broke after a request may have been sent and before its answer came."""
+def came_before_writing(error: ErrorReply) -> bool:
+    """Whether a script that ended in this error certainly wrote nothing."""
+    if error.code == "NOPERM":
+        return not any(words in str(error) for words in FORBIDDEN_IN_SCRIPT)
+    return error.code in _BEFORE_WRITING or "Error compiling script" in str(error)
 
 
-class Silent(Lost):
-    """No answer came in the time that a command may take."""
-
-
-class Misanswered(Lost):
-    """An answer came that no server of this kind gives, so whether the request was carried out is not known."""
-
-
-class Stopped(Lost):
-    """A script that commits ended in an error that may have come after its first write."""
-
-
-class SpeaksPlain(OSError):
-    """A port that was spoken to with TLS answers without."""
-
-    def __init__(self) -> None:
-        super().__init__("the server does not speak TLS on this port")
-
-
-def code_of(error: RedisError) -> str:
-    """The server's code of a refusal, also where an older server wraps it in the error of a script."""
-    known = _NAMED.get(type(error).__name__)
-    if known is not None:
-        return known
-    told = str(error)
-    if any(words in told for words in _FORBIDDEN_IN_SCRIPT):
-        return "NOPERM"
-    found = _CODE.search(told)
-    return "" if found is None else found[1]
-
-
-def came_before_writing(error: RedisError) -> bool:
-    """Whether a script that ended in this error surely wrote nothing."""
-    code = code_of(error)
-    if code == "NOPERM":
-        return not any(words in str(error) for words in _FORBIDDEN_IN_SCRIPT)
-    return code in _BEFORE_WRITING or isinstance(error, (NoScriptError, AskError)) or _NOT_COMPILED in str(error)
-
-
-def refusal(error: RedisError, where: str) -> PerdureError:
-    """The error for an answer that refuses; nothing was written."""
-    if isinstance(error, AskError):
+def refusal(error: ErrorReply, where: str) -> PerdureError:
+    """The error for a reply that refuses a request; nothing was written."""
+    code = error.code
+    if isinstance(error, Redirection):
         return UnsupportedError(f"{where} is a node of a cluster", hint="open it as redis+cluster://")
-    if isinstance(error, NoScriptError):
+    if code == "NOSCRIPT":
         return UnavailableError(f"{where} does not know a script that it was given", hint="try again")
-    code = code_of(error)
     if code in _WAIT:
         told, hint = _WAIT[code]
         return UnavailableError(f"{where}: {told}", hint=hint)
-    if code in ("NOAUTH", "WRONGPASS") or isinstance(error, (AuthenticationError, AuthorizationError)):
+    if error.is_login:
         return InvalidError(f"{where}: the server refuses this user or password", hint="redis://user:password@host")
     if code == "NOPERM":
         return UnsupportedError(f"{where}: the user may not do this: {error}", hint="see the permissions in the docs")
@@ -146,18 +91,13 @@ def being_moved(where: str) -> UnavailableError:
     )
 
 
-def said(error: BaseException) -> str:
-    """What an error says, or at least what it is called."""
-    return str(error) or type(error).__name__
-
-
 def unreachable(error: BaseException, where: str, told: str | None = None) -> UnavailableError:
     """No connection could be made; nothing was sent."""
-    if told is None and isinstance(error, (TimeoutError, DriverTimeout)):
+    if told is None and isinstance(error, TimeoutError):
         told = "no answer within connect_timeout"
     if told is None and any(map(_is_no_tls, _behind(error))):
-        told = said(SpeaksPlain())
-    why = told or _without_place(said(error), where)
+        told = reason_of(SpeaksPlain())
+    why = told or _without_place(reason_of(error), where)
     return UnavailableError(f"{where} cannot be reached: {why}", hint=_what_to_check(error, where.startswith("rediss")))
 
 
@@ -210,12 +150,13 @@ def no_cluster(failed: Sequence[Exception], where: str) -> PerdureError:
     """No node tells which slots are where."""
     if all("cluster support disabled" in str(error) for error in failed):
         return InvalidError(f"{where} is a server by itself, not a cluster", hint=_as_one_server(where))
-    told = [
-        _without_place(error.message if isinstance(error, PerdureError) else said(error), where) for error in failed
+    reasons = [
+        _without_place(error.message if isinstance(error, PerdureError) else reason_of(error), where)
+        for error in failed
     ]
     hints = [error.hint for error in failed if isinstance(error, PerdureError) and error.hint]
     return UnavailableError(
-        f"{where}: {'; '.join(dict.fromkeys(told))}", hint=hints[-1] if hints else "are the nodes running?"
+        f"{where}: {'; '.join(dict.fromkeys(reasons))}", hint=hints[-1] if hints else "are the nodes running?"
     )
 
 
@@ -225,7 +166,7 @@ def no_master(answers: Sequence[tuple[str, Exception | None]], where: str, maste
     if len(failed) == len(answers) and all("unknown command" in str(error).lower() for error in failed):
         return InvalidError(f"{where}: this is a server and not a sentinel", hint=_as_one_server(where))
     told = "; ".join(
-        f"{address} knows no master {master!r}" if error is None else f"{address}: {said(error)}"
+        f"{address} knows no master {master!r}" if error is None else f"{address}: {reason_of(error)}"
         for address, error in answers
     )
     if not failed:

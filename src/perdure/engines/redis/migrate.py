@@ -19,10 +19,10 @@ from functools import partial
 import msgspec
 
 from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections.failures import escaped
 from perdure.engines.redis.connections.resp import LARGEST
 from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.connections.scripts import MARK, REBUILD, RECORD, UNLOCK
-from perdure.engines.redis.connections.server_text import escaped
 from perdure.engines.redis.read.decode import NOTHING, onward, parts, text_of, whole
 from perdure.engines.redis.schema.layout import Layout, keep_columns
 from perdure.engines.redis.schema.table_info import pack

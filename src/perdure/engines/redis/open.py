@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from perdure.clock import Clock, system_clock
+from perdure.engines.redis.connections.failures import Lost
 from perdure.engines.redis.connections.permissions import refuse_missing
 from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.engine import RedisEngine
-from perdure.engines.redis.errors import Lost
 from perdure.engines.redis.health import settings
 from perdure.engines.redis.migrate import bring_up_to_date, look, plan
 from perdure.engines.redis.schema.layout import Layout

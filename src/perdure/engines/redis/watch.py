@@ -18,9 +18,9 @@ from perdure import limits
 from perdure.engines.redis.connections import answers
 from perdure.engines.redis.connections.connect import connect
 from perdure.engines.redis.connections.connection import Line
+from perdure.engines.redis.connections.failures import Lost
 from perdure.engines.redis.connections.resp import command
 from perdure.engines.redis.connections.routing import Network
-from perdure.engines.redis.errors import Lost
 from perdure.engines.shared.signals import LoopSignal
 from perdure.errors import PerdureError
 

@@ -11,20 +11,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from redis.exceptions import RedisError
-
 from perdure.engines.redis.connections import answers
 from perdure.engines.redis.connections.connection import Line
+from perdure.engines.redis.connections.failures import ErrorReply, InvalidReply, Lost, SpeaksPlain
 from perdure.engines.redis.connections.resp import SMALL, command
 from perdure.engines.redis.connections.tls import tls_context
-from perdure.engines.redis.errors import ANSWERS, Lost, SpeaksPlain, no_master, refusal, unreachable
+from perdure.engines.redis.errors import no_master, refusal, unreachable
 from perdure.engines.redis.target import Address, Target
 from perdure.kernel.transport import transport_problem, warn_insecure
 
 _LOOK_AFTER = 0.5
 _LOOK_FOR = 0.5
 _PLAIN_ANSWERS = (b"+", b"-")
-_NO_CONNECTION = (RedisError, OSError, UnicodeError, Lost)
+_NO_CONNECTION = (ErrorReply, InvalidReply, OSError, UnicodeError, Lost)
 """What is raised when there is no connection; `UnicodeError` for a host that cannot be a name in the DNS."""
 
 
@@ -38,7 +37,7 @@ async def connect(target: Target, address: Address) -> Line:
     """A connection that is ready for commands; `UnavailableError` if there is none within `connect_timeout`."""
     try:
         return await _greet(target, address, lambda line: _log_in(line, target))
-    except ANSWERS as error:
+    except ErrorReply as error:
         raise refusal(error, target.shown) from error
     except _NO_CONNECTION as error:
         raise unreachable(error, target.shown) from error
@@ -57,7 +56,7 @@ async def _log_in(line: Line, target: Target) -> None:
 
 async def _expect(line: Line, wanted: bytes, *arguments: bytes) -> None:
     answer = await line.ask(command(*arguments), SMALL)
-    if isinstance(answer, RedisError):
+    if isinstance(answer, (ErrorReply, Lost)):
         raise answer
     if answer != wanted:
         raise Lost(f"the answer to {arguments[0].decode()} is not {wanted.decode()}")
@@ -128,7 +127,7 @@ async def ask_sentinels(target: Target) -> Address:
 async def _ask_master(line: Line, target: Target, found: list[Address]) -> None:
     """Put the address of the master into `found`, if the sentinel knows it."""
     answer = await line.ask(command(b"SENTINEL", b"get-master-addr-by-name", target.master.encode()), SMALL)
-    if isinstance(answer, RedisError):
+    if isinstance(answer, (ErrorReply, Lost)):
         raise answer
     if answer:
         try:

@@ -11,12 +11,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from redis.exceptions import RedisError
-
 from perdure import limits
+from perdure.engines.redis.connections.failures import InvalidReply, Lost, Silent, cleaned, reason_of
 from perdure.engines.redis.connections.resp import PENDING, SMALL, Answers, command
-from perdure.engines.redis.connections.server_text import cleaned
-from perdure.engines.redis.errors import Lost, Silent, said
 
 _ROOM = 65_536
 _PING = command(b"PING")
@@ -76,8 +73,7 @@ class Line(asyncio.BufferedProtocol):
         return self.usable
 
     async def ask(self, packed: bytes, room: int) -> Any:
-        """Send a request once and return its answer, of at most `room` bytes; a refusal is returned as the driver's
-        error."""
+        """Send a request once and return its answer, of at most `room` bytes; an error reply is returned too."""
         if self._lost or self._transport.is_closing():
             raise Lost(f"{self._where}: the connection was lost")
         self._answers.room = room
@@ -153,8 +149,8 @@ class Line(asyncio.BufferedProtocol):
         except Lost as lost:
             self._fail(lost)
             self.abort()
-        except (RedisError, ValueError) as error:
-            told = cleaned(said(error), self._secrets)
+        except (InvalidReply, ValueError) as error:
+            told = cleaned(reason_of(error), self._secrets)
             self._fail(Lost(f"{self._where}: the answer cannot be read ({told})"))
             self.abort()
 
@@ -171,7 +167,7 @@ class Line(asyncio.BufferedProtocol):
         self._lost = True
         if self._watchdog is not None:
             self._watchdog.cancel()
-        told = "the server closed it" if exc is None else cleaned(said(exc), self._secrets)
+        told = "the server closed it" if exc is None else cleaned(reason_of(exc), self._secrets)
         self._fail(Lost(f"{self._where}: the connection was lost ({told})"))
 
     def abort(self) -> None:

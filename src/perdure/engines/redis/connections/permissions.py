@@ -8,9 +8,9 @@ and needs no permission that commits do not need.
 from __future__ import annotations
 
 from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections.failures import escaped
 from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.connections.scripts import PROBE
-from perdure.engines.redis.connections.server_text import escaped
 from perdure.errors import UnsupportedError
 
 

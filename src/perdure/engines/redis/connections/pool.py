@@ -14,13 +14,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from redis.exceptions import RedisError
-
 from perdure import limits
 from perdure.engines.redis.connections.connect import connect
 from perdure.engines.redis.connections.connection import Line
+from perdure.engines.redis.connections.failures import ErrorReply, Lost, reason_of
 from perdure.engines.redis.connections.resp import SMALL
-from perdure.engines.redis.errors import ANSWERS, Lost, all_busy, said
+from perdure.engines.redis.errors import all_busy
 from perdure.engines.redis.target import Address, Target
 from perdure.kernel.lifecycle import closed
 
@@ -56,10 +55,10 @@ class Pool:
         else:
             self._idle.append(line)
         self._give_back()
-        if isinstance(answer, ANSWERS):
+        if isinstance(answer, ErrorReply):
             raise answer
-        if isinstance(answer, RedisError):
-            raise Lost(f"{self.where}: the connection was lost ({said(answer)})") from answer
+        if isinstance(answer, Lost):
+            raise Lost(f"{self.where}: the connection was lost ({reason_of(answer)})") from answer
         return answer
 
     def _ready(self) -> Line | None:

@@ -11,10 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from redis._parsers.base import BaseParser
-from redis.exceptions import AskError, InvalidResponse, MovedError
-
-from perdure.engines.redis.connections.server_text import cleaned
+from perdure.engines.redis.connections.failures import InvalidReply, cleaned, parse_error
 
 PENDING: Final = object()
 """More bytes are needed."""
@@ -50,10 +47,10 @@ def command(*arguments: bytes) -> bytes:
 
 
 class Answers:
-    """Answers out of what came in: bytes, integers, None, lists of them, or the driver's error for a refusal.
+    """Answers out of what came in: bytes, integers, None, lists of them, or the error that the server replied with.
 
     `room` is the budget of the next answer, in bytes; `secrets` are kept out of the text of refusals. What is not of
-    the protocol, or larger than its budget, raises the driver's `InvalidResponse`.
+    the protocol, or larger than its budget, raises `InvalidReply`.
     """
 
     def __init__(self, room: int = LARGEST, secrets: Sequence[str] = ()) -> None:
@@ -101,23 +98,23 @@ class Answers:
 
     def _begin(self, size: int) -> None:
         if len(self._open) >= _DEEPEST:
-            raise InvalidResponse(f"arrays are nested more than {_DEEPEST} deep")
+            raise InvalidReply(f"arrays are nested more than {_DEEPEST} deep")
         self._refuse_beyond(size * _EACH)
         self._open.append(([], size))
 
     def _refuse_beyond(self, more: int) -> None:
         if self._spent + more > self.room:
-            raise InvalidResponse(f"it is longer than the {self.room} bytes that it may have")
+            raise InvalidReply(f"it is longer than the {self.room} bytes that it may have")
 
     def _next(self) -> Any:
         """One value; of an array only its size."""
         came, at = self._came, self._at
         if at < len(came) and came[at] not in _KINDS:
-            raise InvalidResponse(f"{bytes(came[at : at + 40])!r} is not of the protocol")
+            raise InvalidReply(f"{bytes(came[at : at + 40])!r} is not of the protocol")
         end = came.find(b"\r\n", at, at + _LONGEST_LINE)
         if end < 0:
             if len(came) - at >= _LONGEST_LINE:
-                raise InvalidResponse("a line of it does not end")
+                raise InvalidReply("a line of it does not end")
             return PENDING
         kind, told, begin = came[at], came[at + 1 : end], end + 2
         if kind == _BULK:
@@ -126,7 +123,7 @@ class Answers:
         if kind == _STATUS:
             return bytes(told)
         if kind == _ERROR:
-            return _refusal(cleaned(told.decode(errors="replace"), self._secrets))
+            return parse_error(cleaned(told.decode(errors="replace"), self._secrets))
         return _Array(_length(told)) if kind == _ARRAY else _number(told)
 
     def _bulk(self, size: int, begin: int) -> Any:
@@ -138,7 +135,7 @@ class Answers:
         if len(self._came) < end + 2:
             return PENDING
         if self._came[end : end + 2] != b"\r\n":
-            raise InvalidResponse("a text of it does not end where it says")
+            raise InvalidReply("a text of it does not end where it says")
         value = bytes(self._came[begin:end])
         self._pass(end + 2)
         return value
@@ -151,27 +148,15 @@ class Answers:
 
 def _number(told: bytearray) -> int:
     if len(told) > 20 or _NUMBER.fullmatch(told) is None:
-        raise InvalidResponse(f"{bytes(told[:40])!r} is not a number")
+        raise InvalidReply(f"{bytes(told[:40])!r} is not a number")
     return int(told)
 
 
 def _length(told: bytearray) -> int:
     """How many bytes or values follow; -1 stands for none at all."""
     if told.startswith(b"-") and told != b"-1":
-        raise InvalidResponse(f"{bytes(told[:40])!r} is no length")
+        raise InvalidReply(f"{bytes(told[:40])!r} is no length")
     return _number(told)
-
-
-def _refusal(told: str) -> Exception:
-    code, _, rest = told.partition(" ")
-    # Redis-py 5.2 knows these in its client for clusters only.
-    if code in ("MOVED", "ASK"):
-        try:
-            return MovedError(rest) if code == "MOVED" else AskError(rest)
-        except ValueError:
-            raise InvalidResponse(f"a redirection without a host and a port: {told!r:.200}") from None
-    error: Exception = BaseParser.parse_error(told)  # type: ignore[no-untyped-call]
-    return error
 
 
 class _Array:

@@ -12,37 +12,40 @@ strangers from answering. What they name must at least be a host and a port.
 
 from __future__ import annotations
 
+from binascii import crc_hqx
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from redis.crc import key_slot
-from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError, ResponseError
-
 from perdure.engines.redis.connections import answers
 from perdure.engines.redis.connections.connect import ask_sentinels
+from perdure.engines.redis.connections.failures import (
+    ErrorReply,
+    Lost,
+    Misanswered,
+    Redirection,
+    Stopped,
+    reason_of,
+)
 from perdure.engines.redis.connections.pool import Pool
 from perdure.engines.redis.connections.resp import LARGEST, SMALL, command
 from perdure.engines.redis.connections.scripts import Script
-from perdure.engines.redis.errors import (
-    ANSWERS,
-    Lost,
-    Misanswered,
-    Stopped,
-    being_moved,
-    came_before_writing,
-    code_of,
-    no_cluster,
-    refusal,
-    said,
-)
+from perdure.engines.redis.errors import being_moved, came_before_writing, no_cluster, refusal
 from perdure.engines.redis.target import Address, Target
 from perdure.errors import PerdureError, UnavailableError
 
 _HOPS = 6
+_SLOTS = 16_384
 T = TypeVar("T")
 Shape = Callable[[Any], T]
 """What an answer must be, one of `answers`: returns it, or raises `Misfit`."""
+
+
+def key_slot(key: bytes) -> int:
+    """The slot of a key in a cluster: CRC-16/XMODEM of its hash tag (the first {…} that is not empty), or of all."""
+    begin = key.find(b"{") + 1
+    end = key.find(b"}", begin)
+    return crc_hqx(key[begin:end] if begin and end > begin else key, 0) % _SLOTS
 
 
 class Network:
@@ -58,7 +61,7 @@ class Network:
         """One command on the server of a key."""
         try:
             answer = await self._routed(key, command(*arguments), room)
-        except ANSWERS as error:
+        except ErrorReply as error:
             raise await self._refused(error) from error
         return self._shaped(answer, shape, arguments[0])
 
@@ -73,9 +76,9 @@ class Network:
         does not know a script has not run it."""
         try:
             answer = await self._run(script, base, arguments)
-        except ANSWERS as error:
+        except ErrorReply as error:
             if script.commits and not came_before_writing(error):
-                raise Stopped(f"{self.target.shown}: the server stopped the commit ({said(error)})") from error
+                raise Stopped(f"{self.target.shown}: the server stopped the commit ({reason_of(error)})") from error
             raise await self._refused(error) from error
         return self._shaped(answer, shape, b"EVAL")
 
@@ -83,14 +86,16 @@ class Network:
         if script.sha in self._sent:
             try:
                 return await self._routed(base, command(b"EVALSHA", script.sha, b"1", base, *arguments), LARGEST)
-            except NoScriptError:
+            except ErrorReply as error:
+                if error.code != "NOSCRIPT":
+                    raise
                 self._sent.discard(script.sha)
         answer = await self._routed(base, command(b"EVAL", script.text, b"1", base, *arguments), LARGEST)
         self._sent.add(script.sha)
         return answer
 
-    async def _refused(self, error: RedisError) -> PerdureError:
-        if isinstance(error, ReadOnlyError) or code_of(error) in ("READONLY", "MASTERDOWN"):
+    async def _refused(self, error: ErrorReply) -> PerdureError:
+        if error.code in ("READONLY", "MASTERDOWN"):
             # What was the master is none any more: every connection to it leads to the wrong place.
             for pool in self._pools.values():
                 pool.drop_idle()
@@ -105,10 +110,10 @@ class Network:
             address = await self._owner(slot)
             try:
                 return await self._pool(address).request(packed, room)
-            except MovedError as moved:
-                self._slots[slot] = self._redirected(moved, address)
-            except AskError as error:
-                raise being_moved(self.target.shown) from error
+            except Redirection as redirection:
+                if redirection.code == "ASK":
+                    raise being_moved(self.target.shown) from redirection
+                self._slots[slot] = self._redirected(redirection, address)
             except Lost:
                 self._slots.clear()
                 raise
@@ -118,10 +123,10 @@ class Network:
                 self._slots.clear()
         raise being_moved(self.target.shown)
 
-    def _redirected(self, moved: MovedError, address: Address) -> Address:
+    def _redirected(self, redirection: Redirection, address: Address) -> Address:
         """Where a node sends a request that it did not run."""
         try:
-            return answers.named_address(moved.host or address[0], moved.port)
+            return answers.named_address(redirection.host or address[0], redirection.port)
         except answers.Misfit as misfit:
             raise UnavailableError(
                 f"{self.target.shown}: a redirection {misfit}; nothing was written", hint="is this node of the cluster?"
@@ -158,7 +163,7 @@ class Network:
             try:
                 told = await self._pool(address).request(command(b"CLUSTER", b"SLOTS"))
                 self._slots.update(self._shaped(told, partial(answers.slots, asked=address), b"CLUSTER SLOTS"))
-            except (UnavailableError, Lost, *ANSWERS) as error:
+            except (UnavailableError, Lost, ErrorReply) as error:
                 failed.append(error)
                 continue
             return
@@ -178,7 +183,7 @@ class Network:
         """One command on a server by its address."""
         try:
             answer = await self._pool(address).request(command(*arguments))
-        except ANSWERS as error:
+        except ErrorReply as error:
             raise await self._refused(error) from error
         return self._shaped(answer, shape, arguments[0])
 
@@ -186,9 +191,9 @@ class Network:
         """The same; None where the server does not allow it."""
         try:
             answer = await self._pool(address).request(command(*arguments))
-        except ANSWERS as error:
+        except ErrorReply as error:
             # A login that is refused, and a server that is not ready, are no answers to this question.
-            if not isinstance(error, ResponseError) or code_of(error) in ("LOADING", "MASTERDOWN", "CLUSTERDOWN"):
+            if error.is_login or error.code in ("LOADING", "MASTERDOWN", "CLUSTERDOWN"):
                 raise await self._refused(error) from error
             return None
         return self._shaped(answer, shape, arguments[0])

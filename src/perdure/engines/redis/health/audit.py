@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections.failures import escaped
 from perdure.engines.redis.connections.resp import LARGEST
 from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.connections.scripts import AUDIT
-from perdure.engines.redis.connections.server_text import escaped
 from perdure.engines.redis.migrate import holds_anything, mark_of, refuse_damaged_mark, registered
 from perdure.engines.redis.read.decode import NOTHING, lossy, onward, parts, text_of
 from perdure.engines.redis.schema.layout import Layout

@@ -8,8 +8,8 @@ from typing import Any
 
 from perdure.engines.redis.connections import answers
 from perdure.engines.redis.connections.connect import problem_of
+from perdure.engines.redis.connections.failures import escaped
 from perdure.engines.redis.connections.routing import Network
-from perdure.engines.redis.connections.server_text import escaped
 from perdure.engines.redis.target import Target
 from perdure.errors import UnsupportedError
 from perdure.kernel.engine import Durability

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from perdure.engines.redis.connections.answers import Misfit
-from perdure.engines.redis.connections.server_text import escaped
+from perdure.engines.redis.connections.failures import escaped
 from perdure.engines.redis.schema.keys import decode_key, encode_key
 from perdure.errors import CorruptError
 from perdure.kernel.ops import LogEntry, Read, Row
