@@ -19,7 +19,7 @@ from rich.text import Text
 
 import perdure
 from perdure import Message, Store, ToolUse
-from perdure.cli.tree import draw
+from perdure.cli.tree_drawing import draw
 from perdure.cli.tree_loading import grow
 
 WIDTH = 92

@@ -24,26 +24,28 @@ CARRIED = "unknown words are carried: a newer build may know them"
 
 @dataclass(frozen=True)
 class Excuse:
-    """Damage of these kinds to a column is not noticed in these rows (none named: in all rows)."""
+    """Damage of these kinds to a column is not noticed, in these rows, on these engines (none named: everywhere)."""
 
     table: str
     column: str
     kinds: str
     reason: str
     rows: str = ""
+    engines: str = ""
 
-    def covers(self, damage: Damage) -> bool:
+    def covers(self, damage: Damage, engine: str) -> bool:
         return (
             self.table in ("*", damage.table)
             and self.column == damage.column
             and damage.kind in self.kinds.split()
             and (not self.rows or damage.row in self.rows.split())
+            and (not self.engines or engine in self.engines.split())
         )
 
 
-def excuse_of(damage: Damage, excuses: tuple[Excuse, ...]) -> Excuse | None:
+def excuse_of(damage: Damage, excuses: tuple[Excuse, ...], engine: str = "") -> Excuse | None:
     """The first excuse that covers it."""
-    return next((excuse for excuse in excuses if excuse.covers(damage)), None)
+    return next((excuse for excuse in excuses if excuse.covers(damage, engine)), None)
 
 
 EXCUSES = (

@@ -159,6 +159,6 @@ def test_the_installed_program_survives(foreign: Program, environment: dict[str,
 
 
 def test_a_defect_is_reported_on_one_line_without_escapes(program: Program) -> None:
-    with mock.patch("perdure.cli.log.whole_message", side_effect=RuntimeError("first\n*** second ***")):
+    with mock.patch("perdure.cli.commands.log.whole_message", side_effect=RuntimeError("first\n*** second ***")):
         line = program.error("log", "kyoto", code=70)
     assert "RuntimeError: first *** second ***" in line

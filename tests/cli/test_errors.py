@@ -31,7 +31,7 @@ MISTAKES = [
     (["log", "kyoto", "--branch", "77"], "thread 'kyoto' has no branch number '77'"),
     (["tree", "kyoto", "--width", "3"], "--width: it must be at least 20"),
     (["branch", "kyoto", "--at", "99"], "has no message '99' (give its id or its number; perdure tree kyoto"),
-    (["branch", "kyoto", "--at", "1", "--root"], "one thing at a time"),
+    (["branch", "kyoto", "--at", "1", "--root"], "mutually exclusive"),
     (["branch", "kyoto", "--name", "x"], "--name and --switch belong to a new branch"),
     (["branch", "kyoto", "--at", "1", "--name", "main"], "already has a branch called 'main'"),
     (["branch", "kyoto", "--delete", "sunny"], "is the current one (switch to another branch first)"),

@@ -12,7 +12,7 @@ from tests.cli.test_terminal import COLOUR, on_a_terminal
 
 import perdure
 from perdure import Message
-from perdure.cli.command import Desk
+from perdure.cli.command import CommandContext
 from perdure.cli.tables import Column, fitted
 
 WIDTHS = (120, 80, 60, 40)
@@ -76,7 +76,7 @@ def test_an_id_wider_than_the_terminal_is_still_whole() -> None:
 
 def test_a_cell_is_as_wide_as_its_escapes(capsys: pytest.CaptureFixture[str]) -> None:
     """Columns stay in line though nobody escaped the cells."""
-    desk = Desk(as_json=False)
+    desk = CommandContext(as_json=False)
     desk.table([Column("id", "id", 2), Column("n", "number", 1)], [["a\x1bb\u202ec", "1"], ["plain", Text("2\x9b")]])
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["id                 n", "a\\x1bb\\u202ec      1", "plain          2\\x9b"]

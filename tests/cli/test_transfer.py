@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.cli.moving import Lines, exported, fresh, refuse, run
 from tests.cli.samples import conversation, everything
+from tests.cli.transfers import Lines, exported, fresh, refuse, run
 
 import perdure
 from perdure import (
@@ -33,7 +33,7 @@ from perdure.kernel.ops import Append, Get, Heads, Put, Read, Scan
 from perdure.kernel.schema import Index, Log, Table, integer, text
 from perdure.stores.cleanup import sweep
 from perdure.stores.schema import SCHEMA
-from perdure.stores.transfer.export import Imported, Progress, export_lines, import_lines
+from perdure.stores.transfer.export import Imported, TransferProgress, export_lines, import_lines
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +179,7 @@ def test_a_run_of_another_thread_is_never_overwritten() -> None:
             mine = await two.runs.start("mine", "agent", run_id="r")
             lines = await exported(one)
             await refuse(
-                two, lines, AlreadyExists, "run 'r' of thread 'theirs' exists already and belongs to thread 'mine'"
+                two, lines, AlreadyExists, "run 'r' of thread 'theirs' already exists and belongs to thread 'mine'"
             )
             assert await two.runs.get("r") == mine
 
@@ -405,11 +405,11 @@ def test_progress_is_told() -> None:
     async def scenario() -> None:
         async with fresh() as one, fresh() as two:
             await everything(one)
-            told: list[Progress] = []
-            lines = [line async for line in export_lines(one, progress=told.append)]
+            told: list[TransferProgress] = []
+            lines = [line async for line in export_lines(one, on_progress=told.append)]
             assert (told[-1].threads, told[-1].lines) == (7, len(lines) - 2)
             told.clear()
-            await import_lines(two, lambda: lines, progress=told.append)
+            await import_lines(two, lambda: lines, on_progress=told.append)
             total = sum(len(line) + 1 for line in lines)
             assert [item.bytes for item in told if item.lines == len(lines)] == [total, total]
             assert [item.stage for item in told if item.lines == 1] == ["checking", "writing"]

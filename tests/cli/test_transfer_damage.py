@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.cli.moving import Lines, edited, exported, fresh, number_of, refuse, run
 from tests.cli.samples import conversation
+from tests.cli.transfers import Lines, edited, exported, fresh, number_of, refuse, run
 
 from perdure import InvalidError
 

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 import pytest
 from rich.cells import cell_len
 
-from perdure.cli.tree import Node, Row, Tree, draw, rows
+from perdure.cli.tree_drawing import Node, Row, Tree, draw, rows
 
 
 def tree(parents: dict[int, int | None], current: AbstractSet[int] = frozenset(), text: str = "said") -> Tree:

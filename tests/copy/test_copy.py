@@ -20,20 +20,20 @@ from tests.engines.toys import drive
 import perdure
 from perdure import ConflictError, CorruptError, InvalidError, Message, NotFoundError, Store
 from perdure.audit.verify import verify_engine
-from perdure.copy import LAST, Copied, copy, copy_engine
+from perdure.copy import LAST, Copied, copy_engine, copy_store
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import PRESENT, Delete, Patch, Put, Scan
 from perdure.opening import open_engine
 
 KILLED = """
 import asyncio, os, signal, sys
-from perdure.copy import copy
+from perdure.copy import copy_store
 
 def stop(told):
     if told.stage == sys.argv[3] and told.done >= int(sys.argv[4]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-asyncio.run(copy(sys.argv[1], sys.argv[2], progress=stop))
+asyncio.run(copy_store(sys.argv[1], sys.argv[2], on_progress=stop))
 """
 
 
@@ -97,9 +97,9 @@ def test_sqlite_to_memory_and_back(original: str, tmp_path: Path) -> None:
 def test_again_changes_nothing(original: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         target = str(tmp_path / "target.db")
-        first = await copy(original, target)
+        first = await copy_store(original, target)
         before = await held(target)
-        again = await copy(original, target)
+        again = await copy_store(original, target)
         assert (first.missing, again.missing, again.rows) == (first.rows, 0, first.rows)
         assert [part.checksum for part in again.parts] == [part.checksum for part in first.parts]
         assert await held(target) == before == await held(original)
@@ -121,7 +121,7 @@ def test_killed_half_way_and_run_again(original: str, tmp_path: Path, stage: str
     assert killed_at(original, target, stage, done)
 
     async def scenario() -> None:
-        went_on = await copy(original, target)
+        went_on = await copy_store(original, target)
         assert went_on.missing < went_on.rows
         assert (went_on.missing > 0) is (stage == "copying")
         assert await held(target) == await held(original)
@@ -156,14 +156,14 @@ def test_a_half_copied_thread_is_not_alive(original: str, tmp_path: Path) -> Non
 def test_a_dry_run_tells_and_touches_nothing(original: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         target = tmp_path / "target.db"
-        told = await copy(original, str(target), dry_run=True)
+        told = await copy_store(original, str(target), dry_run=True)
         assert told.dry_run
         assert told.missing == told.rows > 0
         assert not any(part.checksum for part in told.parts)
         assert files(tmp_path) == []
-        await copy(original, str(target), scopes=["acme"])
+        await copy_store(original, str(target), scopes=["acme"])
         before = target.read_bytes()
-        left = await copy(original, str(target), dry_run=True)
+        left = await copy_store(original, str(target), dry_run=True)
         assert 0 < left.missing < left.rows
         assert {part.scope for part in left.parts if part.missing} == set(SCOPES) - {"acme"}
         assert target.read_bytes() == before
@@ -174,13 +174,13 @@ def test_a_dry_run_tells_and_touches_nothing(original: str, tmp_path: Path) -> N
 def test_some_scopes_only(original: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         target = f"sqlite:///{tmp_path / 'target.db'}"
-        done = await copy(original, target, scopes=["acme"])
+        done = await copy_store(original, target, scopes=["acme"])
         assert {part.scope for part in done.parts} == {"acme"}
         async with engine_at(target) as engine, engine_at(original, read_only=True) as source:
             assert await engine.scopes() == ["acme"]
             assert await dumps(engine, ["acme"]) == await dumps(source, ["acme"])
         with pytest.raises(NotFoundError, match="no scope 'nobody'"):
-            await copy(original, target, scopes=["nobody"])
+            await copy_store(original, target, scopes=["nobody"])
 
     run(scenario)
 
@@ -197,7 +197,7 @@ DIFFERENCES: dict[str, tuple[Change, str]] = {
     ),
     "a row too many": (
         lambda e: e.transact("acme", [Put("labels", ("zz", "zz"), {"seq": 1})]),
-        "table labels, scope 'acme', 'zz', 'zz' is at the destination, and the source has none",
+        "table labels, scope 'acme', 'zz', 'zz' is at the destination and not at the source",
     ),
     "a longer log": (
         lambda e: Store(e, "acme").commit("thread-001 ß🦆", messages=[Message.user("more")]),
@@ -209,7 +209,7 @@ DIFFERENCES: dict[str, tuple[Change, str]] = {
     ),
     "a scope too many": (
         lambda e: Store(e, "other").threads.create("t"),
-        "the destination holds scope 'other'",
+        "the destination has scope 'other'",
     ),
 }
 
@@ -293,7 +293,7 @@ def test_a_write_behind_the_verifier_is_noticed(what: str, at: str) -> None:
                     late.append(drive(write(Store(side, "acme"))))
 
             with pytest.raises(ConflictError) as caught:
-                await copy_engine(source, target, last=LAST, progress=meddle)
+                await copy_engine(source, target, last=LAST, on_progress=meddle)
             assert words in caught.value.message
             assert len(late) == 1
 
@@ -310,7 +310,7 @@ def test_a_new_scope_is_no_concern_of_who_copies_others() -> None:
                 if told.done == told.total:
                     drive(Store(side, "new").threads.create(f"{told.stage}-t"))
 
-            done = await copy_engine(source, target, scopes=["acme"], last=LAST, progress=meddle)
+            done = await copy_engine(source, target, scopes=["acme"], last=LAST, on_progress=meddle)
             assert {part.scope for part in done.parts} == {"acme"}
             assert "new" in await source.scopes()
 
@@ -329,7 +329,7 @@ async def _slowly(source: Engine, target: Engine, meddle: Callable[[Any], None])
                 await asyncio.sleep(0)
             return await source.view(scope, reads)
 
-    return await copy_engine(Slow(), target, last=LAST, progress=meddle)  # type: ignore[arg-type]
+    return await copy_engine(Slow(), target, last=LAST, on_progress=meddle)  # type: ignore[arg-type]
 
 
 def test_spelling_of_json_does_not_matter() -> None:
@@ -346,8 +346,8 @@ def test_spelling_of_json_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("source", "target", "words"),
     [
-        ("memory://", "a.db", "begins empty"),
-        ("a.db", "memory://", "begins empty"),
+        ("memory://", "a.db", "not persistent"),
+        ("a.db", "memory://", "not persistent"),
         ("a.db", "a.db", "are the same"),
         ("postgresql://u:hunter2@nowhere/x", "postgresql://u:hunter2@nowhere/x", "the same: postgresql://u:\\*\\*\\*@"),
         ("a.txt", "b.db", "not a URL"),
@@ -355,12 +355,12 @@ def test_spelling_of_json_does_not_matter() -> None:
 )
 def test_what_makes_no_sense_is_refused(source: str, target: str, words: str) -> None:
     with pytest.raises(InvalidError, match=words):
-        asyncio.run(copy(source, target))
+        asyncio.run(copy_store(source, target))
 
 
 def test_a_missing_source_makes_no_target(tmp_path: Path) -> None:
     with pytest.raises(perdure.UnavailableError, match="does not exist"):
-        asyncio.run(copy(str(tmp_path / "no.db"), str(tmp_path / "target.db")))
+        asyncio.run(copy_store(str(tmp_path / "no.db"), str(tmp_path / "target.db")))
     assert files(tmp_path) == []
 
 
@@ -394,7 +394,7 @@ def test_damage_is_copied_as_it_is_and_an_audit_of_either_side_tells_it(original
     async def scenario() -> None:
         source = damaged_copy(original, tmp_path, "UPDATE runs SET agent_id = NULL; DELETE FROM branches;")
         target = f"sqlite:///{tmp_path / 'copy.db'}"
-        await copy(source, target)
+        await copy_store(source, target)
         found = []
         for url in (source, target):
             async with engine_at(url, read_only=True) as engine:
@@ -411,6 +411,6 @@ def test_a_value_that_no_engine_would_take_is_refused_with_its_row(original: str
             original, tmp_path, "UPDATE runs SET steps = 'many' WHERE run = (SELECT min(run) FROM runs)"
         )
         with pytest.raises(CorruptError, match=r"scope .*: runs .*: runs.steps is 'many'.*doctor verify"):
-            await copy(source, f"sqlite:///{tmp_path / 'copy.db'}")
+            await copy_store(source, f"sqlite:///{tmp_path / 'copy.db'}")
 
     run(scenario)

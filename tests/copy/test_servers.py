@@ -13,7 +13,7 @@ from tests.copy.samples import SCOPES, dumps, fill
 from tests.copy.test_copy import engine_at, killed_at
 
 from perdure.audit.verify import verify_engine
-from perdure.copy import LAST, copy, copy_engine
+from perdure.copy import LAST, copy_engine, copy_store
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Scan
@@ -47,7 +47,7 @@ def test_round_all_engines(tmp_path: Path) -> None:
             wanted = await sound(engine)
         here = first
         for stop in stops:
-            done = await copy(here, stop)
+            done = await copy_store(here, stop)
             assert done.missing == done.rows
             async with engine_at(stop, read_only=True) as engine:
                 assert await engine.scopes() == sorted(SCOPES)
@@ -58,7 +58,7 @@ def test_round_all_engines(tmp_path: Path) -> None:
             assert await sound(memory) == wanted
             await copy_engine(memory, home, last=LAST)
             assert await sound(home) == wanted
-        again = await copy(first, final)
+        again = await copy_store(first, final)
         assert (again.missing, again.rows) == (0, done.rows)
 
     asyncio.run(scenario())
@@ -80,12 +80,12 @@ def test_a_row_that_the_destination_cannot_hold_is_named(original: str, tmp_path
     async def scenario() -> None:
         before = mend(text)
         with pytest.raises(CorruptError, match=r"table threads, scope .*, '.*: .* cannot store .*mend or delete it"):
-            await copy(f"sqlite:///{path}", target)
+            await copy_store(f"sqlite:///{path}", target)
         async with engine_at(target, read_only=True) as engine:
             for scope in await engine.scopes():
                 assert await engine.view(scope, [Scan("thread_heads")]) == [[]]
         mend(before)
-        await copy(f"sqlite:///{path}", target)
+        await copy_store(f"sqlite:///{path}", target)
         async with engine_at(f"sqlite:///{path}", read_only=True) as here, engine_at(target, read_only=True) as there:
             assert await dumps(there) == await dumps(here)
 
@@ -111,7 +111,7 @@ def test_killed_half_way_and_run_again(original: str, name: str, done: int) -> N
     assert killed_at(original, target, "copying", done)
 
     async def scenario() -> None:
-        went_on = await copy(original, target)
+        went_on = await copy_store(original, target)
         assert 0 < went_on.missing < went_on.rows
         async with engine_at(original, read_only=True) as source, engine_at(target, read_only=True) as engine:
             assert await sound(engine) == await dumps(source)

@@ -33,7 +33,7 @@ import perdure
 import perdure.engines.sqlite  # loaded before the first fork: an import under way in a thread would stop the child
 import perdure.sync
 from perdure import Message, PerdureError
-from perdure.copy import copy
+from perdure.copy import copy_store
 from perdure.opening import plan_migration
 
 PARENT_DOES = ("exits", "closes", "keeps")
@@ -114,7 +114,7 @@ def try_doors(path: str) -> Tries:
         "blocking": _tried(lambda: perdure.sync.open(path).close()),
         "blocking, read-only": _tried(lambda: perdure.sync.open(path, read_only=True).close()),
         "plan": _tried(lambda: asyncio.run(plan_migration(path))),
-        "copy": _tried(lambda: asyncio.run(copy(path, str(folder / "copy.db")))),
+        "copy": _tried(lambda: asyncio.run(copy_store(path, str(folder / "copy.db")))),
         "symbolic link": _tried(lambda: asyncio.run(_close(_open(str(link))))),
         "symbolic link, read-only": _tried(lambda: asyncio.run(_close(_open(str(link), read_only=True)))),
     }

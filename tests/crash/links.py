@@ -21,7 +21,7 @@ from tests.crash.forking import in_child
 import perdure
 from perdure import Message, UnavailableError
 from perdure.audit.verify import verify_engine
-from perdure.copy import copy
+from perdure.copy import copy_store
 
 COMMITS = 50
 DEADLINE = 120.0
@@ -85,7 +85,7 @@ def run(folder: Path) -> dict[str, int]:
     for name in (link, folder / "current" / "agents.db"):
         expect(f"read-only through {name.name}", asyncio.run(version(str(name))))
         target = folder / f"copy-{name.parent.name}.db"
-        asyncio.run(copy(str(name), str(target)))
+        asyncio.run(copy_store(str(name), str(target)))
         expect(f"a copy through {name.name}", asyncio.run(version(str(target))))
     other = real / "other.db"
     os.link(path, other)

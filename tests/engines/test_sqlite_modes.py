@@ -70,12 +70,12 @@ def test_no_file_is_made_through_a_link_put_there_in_the_last_moment(tmp_path: P
 MOVE = """
 import asyncio, sys
 import perdure
-from perdure.copy import copy
+from perdure.copy import copy_store
 
 async def main(source, target):
     async with perdure.open(source) as store:
         await store.threads.create("t")
-    await copy(source, target)
+    await copy_store(source, target)
 
 asyncio.run(main(*sys.argv[1:]))
 """

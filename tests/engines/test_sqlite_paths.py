@@ -18,7 +18,7 @@ from tests.engines.toys import SCHEMA, SCOPE, do, drive, note, notes
 import perdure
 import perdure.sync
 from perdure import Message
-from perdure.copy import copy
+from perdure.copy import copy_store
 from perdure.engines.sqlite import open_sqlite, plan_migration
 from perdure.engines.sqlite.engine.async_engine import SqliteEngine
 from perdure.errors import InvalidError, UnavailableError
@@ -161,7 +161,7 @@ def test_a_copy_onto_itself_through_a_link_is_refused(tmp_path: Path) -> None:
     asyncio.run(fill())
     (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
     with pytest.raises(InvalidError, match="the same"):
-        asyncio.run(copy(str(tmp_path / "real.db"), f"sqlite:///{tmp_path}/link.db"))
+        asyncio.run(copy_store(str(tmp_path / "real.db"), f"sqlite:///{tmp_path}/link.db"))
 
 
 def remove(path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.planted.bug import Bug
 from tests.planted.bugs_content import CONTENT_BUGS
 from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_imports import IMPORT_BUGS
+from tests.planted.bugs_limits import LIMIT_BUGS
 from tests.planted.bugs_logins import LOGIN_BUGS
 from tests.planted.bugs_redis import REDIS_BUGS
 from tests.planted.bugs_secrets import SECRET_BUGS
@@ -585,4 +586,5 @@ BUGS = (
     *LOGIN_BUGS,
     *FUZZ_BUGS,
     *SQLITE_BUGS,
+    *LIMIT_BUGS,
 )

@@ -31,7 +31,7 @@ TERMINAL_BUGS = (
         "cli/terminal.py",
         "return TextColumn(template, markup=False)",
         "return TextColumn(template)",
-        ("test:tests/cli/test_keeping.py::test_a_scope_cannot_steer_the_progress_of_a_copy",),
+        ("test:tests/cli/test_maintenance.py::test_a_scope_cannot_steer_the_progress_of_a_copy",),
     ),
     Bug(
         "a hint is not quoted",

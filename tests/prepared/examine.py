@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
 
+from tests.audit.excuses import Excuse, excuse_of
 from tests.audit.mutations import Damage
 from tests.audit.probes import READS, Probe
 from tests.cli.program import Done
 from tests.cli.steering import steering_on_screen
-from tests.prepared.excuses import EXCUSES, LEAKS, Excuse, excuse_of
+from tests.prepared.excuses import EXCUSES, LEAKS
 
 from perdure.audit.verify import verify_engine
 from perdure.errors import PerdureError
@@ -151,7 +152,7 @@ def check_sound(stores: Stores) -> None:
 
 
 def _note(damage: Damage, stores: Stores, verdict: Verdict, leaks: list[str]) -> None:
-    excuse = excuse_of(damage, stores.engine_name, LEAKS)
+    excuse = excuse_of(damage, LEAKS, stores.engine_name)
     if excuse is None:
         verdict.problems += leaks
     elif leaks:
@@ -161,7 +162,7 @@ def _note(damage: Damage, stores: Stores, verdict: Verdict, leaks: list[str]) ->
 
 
 def _audit(stores: Stores, damage: Damage, verdict: Verdict) -> None:
-    excuse = excuse_of(damage, stores.engine_name, EXCUSES)
+    excuse = excuse_of(damage, EXCUSES, stores.engine_name)
     try:
         findings = stores.run(verify_engine(stores.engine))
     except Exception as error:  # noqa: BLE001 - the auditor never dies of what it examines

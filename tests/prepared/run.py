@@ -46,7 +46,7 @@ def main(engines: list[str]) -> int:
 
 def idle(engine: str, verdict: Verdict) -> list[str]:
     """Excuses that excuse nothing."""
-    due = [excuse for excuse in (*EXCUSES, *LEAKS) if engine in excuse.engines.split()]
+    due = [excuse for excuse in (*EXCUSES, *LEAKS) if not excuse.engines or engine in excuse.engines.split()]
     return [f"{engine}: excuses nothing: {excuse}" for excuse in due if excuse not in verdict.used]
 
 

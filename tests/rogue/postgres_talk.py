@@ -274,3 +274,12 @@ ENDLESS_ANSWERS: dict[str, Script] = {
     "notices": after_login(NOTICE, repeated=True),
     "a value of 2 GB": after_login(PREPARED + READY + message(b"D", length=2**31 - 2) + bytes(65_536), repeated=True),
 }
+UNASKED_SCRIPTS: dict[str, Script] = {
+    "a row after the login": then_close(WELCOME, row(b"x")),
+    "half a setting after the login": then_close(WELCOME, message(b"S", b"a")),
+    "a statement that nobody prepared": then_close(WELCOME, PREPARED, READY),
+    "data to copy": then_close(WELCOME, message(b"H", b"\0\0\0"), message(b"d", b"abc"), READY),
+    "a second end": after_login(PREPARED + READY + DONE + READY + BOUND + row(b"x") + DONE),
+    "half a notification": after_login(PREPARED + READY + message(b"A", b"\0\0")),
+    "an error without an end": after_login(PREPARED + READY + message(b"E", b"Mx")),
+}

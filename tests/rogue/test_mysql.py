@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.rogue import mysql_talk as talk
+from tests.rogue.meeting import Certificate, certificate, meet_rogue
 from tests.rogue.sql_rogue import (
     MEGABYTE,
     PASSWORD,
     PATIENT,
     QUICK,
     Rogue,
-    check_error,
     little_memory,
     opened,
     refusal_of,
@@ -23,32 +20,12 @@ from tests.rogue.sql_rogue import (
 
 from perdure import limits
 from perdure.errors import InvalidError, PerdureError
-from perdure.opening import plan_migration
-from perdure.testkit.servers.account import temporary_folder
-from perdure.testkit.servers.certificates import self_signed
+
+__all__ = ["certificate"]
 
 
-@pytest.fixture(scope="module")
-def certificate() -> Iterator[tuple[Path, Path]]:
-    """A certificate that nobody vouches for, and its key."""
-    folder = temporary_folder("rogue-mysql")
-    self_signed(folder, folder / "server.crt", folder / "server.key", "IP:127.0.0.1")
-    yield folder / "server.crt", folder / "server.key"
-    shutil.rmtree(folder)
-
-
-async def meet(
-    script: talk.Script, certificate: tuple[Path, Path] | None = None, options: str = QUICK
-) -> list[PerdureError]:
-    """Open a rogue's store, and ask what that would change; the errors, and never the password."""
-    async with Rogue(script, certificate) as rogue:
-        url = f"mysql://app:{PASSWORD}@127.0.0.1:{rogue.port}/agents?{options}"
-        errors = [await refusal_of(opened(url)), await refusal_of(plan_migration(url))]
-        assert rogue.clients
-        assert PASSWORD.encode() not in rogue.received
-        for error in errors:
-            check_error(error)
-        return errors
+async def meet(script: talk.Script, certificate: Certificate | None = None, options: str = QUICK) -> list[PerdureError]:
+    return await meet_rogue("mysql", script, certificate, options)
 
 
 @pytest.mark.parametrize("name", talk.CLEARTEXT_SCRIPTS)
@@ -60,14 +37,14 @@ def test_a_password_is_not_sent_in_clear(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", talk.TLS_SCRIPTS)
-def test_a_password_is_not_sent_to_an_unknown_certificate(name: str, certificate: tuple[Path, Path]) -> None:
+def test_a_password_is_not_sent_to_an_unknown_certificate(name: str, certificate: Certificate) -> None:
     for error in asyncio.run(meet(talk.TLS_SCRIPTS[name], certificate, f"{PATIENT}&ssl=yes")):
         assert isinstance(error, InvalidError)
         assert "asks for the password itself" in error.message
 
 
 @pytest.mark.parametrize("options", ["ssl=verify", "ssl_cert={0}&ssl_key={1}", "ssl=yes&ssl_cert={0}&ssl_key={1}"])
-def test_who_shows_a_certificate_wants_to_see_one(options: str, certificate: tuple[Path, Path]) -> None:
+def test_who_shows_a_certificate_wants_to_see_one(options: str, certificate: Certificate) -> None:
     given = f"{PATIENT}&{options.format(*certificate)}"
     for error in asyncio.run(meet(talk.TLS_SCRIPTS["clear text"], certificate, given)):
         assert isinstance(error, InvalidError)
@@ -86,7 +63,7 @@ def test_it_is_sent_where_the_url_says_so(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", talk.TLS_SCRIPTS)
-def test_it_is_sent_over_verified_tls(name: str, certificate: tuple[Path, Path]) -> None:
+def test_it_is_sent_over_verified_tls(name: str, certificate: Certificate) -> None:
     async def main() -> None:
         async with Rogue(talk.TLS_SCRIPTS[name], certificate) as known:
             url = f"mysql://app:{PASSWORD}@127.0.0.1:{known.port}/agents?{PATIENT}&ssl_ca={certificate[0]}"

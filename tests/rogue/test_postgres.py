@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.rogue import postgres_talk as talk
+from tests.rogue.meeting import Certificate, certificate, meet_rogue
 from tests.rogue.sql_rogue import (
     MEGABYTE,
     PASSWORD,
     PATIENT,
     QUICK,
     Rogue,
-    check_error,
     little_memory,
     opened,
     refusal_of,
@@ -23,37 +20,16 @@ from tests.rogue.sql_rogue import (
 
 from perdure import limits
 from perdure.errors import InvalidError, PerdureError
-from perdure.opening import plan_migration
-from perdure.testkit.servers.account import temporary_folder
-from perdure.testkit.servers.certificates import self_signed
+
+__all__ = ["certificate"]
 
 
-@pytest.fixture(scope="module")
-def certificate() -> Iterator[tuple[Path, Path]]:
-    """A certificate that nobody vouches for, and its key; beside it is another of the same name."""
-    folder = temporary_folder("rogue-postgres")
-    self_signed(folder, folder / "server.crt", folder / "server.key", "IP:127.0.0.1")
-    self_signed(folder, folder / "another.crt", folder / "another.key", "IP:127.0.0.1")
-    yield folder / "server.crt", folder / "server.key"
-    shutil.rmtree(folder)
-
-
-async def meet(
-    script: talk.Script, certificate: tuple[Path, Path] | None = None, options: str = QUICK
-) -> list[PerdureError]:
-    """Open a rogue's store, and ask what that would change; the errors, and never the password."""
-    async with Rogue(script, certificate) as rogue:
-        url = f"postgresql://app:{PASSWORD}@127.0.0.1:{rogue.port}/agents?{options}"
-        errors = [await refusal_of(opened(url)), await refusal_of(plan_migration(url))]
-        assert rogue.clients
-        assert PASSWORD.encode() not in rogue.received
-        for error in errors:
-            check_error(error)
-        return errors
+async def meet(script: talk.Script, certificate: Certificate | None = None, options: str = QUICK) -> list[PerdureError]:
+    return await meet_rogue("postgresql", script, certificate, options)
 
 
 @pytest.mark.parametrize("name", talk.CLEARTEXT_SCRIPTS)
-def test_a_password_is_not_sent_in_clear(name: str, certificate: tuple[Path, Path]) -> None:
+def test_a_password_is_not_sent_in_clear(name: str, certificate: Certificate) -> None:
     for error in asyncio.run(meet(talk.CLEARTEXT_SCRIPTS[name], certificate, PATIENT)):
         assert isinstance(error, InvalidError)
         assert "asks for the password in clear text" in error.message
@@ -62,13 +38,13 @@ def test_a_password_is_not_sent_in_clear(name: str, certificate: tuple[Path, Pat
 
 @pytest.mark.parametrize("sslmode", ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"])
 @pytest.mark.parametrize("name", ["at once", "under unknown TLS"])
-def test_no_sslmode_sends_it(sslmode: str, name: str, certificate: tuple[Path, Path]) -> None:
+def test_no_sslmode_sends_it(sslmode: str, name: str, certificate: Certificate) -> None:
     script = talk.CLEARTEXT_SCRIPTS[name]
     root = f"&sslrootcert={certificate[0].with_name('another.crt')}" if sslmode.startswith("verify") else ""
     asyncio.run(meet(script, certificate, f"{QUICK}&sslmode={sslmode}{root}"))
 
 
-def test_it_is_sent_where_the_url_says_so(certificate: tuple[Path, Path]) -> None:
+def test_it_is_sent_where_the_url_says_so(certificate: Certificate) -> None:
     async def main() -> None:
         async with Rogue(talk.before_login(talk.CLEARTEXT, talk.NO)) as rogue:
             url = f"postgresql://app:{PASSWORD}@127.0.0.1:{rogue.port}/agents?{PATIENT}&allow_cleartext=yes"
@@ -78,7 +54,7 @@ def test_it_is_sent_where_the_url_says_so(certificate: tuple[Path, Path]) -> Non
     asyncio.run(main())
 
 
-def test_it_is_sent_over_verified_tls(certificate: tuple[Path, Path]) -> None:
+def test_it_is_sent_over_verified_tls(certificate: Certificate) -> None:
     async def main() -> None:
         async with Rogue(talk.under_tls(talk.CLEARTEXT, talk.NO), certificate) as known:
             secured = f"sslmode=verify-full&sslrootcert={certificate[0]}"
@@ -108,6 +84,20 @@ def test_a_login_without_end(name: str) -> None:
 @pytest.mark.parametrize("name", talk.ANSWER_SCRIPTS)
 def test_an_answer_that_makes_no_sense(name: str) -> None:
     asyncio.run(meet(talk.ANSWER_SCRIPTS[name]))
+
+
+@pytest.mark.parametrize("name", talk.UNASKED_SCRIPTS)
+def test_what_nobody_asked_for_is_cut_off_quietly(name: str) -> None:
+    """asyncio reports an exception in a protocol as a fatal error of its own, with the traceback in the log."""
+    reports: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reports.append(str(context.get("message"))))
+        await meet(talk.UNASKED_SCRIPTS[name])
+
+    asyncio.run(main())
+    assert [report for report in reports if "Fatal error" in report] == []
 
 
 @pytest.mark.parametrize("name", talk.ENDLESS_ANSWERS)

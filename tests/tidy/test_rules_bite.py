@@ -69,7 +69,7 @@ BITES: list[tuple[Rule, str, str]] = [
     (rules.sql_stays_in_engines, "stores/threads.py", "q = f'select {c} from {t} where 1'"),
     (rules.sql_stays_in_engines, "stores/threads.py", "q = f'INSERT OR IGNORE INTO {t} VALUES (?)'"),
     (rules.sql_stays_in_engines, "stores/threads.py", "run('PRAGMA journal_mode')"),
-    (rules.sql_stays_in_engines, "cli/doctor.py", "run('BEGIN IMMEDIATE')"),
+    (rules.sql_stays_in_engines, "cli/commands/doctor.py", "run('BEGIN IMMEDIATE')"),
     (rules.sql_stays_in_engines, "testkit/cases/load.py", "q = 'SELECT id FROM threads'"),
     (rules.server_urls_are_read_by_one_parser, "engines/mysql/target.py", "from urllib.parse import quote, urlsplit"),
     (
@@ -79,13 +79,13 @@ BITES: list[tuple[Rule, str, str]] = [
     ),
     (rules.server_urls_are_read_by_one_parser, "testkit/proxy.py", "import urllib.parse\nurllib.parse.urlsplit('x')"),
     (rules.server_urls_are_read_by_one_parser, "engines/redis/target.py", "from urllib.parse import parse_qsl"),
-    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "print('x')"),
-    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "import typer\ntyper.echo(title)"),
-    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "out = Console(stderr=True)"),
-    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "sys.stderr.write(f'error: {error}')"),
-    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "TextColumn('{task.description}')"),
-    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "Text.from_markup(title)"),
-    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "desk.out.print(title, markup=True)"),
+    (rules.one_place_writes_to_the_terminal, "cli/commands/doctor.py", "print('x')"),
+    (rules.one_place_writes_to_the_terminal, "cli/commands/doctor.py", "import typer\ntyper.echo(title)"),
+    (rules.one_place_writes_to_the_terminal, "cli/commands/doctor.py", "out = Console(stderr=True)"),
+    (rules.one_place_writes_to_the_terminal, "cli/commands/doctor.py", "sys.stderr.write(f'error: {error}')"),
+    (rules.one_place_writes_to_the_terminal, "cli/commands/doctor.py", "TextColumn('{task.description}')"),
+    (rules.one_place_writes_to_the_terminal, "cli/commands/doctor.py", "Text.from_markup(title)"),
+    (rules.one_place_writes_to_the_terminal, "cli/commands/doctor.py", "desk.out.print(title, markup=True)"),
 ]
 
 INNOCENT: list[tuple[Rule, str, str]] = [
@@ -108,7 +108,7 @@ INNOCENT: list[tuple[Rule, str, str]] = [
         "testkit/reference/model.py",
         "import dataclasses\nfrom perdure.testkit.reference.log import Log",
     ),
-    (rules.arrows_point_down, "cli/doctor.py", "from perdure.testkit.audit import audit\nimport perdure"),
+    (rules.arrows_point_down, "cli/commands/doctor.py", "from perdure.testkit.audit import audit\nimport perdure"),
     (rules.modules_are_short, "kernel/ops.py", "x = 1\n" * rules.MAX_MODULE_LINES),
     (rules.functions_are_short, "kernel/ops.py", LONGEST_FUNCTION),
     (rules.modules_introduce_themselves, "kernel/__init__.py", "\n"),
@@ -121,7 +121,7 @@ INNOCENT: list[tuple[Rule, str, str]] = [
     (rules.sql_stays_in_engines, "testkit/servers/databases.py", "q = 'CREATE DATABASE x'"),
     (rules.server_urls_are_read_by_one_parser, "kernel/url.py", "from urllib.parse import quote, unquote_to_bytes"),
     (rules.one_place_writes_to_the_terminal, "cli/__init__.py", "sys.stderr.write('error: typer is missing')"),
-    (rules.one_place_writes_to_the_terminal, "cli/doctor.py", "session.out.print(line)\nfile.write(line)"),
+    (rules.one_place_writes_to_the_terminal, "cli/commands/doctor.py", "session.out.print(line)\nfile.write(line)"),
     (rules.one_place_writes_to_the_terminal, "testkit/matrix.py", "print('x')"),
     (rules.sql_stays_in_engines, "stores/threads.py", '"""select one from many"""\nx = "update the title"'),
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import perdure
 from perdure import Message, Store
 from perdure.audit.verify import verify
-from perdure.copy import copy
+from perdure.copy import copy_store
 from perdure.stores.transfer.export import export_lines
 from perdure.stores.transfer.importing import import_lines
 from perdure.testkit.cases.messages_foreign import CALLS, holding, store_as_before
@@ -38,7 +38,7 @@ def test_a_copy_carries_them(tmp_path: Path) -> None:
         source, target = (f"sqlite:///{tmp_path / name}.db" for name in ("old", "new"))
         async with perdure.open(source) as old:
             await filled(old)
-        await copy(source, target)
+        await copy_store(source, target)
         async with perdure.open(target) as new:
             assert (await new.messages.get("t", "m")).message == EXPECTED
             assert [record.message for record in await new.messages.history("t")][1] == EXPECTED

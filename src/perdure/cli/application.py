@@ -10,8 +10,21 @@ import typer
 from rich.text import Text
 
 import perdure
-from perdure.cli import branch, doctor, log, maintenance, show, transfer
 from perdure.cli.command import USER_ERROR, JsonOption, ScopeOption, StoreOption, report, report_defect
+from perdure.cli.commands import (
+    branch,
+    copy,
+    doctor,
+    export,
+    health,
+    import_threads,
+    log,
+    migrate,
+    runs,
+    show,
+    threads,
+    tree,
+)
 from perdure.cli.encodings import tolerate_any_encoding
 from perdure.cli.helptext import Group
 from perdure.cli.terminal import console, error_console, guarded_streams
@@ -46,7 +59,8 @@ def shared(
     """Options that may stand before a command as well as after it."""
 
 
-for module in (show, log, branch, transfer, maintenance, doctor):
+COMMANDS = (threads, show, runs, log, tree, branch, export, import_threads, health, migrate, copy, doctor)
+for module in COMMANDS:
     module.register(app)
 
 
@@ -78,10 +92,10 @@ def _run() -> int:
         return USER_ERROR
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    """A warning of ours as one line on stderr, without the place in the code; none where stderr is JSON."""
+def _show_warning(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
+    """A warning of ours as one line on stderr, without the location in the code; none where stderr is JSON."""
     if not issubclass(category, perdure.InsecureTransportWarning):
-        _show_other_warning(message, category, *place, **more)
+        _show_other_warning(message, category, *location, **more)
     elif not _asks_for_json():
         error_console().print(Text().append("warning: ", "bold yellow").append(str(message)))
 
@@ -91,8 +105,8 @@ _show_other_warning = warnings.showwarning
 
 def _asks_for_json() -> bool:
     """Whether the command line, which could not be understood, has --json somewhere."""
-    given = sys.argv[1:]
-    return "--json" in (given[: given.index("--")] if "--" in given else given)
+    arguments = sys.argv[1:]
+    return "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
 
 
 def _plainly(error: Any, explained: str) -> str:
@@ -103,5 +117,5 @@ def _plainly(error: Any, explained: str) -> str:
     name = max(parameter.opts, key=len)
     if "valid int" in error.message or "as an integer" in error.message:
         return f"{name} takes a whole number"
-    said = str(error.message).replace("Input should be greater than or equal to", "it must be at least")
-    return f"{name}: {said}".replace("Input should be less than or equal to", "it must be at most")
+    text = str(error.message).replace("Input should be greater than or equal to", "it must be at least")
+    return f"{name}: {text}".replace("Input should be less than or equal to", "it must be at most")

@@ -1,8 +1,8 @@
 """What every command shares: the options, opening the store, finding what was named, output, and errors.
 
-A command is an `async def` that takes a `Session` first; `command` gives it `--store`, `--scope` and `--json`, opens
-the store the way it needs, and turns every error into one line and an exit code: 2 for what the user can mend, 1 for
-what is wrong with the data. With `--json` nothing but JSON is written to stdout.
+A command is an `async def` that takes a `StoreContext` first. `command` adds `--store`, `--scope` and `--json`, opens
+the store with the access the command needs, and turns every error into one line and an exit code: 2 for an error that
+the user can fix, 1 for damaged data. With `--json` stdout holds nothing but JSON.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ StoreOption = Annotated[
 ScopeOption = Annotated[str | None, typer.Option("--scope", metavar="NAME", help="The tenant; else 'default'.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, and nothing else, to stdout.")]
 HiddenStoreOption = Annotated[str | None, typer.Option("--store", hidden=True)]
+UrlArgument = Annotated[str | None, typer.Argument(metavar="[URL]", help="The store; else that of --store.")]
 ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id, or a unique beginning of it.")]
 
 
-class Desk:
+class CommandContext:
     """One command at work: the URL and the tenant it was given, and a place to write to."""
 
     def __init__(
@@ -101,7 +102,7 @@ def whole_number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,15}", text) else None
 
 
-class Session(Desk):
+class StoreContext(CommandContext):
     """A command with an open store."""
 
     def __init__(self, store: Store, *, as_json: bool, width: int | None = None) -> None:
@@ -114,13 +115,13 @@ class Session(Desk):
             return text
         core = self.store._core  # noqa: SLF001 - no list is ordered by id
         rows = (await core.view(Scan("thread_heads", after=(text,), limit=4)))[0]
-        found = [str(row.key[0]) for row in rows if str(row.key[0]).startswith(text)]
-        if not found:
+        matches = [str(row.key[0]) for row in rows if str(row.key[0]).startswith(text)]
+        if not matches:
             raise NotFoundError(f"no thread id is or starts with {text!r}", hint="perdure threads lists them")
-        if len(found) > 1:
-            shown = ", ".join(found[:3]) + (" …" if len(found) > 3 else "")
-            raise InvalidError(f"{text!r} is the beginning of several threads: {shown}", hint="give more of the id")
-        return found[0]
+        if len(matches) > 1:
+            listed = ", ".join(matches[:3]) + (" …" if len(matches) > 3 else "")
+            raise InvalidError(f"{text!r} is the beginning of several threads: {listed}", hint="give more of the id")
+        return matches[0]
 
     async def branch(self, thread_id: str, text: str) -> Branch:
         """The branch that `text` names: by name, or by number."""
@@ -136,17 +137,17 @@ class Session(Desk):
 
     async def message(self, thread_id: str, text: str) -> MessageRecord:
         """The message that `text` names: by id, or by its number in the log."""
-        found = await self.store.messages.find(thread_id, text)
+        record = await self.store.messages.find(thread_id, text)
         seq = whole_number(text.removeprefix("#"))
-        if found is None and seq:
+        if record is None and seq:
             records = await self.store.messages.range(thread_id, seq, seq)
-            found = records[0] if records else None
-        if found is None:
+            record = records[0] if records else None
+        if record is None:
             raise NotFoundError(
                 f"thread {thread_id!r} has no message {text!r}",
                 hint=f"give its id or its number; {command_line('tree', thread_id)} shows them",
             )
-        return found
+        return record
 
 
 Body = Callable[..., Coroutine[Any, Any, int | None]]
@@ -170,10 +171,10 @@ def command(
 ) -> Callable[[Body], Body]:
     """Register an `async def` as a command; what it returns is the exit code, None meaning 0.
 
-    `access` says how the store is opened; it may depend on the command's options. `prepare` comes before that: it is
-    told whether the store would be new, may refuse, and may change the options. With access "none" the command gets a
-    `Desk` and opens what it needs itself. With `takes_store=False` it refuses `--store`, and its help does not show it.
-    `scope_option` describes `--scope` where it means something else than elsewhere.
+    `access` says how the store is opened; it may depend on the command's options. `prepare` runs before that: it learns
+    whether the store would be new, may refuse, and may change the options. With access "none" the command gets a
+    `CommandContext` and opens what it needs itself. With `takes_store=False` it refuses `--store` and hides it from its
+    help. `scope_option` replaces the description of `--scope`.
     """
 
     def register(body: Body) -> Body:
@@ -190,13 +191,13 @@ def command(
                 if not takes_store and (store or shared.get("store")):
                     raise InvalidError(f"{ctx.command_path} takes no --store", hint="give the URLs as arguments")
                 if how == "none":
-                    return await body(Desk(url, tenant, as_json=as_json, width=width), **options)
+                    return await body(CommandContext(url, tenant, as_json=as_json, width=width), **options)
                 target = named(url)
                 async with (
                     prepare(options, await is_new(target)) as prepared,
                     await _open(target, tenant or "default", how) as opened,
                 ):
-                    return await body(Session(opened, as_json=as_json, width=width), **prepared)
+                    return await body(StoreContext(opened, as_json=as_json, width=width), **prepared)
 
             raise typer.Exit(guarded(work, as_json=as_json))
 
@@ -296,13 +297,13 @@ def report_defect(error: Exception, *, as_json: bool) -> int:
         error_console().print(Text(visible(without_passwords(trace), lines=True)))
         return DEFECT
     hint = "this is a defect of Perdure; PERDURE_DEBUG=1 shows where"
-    said = " ".join(str(error).split())  # Some libraries explain themselves over several lines.
-    report(f"{type(error).__name__}: {said}", hint, "defect", as_json=as_json)
+    text = " ".join(str(error).split())  # Some libraries explain themselves over several lines.
+    report(f"{type(error).__name__}: {text}", hint, "defect", as_json=as_json)
     return DEFECT
 
 
 def report(message: str, hint: str | None, code: str, *, as_json: bool = False) -> None:
-    """Write an error to stderr: one line, or one JSON document. Passwords are left out, whoever put them in."""
+    """Write an error to stderr: one line, or one JSON document. Passwords are always redacted."""
     message, hint = without_passwords(message), without_passwords(hint) if hint else hint
     if as_json:
         write_json(sys.stderr, {"error": {"code": code, "message": message, "hint": hint}})
@@ -316,7 +317,7 @@ def report(message: str, hint: str | None, code: str, *, as_json: bool = False) 
 def without_passwords(text: str) -> str:
     """The text with stars for every secret of the stores that this program was given, and of every URL in it."""
     words = [*sys.argv[1:], os.environ.get(STORE_VARIABLE, "")]
-    given = {word.partition("=")[2] if word.startswith("--") else word for word in words}
-    for word in sorted((word for word in given if "://" in word), key=len, reverse=True):
+    urls = {word.partition("=")[2] if word.startswith("--") else word for word in words}
+    for word in sorted((word for word in urls if "://" in word), key=len, reverse=True):
         text = masked_secrets(text, word)
     return masked_urls(text)

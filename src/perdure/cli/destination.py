@@ -119,11 +119,11 @@ async def _opened(path: Path, kind: int) -> int:
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
     """A file of its own beside the path, readable by its owner only, that takes the path's name at the end."""
-    shown = repr(str(path))
+    name = repr(str(path))
     if not path.parent.is_dir():
-        raise NotFoundError(f"cannot write {shown}: there is no folder {str(path.parent)!r}", hint="make it first")
+        raise NotFoundError(f"cannot write {name}: there is no folder {str(path.parent)!r}", hint="make it first")
     if not os.access(path.parent, os.W_OK):
-        raise InvalidError(f"cannot write {shown}: {str(path.parent)!r} is not yours to write in")
+        raise InvalidError(f"permission denied: cannot write to {str(path.parent)!r}")
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".perdure-export-", delete=False) as file:
         try:
             yield cast("BinaryIO", file)

@@ -46,8 +46,8 @@ def visible(text: str, *, lines: bool = False) -> str:
 def one_line(text: str, most: int = 200) -> str:
     """The beginning of a text on one line."""
     squeezed = " ".join(text[: most * 4].split())
-    shown = visible(squeezed[:most])
-    return f"{shown}…" if len(squeezed) > most or len(text) > most * 4 else shown
+    start = visible(squeezed[:most])
+    return f"{start}…" if len(squeezed) > most or len(text) > most * 4 else start
 
 
 def escaped(character: str) -> str:

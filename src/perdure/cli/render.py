@@ -37,12 +37,12 @@ def role_text(role: str) -> Text:
 
 def call_text(call: ToolUse, most: int = 400) -> str:
     """A tool call as people write one: `weather(city="Kyoto", days=2)`."""
-    given: Any = call.input
-    if isinstance(given, dict):
-        parts = [f"{one_line(name, 40)}={one_line(to_json_text(value), _ARGUMENT)}" for name, value in given.items()]
+    values: Any = call.input
+    if isinstance(values, dict):
+        parts = [f"{one_line(name, 40)}={one_line(to_json_text(value), _ARGUMENT)}" for name, value in values.items()]
         arguments = ", ".join(parts)
     else:
-        arguments = "" if given is None else one_line(to_json_text(given), _ARGUMENT)
+        arguments = "" if values is None else one_line(to_json_text(values), _ARGUMENT)
     return f"{one_line(call.name, 60)}({one_line(arguments, most)})"
 
 
@@ -135,5 +135,5 @@ def _result_summary(block: ToolResult, calls: dict[str, str], *, retracted: bool
     name = one_line(calls.get(block.tool_use_id, block.tool_use_id), 60)
     if retracted:
         return f"[{name} retracted]"
-    said = one_line(text_of(block.content)) or " ".join(_other(inner) for inner in block.content)
-    return f"← {name}{' failed' if block.is_error else ''}: {said}"
+    content = one_line(text_of(block.content)) or " ".join(_other(inner) for inner in block.content)
+    return f"← {name}{' failed' if block.is_error else ''}: {content}"

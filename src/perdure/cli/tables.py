@@ -36,12 +36,13 @@ def fitted(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
     cells = [list(row) for row in rows]
     if _needed(columns, cells) > width:
         cells = [[_dated(cell, column) for cell, column in zip(row, columns, strict=True)] for row in cells]
-    kept = list(range(len(columns)))
-    while len(kept) > 1 and _needed([columns[i] for i in kept], [[row[i] for i in kept] for row in cells]) > width:
-        kept.remove(min(kept, key=lambda i: columns[i].worth))
-    shown = [columns[i] for i in kept]
-    left = [[row[i] for i in kept] for row in cells]
-    return _drawn(shown, left), max(width, _needed(shown, left))
+    columns = list(columns)
+    while len(columns) > 1 and _needed(columns, cells) > width:
+        least = min(range(len(columns)), key=lambda i: columns[i].worth)
+        del columns[least]
+        for row in cells:
+            del row[least]
+    return _drawn(columns, cells), max(width, _needed(columns, cells))
 
 
 def _drawn(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table:

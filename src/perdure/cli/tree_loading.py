@@ -11,7 +11,7 @@ import msgspec
 
 from perdure import limits
 from perdure.cli.render import summary
-from perdure.cli.tree import Node, Tree
+from perdure.cli.tree_drawing import Node, Tree
 from perdure.errors import CorruptError, NotFoundError
 from perdure.kernel.ops import Get, Read, Row, Scan
 from perdure.model.message import MessageRecord
@@ -48,9 +48,9 @@ async def grow(store: Store, thread_id: str, *, everything: bool = False) -> Tre
     return Tree(full, children, tips.get(0, ()), branches[current]["name"] or "")
 
 
-def _reach(branches: Mapping[int, Row], wanted: set[int], thread_id: str) -> dict[int, int]:
-    """How far along each branch the wanted ones lead. A parent is older than its forks, so one pass will do."""
-    reach = dict.fromkeys(wanted, _FOREVER)
+def _reach(branches: Mapping[int, Row], chosen: set[int], thread_id: str) -> dict[int, int]:
+    """How far along each branch the chosen ones lead. A parent is older than its forks, so one pass will do."""
+    reach = dict.fromkeys(chosen, _FOREVER)
     for number in sorted(branches, reverse=True):
         parent = branches[number]["parent"]
         if number not in reach or parent is None:

@@ -1,7 +1,7 @@
-"""Moving a whole store to another engine: `await perdure.copy.copy("sqlite:///agents.db", "postgresql://…")`.
+"""Copy a whole store to another engine: `await perdure.copy.copy_store("sqlite:///agents.db", "postgresql://…")`.
 
-This is what `perdure copy` runs. Nobody should write to either store meanwhile. Whatever is written before the copy has
-its last look at both sides is noticed, and the copy fails; a write during that look or after it may be missed.
+This is what `perdure copy` runs. Stop all writers first. A write before the copy's last look at
+both sides makes the copy fail; a write during that look or after it may be missed.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from perdure.copy.engines import Copied, Part, Progress, Told, chosen_scopes, copy_engine
+from perdure.copy.engines import Copied, CopyProgress, OnProgress, Part, chosen_scopes, copy_engine
 from perdure.errors import InvalidError
 from perdure.kernel.engine import Engine
 from perdure.kernel.redaction import redacted
 from perdure.opening import is_server, open_engine, plan_migration, sqlite_path
 
-__all__ = ["Copied", "Part", "Progress", "Told", "copy", "copy_engine"]
+__all__ = ["Copied", "Part", "OnProgress", "CopyProgress", "copy_engine", "copy_store"]
 
 LAST = ("thread_heads",)
 """A thread is alive exactly as long as its row here exists. Copied last, no thread is seen at the destination before
 all of it has arrived, and one that is half copied cannot be written to."""
 
 
-async def copy(
+async def copy_store(
     source_url: str,
     target_url: str,
     *,
     scopes: Sequence[str] | None = None,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Copied:
     """Copy every scope (or some) of one store to another, of any engine, and prove it by counts and checksums.
 
@@ -38,7 +38,7 @@ async def copy(
     """
     for url in (source_url, target_url):
         if url.startswith("memory://"):
-            raise InvalidError("a memory:// store begins empty and is gone at the end", hint="name a store that stays")
+            raise InvalidError("memory:// stores are not persistent", hint="use sqlite:/// or a server")
     file = _file(source_url)
     if source_url == target_url or (file is not None and file == _file(target_url)):
         raise InvalidError(f"source and destination are the same: {redacted(source_url)}")
@@ -48,7 +48,7 @@ async def copy(
             await chosen_scopes(source, scopes)  # before a destination is made for nothing
         target = await _dry_target(target_url) if dry_run else await open_engine(target_url)
         try:
-            return await copy_engine(source, target, scopes=scopes, last=LAST, dry_run=dry_run, progress=progress)
+            return await copy_engine(source, target, scopes=scopes, last=LAST, dry_run=dry_run, on_progress=on_progress)
         finally:
             await target.close()
     finally:

@@ -44,15 +44,15 @@ _EMPTY = (
     " source has changed since, empty the destination first or choose another"
 )
 _WRITERS = (
-    "somebody wrote to one of them during the copy; stop them, then empty the destination or choose another, and copy"
+    "a writer changed one of them during the copy; stop it, then empty the destination or choose another, and copy"
     " again: what was copied already is never overwritten"
 )
 _DAMAGED = "the source is damaged: run `perdure doctor verify --all-scopes` on it"
 _REFUSED = (
-    "the destination cannot hold this row, and no store would have written it: mend or delete it at the source, and run"
-    " the same copy again; it resumes where it stopped"
+    "the destination cannot hold this row, and no store would have written it: repair or delete it at the source, and"
+    " run the same copy again; it resumes where it stopped"
 )
-_AGAIN = "run the same copy again: it goes on where it stopped"
+_AGAIN = "run the same copy again: it resumes where it stopped"
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class Copied(msgspec.Struct, frozen=True):
         return sum(part.bytes for part in self.parts)
 
 
-class Told(msgspec.Struct, frozen=True):
+class CopyProgress(msgspec.Struct, frozen=True):
     """Where a copy is: `total` is None until everything was compared."""
 
     stage: Stage
@@ -105,7 +105,7 @@ class Told(msgspec.Struct, frozen=True):
     total: int | None
 
 
-Progress = Callable[[Told], None]
+OnProgress = Callable[[CopyProgress], None]
 
 
 async def copy_engine(
@@ -115,7 +115,7 @@ async def copy_engine(
     scopes: Sequence[str] | None = None,
     last: Sequence[str] = (),
     dry_run: bool = False,
-    progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Copied:
     """Bring everything of `source` (or of some scopes) to `target`; a dry run only compares.
 
@@ -123,9 +123,9 @@ async def copy_engine(
     """
     if source.schema.digest() != target.schema.digest():
         raise UnsupportedError("the two stores have different declarations", hint="copy with one build of Perdure")
-    walk = _Walk(source, target, progress)
-    places = [(scope, shape) for scope in await walk.scopes(scopes) for shape in _in_order(source.schema, last)]
-    parts = [await walk.compare(scope, shape) for scope, shape in places]
+    walk = _Walk(source, target, on_progress)
+    shapes = _in_order(source.schema, last)
+    parts = [await walk.compare(scope, shape) for scope in await walk.scopes(scopes) for shape in shapes]
     if dry_run:
         return Copied(tuple(parts), dry_run=True)
     walk.begin("copying", sum(part.missing for part in parts))
@@ -138,13 +138,13 @@ async def copy_engine(
     return Copied(tuple(verified), dry_run=False)
 
 
-async def chosen_scopes(source: Engine, wanted: Sequence[str]) -> list[str]:
+async def chosen_scopes(source: Engine, names: Sequence[str]) -> list[str]:
     """The scopes asked for, each once; `NotFoundError` if the source lacks one."""
     here = await scopes_of(source)
-    for scope in wanted:
+    for scope in names:
         if scope not in here:
             raise NotFoundError(f"the source has no scope {scope!r}", hint=f"it has: {', '.join(here) or '-'}")
-    return list(dict.fromkeys(wanted))
+    return list(dict.fromkeys(names))
 
 
 def _in_order(schema: Schema, last: Sequence[str]) -> list[Shape]:
@@ -156,10 +156,10 @@ def _in_order(schema: Schema, last: Sequence[str]) -> list[Shape]:
 class _Walk:
     """The two sides, and how far along both of them the work is."""
 
-    def __init__(self, source: Engine, target: Engine, progress: Progress | None) -> None:
+    def __init__(self, source: Engine, target: Engine, on_progress: OnProgress | None) -> None:
         self._source = source
         self._target = target
-        self._progress = progress
+        self._on_progress = on_progress
         self._traces: list[tuple[bytes, bytes]] = []
         self.begin("comparing", None)
 
@@ -173,21 +173,19 @@ class _Walk:
         schema = self._source.schema
         return schema.log[name] if name in schema.log else schema.table[name]
 
-    def _tell(self, scope: str, name: str) -> None:
+    def _report(self, scope: str, name: str) -> None:
         self._done += 1
-        if self._progress is not None:
-            self._progress(Told(self._stage, scope, name, self._done, self._total))
+        if self._on_progress is not None:
+            self._on_progress(CopyProgress(self._stage, scope, name, self._done, self._total))
 
-    async def scopes(self, wanted: Sequence[str] | None) -> list[str]:
+    async def scopes(self, names: Sequence[str] | None) -> list[str]:
         """The scopes to copy: those asked for, or all, and then the destination may have no other."""
-        if wanted is not None:
-            return await chosen_scopes(self._source, wanted)
+        if names is not None:
+            return await chosen_scopes(self._source, names)
         here = await scopes_of(self._source)
         foreign = sorted(set(await scopes_of(self._target)) - set(here))
         if foreign:
-            raise ConflictError(
-                f"the destination holds scope {foreign[0]!r}, which the source does not have", hint=_EMPTY
-            )
+            raise ConflictError(f"the destination has scope {foreign[0]!r}, which the source lacks", hint=_EMPTY)
         return here
 
     async def compare(self, scope: str, shape: Shape) -> Part:
@@ -230,7 +228,9 @@ class _Walk:
                 await self._write(scope, shape, [item])
         except Conflict:
             where = _where(scope, shape, batch[0])
-            raise ConflictError(f"{where}: somebody else wrote to the destination meanwhile", hint=_AGAIN) from None
+            raise ConflictError(
+                f"{where}: another writer changed the destination during the copy", hint=_AGAIN
+            ) from None
         except (OutcomeUnknown, UnavailableError) as error:
             raise UnavailableError(f"the copy was interrupted: {error.message}", hint=_AGAIN) from error
 
@@ -249,7 +249,7 @@ class _Walk:
                     break
                 absent = there is None or item.key < there.key
                 if absent or self._stage == "comparing":
-                    self._tell(scope, shape.name)
+                    self._report(scope, shape.name)
                 if absent:
                     yield item
                 elif there is not None:
@@ -257,7 +257,7 @@ class _Walk:
                     there = await anext(theirs, None)
             if there is not None:
                 where = _where(scope, shape, there)
-                raise ConflictError(f"{where} is at the destination, and the source has none", hint=_EMPTY)
+                raise ConflictError(f"{where} is at the destination and not at the source", hint=_EMPTY)
 
     async def verify(self, part: Part) -> Part:
         """Read both sides from the beginning and compare what they add up to."""
@@ -278,10 +278,10 @@ class _Walk:
 
     async def look_again(self, verified: Sequence[Part], *, every_scope: bool) -> None:
         """Raise if anything was written to either side since it was verified."""
-        for part, seen in zip(verified, self._traces, strict=True):
+        for part, traces in zip(verified, self._traces, strict=True):
             shape = self._shape(part.name)
             now = await asyncio.gather(*[look(side, part.scope, shape) for side in (self._source, self._target)])
-            if tuple(now) != seen:
+            if tuple(now) != traces:
                 where = f"{part.kind} {part.name} of scope {part.scope!r}"
                 raise ConflictError(f"{where} was written to after it was verified", hint=_WRITERS)
         if every_scope:
@@ -298,7 +298,7 @@ class _Walk:
             digest.update(msgspec.msgpack.encode((item.key, item.values, body)))
             trace.saw(item)
             count += 1
-            self._tell(scope, shape.name)
+            self._report(scope, shape.name)
         return (count, digest.hexdigest()), trace.result()
 
 
@@ -307,12 +307,12 @@ def _operations(shape: Shape, batch: Sequence[Item]) -> list[Op]:
     if not isinstance(shape, Log):
         names = shape.column_names
         return [Put(shape.name, i.key, dict(zip(names, i.values, strict=True)), i.body, ABSENT) for i in batch]
-    gathered: dict[str, list[Item]] = {}
+    by_partition: dict[str, list[Item]] = {}
     for item in batch:
-        gathered.setdefault(item.key[0], []).append(item)
+        by_partition.setdefault(item.key[0], []).append(item)
     return [
-        Append(shape.name, partition, [(*i.values, i.body) for i in found], expect=found[0].key[1] - 1)
-        for partition, found in gathered.items()
+        Append(shape.name, partition, [(*i.values, i.body) for i in entries], expect=entries[0].key[1] - 1)
+        for partition, entries in by_partition.items()
     ]
 
 
@@ -330,8 +330,8 @@ def _insist_equal(scope: str, shape: Shape, ours: Item, theirs: Item) -> None:
     where = _where(scope, shape, ours)
     for name, here, there in zip(shape.column_names, ours.values, theirs.values, strict=True):
         if here != there:
-            told = f"{where} differs: {name} is {here!r:.60} here and {there!r:.60} there"
-            raise ConflictError(told, expected=here, actual=there, hint=_EMPTY)
+            text = f"{where} differs: {name} is {here!r:.60} here and {there!r:.60} there"
+            raise ConflictError(text, expected=here, actual=there, hint=_EMPTY)
     if ours.body != theirs.body and canonical(ours.body, where) != canonical(theirs.body, where):
         raise ConflictError(f"{where} differs: its content is another", hint=_EMPTY)
 

@@ -142,8 +142,8 @@ async def _rows(engine: Engine, scope: str, table: Table) -> AsyncGenerator[Item
     pace, after = _Pace(), None
     while True:
         asked = pace.rows
-        (found,) = await _view(engine, scope, [Scan(table.name, after=after, limit=asked)])
-        page = [Item(row.key, row.rev, row.values, _bytes(row.body)) for row in found]
+        (rows,) = await _view(engine, scope, [Scan(table.name, after=after, limit=asked)])
+        page = [Item(row.key, row.rev, row.values, _bytes(row.body)) for row in rows]
         for item in page:
             yield item
         if len(page) < asked:
@@ -192,14 +192,14 @@ def _stretches(log: str, lengths: dict[str, int], pace: _Pace) -> Iterator[list[
 
 def _page(reads: Sequence[Read], answers: Sequence[Any], scope: str) -> list[Item]:
     page: list[Item] = []
-    for read, found in zip(reads, answers, strict=True):
-        if len(found) != (read.upto or 0) - read.after:
+    for read, entries in zip(reads, answers, strict=True):
+        if len(entries) != (read.upto or 0) - read.after:
             raise ConflictError(
                 f"{read.log} {read.partition!r} of scope {scope!r} lost entries while it was read",
                 hint="stop whoever writes to it, and run it again",
             )
         page.extend(
-            Item((read.partition, entry[0]), entry[1], tuple(entry[2:-1]), _bytes(entry[-1])) for entry in found
+            Item((read.partition, entry[0]), entry[1], tuple(entry[2:-1]), _bytes(entry[-1])) for entry in entries
         )
     return page
 

@@ -31,7 +31,7 @@ def being_erased(thread: str) -> AlreadyExists:
     return AlreadyExists(f"thread {thread!r} is being erased", hint="try again when that is done")
 
 
-def put_new(line: RowLine) -> Op:
+def put_new(line: RowLine) -> Put:
     """A row that must not be there yet."""
     return Put(line.table.name, line.key, line.columns, line.body, ABSENT)
 
@@ -74,9 +74,9 @@ class Arrival:
 
     async def _claim(self) -> None:
         """Put the placeholder that keeps the id and hides what arrives."""
-        place = await self._room()
+        condition = await self._room()
         body = {"created_at": NOW, "deleted_at": NOW}
-        await self._send([Put(COLD, (self._thread,), body, ARRIVING, place)])
+        await self._send([Put(COLD, (self._thread,), body, ARRIVING, condition)])
 
     async def _room(self) -> Condition:
         """What the cold row must be for this thread to come in; leftovers of an earlier try are removed."""
@@ -104,7 +104,7 @@ class Arrival:
         return ops
 
     async def _land(self, hot: RowLine) -> None:
-        place = await self._room() if self._rev is None else self._rev
+        condition = await self._room() if self._rev is None else self._rev
         if self._cold is None:
             raise InvalidError(f"thread {self._thread!r} has no row in {COLD}")
         parent, lineage = await self._lineage(hot.columns.get("parent"))
@@ -112,7 +112,7 @@ class Arrival:
         head = {**hot.columns, "parent": parent, "children": 0, "born": new_rev() >> 1}
         await self._send(
             [
-                Put(COLD, self._cold.key, cold, self._cold.body, place),
+                Put(COLD, self._cold.key, cold, self._cold.body, condition),
                 Put(HOT, hot.key, head, hot.body, ABSENT),
                 *lineage,
                 *self._chunk(),
@@ -140,11 +140,13 @@ class Arrival:
 
     async def _explain(self, op: Op) -> ConflictError:
         if isinstance(op, Put) and op.table not in (COLD, HOT):
-            return AlreadyExists(f"{op.table} {op.key} exists already and belongs to another thread")
+            return AlreadyExists(f"{op.table} {op.key} already exists and belongs to another thread")
         hot = (await self._core.view(Get(HOT, [(self._thread,)])))[0][0]
         if hot is not None:
             return already_there(self._thread)
-        return ConflictError(f"somebody else works on thread {self._thread!r}", hint="import again when they are done")
+        return ConflictError(
+            f"another writer is working on thread {self._thread!r}", hint="import again when it is done"
+        )
 
     async def abandon(self) -> None:
         """Remove what has arrived of an import that failed, and put back what stood in its place."""

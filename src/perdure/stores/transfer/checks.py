@@ -75,12 +75,12 @@ class ThreadCheck:
         # The rules between rows look into no body but that of a key, which is a short list of ids.
         if name in self._noted:
             return self._noted[name].add(row, keep_body=name == "keys")
-        seen = self._rows[name]
-        if row.key in seen:
+        rows = self._rows[name]
+        if row.key in rows:
             return False
-        if len(seen) >= _MOST_ROWS[name]:
+        if len(rows) >= _MOST_ROWS[name]:
             raise InvalidError(f"thread {self.thread!r} has more than {_MOST_ROWS[name]:,} rows of {name}")
-        seen[row.key] = msgspec.structs.replace(row, body=None)
+        rows[row.key] = msgspec.structs.replace(row, body=None)
         return True
 
     def entry(self, line: EntryLine) -> None:

@@ -1,8 +1,8 @@
-"""Moving threads between stores: an export as lines of text, and (in `transfer_import`) the way back in.
+"""Export: threads as lines of text; `importing` reads them back.
 
 `export_lines` streams: it holds one page of one thread. Each thread is as one moment saw it, however much is written
 meanwhile; threads come parents first, so that an import never shows a child without its parent.
-The format is in `transfer_lines`. Exporting what was imported gives the same lines again.
+`lines` describes the format. Exporting what was imported gives the same lines again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from perdure.stores.store import Store
 from perdure.stores.transfer.importing import Imported, check_lines, import_lines
 from perdure.stores.transfer.lines import HOT, end_line, entry_line, header_line, owner_of, row_line
 from perdure.stores.transfer.rows import ThreadReading
-from perdure.stores.transfer.source import Progress, Watcher, read_lines
+from perdure.stores.transfer.source import OnProgress, TransferProgress, read_lines
 
-__all__ = ["Imported", "Progress", "check_lines", "export_lines", "import_lines", "read_lines"]
+__all__ = ["Imported", "TransferProgress", "check_lines", "export_lines", "import_lines", "read_lines"]
 
 
 _FIRST_ENTRIES = 16
@@ -31,7 +31,7 @@ _PAGE_BYTES = 1024 * 1024
 
 
 async def export_lines(
-    store: Store, threads: Sequence[str] | None = None, *, progress: Watcher | None = None
+    store: Store, threads: Sequence[str] | None = None, *, on_progress: OnProgress | None = None
 ) -> AsyncIterator[bytes]:
     """The lines of an export, without line ends: of the whole scope, or of the named threads.
 
@@ -46,16 +46,16 @@ async def export_lines(
         async for line in _thread_lines(core, thread, named=threads is not None):
             yield line
             lines, size = lines + 1, size + len(line)
-            if progress is not None:
-                progress(Progress("exporting", done, lines, size))
+            if on_progress is not None:
+                on_progress(TransferProgress("exporting", done, lines, size))
         done += lines > before
     if threads is None:
         async for line in _common_lines(core):
             yield line
             lines += 1
     yield end_line(done, lines)
-    if progress is not None:
-        progress(Progress("exporting", done, lines, size))
+    if on_progress is not None:
+        on_progress(TransferProgress("exporting", done, lines, size))
 
 
 def _refuse_unknown_logs(schema: Schema) -> None:
@@ -84,7 +84,7 @@ async def _every(core: Core) -> AsyncIterator[str]:
                 yield name
         if len(rows) < limits.PAGE_MAX:
             return
-        after = _place(rows[-1])
+        after = _creation(rows[-1])
 
 
 async def _line_of(core: Core, row: Row, ahead: set[str]) -> list[str]:
@@ -93,33 +93,33 @@ async def _line_of(core: Core, row: Row, ahead: set[str]) -> list[str]:
     parent = row["parent"]
     while parent is not None and parent not in ahead and parent not in line:
         above: Row | None = (await core.view(Get(HOT, [(parent,)])))[0][0]
-        if above is None or _place(above) < _place(row):
+        if above is None or _creation(above) < _creation(row):
             break
         line.append(parent)
         parent = above["parent"]
     return line[::-1]
 
 
-def _place(row: Row) -> tuple[Any, ...]:
+def _creation(row: Row) -> tuple[Any, ...]:
     return row["created_at"], row.key[0]
 
 
 async def _chosen(core: Core, threads: Sequence[str]) -> AsyncIterator[str]:
     """The named threads, each after its parent if that is named too."""
-    wanted: dict[str, str | None] = {}
+    parents: dict[str, str | None] = {}
     for thread in threads:
         checks.check_id(thread, "thread id")
         row = (await core.view(Get(HOT, [(thread,)])))[0][0]
         if row is None:
             raise NotFoundError(f"thread {thread!r} does not exist")
-        wanted[thread] = row["parent"]
+        parents[thread] = row["parent"]
     done: set[str] = set()
-    for thread in wanted:
+    for thread in parents:
         line: list[str] = []
         current: str | None = thread
-        while current is not None and current in wanted and current not in done and current not in line:
+        while current is not None and current in parents and current not in done and current not in line:
             line.append(current)
-            current = wanted[current]
+            current = parents[current]
         for name in reversed(line):
             done.add(name)
             yield name

@@ -14,14 +14,14 @@ import msgspec
 from perdure import limits
 from perdure.errors import AlreadyExists, InvalidError
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import NOW, Op
+from perdure.kernel.ops import NOW, Put
 from perdure.scratch import Scratch
 from perdure.stores.context import Core
 from perdure.stores.store import Store
 from perdure.stores.transfer.arrival import Arrival, put_new
 from perdure.stores.transfer.checks import FileCheck
 from perdure.stores.transfer.lines import RowLine
-from perdure.stores.transfer.source import Item, Watcher, at_line, read_items
+from perdure.stores.transfer.source import Item, OnProgress, at_line, read_items
 from perdure.stores.transfer.survey import Survey
 
 Source = Callable[[], Iterable[bytes]]
@@ -41,7 +41,7 @@ async def import_lines(
     *,
     skip_existing: bool = False,
     detach: bool = False,
-    progress: Watcher | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Imported:
     """Import every thread of an export into the store's scope.
 
@@ -52,8 +52,10 @@ async def import_lines(
     """
     core = store._core  # noqa: SLF001 - a store's own machinery
     with closing(Scratch()) as scratch:
-        survey = await _check(core, source, scratch, skip_existing=skip_existing, detach=detach, progress=progress)
-        return await _Import(core, survey, scratch).run(source, progress)
+        survey = await _check(
+            core, source, scratch, skip_existing=skip_existing, detach=detach, on_progress=on_progress
+        )
+        return await _Import(core, survey, scratch).run(source, on_progress)
 
 
 async def check_lines(
@@ -62,21 +64,21 @@ async def check_lines(
     *,
     skip_existing: bool = False,
     detach: bool = False,
-    progress: Watcher | None = None,
+    on_progress: OnProgress | None = None,
 ) -> None:
     """Would this export be imported? Raises what `import_lines` would, and writes nothing."""
     core = store._core  # noqa: SLF001 - a store's own machinery
     with closing(Scratch()) as scratch:
-        await _check(core, source, scratch, skip_existing=skip_existing, detach=detach, progress=progress)
+        await _check(core, source, scratch, skip_existing=skip_existing, detach=detach, on_progress=on_progress)
 
 
 async def _check(
-    core: Core, source: Source, scratch: Scratch, *, skip_existing: bool, detach: bool, progress: Watcher | None
+    core: Core, source: Source, scratch: Scratch, *, skip_existing: bool, detach: bool, on_progress: OnProgress | None
 ) -> Survey:
     survey = Survey(core, scratch, skip_existing=skip_existing, detach=detach)
     (now,) = await core.view(NOW)
     check = FileCheck(core.kernel.schema, scratch, now + limits.IMPORT_AHEAD_MS)
-    for item in read_items(core.kernel.schema, source(), "checking", progress, check):
+    for item in read_items(core.kernel.schema, source(), "checking", on_progress, check):
         if isinstance(item.line, RowLine):
             try:
                 await survey.row(item.line, item.digest)
@@ -94,13 +96,13 @@ class _Import:
         self._survey = survey
         self._scratch = scratch
         self._arrival: Arrival | None = None
-        self._common: list[Op] = []
+        self._common: list[Put] = []
 
-    async def run(self, source: Source, watcher: Watcher | None) -> Imported:
+    async def run(self, source: Source, on_progress: OnProgress | None) -> Imported:
         """Write everything; a failure leaves whole threads and nothing else."""
         threads = records = 0
         try:
-            for item in read_items(self._core.kernel.schema, source(), "writing", watcher):
+            for item in read_items(self._core.kernel.schema, source(), "writing", on_progress):
                 if item.closes:
                     self._insist_checked(item)
                 if item.line.thread is not None and self._survey.skips(item.line.thread):
@@ -143,7 +145,10 @@ class _Import:
             return
         except Conflict as conflict:
             if not self._survey.skip_existing:
-                raise AlreadyExists(f"{ops[conflict.op]} exists already", hint="import with --skip-existing") from None
+                op = ops[conflict.op]
+                raise AlreadyExists(
+                    f"{op.table} {op.key[0]!r} already exists", hint="import with --skip-existing"
+                ) from None
         for op in ops:
             try:
                 await self._core.transact([op])

@@ -188,19 +188,19 @@ def _check_encoding(data: bytes) -> None:
 
 
 def _understand(schema: Schema, text: _Text) -> Line:
-    given = {name for name in text.__struct_fields__ if getattr(text, name) is not UNSET}
-    kind = next((kind for kind, fields in _FIELDS.items() if fields - _MAY_LACK <= given), None)
+    fields = {name for name in text.__struct_fields__ if getattr(text, name) is not UNSET}
+    kind = next((kind for kind, known in _FIELDS.items() if known - _MAY_LACK <= fields), None)
     if kind is None:
         raise InvalidError("neither a row nor a log entry")
-    if not given <= _FIELDS[kind]:
-        raise InvalidError(f"the field {min(given - _FIELDS[kind])} does not belong to this kind of line")
+    if not fields <= _FIELDS[kind]:
+        raise InvalidError(f"the field {min(fields - _FIELDS[kind])} does not belong to this kind of line")
     if kind is RowLine:
         return _row(schema, text)
     if kind is EntryLine:
         return _entry(schema, text)
     if isinstance(text.end, End):
         return text.end
-    return msgspec.convert({name: getattr(text, name) for name in given}, Header)
+    return msgspec.convert({name: getattr(text, name) for name in fields}, Header)
 
 
 def _row(schema: Schema, text: _Text) -> RowLine:

@@ -66,10 +66,10 @@ class NotedPlaces:
 
     def get(self, known: int, /) -> Place | None:
         """What a message's columns say."""
-        found = self._scratch.message(known)
-        if found is None:
+        columns = self._scratch.message(known)
+        if columns is None:
             return None
-        message_id, branch, run, visible, at = found
+        message_id, branch, run, visible, at = columns
         return Place(message_id, branch, run, bool(visible), at)
 
 

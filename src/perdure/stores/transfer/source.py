@@ -22,8 +22,8 @@ from perdure.stores.transfer.lines import FORMAT, HOT, LINE_BYTES, End, EntryLin
 Stage = Literal["exporting", "checking", "writing"]
 
 
-class Progress(msgspec.Struct, frozen=True):
-    """How far an export or import has come, told after every line."""
+class TransferProgress(msgspec.Struct, frozen=True):
+    """How far an export or import has come, reported after every line."""
 
     stage: Stage
     threads: int
@@ -31,7 +31,7 @@ class Progress(msgspec.Struct, frozen=True):
     bytes: int
 
 
-Watcher = Callable[[Progress], None]
+OnProgress = Callable[[TransferProgress], None]
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ def read_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def read_items(
-    schema: Schema, lines: Iterable[bytes], stage: Stage, watcher: Watcher | None, check: FileCheck | None = None
+    schema: Schema, lines: Iterable[bytes], stage: Stage, on_progress: OnProgress | None, check: FileCheck | None = None
 ) -> Iterator[Item]:
     """The rows and entries of a whole export; with `check`, every thread is held to the rules of sound data."""
     reader = _Reader(schema, check)
@@ -68,8 +68,8 @@ def read_items(
             raise at_line(number, error) from None
         if item is not None:
             yield item
-        if watcher is not None:
-            watcher(Progress(stage, reader.threads, number, size))
+        if on_progress is not None:
+            on_progress(TransferProgress(stage, reader.threads, number, size))
     reader.finish()
 
 

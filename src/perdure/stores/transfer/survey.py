@@ -104,6 +104,6 @@ class Survey:
         for (run, thread), row in zip(runs, rows, strict=True):
             if row is not None and thread not in alive and row["thread"] != thread:
                 raise AlreadyExists(
-                    f"run {run!r} of thread {thread!r} exists already and belongs to thread {row['thread']!r}",
+                    f"run {run!r} of thread {thread!r} already exists and belongs to thread {row['thread']!r}",
                     actual=run,
                 )

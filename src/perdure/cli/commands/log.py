@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from perdure import limits
-from perdure.cli.command import Session, ThreadArgument, command
+from perdure.cli.command import StoreContext, ThreadArgument, command
 from perdure.cli.render import whole_message
 from perdure.errors import InvalidError
 from perdure.model.branch import Branch
@@ -28,15 +28,15 @@ def register(app: typer.Typer) -> None:
 
 
 async def log(
-    session: Session,
+    context: StoreContext,
     thread: ThreadArgument,
     *,
     branch: Annotated[str | None, typer.Option("--branch", "-b", help="A branch's name or number.")] = None,
     view: Annotated[str, typer.Option(help="raw (all), external (for people), history (for the model).")] = "raw",
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, max=limits.INTEGER_MAX, help="Only the newest so many.")
+        int | None, typer.Option("--limit", "-n", min=1, max=limits.INTEGER_MAX, help="Only the newest N.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new messages until Ctrl-C.")] = False,
 ) -> None:
     """Show the messages of the current branch, or of another; with --json, one record per line.
 
@@ -46,28 +46,28 @@ async def log(
         raise InvalidError(f"the view {view!r} is not known", hint=f"use {', '.join(VIEWS)}")
     if follow and view != "raw":
         raise InvalidError("--follow shows records as they are written", hint="leave --view out")
-    name = await session.thread_id(thread)
-    chosen = await session.store.branches.current(name) if branch is None else await session.branch(name, branch)
-    version = (await session.store.threads.get(name)).version
-    records = await _records(session.store, chosen, view, limit)
+    name = await context.thread_id(thread)
+    chosen = await context.store.branches.current(name) if branch is None else await context.branch(name, branch)
+    version = (await context.store.threads.get(name)).version
+    records = await _records(context.store, chosen, view, limit)
     for record in records:
-        _write(session, record)
+        _write(context, record)
     if follow:
         # Ctrl-C is how following ends, so it is no failure.
         with suppress(asyncio.CancelledError):
-            await _follow(session, chosen, records, everywhere=branch is None, version=version)
+            await _follow(context, chosen, records, everywhere=branch is None, version=version)
 
 
 async def _follow(
-    session: Session, branch: Branch, shown: Sequence[MessageRecord], *, everywhere: bool, version: int
+    context: StoreContext, branch: Branch, written: Sequence[MessageRecord], *, everywhere: bool, version: int
 ) -> None:
     """What is written from now on: on this branch, and on others too unless this one was asked for."""
-    after = max(shown[-1].seq if shown else 0, branch.fork_seq)
-    async for record in session.store.messages.follow(branch.thread_id, after_seq=after):
+    after = max(written[-1].seq if written else 0, branch.fork_seq)
+    async for record in context.store.messages.follow(branch.thread_id, after_seq=after):
         if record.branch == branch.id:
-            _write(session, record)
+            _write(context, record)
         elif everywhere and record.seq > version:
-            _write(session, record, branch=await _name_of(session.store, record))
+            _write(context, record, branch=await _name_of(context.store, record))
 
 
 async def _records(store: Store, branch: Branch, view: str, limit: int | None) -> Sequence[MessageRecord]:
@@ -85,9 +85,9 @@ async def _name_of(store: Store, record: MessageRecord) -> str:
     return next((item.name for item in branches if item.id == record.branch), f"branch {record.branch}")
 
 
-def _write(session: Session, record: MessageRecord, *, branch: str | None = None) -> None:
-    if session.as_json:
-        session.emit(record.to_json())
+def _write(context: StoreContext, record: MessageRecord, *, branch: str | None = None) -> None:
+    if context.as_json:
+        context.emit(record.to_json())
     else:
-        session.out.print(whole_message(record, branch=branch), soft_wrap=True)
-        session.out.file.flush()
+        context.out.print(whole_message(record, branch=branch), soft_wrap=True)
+        context.out.file.flush()

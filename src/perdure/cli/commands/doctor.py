@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from perdure.cli.command import FINDINGS, Desk, Session, command, without_passwords
+from perdure.cli.command import FINDINGS, CommandContext, StoreContext, command, without_passwords
 from perdure.cli.escaping import to_json_text
 from perdure.cli.helptext import Group
 from perdure.cli.terminal import error_console, plain
@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 async def verify_command(
-    session: Session,
+    context: StoreContext,
     *,
     all_scopes: Annotated[bool, typer.Option("--all-scopes", help="Every tenant.")] = False,
 ) -> int:
@@ -45,13 +45,13 @@ async def verify_command(
         def progress(what: str, done: int, total: int) -> None:
             status.update(Text(f"auditing {what}: {done:,} of {total:,}"))
 
-        findings = await _audit(session.store, progress, all_scopes=all_scopes)
-    if session.as_json:
-        session.emit({"ok": not findings, "findings": [msgspec.structs.asdict(finding) for finding in findings]})
+        findings = await _audit(context.store, progress, all_scopes=all_scopes)
+    if context.as_json:
+        context.emit({"ok": not findings, "findings": [msgspec.structs.asdict(finding) for finding in findings]})
     elif findings:
-        session.show(_findings_table(findings))
+        context.show(_findings_table(findings))
     else:
-        session.say("all is well: no invariant is broken", "green")
+        context.say("all is well: no invariant is broken", "green")
     return FINDINGS if findings else 0
 
 
@@ -64,52 +64,52 @@ async def _audit(store: Store, progress: Callable[[str, int, int], None], *, all
 
 
 def _findings_table(findings: list[Finding]) -> Table:
-    shown = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("scope", "record", "check", "invariant", "problem"):
-        shown.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold")
     for finding in findings:
-        shown.add_row(
+        table.add_row(
             plain(finding.scope),
             plain(finding.record, "bold"),
             finding.check,
             finding.invariant,
             plain(finding.problem, "red"),
         )
-    return shown
+    return table
 
 
-async def health(session: Session) -> int:
+async def health(context: StoreContext) -> int:
     """Show the engine's real settings, and what weakens its promises; exit code 1 if something does."""
-    return show_health(session, await session.store.health(), session.store.capabilities())
+    return show_health(context, await context.store.health(), context.store.capabilities())
 
 
-def show_health(desk: Desk, found: Health, able: Capabilities | None) -> int:
+def show_health(context: CommandContext, health: Health, capabilities: Capabilities | None) -> int:
     """Write what an engine says of itself; the exit code."""
-    if desk.as_json:
-        capabilities = None if able is None else msgspec.to_builtins(able)
-        desk.emit({"health": msgspec.to_builtins(found), "capabilities": capabilities})
-        return 0 if found.ok else FINDINGS
-    shown = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    shown.add_column(style="dim")
-    shown.add_column(overflow="fold")
-    shown.add_row("engine", found.engine)
-    if able is not None:
-        shown.add_row("survives", SURVIVES[found.durability])
-        shown.add_row("processes", able.processes)
-    for name, value in found.settings.items():
-        shown.add_row(name, plain(without_passwords(value if isinstance(value, str) else to_json_text(value))))
-    for note in able.notes if able is not None else ():
-        shown.add_row("note", plain(note))
-    for problem in found.problems:
-        shown.add_row(Text("problem", "bold red"), plain(without_passwords(problem), "red"))
-    desk.show(shown)
-    return 0 if found.ok else FINDINGS
+    if context.as_json:
+        documents = {"health": msgspec.to_builtins(health), "capabilities": msgspec.to_builtins(capabilities)}
+        context.emit(documents)
+        return 0 if health.ok else FINDINGS
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    table.add_row("engine", health.engine)
+    if capabilities is not None:
+        table.add_row("survives", SURVIVES[health.durability])
+        table.add_row("processes", capabilities.processes)
+    for name, value in health.settings.items():
+        table.add_row(name, plain(without_passwords(value if isinstance(value, str) else to_json_text(value))))
+    for note in capabilities.notes if capabilities is not None else ():
+        table.add_row("note", plain(note))
+    for problem in health.problems:
+        table.add_row(Text("problem", "bold red"), plain(without_passwords(problem), "red"))
+    context.show(table)
+    return 0 if health.ok else FINDINGS
 
 
-async def sweep(session: Session) -> None:
+async def sweep(context: StoreContext) -> None:
     """Finish interrupted deletions, remove what interrupted imports left, drop expired keys and tombstones."""
-    await sweep_core(session.store._core)  # noqa: SLF001 - what housekeeping does, asked for
-    if session.as_json:
-        session.emit({"swept": True})
+    await sweep_core(context.store._core)  # noqa: SLF001 - what housekeeping does, asked for
+    if context.as_json:
+        context.emit({"swept": True})
     else:
-        session.say("swept")
+        context.say("swept")

@@ -80,8 +80,8 @@ def _siblings(tree: Tree, seqs: Sequence[int], gutter: Gutter | None, *, forked:
     """Rows of siblings in the order of a stack: the current line on top, then by seq."""
     ordered = sorted((tree.nodes[seq] for seq in seqs), key=lambda node: (not node.current, node.seq))
     final = len(ordered) - 1
-    found = [Row(gutter, (i == final) if forked else None, node) for i, node in enumerate(ordered)]
-    return found[::-1]
+    siblings = [Row(gutter, (i == final) if forked else None, node) for i, node in enumerate(ordered)]
+    return siblings[::-1]
 
 
 def _depth(gutter: Gutter | None) -> int:

@@ -128,7 +128,7 @@ def test_copy_takes_no_store(program: Program, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-@pytest.mark.parametrize(("more", "said"), [([], "run it again to go on"), (["--dry-run"], "nothing was changed")])
+@pytest.mark.parametrize(("more", "said"), [([], "run it again to resume"), (["--dry-run"], "nothing was changed")])
 def test_an_interrupted_copy_says_what_that_means(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], said: str
 ) -> None:
@@ -136,7 +136,7 @@ def test_an_interrupted_copy_says_what_that_means(
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("perdure.cli.maintenance.copy", interrupted)
+    monkeypatch.setattr("perdure.cli.commands.copy.copy_store", interrupted)
     done = program.run("copy", program.url, str(tmp_path / "copy.db"), *more)
     assert (done.code, done.out, done.err) == (130, "", f"stopped; {said}\n")
 

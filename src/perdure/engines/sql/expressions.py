@@ -1,0 +1,73 @@
+"""What the kernel's expressions and conditions are in SQL, for any spelling of parameters.
+
+`assignment` and `condition_terms` write the text and take a parameter for each value; `assigned_values` and
+`condition_values` list the values in the same order. `Inc(2)` on `"n"` becomes `coalesce("n", 0) + ?1` with `[2]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from perdure.kernel.ops import ABSENT, AtMost, Condition, Inc, Max, Min, Now, Rule, Swap
+
+Parameter = Callable[[], str]
+"""Writes the next parameter."""
+
+
+class Operators(NamedTuple):
+    """What databases spell differently; `{0}` is the column and `{1}` the parameter."""
+
+    greatest: str = "greatest({0}, {1})"
+    least: str = "least({0}, {1})"
+    same: str = "{0} IS NOT DISTINCT FROM {1}"
+
+
+def assignment(kind: type, column: str, parameter: Parameter, clock: str, operators: Operators) -> str:
+    """The new value of a column that an expression of this kind assigns; `clock` is the SQL of the time now."""
+    if kind is Now:
+        return f"{clock} + {parameter()}"
+    first = parameter()
+    if kind is Inc:
+        return f"coalesce({column}, 0) + {first}"
+    if kind is Max:
+        return operators.greatest.format(column, first)
+    if kind is Min:
+        return operators.least.format(column, first)
+    if kind is Swap:
+        return f"CASE WHEN {operators.same.format(column, first)} THEN {parameter()} ELSE {column} END"
+    return first
+
+
+def assigned_values(value: Any) -> list[Any]:
+    """The arguments of `assignment`, in the order of its parameters."""
+    if isinstance(value, Inc):
+        return [value.by]
+    if isinstance(value, (Max, Min)):
+        return [value.value]
+    if isinstance(value, Now):
+        return [value.plus]
+    return [value.old, value.new] if isinstance(value, Swap) else [value]
+
+
+def condition_terms(
+    condition: Condition, column: Callable[[str], str], parameter: Parameter, operators: Operators, never: str
+) -> list[str]:
+    """The terms that hold for a row that meets the condition; `column` writes a column, `never` is a false term."""
+    if isinstance(condition, Rule):
+        return [never] if condition is ABSENT else []
+    if not isinstance(condition, dict):
+        return [f"{column('rev')} = {parameter()}"]
+    return [
+        f"({column(name)} IS NULL OR {column(name)} <= {parameter()})"
+        if type(value) is AtMost
+        else operators.same.format(column(name), parameter())
+        for name, value in condition.items()
+    ]
+
+
+def condition_values(condition: Condition) -> list[Any]:
+    """The arguments of `condition_terms`, in the order of its parameters."""
+    if isinstance(condition, dict):
+        return [value.limit if type(value) is AtMost else value for value in condition.values()]
+    return [] if isinstance(condition, Rule) else [condition]
