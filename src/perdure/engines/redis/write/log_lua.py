@@ -72,17 +72,16 @@ class LogCodes:
         return code, arguments
 
     def _times(self, entries: Sequence[tuple[Any, ...]]) -> tuple[tuple[int, ...], bool]:
-        """Which columns hold the clock, and whether not all entries hold it there, or not just the clock."""
-        found = [[at for at in self._integers if type(entry[at]) is Now] for entry in entries]
-        times = found[0]
-        if found.count(times) == len(found) and not any([entry[at].plus for entry in entries for at in times]):  # noqa: C419 - quicker
-            return tuple(times), False
-        return tuple(sorted({at for each in found for at in each})), True
+        """Which columns hold the clock, and whether only some of the entries hold it there."""
+        times = [[at for at in self._integers if type(entry[at]) is Now] for entry in entries]
+        if times.count(times[0]) == len(times):
+            return tuple(times[0]), False
+        return tuple(sorted({at for columns in times for at in columns})), True
 
 
 class AppendCode:
-    """Appends to a log that are alike: in which columns hold the clock (just the clock, in every entry, unless they are
-    `mixed`), and in whether their entries are of several segments."""
+    """Appends to a log that are alike: in which columns hold the clock (in every entry, unless they are `mixed`), and
+    in whether their entries are of several segments."""
 
     def __init__(self, log: Log, times: tuple[int, ...], mixed: bool, several: bool) -> None:
         self.log = log
@@ -95,11 +94,10 @@ class AppendCode:
         packed = [pack(entry[span])[head:] for span, head in self._spans]
         if not self._mixed:
             return packed
-        made = [packed[0]]
+        pieces = [packed[0]]
         for at, piece in zip(self._times, packed[1:], strict=True):
-            value = entry[at]
-            made += (b"n%d" % value.plus if type(value) is Now else pack(value), piece)
-        return made
+            pieces += (b"" if type(entry[at]) is Now else pack(entry[at]), piece)
+        return pieces
 
     def check(self, group: int) -> str:
         """The Lua that refuses what must be refused."""
@@ -115,7 +113,7 @@ class AppendCode:
         if self._mixed:
             count = 2 * spans - 1
             for at in range(2, count, 2):
-                pieces += (f"time_piece(ARGV[at + {at}], clock)", f"ARGV[at + {at + 1}]")
+                pieces += (f"(ARGV[at + {at}] == '' and packed_clock or ARGV[at + {at}])", f"ARGV[at + {at + 1}]")
         else:
             for at in range(2, count + 1):
                 pieces += ("packed_clock", f"ARGV[at + {at}]")

@@ -129,7 +129,8 @@ def with_helpers(text: str) -> str:
     helpers = ["gate"]
     if "escaped(" in text or "grouped(" in text:
         helpers.append("text")
-    helpers += [name for call, name in (("swapped(", "swap"), ("time_piece(", "time_piece")) if call in text]
+    if "swapped(" in text:
+        helpers.append("swap")
     return f"{lua(*helpers)}\n{text}"
 
 
