@@ -14,7 +14,7 @@ from tests.engines.toys import SCHEMA, SCOPE, note, notes, refused
 
 from perdure.engines.redis import open_engine
 from perdure.engines.redis.connections.failures import ErrorReply, InvalidReply, Redirection
-from perdure.engines.redis.connections.resp import PENDING, Answers, command
+from perdure.engines.redis.connections.resp import PENDING, Parser, command
 from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.write.value_lua import quoted
 from perdure.engines.redis.write.writer import Writer
@@ -177,25 +177,25 @@ def test_expressions_within_an_index_and_a_default_move_its_entries() -> None:
 )
 def test_an_answer_is_the_same_wherever_it_is_cut(sent: bytes, wanted: object) -> None:
     for cut in range(len(sent)):
-        answers = Answers()
+        answers = Parser()
         assert answers.feed(sent[:cut]) is PENDING
         assert answers.feed(sent[cut:]) == wanted
         assert not answers.unread
-    bytewise = Answers()
+    bytewise = Parser()
     assert [bytewise.feed(sent[at : at + 1]) for at in range(len(sent))][-1] == wanted
     assert bytewise.feed(sent + b"+more") == wanted
     assert bytewise.unread
 
 
 def test_an_error_reply_has_a_code_and_a_redirection_an_address() -> None:
-    unknown = Answers().feed(b"-NOSCRIPT No matching script.\r\n")
+    unknown = Parser().feed(b"-NOSCRIPT No matching script.\r\n")
     assert isinstance(unknown, ErrorReply)
     assert (unknown.code, str(unknown)) == ("NOSCRIPT", "No matching script.")
-    moved = Answers().feed(b"-MOVED 7 host:6379\r\n")
+    moved = Parser().feed(b"-MOVED 7 host:6379\r\n")
     assert isinstance(moved, Redirection)
     assert (moved.code, moved.host, moved.port) == ("MOVED", "host", "6379")
     with pytest.raises(InvalidReply):
-        Answers().feed(b"HTTP/1.1 400 Bad Request\r\n")
+        Parser().feed(b"HTTP/1.1 400 Bad Request\r\n")
 
 
 @pytest.mark.parametrize("uses", [1, 5])

@@ -10,7 +10,7 @@ from perdure.engines.redis.connections.permissions import refuse_missing
 from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.engine import RedisEngine
 from perdure.engines.redis.health import settings
-from perdure.engines.redis.migrate import bring_up_to_date, look, plan
+from perdure.engines.redis.migrate import bring_up_to_date, plan, read_record
 from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.target import parse
 from perdure.engines.shared.schema_record import refuse_unless_current
@@ -43,11 +43,11 @@ async def open_engine(
         if not read_only:
             await refuse_missing(network)
         if read_only or not target.migrate:
-            store = await look(network, target.shown)
-            refuse_unless_current(store.recorded, schema, target.shown, hint="run perdure migrate")
+            record = await read_record(network, target.shown)
+            refuse_unless_current(record.schema, schema, target.shown, hint="run perdure migrate")
         else:
-            store = await bring_up_to_date(network, schema, target.shown)
-        layout = Layout(schema, target.prefix, target.db, store.kept)
+            record = await bring_up_to_date(network, schema, target.shown)
+        layout = Layout(schema, target.prefix, target.db, record.columns)
     except Lost as lost:
         await network.close()
         raise UnavailableError(str(lost), hint="try again") from lost

@@ -1,13 +1,13 @@
-"""Which server a request goes to: the only one, the master that sentinels name, or the owner of a slot in a cluster.
+"""Routes a request to its server: the only one, the master that sentinels name, or the owner of a slot in a cluster.
 
-A slot that has moved is followed to its new owner, because a redirected request did not run. One that is *being* moved
-is not: its keys are partly here and partly there, and a script needs them together. The owner says so (ASK) before
-anything runs, because the key that every script declares never exists; callers are told to come back. A node that
-cannot be reached makes the map of slots be read again, once: after a failover another node owns them.
+A request for a slot that has moved goes to the new owner, because a redirected request did not run. A slot that is
+*being* moved is different: its keys are on two nodes, and a script needs them together. The owner replies ASK before
+anything runs, because the key that every script declares never exists; callers are asked to retry. If a node cannot be
+reached, the map of slots is read again, once: after a failover another node owns them.
 
-Only a cluster redirects: a single server that does is refused. The nodes of a cluster name each other, and sentinels
-the master, so whoever can answer in the place of one chooses where the password goes next; verified TLS is what keeps
-strangers from answering. What they name must at least be a host and a port.
+Only a cluster redirects: a redirection by a single server is refused. The nodes of a cluster name each other, and
+sentinels name the master, so an attacker who answers in place of one chooses where the password goes next; verified TLS
+prevents that. The names must at least be a host and a port.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections import reply_shapes
 from perdure.engines.redis.connections.connect import ask_sentinels
 from perdure.engines.redis.connections.failures import (
     ErrorReply,
@@ -38,7 +38,7 @@ _HOPS = 6
 _SLOTS = 16_384
 T = TypeVar("T")
 Shape = Callable[[Any], T]
-"""What an answer must be, one of `answers`: returns it, or raises `Misfit`."""
+"""A function of `reply_shapes`: returns the reply, or raises `Misfit`."""
 
 
 def key_slot(key: bytes) -> int:
@@ -55,48 +55,48 @@ class Network:
         self.target = target
         self._pools: dict[Address, Pool] = {}
         self._slots: dict[int, Address] = {}
-        self._sent: set[bytes] = set()
+        self._known_scripts: set[bytes] = set()
 
     async def request(self, key: bytes, *arguments: bytes, shape: Shape[T], room: int = SMALL) -> T:
-        """One command on the server of a key."""
+        """Run a command on the server of a key."""
         try:
-            answer = await self._routed(key, command(*arguments), room)
+            reply = await self._routed(key, command(*arguments), room)
         except ErrorReply as error:
             raise await self._refused(error) from error
-        return self._shaped(answer, shape, arguments[0])
+        return self._shaped(reply, shape, arguments[0])
 
-    def _shaped(self, answer: Any, shape: Shape[T], asked: bytes) -> T:
+    def _shaped(self, reply: Any, shape: Shape[T], name: bytes) -> T:
         try:
-            return shape(answer)
-        except answers.Misfit as misfit:
-            raise Misanswered(f"{self.target.shown}: the answer to {asked.decode()} {misfit}") from None
+            return shape(reply)
+        except reply_shapes.Misfit as misfit:
+            raise Misanswered(f"{self.target.shown}: the reply to {name.decode()} {misfit}") from None
 
     async def script(self, script: Script, base: bytes, *arguments: bytes, shape: Shape[T]) -> T:
-        """One script on the server of a scope: by its hash, or with its text where that is not known. A server that
-        does not know a script has not run it."""
+        """Run a script on the server of a scope: by its hash, or with its text if the server does not know the hash.
+        A server that does not know a script has not run it."""
         try:
-            answer = await self._run(script, base, arguments)
+            reply = await self._run(script, base, arguments)
         except ErrorReply as error:
             if script.commits and not came_before_writing(error):
                 raise Stopped(f"{self.target.shown}: the server stopped the commit ({reason_of(error)})") from error
             raise await self._refused(error) from error
-        return self._shaped(answer, shape, b"EVAL")
+        return self._shaped(reply, shape, b"EVAL")
 
     async def _run(self, script: Script, base: bytes, arguments: tuple[bytes, ...]) -> Any:
-        if script.sha in self._sent:
+        if script.sha in self._known_scripts:
             try:
                 return await self._routed(base, command(b"EVALSHA", script.sha, b"1", base, *arguments), LARGEST)
             except ErrorReply as error:
                 if error.code != "NOSCRIPT":
                     raise
-                self._sent.discard(script.sha)
-        answer = await self._routed(base, command(b"EVAL", script.text, b"1", base, *arguments), LARGEST)
-        self._sent.add(script.sha)
-        return answer
+                self._known_scripts.discard(script.sha)
+        reply = await self._routed(base, command(b"EVAL", script.text, b"1", base, *arguments), LARGEST)
+        self._known_scripts.add(script.sha)
+        return reply
 
     async def _refused(self, error: ErrorReply) -> PerdureError:
         if error.code in ("READONLY", "MASTERDOWN"):
-            # What was the master is none any more: every connection to it leads to the wrong place.
+            # This server is no longer the master, so no connection to it is of use.
             for pool in self._pools.values():
                 pool.drop_idle()
             self._slots.clear()
@@ -124,10 +124,10 @@ class Network:
         raise being_moved(self.target.shown)
 
     def _redirected(self, redirection: Redirection, address: Address) -> Address:
-        """Where a node sends a request that it did not run."""
+        """The address to which a node redirects a request that it did not run."""
         try:
-            return answers.named_address(redirection.host or address[0], redirection.port)
-        except answers.Misfit as misfit:
+            return reply_shapes.named_address(redirection.host or address[0], redirection.port)
+        except reply_shapes.Misfit as misfit:
             raise UnavailableError(
                 f"{self.target.shown}: a redirection {misfit}; nothing was written", hint="is this node of the cluster?"
             ) from None
@@ -135,8 +135,8 @@ class Network:
     def _pool(self, address: Address) -> Pool:
         pool = self._pools.get(address)
         if pool is None:
-            if len(self._pools) >= answers.MOST_NODES:
-                self._leave_strangers()
+            if len(self._pools) >= reply_shapes.MOST_NODES:
+                self._close_unused()
 
             async def locate() -> Address:
                 return await ask_sentinels(self.target) if self.target.kind == "sentinel" else address
@@ -144,8 +144,8 @@ class Network:
             pool = self._pools[address] = Pool(self.target, locate)
         return pool
 
-    def _leave_strangers(self) -> None:
-        """Close the connections to nodes that own nothing any more: redirections could name ever new ones."""
+    def _close_unused(self) -> None:
+        """Close the connections to nodes without slots: redirections could name new nodes without end."""
         for address in self._pools.keys() - set(self._slots.values()):
             self._pools.pop(address).close()
 
@@ -155,19 +155,21 @@ class Network:
         try:
             return self._slots[slot]
         except KeyError:
-            raise UnavailableError(f"{self.target.shown}: no node serves slot {slot}", hint="is it complete?") from None
+            raise UnavailableError(
+                f"{self.target.shown}: no node serves slot {slot}", hint="is the cluster complete?"
+            ) from None
 
     async def _read_slots(self) -> None:
-        failed: list[Exception] = []
+        errors: list[Exception] = []
         for address in dict.fromkeys((*self._pools, *self.target.addresses)):
             try:
-                told = await self._pool(address).request(command(b"CLUSTER", b"SLOTS"))
-                self._slots.update(self._shaped(told, partial(answers.slots, asked=address), b"CLUSTER SLOTS"))
+                reply = await self._pool(address).request(command(b"CLUSTER", b"SLOTS"))
+                self._slots.update(self._shaped(reply, partial(reply_shapes.slots, source=address), b"CLUSTER SLOTS"))
             except (UnavailableError, Lost, ErrorReply) as error:
-                failed.append(error)
+                errors.append(error)
                 continue
             return
-        raise no_cluster(failed, self.target.shown)
+        raise no_cluster(errors, self.target.shown)
 
     async def servers(self) -> list[Address]:
         """The servers that hold data: one, or the masters of the cluster."""
@@ -180,31 +182,31 @@ class Network:
         return list(dict.fromkeys(self._slots.values()))
 
     async def at(self, address: Address, *arguments: bytes, shape: Shape[T]) -> T:
-        """One command on a server by its address."""
+        """Run a command on the server at an address."""
         try:
-            answer = await self._pool(address).request(command(*arguments))
+            reply = await self._pool(address).request(command(*arguments))
         except ErrorReply as error:
             raise await self._refused(error) from error
-        return self._shaped(answer, shape, arguments[0])
+        return self._shaped(reply, shape, arguments[0])
 
     async def at_or_none(self, address: Address, *arguments: bytes, shape: Shape[T]) -> T | None:
-        """The same; None where the server does not allow it."""
+        """The same; None if the server does not allow it."""
         try:
-            answer = await self._pool(address).request(command(*arguments))
+            reply = await self._pool(address).request(command(*arguments))
         except ErrorReply as error:
-            # A login that is refused, and a server that is not ready, are no answers to this question.
+            # A rejected login or a server that is not ready does not answer this question.
             if error.is_login or error.code in ("LOADING", "MASTERDOWN", "CLUSTERDOWN"):
                 raise await self._refused(error) from error
             return None
-        return self._shaped(answer, shape, arguments[0])
+        return self._shaped(reply, shape, arguments[0])
 
     async def locate(self) -> Address:
-        """An address where channels can be listened to: in a cluster every node hears every hint."""
+        """An address to subscribe to channels at: every node of a cluster receives every hint."""
         if self.target.kind == "sentinel":
             return await ask_sentinels(self.target)
         return (await self.servers())[0]
 
     async def close(self) -> None:
-        """Let every connection go."""
+        """Close every connection."""
         for pool in self._pools.values():
             pool.close()
