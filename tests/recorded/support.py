@@ -26,16 +26,16 @@ def _first(*paths: str) -> Any:
     return importlib.import_module(paths[-1])
 
 
-_transfer = _first("perdure.stores.transfer")
+_transfer = _first("perdure.stores.transfer.export", "perdure.stores.transfer")
 _cleanup = _first("perdure.stores.cleanup")
-_auditor = _first("perdure.testkit.auditor")
-_copying = _first("perdure.moving")
+_auditor = _first("perdure.audit.verify", "perdure.testkit.auditor")
+_copying = _first("perdure.copy", "perdure.moving")
 export_lines, import_lines, check_lines = _transfer.export_lines, _transfer.import_lines, _transfer.check_lines
 
 
 def servers() -> Any:
     """The test servers of this process."""
-    return _first("perdure.testkit.servers")
+    return _first("tests.support.servers", "perdure.testkit.servers")
 
 
 EMBEDDED = ("memory", "sqlite")
@@ -93,7 +93,8 @@ async def opened(url: str, clock: Clock) -> AsyncIterator[perdure.Store]:
 
 async def copy_store(source: str, target: str) -> None:
     """Copy a whole store to another engine."""
-    await _copying.copy(source, target)
+    copy_store = getattr(_copying, "copy_store", None) or _copying.copy
+    await copy_store(source, target)
 
 
 async def sweep(store: perdure.Store) -> None:
