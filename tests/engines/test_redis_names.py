@@ -63,7 +63,7 @@ def test_urls_name_servers_masters_and_clusters() -> None:
     assert (plain.kind, plain.addresses, plain.db, plain.tls) == ("single", (("db.example", 6380),), 3, False)
     assert (plain.username, plain.password, plain.prefix, plain.connections) == ("us@er", "p:w", "app", 4)
     assert (plain.connect_timeout, plain.migrate, plain.allow_eviction) == (2.5, False, False)
-    assert "p:w" not in plain.shown
+    assert "p:w" not in plain.display_url
     watched = parse("rediss+sentinel://a:1,[::1]:2,b/main?db=2")
     assert (watched.kind, watched.addresses) == ("sentinel", (("a", 1), ("::1", 2), ("b", 26379)))
     assert (watched.master, watched.db, watched.tls) == ("main", 2, True)

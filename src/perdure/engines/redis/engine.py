@@ -62,7 +62,7 @@ class RedisEngine:
         self._capabilities_with = capabilities
         self._set_durability(durability)
         self._durability = DurabilityReading(self._read_durability, "none", self._set_durability)
-        self._lifecycle = Lifecycle(self, network.target.shown, read_only=read_only, one_loop=True)
+        self._lifecycle = Lifecycle(self, network.target.display_url, read_only=read_only, one_loop=True)
         self._layout = layout
         self._reads = Reads(layout)
         self._writer = Writer(layout)
@@ -245,7 +245,7 @@ class RedisEngine:
             problems = settings.problems(servers, replicated=target.kind != "single")
             problems += settings.transport_problems(target, servers)
             tls = tls_level(encrypted=target.tls, verified=target.verified)
-            details = {"url": target.shown, "prefix": self._layout.prefix, "tls": tls, "servers": servers}
+            details = {"url": target.display_url, "prefix": self._layout.prefix, "tls": tls, "servers": servers}
             return Health("redis", not problems, settings.durability_of(servers), details, tuple(problems))
 
     async def close(self) -> None:

@@ -121,7 +121,7 @@ async def _extend_lock(network: Network, token: bytes, milliseconds: bytes) -> b
 async def _write_record(network: Network, schema: Schema, record: StoreRecord) -> None:
     """Write the record, unless another client did so first: the caller reads it again."""
     key = f"{network.target.prefix}:meta".encode()
-    columns = log_columns(schema, record.columns, network.target.shown)
+    columns = log_columns(schema, record.columns, network.target.display_url)
     fields = {**facts(schema), "columns": msgspec.json.encode(columns).decode()}
     before = b"" if record.schema is None else b"%d" % record.schema.version
     flat = [part.encode() for item in fields.items() for part in item]
@@ -188,7 +188,7 @@ async def bring_scope(
                 raise UnavailableError("the lock of this migration expired", hint="open the store again")
             if reached == NOTHING:
                 break
-            after = onward(after, reached, network.target.shown)
+            after = onward(after, reached, network.target.display_url)
     await _set_mark(network, base, layout.filling, layout.mark)
 
 
@@ -205,7 +205,7 @@ async def registered_scopes(network: Network) -> list[str]:
     """Every scope that was ever written to."""
     key = f"{network.target.prefix}:scopes".encode()
     names = await network.request(key, b"SMEMBERS", key, shape=reply_shapes.names, room=LARGEST)
-    return sorted(text_of(name, network.target.shown, "a scope") for name in names)
+    return sorted(text_of(name, network.target.display_url, "a scope") for name in names)
 
 
 async def has_data(network: Network, layout: Layout, scope: str) -> bool:

@@ -39,14 +39,14 @@ async def open_engine(
     try:
         servers = await settings.settings(network)
         if not target.allow_eviction:
-            settings.refuse_eviction(servers, target.shown)
+            settings.refuse_eviction(servers, target.display_url)
         if not read_only:
             await refuse_missing(network)
         if read_only or not target.migrate:
-            record = await read_record(network, target.shown)
-            refuse_unless_current(record.schema, schema, target.shown, hint="run perdure migrate")
+            record = await read_record(network, target.display_url)
+            refuse_unless_current(record.schema, schema, target.display_url, hint="run perdure migrate")
         else:
-            record = await bring_up_to_date(network, schema, target.shown)
+            record = await bring_up_to_date(network, schema, target.display_url)
         layout = Layout(schema, target.prefix, target.db, record.columns)
     except Lost as lost:
         await network.close()
@@ -63,7 +63,7 @@ async def plan_migration(url: str, schema: Schema) -> Migration:
     target = parse(url)
     network = Network(target)
     try:
-        return await plan(network, schema, target.shown)
+        return await plan(network, schema, target.display_url)
     except Lost as lost:
         raise UnavailableError(str(lost), hint="try again") from lost
     finally:

@@ -48,7 +48,7 @@ class Target(msgspec.Struct, frozen=True):
     allow_eviction: bool
 
     def __repr__(self) -> str:
-        return f"<Target {self.shown}>"
+        return f"<Target {self.display_url}>"
 
     @property
     def verified(self) -> bool:
@@ -56,7 +56,7 @@ class Target(msgspec.Struct, frozen=True):
         return self.tls and is_verified(self.ssl)
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """The target without its secrets."""
         scheme = ("rediss" if self.tls else "redis") + ("" if self.kind == "single" else f"+{self.kind}")
         hosts = ",".join(str(Host(*address)) for address in self.addresses)

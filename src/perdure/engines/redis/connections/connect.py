@@ -40,9 +40,9 @@ async def connect(target: Target, address: Address) -> Connection:
     try:
         return await _open_with(target, address, lambda connection: _log_in(connection, target))
     except ErrorReply as error:
-        raise refusal(error, target.shown) from error
+        raise refusal(error, target.display_url) from error
     except _NO_CONNECTION as error:
-        raise unreachable(error, target.shown) from error
+        raise unreachable(error, target.display_url) from error
 
 
 async def _log_in(connection: Connection, target: Target) -> None:
@@ -69,7 +69,7 @@ async def _open_with(target: Target, address: Address, begin: _Begin) -> Connect
     # Before anything is sent: a caller who turns the warning into an error does not send the password.
     warn_insecure(problem_of(target, address[0]))
     secrets = (target.password,) if target.password else ()
-    connection = Connection(target.shown, target.connect_timeout, secrets)
+    connection = Connection(target.display_url, target.connect_timeout, secrets)
     opening = asyncio.ensure_future(_open(connection, target, address, begin))
     try:
         async with asyncio.timeout(target.connect_timeout):
@@ -123,7 +123,7 @@ async def ask_sentinels(target: Target) -> Address:
         if masters:
             return masters[0]
         failures.append((f"{address[0]}:{address[1]}", None))
-    raise no_master(failures, target.shown, target.master)
+    raise no_master(failures, target.display_url, target.master)
 
 
 async def _ask_master(connection: Connection, target: Target, masters: list[Address]) -> None:

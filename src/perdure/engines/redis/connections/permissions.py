@@ -24,6 +24,6 @@ async def refuse_missing(network: Network) -> None:
         if missing:
             names = ", ".join(sorted(escaped(name[:40].decode(errors="replace")) for name in missing[:20]))
             raise UnsupportedError(
-                f"{network.target.shown}: the user may not run {names}, which commits need",
+                f"{network.target.display_url}: the user may not run {names}, which commits need",
                 hint="allow them (ACL SETUSER), or open the store with read_only=True",
             )

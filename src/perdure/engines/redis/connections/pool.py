@@ -37,7 +37,7 @@ class Pool:
         self._free = target.connections
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed = False
-        self.where = target.shown
+        self.where = target.display_url
 
     async def request(self, packed: bytes, room: int = SMALL) -> Any:
         """Send a request once and return its reply, of at most `room` bytes."""

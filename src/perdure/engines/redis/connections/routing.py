@@ -69,7 +69,7 @@ class Network:
         try:
             return shape(reply)
         except reply_shapes.Misfit as misfit:
-            raise Misanswered(f"{self.target.shown}: the reply to {name.decode()} {misfit}") from None
+            raise Misanswered(f"{self.target.display_url}: the reply to {name.decode()} {misfit}") from None
 
     async def script(self, script: Script, base: bytes, *arguments: bytes, shape: Shape[T]) -> T:
         """Run a script on the server of a scope: by its hash, or with its text if the server does not know the hash.
@@ -78,7 +78,9 @@ class Network:
             reply = await self._run(script, base, arguments)
         except ErrorReply as error:
             if script.commits and not came_before_writing(error):
-                raise Stopped(f"{self.target.shown}: the server stopped the commit ({reason_of(error)})") from error
+                raise Stopped(
+                    f"{self.target.display_url}: the server stopped the commit ({reason_of(error)})"
+                ) from error
             raise await self._refused(error) from error
         return self._shaped(reply, shape, b"EVAL")
 
@@ -100,7 +102,7 @@ class Network:
             for pool in self._pools.values():
                 pool.drop_idle()
             self._slots.clear()
-        return refusal(error, self.target.shown)
+        return refusal(error, self.target.display_url)
 
     async def _routed(self, key: bytes, packed: bytes, room: int) -> Any:
         if self.target.kind != "cluster":
@@ -112,7 +114,7 @@ class Network:
                 return await self._pool(address).request(packed, room)
             except Redirection as redirection:
                 if redirection.code == "ASK":
-                    raise being_moved(self.target.shown) from redirection
+                    raise being_moved(self.target.display_url) from redirection
                 self._slots[slot] = self._redirected(redirection, address)
             except Lost:
                 self._slots.clear()
@@ -121,7 +123,7 @@ class Network:
                 if hop:
                     raise
                 self._slots.clear()
-        raise being_moved(self.target.shown)
+        raise being_moved(self.target.display_url)
 
     def _redirected(self, redirection: Redirection, address: Address) -> Address:
         """The address to which a node redirects a request that it did not run."""
@@ -129,7 +131,8 @@ class Network:
             return reply_shapes.named_address(redirection.host or address[0], redirection.port)
         except reply_shapes.Misfit as misfit:
             raise UnavailableError(
-                f"{self.target.shown}: a redirection {misfit}; nothing was written", hint="is this node of the cluster?"
+                f"{self.target.display_url}: a redirection {misfit}; nothing was written",
+                hint="is this node of the cluster?",
             ) from None
 
     def _pool(self, address: Address) -> Pool:
@@ -156,7 +159,7 @@ class Network:
             return self._slots[slot]
         except KeyError:
             raise UnavailableError(
-                f"{self.target.shown}: no node serves slot {slot}", hint="is the cluster complete?"
+                f"{self.target.display_url}: no node serves slot {slot}", hint="is the cluster complete?"
             ) from None
 
     async def _read_slots(self) -> None:
@@ -169,7 +172,7 @@ class Network:
                 errors.append(error)
                 continue
             return
-        raise no_cluster(errors, self.target.shown)
+        raise no_cluster(errors, self.target.display_url)
 
     async def servers(self) -> list[Address]:
         """The servers that hold data: one, or the masters of the cluster."""
@@ -178,7 +181,9 @@ class Network:
         if not self._slots:
             await self._read_slots()
         if not self._slots:
-            raise UnavailableError(f"{self.target.shown}: no node serves any slot", hint="is the cluster complete?")
+            raise UnavailableError(
+                f"{self.target.display_url}: no node serves any slot", hint="is the cluster complete?"
+            )
         return list(dict.fromkeys(self._slots.values()))
 
     async def at(self, address: Address, *arguments: bytes, shape: Shape[T]) -> T:

@@ -50,7 +50,7 @@ class Audit:
     def __init__(self, network: Network, layout: Layout) -> None:
         self._network = network
         self._layout = layout
-        self._where = network.target.shown
+        self._where = network.target.display_url
         self._findings: list[str] = []
 
     async def run(self) -> list[str]:

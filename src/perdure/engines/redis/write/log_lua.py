@@ -1,6 +1,6 @@
-"""Appends to a log: the arguments they send, and the two pieces of Lua that check and write them.
+"""Appends to a log and removals from it: their arguments, and the Lua that checks and writes them.
 
-Entries travel as packed bytes that no script takes apart; only columns that hold the clock are cut out of them, because
+Entries are sent as packed bytes that no script decodes. Only columns that hold the clock are cut out of them, because
 the clock is the server's.
 """
 
@@ -21,15 +21,15 @@ _CHECK, _WRITE, _DROP = Template(lua("append_check")), Template(lua("append_writ
 
 
 class DropCode:
-    """The removal of a partition or of its end: the arguments are its name and how many entries stay."""
+    """Removes a partition or its end: the arguments are its name and how many entries stay."""
 
     size = 2
 
-    def __init__(self, log: Log, kept: Sequence[str]) -> None:
-        # What is decoded begins with the place behind it, then come seq and rev; Lua counts from 1.
-        places = {name: kept.index(name) + 4 for name in log.unique}
-        unique = ", ".join(f"[{quoted(f'{name}+')}] = {place}" for name, place in places.items())
-        last = max(places.values(), default=3) - 1
+    def __init__(self, log: Log, columns: Sequence[str]) -> None:
+        # The decoder returns the offset of the rest first, then seq, rev and the columns; Lua counts from 1.
+        positions = {name: columns.index(name) + 4 for name in log.unique}
+        unique = ", ".join(f"[{quoted(f'{name}+')}] = {position}" for name, position in positions.items())
+        last = max(positions.values(), default=3) - 1
         self._facts = {"log": quoted(log.name), "unique": f"{{{unique}}}", "columns": last}
 
     def write(self) -> str:
@@ -38,35 +38,35 @@ class DropCode:
 
 
 class LogCodes:
-    """What transactions do to one log; `order` is that in which it keeps its columns, None if as declared."""
+    """The operations on one log; `order` is the order of its stored columns, None if as declared."""
 
     def __init__(self, log: Log, order: tuple[int, ...] | None) -> None:
-        kept = range(len(log.columns)) if order is None else order
-        self.drop = DropCode(log, [log.column_names[at] for at in kept])
+        stored = range(len(log.columns)) if order is None else order
+        self.drop = DropCode(log, [log.column_names[at] for at in stored])
         self._log = log
         self._order = order
-        self._integers = [place for place, at in enumerate(kept) if log.columns[at].type == "int"]
+        self._integers = [position for position, at in enumerate(stored) if log.columns[at].type == "int"]
         self._unique = [(f"{name}+", log.position[name]) for name in log.unique]
         self._segment = None if log.segment is None else log.position[log.segment]
         self._codes: dict[tuple[tuple[int, ...], bool, bool], AppendCode] = {}
 
     def append(self, op: Append) -> tuple[AppendCode, list[bytes]]:
-        """The code of an append, and its arguments; see `lua/append_check.lua` for what stands where."""
+        """The code of an append, and its arguments; see `lua/append_check.lua` for their order."""
         entries = op.entries
         arguments = [op.partition.encode(), b"" if op.expect is None else b"%d" % op.expect, b"%d" % len(entries)]
         for name, at in self._unique:
             arguments += [b"" if entry[at] is None else f"{name}{entry[at]}".encode() for entry in entries]
         several = False
         if self._segment is not None:
-            held = [entry[self._segment] for entry in entries]
-            several = held.count(held[0]) != len(held)
-            arguments += [b"" if value is None else b"%d" % value for value in (held if several else held[:1])]
+            segments = [entry[self._segment] for entry in entries]
+            several = segments.count(segments[0]) != len(segments)
+            arguments += [b"" if value is None else b"%d" % value for value in (segments if several else segments[:1])]
         if self._order is not None:
             entries = [(*[entry[at] for at in self._order], entry[-1]) for entry in entries]
-        told = (*self._times(entries), several)
-        code = self._codes.get(told)
+        signature = (*self._times(entries), several)
+        code = self._codes.get(signature)
         if code is None:
-            code = self._codes[told] = AppendCode(self._log, *told)
+            code = self._codes[signature] = AppendCode(self._log, *signature)
         for entry in entries:
             arguments += code.pieces(entry)
         return code, arguments
@@ -134,7 +134,7 @@ def quoted_bytes(data: bytes) -> str:
 
 
 def _head(count: int) -> bytes:
-    """What begins a msgpack array of so many values."""
+    """The header of a msgpack array of `count` values."""
     return bytes([0x90 + count]) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
 
 
