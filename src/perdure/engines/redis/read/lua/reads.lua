@@ -142,7 +142,7 @@ local function walk(tbl, name, order, low, high, limit, desc, filters)
   return rows
 end
 
--- The seq at which a stretch begins: what stands before the colon of its mark.
+-- The seq at which a stretch begins: the digits before the colon of its mark.
 local function begin_of(name, mark)
   local digits = string.match(mark, '^(%d+):')
   if not digits or #digits > 16 then

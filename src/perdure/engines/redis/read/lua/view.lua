@@ -39,7 +39,7 @@ local function encoded_key(values, kinds)
   return concat(parts)
 end
 
--- What the pieces say, or nothing if a reference leads nowhere. How a referred value stands: GROUP, INTEGER, TEXT that
+-- The text of all pieces, nil if a reference leads nowhere. The form of a referred value: GROUP, INTEGER, TEXT that
 -- something follows, or LAST.
 local GROUP, INTEGER, TEXT = 1, 2, 3
 

@@ -1,4 +1,4 @@
--- The value of a column after a swap. In arguments \255 stands for NULL.
+-- The value of a column after a swap. In arguments \255 is NULL.
 local function swapped(old, from, to)
   if (old or '\255') ~= from then
     return old
