@@ -48,7 +48,7 @@ _SERVERS = {
     "rediss+cluster": "redis",
 }
 """Which engine serves a scheme; also the name of the extra that installs its driver."""
-_DRIVERS = {"postgres": "asyncpg", "mysql": "asyncmy", "redis": "redis"}
+_DRIVERS = {"postgres": "asyncpg", "mysql": "asyncmy"}
 
 
 class Opening(Awaitable[Store]):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from redis.crc import key_slot
+from redis.crc import key_slot as slot_by_redis_py
 
+from perdure.engines.redis.connections.routing import key_slot
 from perdure.engines.redis.schema.keys import base_of, decode_key, encode_key, escape, grouped, tag_of, unescape
 from perdure.engines.redis.target import parse
 from perdure.errors import InvalidError
@@ -48,13 +49,21 @@ def test_a_scope_is_one_slot_and_no_other_scope(scope: str) -> None:
     assert [other for other in others if tag_of(other) == tag_of(scope)] == [scope]
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["", "123456789", "foo", "{user1000}.following", "foo{}{bar}", "foo{{bar}}zap", "foo{bar}{zap}", "}{a", "é"],
+)
+def test_slots_are_those_that_redis_py_computes(key: str) -> None:
+    assert key_slot(key.encode()) == slot_by_redis_py(key.encode())
+
+
 @pytest.mark.urls
 def test_urls_name_servers_masters_and_clusters() -> None:
     plain = parse("redis://us%40er:p%3Aw@db.example:6380/3?prefix=app&connections=4&connect_timeout=2.5&migrate=no")
     assert (plain.kind, plain.addresses, plain.db, plain.tls) == ("single", (("db.example", 6380),), 3, False)
     assert (plain.username, plain.password, plain.prefix, plain.connections) == ("us@er", "p:w", "app", 4)
     assert (plain.connect_timeout, plain.migrate, plain.allow_eviction) == (2.5, False, False)
-    assert "p:w" not in plain.shown
+    assert "p:w" not in plain.display_url
     watched = parse("rediss+sentinel://a:1,[::1]:2,b/main?db=2")
     assert (watched.kind, watched.addresses) == ("sentinel", (("a", 1), ("::1", 2), ("b", 26379)))
     assert (watched.master, watched.db, watched.tls) == ("main", 2, True)
@@ -76,14 +85,14 @@ def test_urls_name_servers_masters_and_clusters() -> None:
         ("redis://h?command_timeout=0", "command_timeout"),
         ("redis://h?migrate=maybe", "migrate is yes or no, not 'maybe'"),
         ("redis://h?allow_eviction=", "allow_eviction is yes or no"),
-        ("redis+sentinel://h/main?db=-1", "db is the number of a database, not '-1'"),
+        ("redis+sentinel://h/main?db=-1", "db must be the number of a database, not '-1'"),
         ("redis://h?ssl_ca_certs=/c.pem", "rediss"),
         ("redis://h/name", "number of a database"),
         ("redis://h/0?db=1", "sentinel"),
         ("redis://a,b", "one server"),
         ("redis://", "host:port"),
         ("redis://h:70000", "the port must be a number from 1 to 65535"),
-        ("redis+sentinel://h", "names its master"),
+        ("redis+sentinel://h", "must name its master"),
         ("redis+cluster://h/3", "database 0"),
     ],
 )

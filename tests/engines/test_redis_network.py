@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from redis.asyncio import Redis
-from redis.crc import key_slot
 from tests.engines.redis_place import DEADLINE, client_at, engine_at, refusal, until
 from tests.engines.toys import SCHEMA, notes, watching
 from tests.support.servers import ServerSet, redis_cluster, server
@@ -19,8 +18,8 @@ from tests.support.servers.local import LocalServer
 from tests.support.servers.redis_sets import MASTER, sentinel
 
 from perdure.engines.redis import open_engine
-from perdure.engines.redis.connections.answers import data
-from perdure.engines.redis.connections.routing import Network
+from perdure.engines.redis.connections.reply_shapes import data
+from perdure.engines.redis.connections.routing import Network, key_slot
 from perdure.engines.redis.target import parse
 from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.kernel.ops import ABSENT, Put, Read, Scan
@@ -323,6 +322,6 @@ def test_a_database_that_the_server_does_not_have() -> None:
     async def main() -> None:
         error = await refusal(open_engine(f"redis://{urlsplit(server('redis').url).netloc}/999999", SCHEMA))
         assert isinstance(error, InvalidError)
-        assert "0 to 15 unless" in (error.hint or "")
+        assert "0 to 15 by default" in (error.hint or "")
 
     asyncio.run(main())

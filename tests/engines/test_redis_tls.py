@@ -46,10 +46,10 @@ def test_what_is_not_said_is_checked(folder: Path) -> None:
         ("ssl_check_hostname=yes&ssl_cert_reqs=none", "ssl_cert_reqs is none"),
         ("ssl_cert_reqs=maybe", "ssl_cert_reqs is none, optional or required, not 'maybe'"),
         ("ssl_cert_reqs=", "ssl_cert_reqs is none, optional or required, not ''"),
-        ("ssl_ca_certs=", "ssl_ca_certs names a file"),
+        ("ssl_ca_certs=", "ssl_ca_certs must name a file"),
         ("ssl_ca_certs=/no.pem", "ssl_ca_certs: there is no file '/no.pem'"),
         ("ssl_certfile=/no.pem&ssl_cert_reqs=none", "ssl_certfile: there is no file '/no.pem'"),
-        ("ssl_keyfile=/no.pem", "ssl_keyfile belongs to a certificate"),
+        ("ssl_keyfile=/no.pem", "ssl_keyfile needs ssl_certfile"),
         ("ssl_certfile={certificate}&ssl_keyfile=/no.pem", "ssl_keyfile: there is no file '/no.pem'"),
         ("ssl_ca_certs={other}", "ssl_ca_certs: the file '{other}' holds no certificate"),
         ("ssl_certfile={key}", "ssl_certfile: the file '{key}' holds no certificate"),
@@ -74,7 +74,7 @@ def test_the_name_of_the_host_is_checked_unless_it_is_turned_off() -> None:
         for options in ("", "&ssl_check_hostname=yes", "&ssl_cert_reqs=optional"):
             error = await refusal(open_engine(elsewhere + options, SCHEMA))
             assert isinstance(error, UnavailableError)
-            assert "the host as it is in it" in (error.hint or "")
+            assert "the host in the URL must be the one in it" in (error.hint or "")
         for options in ("&ssl_check_hostname=no", "&ssl_cert_reqs=none"):
             async with engine_at(elsewhere + options) as engine:
                 assert await engine.view("nobody", [Read("notes", "t")]) == [[]]
@@ -93,9 +93,9 @@ def test_hints_speak_of_certificates_and_of_tls(kind: str) -> None:
             needless = await refusal(open_engine(f"rediss{kind}://{plain}/{path}?connect_timeout=3600", SCHEMA))
         assert [type(error) for error in (untrusted, without, needless)] == 3 * [UnavailableError]
         assert "ssl_ca_certs must name the authority" in (untrusted.hint or "")
-        assert "If it speaks TLS, the URL begins with rediss" in (without.hint or "")
+        assert "If it speaks TLS, use rediss://" in (without.hint or "")
         assert "the server does not speak TLS on this port" in str(needless)
-        assert "begin the URL with redis" in (needless.hint or "")
+        assert "redis:// to connect without TLS" in (needless.hint or "")
 
     asyncio.run(main())
 
@@ -128,7 +128,7 @@ def test_a_plain_server_that_is_spoken_to_with_tls_never_hears_the_password(gree
 
 
 def test_a_slow_handshake_is_not_taken_for_a_plain_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "_LOOK_AFTER", 0.0)
+    monkeypatch.setattr(connect, "_PROBE_AFTER", 0.0)
 
     async def main() -> None:
         async with engine_at(server("redis-tls").url) as engine:

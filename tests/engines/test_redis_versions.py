@@ -11,9 +11,9 @@ from tests.engines.redis_place import client_at, empty, engine_at, refusal
 from tests.engines.toys import SCHEMA, SCOPE, note
 
 from perdure.engines.redis import RedisEngine, open_engine, plan_migration
+from perdure.engines.redis.connections.failures import Lost
 from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.connections.scripts import REBUILD, Script
-from perdure.engines.redis.errors import Lost
 from perdure.errors import UnavailableError, UnsupportedError
 from perdure.kernel.ops import Append, Patch, Put, Read, Scan
 from perdure.kernel.schema import Column, Index, Log, Schema, Table, integer, text

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
-from redis.exceptions import RedisError
 from tests.fuzz.mutate import spliced
 from tests.fuzz.target import Broken, Target
 
-from perdure.engines.redis.connections.resp import PENDING, Answers
+from perdure.engines.redis.connections.failures import InvalidReply
+from perdure.engines.redis.connections.resp import PENDING, Parser
 
-EXPECTED = (RedisError, ValueError)
-"""What `Line` turns into a lost connection."""
+EXPECTED = (InvalidReply, ValueError)
+"""What `Connection` turns into a lost connection."""
 _TOKENS = (
     *(
         b"\r\n",
@@ -90,7 +90,7 @@ def _pieces(data: bytes, cuts: Sequence[int]) -> Iterator[bytes]:
 
 def _told(pieces: Iterator[bytes] | list[bytes]) -> list[Any]:
     """Every answer in these pieces, in a form that compares; the last says how the stream ended."""
-    parser, told, fed = Answers(), [], 0
+    parser, told, fed = Parser(), [], 0
     for piece in pieces:
         fed += len(piece)
         data = piece
@@ -99,7 +99,7 @@ def _told(pieces: Iterator[bytes] | list[bytes]) -> list[Any]:
                 answer = parser.feed(data)
             except EXPECTED as error:
                 return [*told, ("refused", type(error).__name__)]
-            if len(parser._came) > fed:
+            if len(parser._received) > fed:
                 raise Broken("the parser keeps more than it was fed")
             if answer is PENDING:
                 break

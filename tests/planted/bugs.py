@@ -301,7 +301,7 @@ BUGS = (
     Bug(
         "redis: a row that moves in an index stays at its old place too",
         "engines/redis/write/row_lua.py",
-        'entry("ZREM", place_of(self.table, index, old), key)',
+        'entry("ZREM", index_position(self.table, index, old), key)',
         'entry("ZREM", None, key)',
         ("case:threads/list-by-activity@redis",),
     ),

@@ -41,8 +41,8 @@ FUZZ_BUGS = (
     Bug(
         "a text is taken before its end has come",
         "engines/redis/connections/resp.py",
-        "if len(self._came) < end + 2:",
-        "if len(self._came) < end:",
+        "if len(self._received) < end + 2:",
+        "if len(self._received) < end:",
         _by("resp"),
     ),
 )

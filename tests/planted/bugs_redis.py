@@ -22,8 +22,8 @@ REDIS_BUGS = (
     Bug(
         "redis: a sum beyond 2^53 is rounded",
         "engines/redis/write/value_lua.py",
-        "+ {given[0]}) >= 9007199254740992",
-        "+ {given[0]}) >= 1e300",
+        "+ {arguments[0]}) >= 9007199254740992",
+        "+ {arguments[0]}) >= 1e300",
         ("test:tests/engines/test_redis_prepared.py::test_a_sum_that_a_double_cannot_hold_is_refused_whole",),
     ),
     Bug(
@@ -33,7 +33,7 @@ REDIS_BUGS = (
 """,
         """            try:
                 return await self._pool(self.target.addresses[0]).request(packed, room)
-            except MovedError as moved:
+            except Redirection as moved:
                 return await self._pool(self._redirected(moved, self.target.addresses[0])).request(packed, room)
 """,
         ("test:tests/rogue/test_redis_rogue.py::test_a_single_server_cannot_send_its_clients_elsewhere",),
@@ -47,7 +47,7 @@ REDIS_BUGS = (
     ),
     Bug(
         "redis: what a server repeats is shown",
-        "engines/redis/connections/server_text.py",
+        "engines/redis/connections/failures.py",
         "return text.replace(secret, HIDDEN)",
         "return text",
         (

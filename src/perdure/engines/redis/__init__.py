@@ -2,68 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.clock import Clock, system_clock
-from perdure.engines.redis.connections.permissions import refuse_missing
-from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.engine import RedisEngine
-from perdure.engines.redis.errors import Lost
-from perdure.engines.redis.health import settings
-from perdure.engines.redis.migrate import bring_up_to_date, look, plan
-from perdure.engines.redis.schema.layout import Layout
-from perdure.engines.redis.target import parse
-from perdure.engines.shared.schema_record import refuse_unless_current
-from perdure.errors import InvalidError, UnavailableError
-from perdure.kernel.engine import Migration
-from perdure.kernel.schema import Schema
+from perdure.engines.redis.open import open_engine, plan_migration
 
 __all__ = ["RedisEngine", "open_engine", "plan_migration"]
-
-
-async def open_engine(
-    url: str,
-    schema: Schema,
-    *,
-    clock: Clock = system_clock,
-    read_only: bool = False,
-    durability: str = "power",
-) -> RedisEngine:
-    """Open the store at `url`, creating it or bringing it up to date as needed.
-
-    What is durable is the server's to decide, not the client's: `durability` is checked and otherwise ignored, and the
-    capabilities and every receipt say what the server's settings promise.
-    """
-    if durability not in ("power", "process"):
-        raise InvalidError(f"durability is 'power' or 'process', not {durability!r}")
-    target = parse(url)
-    network = Network(target)
-    try:
-        found = await settings.settings(network)
-        if not target.allow_eviction:
-            settings.refuse_eviction(found, target.shown)
-        if not read_only:
-            await refuse_missing(network)
-        if read_only or not target.migrate:
-            held = await look(network, target.shown)
-            refuse_unless_current(held.recorded, schema, target.shown, hint="run perdure migrate")
-        else:
-            held = await bring_up_to_date(network, schema, target.shown)
-        layout = Layout(schema, target.prefix, target.db, held.kept)
-    except Lost as lost:
-        await network.close()
-        raise UnavailableError(str(lost), hint="try again") from lost
-    except BaseException:
-        await network.close()
-        raise
-    return RedisEngine(network, layout, clock, settings.durability_of(found), read_only=read_only)
-
-
-async def plan_migration(url: str, schema: Schema) -> Migration:
-    """What opening this URL would change; reads only."""
-    target = parse(url)
-    network = Network(target)
-    try:
-        return await plan(network, schema, target.shown)
-    except Lost as lost:
-        raise UnavailableError(str(lost), hint="try again") from lost
-    finally:
-        await network.close()

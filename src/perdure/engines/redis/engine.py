@@ -1,146 +1,106 @@
 """The Redis engine: the kernel contract as one script per call.
 
-A server runs one script at a time, so a script is a serialisable transaction and a view is a snapshot by themselves.
-What remains here is to send it once, to tell an unknown outcome from a refusal, and to introduce a scope to the store
+A server runs one script at a time, so every script is a serialisable transaction and every view is a snapshot. The
+engine sends each script once, distinguishes an unknown outcome from a refusal, and registers a scope with the store
 before its first write.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 import secrets
-import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from perdure.clock import Clock, system_clock
-from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections import reply_shapes
+from perdure.engines.redis.connections.failures import Lost, Silent, Stopped
 from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.connections.scripts import VIEW
-from perdure.engines.redis.errors import Lost, Silent, Stopped
 from perdure.engines.redis.health import settings
 from perdure.engines.redis.health.audit import Audit
-from perdure.engines.redis.migrate import bring_scope, holds_anything, mark_of, register, registered
+from perdure.engines.redis.migrate import bring_scope, has_data, mark_of, register, registered_scopes
 from perdure.engines.redis.read.decode import ascending, text_of
 from perdure.engines.redis.read.view import Reads
 from perdure.engines.redis.schema.keys import ordered
 from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.schema.table_info import pack
-from perdure.engines.redis.watch import Hub, Subscription
-from perdure.engines.redis.write.outcomes import CONFLICT, OTHER_SCHEMA, Claim, Done, Refused, claimed, committed
+from perdure.engines.redis.watch import Hub
+from perdure.engines.redis.write.outcomes import Claim, Committed, OtherSchema, Refused, claim_reply, commit_reply
 from perdure.engines.redis.write.transaction_scripts import Program
 from perdure.engines.redis.write.writer import Groups, Writer, conflict_of, encode_record
 from perdure.engines.shared.durability import DurabilityReading
-from perdure.errors import CorruptError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
+from perdure.engines.shared.hints import Subscription
+from perdure.engines.shared.lifecycle import Lifecycle
+from perdure.engines.shared.signals import LoopSignal
+from perdure.errors import CorruptError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
-from perdure.kernel.lifecycle import closed, forked, opened_read_only, other_loop
 from perdure.kernel.ops import NOW, Applied, Ask, Op, Patch, Scan, Taken
 from perdure.kernel.transport import tls_level
 
-_UNFILLED = 0
-
-_Arguments = ParamSpec("_Arguments")
-_Answer = TypeVar("_Answer")
-
-
-def _finished_before_close(
-    method: Callable[Concatenate[RedisEngine, _Arguments], Coroutine[Any, Any, _Answer]],
-) -> Callable[Concatenate[RedisEngine, _Arguments], Coroutine[Any, Any, _Answer]]:
-    """A call of the engine that is refused after `close` and awaited by it."""
-
-    @wraps(method)
-    async def counted(self: RedisEngine, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
-        self.begin()
-        try:
-            return await method(self, *args, **kwargs)
-        finally:
-            self.end()
-
-    return counted
+_NOT_FILLED = 0
+_T = TypeVar("_T")
 
 
 class RedisEngine:
     """The kernel contract on Redis or Valkey."""
 
     def __init__(
-        self, network: Network, layout: Layout, clock: Clock, durability: Durability, *, read_only: bool
+        self,
+        network: Network,
+        layout: Layout,
+        clock: Clock,
+        capabilities: Callable[[Durability], Capabilities],
+        durability: Durability,
+        *,
+        read_only: bool,
     ) -> None:
         self.schema = layout.schema
         self.clock = clock
-        self._read_only = read_only
         self._network = network
-        self._take_durability(durability)
-        self._durability = DurabilityReading(self._read_durability, "none", self._take_durability)
-        self.refusal: Callable[[], PerdureError] | None = None
-        self._loop = asyncio.get_running_loop()
+        self._capabilities_with = capabilities
+        self._set_durability(durability)
+        self._durability = DurabilityReading(self._read_durability, "none", self._set_durability)
+        self._lifecycle = Lifecycle(self, network.target.display_url, read_only=read_only, one_loop=True)
         self._layout = layout
         self._reads = Reads(layout)
         self._writer = Writer(layout)
         self._sender = secrets.token_hex(6).encode()
         self._hub = Hub(network, self._sender)
-        self._released = False
-        self._under_way = 0
-        self._quiet = asyncio.Event()
-        _live.add(self)
 
-    def _take_durability(self, durability: Durability) -> None:
-        self.capabilities = _capabilities(self._network.target.kind, durability, read_only=self._read_only)
+    def _set_durability(self, durability: Durability) -> None:
+        self.capabilities = self._capabilities_with(durability)
 
     async def _read_durability(self) -> Durability:
-        found: Durability = await self._asked(lambda: settings.durability_now(self._network))
-        return found
+        return await self._retried(lambda: settings.durability_now(self._network))
 
-    def _ready(self) -> None:
-        if self.refusal is not None:
-            raise self.refusal()
-        if asyncio.get_running_loop() is not self._loop:
-            raise other_loop()
-
-    def begin(self) -> None:
-        """A call that asks the servers begins; `close` waits for its end."""
-        self._ready()
-        self._under_way += 1
-
-    def end(self) -> None:
-        """It has ended, however it did."""
-        self._under_way -= 1
-        if not self._under_way:
-            self._quiet.set()
-
-    def _writing(self) -> None:
-        if self._read_only:
-            raise opened_read_only(self._network.target.shown)
-
-    @_finished_before_close
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable, as far as the server is, when it returns."""
-        self._writing()
-        prepared = self._writer.prepare(ops)
-        rev = new_rev()
-        channels = [self._layout.channel(scope, topic) for topic in hints]
-        arguments = [*self._gate(rev), *prepared.arguments, *channels]
-        appended = prepared.appended(ops)
-        shape = partial(committed, appended=len(appended))
-        outcome = await self._write(prepared.program, scope, rev, arguments, shape)
-        if type(outcome) is Refused and outcome.kind == OTHER_SCHEMA:
-            await self._introduce(scope, outcome.told)
-            arguments[1] = b"1"
+        with self._lifecycle.call(write=True):
+            prepared = self._writer.prepare(ops)
+            rev = new_rev()
+            channels = [self._layout.channel(scope, topic) for topic in hints]
+            arguments = [*self._gate(rev), *prepared.arguments, *channels]
+            appended = prepared.appended(ops)
+            shape = partial(commit_reply, appended=len(appended))
             outcome = await self._write(prepared.program, scope, rev, arguments, shape)
-        if type(outcome) is Done:
-            self._hub.publish(channels)
-        await self._durability.refresh()
-        if type(outcome) is Done:
-            return Applied(rev, dict(zip(appended, outcome.seqs, strict=True)), outcome.now)
-        raise self._refusal(outcome, ops, prepared.groups)
+            if type(outcome) is OtherSchema:
+                await self._introduce(scope, outcome.mark)
+                arguments[1] = b"1"
+                outcome = await self._write(prepared.program, scope, rev, arguments, shape)
+            if type(outcome) is Committed:
+                self._hub.ring(channels)
+            await self._durability.refresh()
+            if type(outcome) is Committed:
+                return Applied(rev, dict(zip(appended, outcome.seqs, strict=True)), outcome.now)
+            raise self._refusal(outcome, ops, prepared.groups)
 
     def _refusal(self, outcome: Any, ops: Sequence[Op], groups: Groups) -> Exception:
-        """The error for what a script refused."""
-        if outcome.kind == CONFLICT:
-            return conflict_of(self._layout, ops, groups, outcome.told)
-        return UnavailableError("the schema of the scope changed meanwhile", hint="try again")
+        """The error for a script that refused to write."""
+        if type(outcome) is Refused:
+            return conflict_of(self._layout, ops, groups, outcome.conflict)
+        return _schema_changed()
 
     def _gate(self, rev: int) -> list[bytes]:
         """The arguments of `lua/gate.lua`."""
@@ -148,65 +108,65 @@ class RedisEngine:
         return [self._layout.mark.encode(), b"", clock, b"%d" % rev, pack(rev), self._sender]
 
     async def _write(
-        self, program: Program, scope: str, rev: int, arguments: list[bytes], shape: Callable[[Any], _Answer]
-    ) -> _Answer:
+        self, program: Program, scope: str, rev: int, arguments: list[bytes], shape: Callable[[Any], _T]
+    ) -> _T:
         """Run a script that writes, exactly once."""
-        script, sent = self._writer.programs.call(program, arguments)
+        script, arguments = self._writer.programs.call(program, arguments)
         try:
-            return await self._network.script(script, self._layout.base(scope), *sent, shape=shape)
+            return await self._network.script(script, self._layout.base(scope), *arguments, shape=shape)
         except Stopped as stopped:
-            told = f"{stopped}: part of it may have been written"
-            raise OutcomeUnknown(told, rev=rev, hint="mend the cause, then run perdure doctor") from stopped
+            message = f"{stopped}: part of it may have been written"
+            raise OutcomeUnknown(message, rev=rev, hint="fix the cause, then run perdure doctor") from stopped
         except Lost as lost:
             raise OutcomeUnknown(f"{lost}: the commit may have landed", rev=rev, hint="retry with its key") from lost
 
-    async def _introduce(self, scope: str, mark: str | bool) -> None:
-        """Make a scope known before its first write, or bring it to this schema; refuse one that is newer."""
+    async def _introduce(self, scope: str, mark: str | None) -> None:
+        """Register a scope before its first write, or bring it to this schema; refuse one that is newer."""
         try:
-            if isinstance(mark, bool):
+            if mark is None:
                 await register(self._network, scope)
             else:
                 await bring_scope(self._network, self._layout, scope, mark, tables=self.schema.table)
         except Lost as lost:
             raise UnavailableError(f"{lost}: nothing was written", hint="try again") from lost
 
-    @_finished_before_close
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot."""
-        clock = None if self.clock is system_clock else self.clock()
-        arguments = [encode_record(self._reads.packed(reads, clock))]
-        if any(type(read) is Scan and read.index is not None for read in reads):
-            arguments.append(self._layout.mark.encode())
-        base = self._layout.base(scope)
-        answer = await self._asked(lambda: self._network.script(VIEW, base, *arguments, shape=answers.pieces))
-        if answer == _UNFILLED:
-            await self._fill(scope)
-            answer = await self._asked(lambda: self._network.script(VIEW, base, *arguments, shape=answers.pieces))
-        if answer == _UNFILLED:
-            raise UnavailableError("the schema of the scope changed meanwhile", hint="try again")
-        return self._reads.answers(reads, answer)
+        with self._lifecycle.call():
+            clock = None if self.clock is system_clock else self.clock()
+            arguments = [encode_record(self._reads.packed(reads, clock))]
+            if any(type(read) is Scan and read.index is not None for read in reads):
+                arguments.append(self._layout.mark.encode())
+            run = partial(self._network.script, VIEW, self._layout.base(scope), *arguments, shape=reply_shapes.pieces)
+            reply = await self._retried(run)
+            if reply == _NOT_FILLED:
+                await self._fill_indexes(scope)
+                reply = await self._retried(run)
+            if isinstance(reply, int):
+                raise _schema_changed()
+            return self._reads.answers(reads, reply)
 
-    async def _fill(self, scope: str) -> None:
+    async def _fill_indexes(self, scope: str) -> None:
         """Fill the indexes of a scope that an older build wrote, before they are read."""
-        if self._read_only:
+        if self._lifecycle.read_only:
             raise UnsupportedError(
                 f"scope {scope!r} was written by an older build of Perdure, and its indexes are not filled yet",
                 hint="open the store once without read_only and read the scope",
             )
-        mark = await self._asked(lambda: mark_of(self._network, self._layout, scope))
-        await self._introduce(scope, mark)
+        await self._introduce(scope, await self._retried(lambda: mark_of(self._network, self._layout, scope)))
 
-    async def _asked(self, ask: Callable[[], Any]) -> Any:
-        """What only reads is asked again when its connection was lost; not when there was no answer in time."""
-        for last in (False, True):
+    async def _retried(self, request: Callable[[], Awaitable[_T]]) -> _T:
+        """The reply to a request that only reads. It is sent again if its connection was lost, not after a timeout."""
+        try:
             try:
-                return await ask()
-            except Lost as lost:
-                if last or isinstance(lost, Silent):
-                    raise UnavailableError(str(lost), hint="try again") from lost
-        raise UnavailableError("never asked")
+                return await request()
+            except Silent:
+                raise
+            except Lost:
+                return await request()
+        except Lost as lost:
+            raise UnavailableError(str(lost), hint="try again") from lost
 
-    @_finished_before_close
     async def take(
         self,
         scope: str,
@@ -219,122 +179,83 @@ class RedisEngine:
         set: Mapping[str, Any],
     ) -> Taken:
         """Atomically select and update the first rows of an index."""
-        self._writing()
-        rev = new_rev()
-        declared = self.schema.table[table]
-        scan = list(self._reads.scan(Scan(table, index, eq, limit=limit, upto=upto)))
-        # Members begin with the first ordering value: nothing beyond its bound is looked at.
-        scan[5] = "(" + ordered(upto[declared.index_by_name[index].order[0]] + 1)
-        patch = Patch(table, tuple("" if column.type == "text" else 0 for column in declared.key), dict(set))
-        code, (_, *changes) = self._writer.row(patch)
-        program = self._writer.programs.take(code)
-        arguments = [*self._gate(rev), encode_record(scan), *changes]
-        outcome = await self._write(program, scope, rev, arguments, claimed)
-        if type(outcome) is Refused and outcome.kind == OTHER_SCHEMA and outcome.told is not False:
-            await self._introduce(scope, outcome.told)
-            outcome = await self._write(program, scope, rev, arguments, claimed)
-        if isinstance(outcome, Claim):
-            rows = [row for row in self._reads.rows[table].rows(outcome.rows) if row is not None]
-            return Taken(rows, outcome.now)
-        if outcome.told is False:
-            return Taken([], (await self.view(scope, [NOW]))[0])
-        raise self._refusal(outcome, [patch], {code: ([0], [])})
+        with self._lifecycle.call(write=True):
+            rev = new_rev()
+            declared = self.schema.table[table]
+            # Members begin with the first ordering value, so the scan can end at its bound.
+            bound = "(" + ordered(upto[declared.index_by_name[index].order[0]] + 1)
+            scan = self._reads.scan(Scan(table, index, eq, limit=limit, upto=upto))._replace(high=bound)
+            patch = Patch(table, tuple("" if column.type == "text" else 0 for column in declared.key), dict(set))
+            code, (_, *changes) = self._writer.row(patch)
+            program = self._writer.programs.take(code)
+            arguments = [*self._gate(rev), encode_record(scan), *changes]
+            outcome = await self._write(program, scope, rev, arguments, claim_reply)
+            if type(outcome) is OtherSchema and outcome.mark is not None:
+                await self._introduce(scope, outcome.mark)
+                outcome = await self._write(program, scope, rev, arguments, claim_reply)
+            if isinstance(outcome, Claim):
+                rows = [row for row in self._reads.rows[table].rows(outcome.rows) if row is not None]
+                return Taken(rows, outcome.now)
+            if type(outcome) is OtherSchema and outcome.mark is None:
+                return Taken([], (await self.view(scope, [NOW]))[0])
+            raise self._refusal(outcome, [patch], {code: ([0], [])})
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints, from a running event loop."""
-        self._ready()
-        return Subscription(self._hub, [self._layout.channel(scope, topic) for topic in topics])
+        self._lifecycle.check_call()
+        return Subscription(self._hub, [self._layout.channel(scope, topic) for topic in topics], LoopSignal())
 
     def blocking(self) -> Engine | None:
-        """There is none: a server makes its callers wait."""
+        """None: calls wait for a server."""
         return None
 
-    @_finished_before_close
     async def scopes(self) -> list[str]:
         """Every scope that holds a row or an entry."""
-        return [
-            scope
-            for scope in await self._asked(lambda: registered(self._network))
-            if await self._asked(partial(holds_anything, self._network, self._layout, scope))
-        ]
+        with self._lifecycle.call():
+            return [
+                scope
+                for scope in await self._retried(lambda: registered_scopes(self._network))
+                if await self._retried(partial(has_data, self._network, self._layout, scope))
+            ]
 
-    @_finished_before_close
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
-        base = self._layout.base(scope)
-        low = b"-" if after is None else b"(" + after.encode()
-        count = (b"LIMIT", b"0", b"%d" % limit)
-        names = await self._asked(
-            lambda: self._network.request(
-                base, b"ZRANGEBYLEX", base + f"p:{log}".encode(), low, b"+", *count, shape=answers.names
+        with self._lifecycle.call():
+            base = self._layout.base(scope)
+            low = b"-" if after is None else b"(" + after.encode()
+            range_ = (base + f"p:{log}".encode(), low, b"+", b"LIMIT", b"0", b"%d" % limit)
+            names = await self._retried(
+                lambda: self._network.request(base, b"ZRANGEBYLEX", *range_, shape=reply_shapes.names)
             )
-        )
-        return ascending([text_of(name, base.decode(), f"a partition of {log}") for name in names], after, limit)
+            return ascending([text_of(name, base.decode(), f"a partition of {log}") for name in names], after, limit)
 
-    @_finished_before_close
     async def check(self) -> list[str]:
-        """Rows, indexes and logs compared with each other."""
-        try:
-            found: list[str] = await self._asked(lambda: Audit(self._network, self._layout).run())
-        except CorruptError as error:
-            return [str(error)]
-        return found
+        """Compare rows, indexes and logs with each other."""
+        with self._lifecycle.call():
+            try:
+                return await self._retried(lambda: Audit(self._network, self._layout).run())
+            except CorruptError as error:
+                return [str(error)]
 
-    @_finished_before_close
     async def health(self) -> Health:
-        """Read the real settings."""
-        found = await self._asked(lambda: settings.settings(self._network))
-        target = self._network.target
-        told = settings.problems(found, several=target.kind != "single") + settings.transport_problems(target, found)
-        tls = tls_level(encrypted=target.tls, verified=target.verified)
-        shown = {"url": target.shown, "prefix": self._layout.prefix, "tls": tls, "servers": found}
-        return Health("redis", not told, settings.durability_of(found), shown, tuple(told))
+        """Read the servers' settings."""
+        with self._lifecycle.call():
+            servers = await self._retried(lambda: settings.settings(self._network))
+            target = self._network.target
+            problems = settings.problems(servers, replicated=target.kind != "single")
+            problems += settings.transport_problems(target, servers)
+            tls = tls_level(encrypted=target.tls, verified=target.verified)
+            details = {"url": target.display_url, "prefix": self._layout.prefix, "tls": tls, "servers": servers}
+            return Health("redis", not problems, settings.durability_of(servers), details, tuple(problems))
 
     async def close(self) -> None:
-        """Finish what was submitted, then release everything; idempotent, and nothing at all in a forked child."""
-        if self._released or self.refusal is forked:
-            return
-        if asyncio.get_running_loop() is not self._loop:
-            raise other_loop()
-        # A close that is cancelled on its way may be called again, and then goes all of it.
-        self.refusal = closed
-        while self._under_way:
-            self._quiet.clear()
-            await self._quiet.wait()
-        await self._hub.close()
-        await self._network.close()
-        self._released = True
+        """Finish the calls in flight, then release everything; idempotent, and does nothing in a forked child."""
+        if self._lifecycle.begin_close():
+            await self._lifecycle.drain()
+            await self._hub.close()
+            await self._network.close()
+            self._lifecycle.finish_close()
 
 
-def _capabilities(kind: str, durability: Durability, *, read_only: bool) -> Capabilities:
-    notes = ["a scope lives on one server: a cluster scales by scopes"]
-    if durability != "power":
-        notes.append(f"the server's settings promise durability {durability!r} only; health() says why")
-    if kind != "single":
-        notes.append("replication is asynchronous: a failover may lose acknowledged writes")
-    if read_only:
-        notes.append("opened read-only")
-    return Capabilities(
-        engine="redis",
-        durability=durability,
-        processes="many",
-        machines="many",
-        round_trips_per_commit=1,
-        watch="push",
-        blocking=False,
-        notes=tuple(notes),
-    )
-
-
-_live: weakref.WeakSet[RedisEngine] = weakref.WeakSet()
-_inherited: list[RedisEngine] = []
-
-
-def _refuse_in_child() -> None:
-    for engine in _live:
-        engine.refusal = forked
-        # Never collected: the sockets belong to the parent, which goes on using them.
-        _inherited.append(engine)
-
-
-os.register_at_fork(after_in_child=_refuse_in_child)
+def _schema_changed() -> UnavailableError:
+    return UnavailableError("another client changed the schema of the scope", hint="try again")

@@ -1,9 +1,8 @@
-"""From what the driver and the server say to what callers are told. Nothing else here raises a driver's error.
+"""Translates failed requests into the errors that callers get.
 
-Scripts write only after every check, and the server tests memory, disk and role before the first write of a script and
-not between: those refusals wrote nothing. Permissions and types of keys it tests at every command, so a commit that
-ends in any other error may be there in part. That leaves the outcome as open as a connection that was lost between a
-request and its answer.
+Scripts write only after every check. The server tests memory, disk and role before the first write of a script and
+never after it: such a refusal wrote nothing. It tests permissions and types of keys at every command, so a commit that
+ends in any other error may be partly written: its outcome is unknown, as after a lost connection.
 """
 
 from __future__ import annotations
@@ -13,224 +12,165 @@ import socket
 import ssl
 from collections.abc import Sequence
 
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    AuthorizationError,
-    BusyLoadingError,
-    NoScriptError,
-    RedisError,
-    ResponseError,
+from perdure.engines.redis.connections.failures import (
+    FORBIDDEN_IN_SCRIPT,
+    ErrorReply,
+    Redirection,
+    SpeaksPlain,
+    reason_of,
 )
-from redis.exceptions import TimeoutError as DriverTimeout
-
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
 
-ANSWERS = (ResponseError, BusyLoadingError, AuthenticationError, AuthorizationError)
-"""Driver errors that are an answer of the server, though some are kinds of connection errors."""
-
-_CODE = re.compile(
-    r"\b(OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|NOAUTH|WRONGPASS|NOPERM"
-    r"|WRONGTYPE|CROSSSLOT|PERDURE_CORRUPT|PERDURE_RANGE|PERDURE_REFUSED)\b"
-)
-_WAIT = {
+_TEMPORARY = {
     "OOM": ("the server is out of memory and refuses writes", "raise maxmemory or free some"),
-    "READONLY": ("the server is a read-only replica", "a failover may be under way; connect to the master"),
-    "MISCONF": ("the server refuses writes because it cannot save to its disk", "look at its log and its disk"),
+    "READONLY": ("the server is a read-only replica", "a failover may be in progress; connect to the master"),
+    "MISCONF": ("the server refuses writes because it cannot save to its disk", "check its log and its disk"),
     "NOREPLICAS": ("the server refuses writes because too few replicas are connected", "see min-replicas-to-write"),
     "LOADING": ("the server is loading its data", "try again when it is ready"),
     "MASTERDOWN": ("the replica has lost its master", "try again when it is back"),
     "CLUSTERDOWN": ("the cluster is down: some slots have no master", "try again when it is complete"),
     "TRYAGAIN": ("the keys are being moved between nodes of the cluster", "try again"),
-    "BUSY": ("the server is busy with a script of somebody", "try again, or end that script"),
+    "BUSY": ("the server is busy with another script", "try again, or kill that script"),
 }
 
-_NAMED = {
-    "BusyLoadingError": "LOADING",
-    "ClusterDownError": "CLUSTERDOWN",
-    "MasterDownError": "MASTERDOWN",
-    "NoPermissionError": "NOPERM",
-    "OutOfMemoryError": "OOM",
-    "ReadOnlyError": "READONLY",
-    "TryAgainError": "TRYAGAIN",
-}
 _DATABASES = (
-    "servers have 0 to 15 unless their setting `databases` says otherwise; prefix= keeps stores apart in one database"
+    "servers have databases 0 to 15 by default (setting `databases`); use prefix= to separate stores in one database"
 )
 _UNKNOWN_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
-_FORBIDDEN_IN_SCRIPT = ("ACL failure in script", "user executing the script")
-_NOT_COMPILED = "Error compiling script"
-# What Lua and its library say when a script meets data that Perdure never writes.
-_STUMBLED = re.compile(
+# Errors of Lua and its libraries on data that Perdure never writes.
+_DAMAGED = re.compile(
     r"user_script:\d+: (attempt to|bad argument|invalid (value|key)|table index|Bad data|Missing bytes|string slice)"
     r"|value is not an integer|value is not a valid float|min or max is not"
 )
-_BEFORE_WRITING = {*_WAIT, "NOAUTH", "WRONGPASS", "CROSSSLOT", "PERDURE_CORRUPT", "PERDURE_RANGE", "PERDURE_REFUSED"}
+_BEFORE_WRITING = frozenset(
+    (*_TEMPORARY, "NOAUTH", "WRONGPASS", "CROSSSLOT", "NOSCRIPT", "ASK", "MOVED")
+    + ("PERDURE_CORRUPT", "PERDURE_RANGE", "PERDURE_REFUSED")
+)
 
 
-class Lost(Exception):
-    """The connection broke after a request may have been sent and before its answer came."""
+def came_before_writing(error: ErrorReply) -> bool:
+    """Whether a script that ended in this error certainly wrote nothing."""
+    if error.code == "NOPERM":
+        return not any(words in str(error) for words in FORBIDDEN_IN_SCRIPT)
+    return error.code in _BEFORE_WRITING or "Error compiling script" in str(error)
 
 
-class Silent(Lost):
-    """No answer came in the time that a command may take."""
-
-
-class Misanswered(Lost):
-    """An answer came that no server of this kind gives, so whether the request was carried out is not known."""
-
-
-class Stopped(Lost):
-    """A script that commits ended in an error that may have come after its first write."""
-
-
-class SpeaksPlain(OSError):
-    """A port that was spoken to with TLS answers without."""
-
-    def __init__(self) -> None:
-        super().__init__("the server does not speak TLS on this port")
-
-
-def code_of(error: RedisError) -> str:
-    """The server's code of a refusal, also where an older server wraps it in the error of a script."""
-    known = _NAMED.get(type(error).__name__)
-    if known is not None:
-        return known
-    told = str(error)
-    if any(words in told for words in _FORBIDDEN_IN_SCRIPT):
-        return "NOPERM"
-    found = _CODE.search(told)
-    return "" if found is None else found[1]
-
-
-def came_before_writing(error: RedisError) -> bool:
-    """Whether a script that ended in this error surely wrote nothing."""
-    code = code_of(error)
-    if code == "NOPERM":
-        return not any(words in str(error) for words in _FORBIDDEN_IN_SCRIPT)
-    return code in _BEFORE_WRITING or isinstance(error, (NoScriptError, AskError)) or _NOT_COMPILED in str(error)
-
-
-def refusal(error: RedisError, where: str) -> PerdureError:
-    """The error for an answer that refuses; nothing was written."""
-    if isinstance(error, AskError):
+def refusal(error: ErrorReply, where: str) -> PerdureError:
+    """The error for a reply that refuses a request; nothing was written."""
+    code = error.code
+    if isinstance(error, Redirection):
         return UnsupportedError(f"{where} is a node of a cluster", hint="open it as redis+cluster://")
-    if isinstance(error, NoScriptError):
-        return UnavailableError(f"{where} does not know a script that it was given", hint="try again")
-    code = code_of(error)
-    if code in _WAIT:
-        told, hint = _WAIT[code]
-        return UnavailableError(f"{where}: {told}", hint=hint)
-    if code in ("NOAUTH", "WRONGPASS") or isinstance(error, (AuthenticationError, AuthorizationError)):
-        return InvalidError(f"{where}: the server refuses this user or password", hint="redis://user:password@host")
+    if code == "NOSCRIPT":
+        return UnavailableError(f"{where} has forgotten a script", hint="try again")
+    if code in _TEMPORARY:
+        message, hint = _TEMPORARY[code]
+        return UnavailableError(f"{where}: {message}", hint=hint)
+    if error.is_login:
+        return InvalidError(f"{where}: the server rejects this user or password", hint="redis://user:password@host")
     if code == "NOPERM":
         return UnsupportedError(f"{where}: the user may not do this: {error}", hint="see the permissions in the docs")
     if code == "WRONGTYPE":
-        return CorruptError("a key holds something else than Perdure keeps there", where=where)
+        return CorruptError("a key holds a value of another type than Perdure stores", where=where)
     if code == "PERDURE_CORRUPT":
         return CorruptError(str(error).partition("PERDURE_CORRUPT ")[2], where=where, hint="run perdure doctor")
     if code == "PERDURE_RANGE":
-        return InvalidError(str(error).partition("PERDURE_RANGE ")[2])
-    if _STUMBLED.search(str(error)):
-        return CorruptError(f"a script met data that is damaged: {error}", where=where, hint="run perdure doctor")
+        return InvalidError(str(error).partition("PERDURE_RANGE ")[2].partition(" script: ")[0])
+    if _DAMAGED.search(str(error)):
+        return CorruptError(f"a script failed on damaged data: {error}", where=where, hint="run perdure doctor")
     if "DB index is out of range" in str(error):
-        return InvalidError(f"{where}: the server has no database of this number", hint=_DATABASES)
+        return InvalidError(f"{where}: the server has no database with this number", hint=_DATABASES)
     return UnsupportedError(f"{where}: the server refused: {error}")
 
 
 def being_moved(where: str) -> UnavailableError:
-    """A scope whose keys are on their way from one node of a cluster to another; nothing ran."""
+    """The keys of the scope are being moved between nodes of a cluster; nothing ran."""
     return UnavailableError(
         f"{where}: the scope is being moved between nodes of the cluster; nothing was written",
         hint="try again when the move has finished",
     )
 
 
-def said(error: BaseException) -> str:
-    """What an error says, or at least what it is called."""
-    return str(error) or type(error).__name__
-
-
-def unreachable(error: BaseException, where: str, told: str | None = None) -> UnavailableError:
+def unreachable(error: BaseException, where: str, reason: str | None = None) -> UnavailableError:
     """No connection could be made; nothing was sent."""
-    if told is None and isinstance(error, (TimeoutError, DriverTimeout)):
-        told = "no answer within connect_timeout"
-    if told is None and any(map(_is_no_tls, _behind(error))):
-        told = said(SpeaksPlain())
-    why = told or _without_place(said(error), where)
-    return UnavailableError(f"{where} cannot be reached: {why}", hint=_what_to_check(error, where.startswith("rediss")))
+    if reason is None and isinstance(error, TimeoutError):
+        reason = "no answer within connect_timeout"
+    if reason is None and any(map(_is_not_tls, _causes(error))):
+        reason = reason_of(SpeaksPlain())
+    reason = reason or _without_prefix(reason_of(error), where)
+    return UnavailableError(f"{where} cannot be reached: {reason}", hint=_advice(error, where.startswith("rediss")))
 
 
 def all_busy(where: str, connections: int, seconds: float) -> UnavailableError:
-    """Nobody gave a connection back in time; nothing was sent."""
+    """No connection became free in time; nothing was sent."""
     return UnavailableError(
         f"all {connections} connections to {where} stayed busy for {seconds:g} s",
-        hint="raise connections= in the URL, or do less at once",
+        hint="raise connections= in the URL, or run fewer calls at once",
     )
 
 
-def _what_to_check(error: BaseException, tls: bool) -> str:
-    reasons = [error, *_behind(error)]
+def _advice(error: BaseException, tls: bool) -> str:
+    reasons = [error, *_causes(error)]
     if any(isinstance(reason, socket.gaierror) and reason.errno in _UNKNOWN_NAME for reason in reasons):
         return "check the host name in the URL"
     if any(isinstance(reason, ssl.SSLCertVerificationError) for reason in reasons):
         return (
             "ssl_ca_certs must name the authority that signed the server's certificate, "
-            "and the URL the host as it is in it"
+            "and the host in the URL must be the one in it"
         )
-    if any(isinstance(reason, SpeaksPlain) or _is_no_tls(reason) for reason in reasons):
-        return "name the port that speaks TLS, or begin the URL with redis to go without"
+    if any(isinstance(reason, SpeaksPlain) or _is_not_tls(reason) for reason in reasons):
+        return "use the port that speaks TLS, or redis:// to connect without TLS"
     if any(isinstance(reason, ConnectionRefusedError) for reason in reasons):
         return "is the server running?"
     if tls:
-        return "is the server running, and does it speak TLS on this port? Without it the URL begins with redis"
-    return "is the server running? If it speaks TLS, the URL begins with rediss"
+        return "is the server running, and does it speak TLS on this port? Without TLS use redis://"
+    return "is the server running? If it speaks TLS, use rediss://"
 
 
-def _is_no_tls(reason: BaseException) -> bool:
-    """What OpenSSL says of an answer that is not TLS."""
+def _is_not_tls(reason: BaseException) -> bool:
+    """Whether OpenSSL reports an answer that is not TLS."""
     return isinstance(reason, ssl.SSLError) and reason.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
-def _without_place(text: str, where: str) -> str:
+def _without_prefix(text: str, where: str) -> str:
     return text.removeprefix(where).removeprefix(":").strip()
 
 
-def _behind(error: BaseException) -> list[BaseException]:
-    """What an error was raised from: the driver hides the reasons of the system behind its own."""
-    found: list[BaseException] = []
-    reason = error.__cause__ or error.__context__
-    while reason is not None and reason not in found:
-        found.append(reason)
-        reason = reason.__cause__ or reason.__context__
-    return found
+def _causes(error: BaseException) -> list[BaseException]:
+    """The errors that an error was raised from."""
+    causes: list[BaseException] = []
+    cause = error.__cause__ or error.__context__
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return causes
 
 
-def no_cluster(failed: Sequence[Exception], where: str) -> PerdureError:
-    """No node tells which slots are where."""
-    if all("cluster support disabled" in str(error) for error in failed):
-        return InvalidError(f"{where} is a server by itself, not a cluster", hint=_as_one_server(where))
-    told = [
-        _without_place(error.message if isinstance(error, PerdureError) else said(error), where) for error in failed
+def no_cluster(errors: Sequence[Exception], where: str) -> PerdureError:
+    """No node returned the map of slots."""
+    if all("cluster support disabled" in str(error) for error in errors):
+        return InvalidError(f"{where} is a single server, not a cluster", hint=_as_one_server(where))
+    reasons = [
+        _without_prefix(error.message if isinstance(error, PerdureError) else reason_of(error), where)
+        for error in errors
     ]
-    hints = [error.hint for error in failed if isinstance(error, PerdureError) and error.hint]
+    hints = [error.hint for error in errors if isinstance(error, PerdureError) and error.hint]
     return UnavailableError(
-        f"{where}: {'; '.join(dict.fromkeys(told))}", hint=hints[-1] if hints else "are the nodes running?"
+        f"{where}: {'; '.join(dict.fromkeys(reasons))}", hint=hints[-1] if hints else "are the nodes running?"
     )
 
 
 def no_master(answers: Sequence[tuple[str, Exception | None]], where: str, master: str) -> PerdureError:
-    """No sentinel names the master: each of these failed, or (None) does not know it."""
+    """No sentinel names the master: each one failed, or (None) does not know it."""
     failed = [error for _, error in answers if error is not None]
     if len(failed) == len(answers) and all("unknown command" in str(error).lower() for error in failed):
-        return InvalidError(f"{where}: this is a server and not a sentinel", hint=_as_one_server(where))
-    told = "; ".join(
-        f"{address} knows no master {master!r}" if error is None else f"{address}: {said(error)}"
+        return InvalidError(f"{where} is a server, not a sentinel", hint=_as_one_server(where))
+    message = "; ".join(
+        f"{address} does not know the master {master!r}" if error is None else f"{address}: {reason_of(error)}"
         for address, error in answers
     )
     if not failed:
-        return UnavailableError(f"{where}: {told}", hint="check the name of the master in the URL")
-    return unreachable(failed[-1], where, told)
+        return UnavailableError(f"{where}: {message}", hint="check the name of the master in the URL")
+    return unreachable(failed[-1], where, message)
 
 
 def _as_one_server(where: str) -> str:

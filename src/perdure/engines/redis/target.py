@@ -1,10 +1,9 @@
 """URLs of Redis stores: one server, a master that sentinels name, or a cluster, each plain or with TLS.
 
 `redis://user:password@host:port/db`, `redis+sentinel://host1:port,host2:port/master?db=0`,
-`redis+cluster://host1:port,host2:port`, and the same with `rediss`. Options stand in the query; an unknown one is
-refused with the list of those that exist. Passwords stay out of everything that is shown: a password with a bare `/` or
-`?` in it ends up in the wrong part of the URL and takes the `@` behind it along. Such a URL is refused before any of it
-is quoted.
+`redis+cluster://host1:port,host2:port`, and the same with `rediss`. Options go in the query string; an unknown one is
+rejected with the list of known ones. Passwords never appear in messages: a password with a bare `/` or `?` ends up in
+the wrong part of the URL, together with the `@` after it. Such a URL is rejected before any of it is quoted.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Target(msgspec.Struct, frozen=True):
     allow_eviction: bool
 
     def __repr__(self) -> str:
-        return f"<Target {self.shown}>"
+        return f"<Target {self.display_url}>"
 
     @property
     def verified(self) -> bool:
@@ -57,7 +56,7 @@ class Target(msgspec.Struct, frozen=True):
         return self.tls and is_verified(self.ssl)
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """The target without its secrets."""
         scheme = ("rediss" if self.tls else "redis") + ("" if self.kind == "single" else f"+{self.kind}")
         hosts = ",".join(str(Host(*address)) for address in self.addresses)
@@ -65,16 +64,16 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def parse(url: str) -> Target:
-    """The target of a URL; `InvalidError` when it is none."""
+    """The target of a URL; `InvalidError` if it has none."""
     parts = parse_url(url, _DIALECT)
     # No option needs an @, so this is the rest of a password with a bare / or ? in it.
     if any("@" in text for option in parts.options.items() for text in option):
-        raise InvalidError("the URL cannot be read: an @ stands behind the host", hint=_ESCAPED)
+        raise InvalidError("the URL cannot be parsed: there is an @ after the host", hint=_ESCAPED)
     security, _, several = parts.scheme.partition("+")
     kind: Any = several or "single"
     tls = security == "rediss"
     options = _checked(parts.options, tls=tls)
-    master, db = _place(kind, parts.path, options)
+    master, db = _master_and_db(kind, parts.path, options)
     return Target(
         kind=kind,
         addresses=_addresses(kind, parts.hosts),
@@ -102,23 +101,23 @@ def _checked(options: dict[str, str], *, tls: bool) -> dict[str, str]:
 
 def _addresses(kind: str, hosts: tuple[Host, ...]) -> tuple[Address, ...]:
     if not hosts:
-        raise InvalidError("the URL names no server: write host:port", hint=_EXAMPLE)
+        raise InvalidError("the URL names no server: add host:port", hint=_EXAMPLE)
     if any(host.is_socket for host in hosts):
-        raise InvalidError("a socket cannot take the place of the host", hint=_EXAMPLE)
+        raise InvalidError("Unix sockets are not supported: use host:port", hint=_EXAMPLE)
     if kind == "single" and len(hosts) > 1:
-        raise InvalidError("redis:// names one server", hint="redis+cluster:// and redis+sentinel:// take several")
-    usual = 26379 if kind == "sentinel" else 6379
-    return tuple((host.name, host.port or usual) for host in hosts)
+        raise InvalidError("redis:// takes one server", hint="redis+cluster:// and redis+sentinel:// take several")
+    default = 26379 if kind == "sentinel" else 6379
+    return tuple((host.name, host.port or default) for host in hosts)
 
 
-def _place(kind: str, path: str, options: dict[str, str]) -> tuple[str, int]:
-    """The name of the master, if sentinels are asked, and the number of the database."""
+def _master_and_db(kind: str, path: str, options: dict[str, str]) -> tuple[str, int]:
+    """The name of the master, for sentinels, and the number of the database."""
     if kind == "sentinel":
         if not path or "/" in path:
-            raise InvalidError("a sentinel URL names its master", hint="redis+sentinel://host:26379/mymaster")
+            raise InvalidError("a sentinel URL must name its master", hint="redis+sentinel://host:26379/mymaster")
         return path, _database(options.get("db", "0"))
     if "db" in options:
-        raise InvalidError("db= belongs to sentinel URLs", hint="write redis://host:6379/1")
+        raise InvalidError("db= is for sentinel URLs only", hint="write redis://host:6379/1")
     if path and not (path.isascii() and path.isdigit() and len(path) <= _DATABASE_DIGITS):
         raise InvalidError("the path of the URL is not the number of a database", hint="redis://host:6379/0")
     if kind == "cluster" and path not in ("", "0"):
@@ -134,5 +133,5 @@ def _prefix(text: str) -> str:
 
 def _database(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > _DATABASE_DIGITS:
-        raise InvalidError(f"db is the number of a database, not {text!r:.80}", hint="db=0")
+        raise InvalidError(f"db must be the number of a database, not {text!r:.80}", hint="db=0")
     return int(text)

@@ -1,8 +1,8 @@
-"""Making a connection: TCP, TLS, user and password, all of it with a deadline.
+"""Opens connections: TCP, TLS, user and password, and the search for a master, all with a deadline.
 
-With TLS nothing is sent before the certificate has been verified. A plain server that meets TLS waits for the end of a
-command and stays silent. So a TLS handshake that is silent for half a second is looked into: the port is sent a PING in
-plain, on another connection, without user or password.
+With TLS nothing is sent before the certificate has been verified. A plain server that receives a TLS handshake waits
+for the end of a command and stays silent. So after half a second without an answer the port gets a plain PING, on
+another connection and without user or password, to find out.
 """
 
 from __future__ import annotations
@@ -11,95 +11,96 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from redis.exceptions import RedisError
-
-from perdure.engines.redis.connections import answers
-from perdure.engines.redis.connections.connection import Line
+from perdure.engines.redis.connections import reply_shapes
+from perdure.engines.redis.connections.connection import Connection
+from perdure.engines.redis.connections.failures import ErrorReply, InvalidReply, Lost, SpeaksPlain
 from perdure.engines.redis.connections.resp import SMALL, command
 from perdure.engines.redis.connections.tls import tls_context
-from perdure.engines.redis.errors import ANSWERS, Lost, SpeaksPlain, no_master, refusal, unreachable
+from perdure.engines.redis.errors import no_master, refusal, unreachable
 from perdure.engines.redis.target import Address, Target
 from perdure.kernel.transport import transport_problem, warn_insecure
 
-_LOOK_AFTER = 0.5
-_LOOK_FOR = 0.5
-_PLAIN_ANSWERS = (b"+", b"-")
-_NO_CONNECTION = (RedisError, OSError, UnicodeError, Lost)
-"""What is raised when there is no connection; `UnicodeError` for a host that cannot be a name in the DNS."""
+_PROBE_AFTER = 0.5
+_PROBE_TIMEOUT = 0.5
+_PLAIN_REPLIES = (b"+", b"-")
+_NO_CONNECTION = (ErrorReply, InvalidReply, OSError, UnicodeError, Lost)
+"""Errors that mean there is no connection; `UnicodeError` for a host that is not a valid DNS name."""
+
+_Begin = Callable[[Connection], Awaitable[None]]
 
 
 def problem_of(target: Target, host: str) -> str | None:
-    """What is wrong with the way to this host, in words."""
+    """What makes a connection to this host insecure, as text; None if nothing does."""
     advice = "leave out ssl_cert_reqs and ssl_check_hostname" if target.tls else "use rediss://"
     return transport_problem(host, encrypted=target.tls, verified=target.verified, advice=advice)
 
 
-async def connect(target: Target, address: Address) -> Line:
-    """A connection that is ready for commands; `UnavailableError` if there is none within `connect_timeout`."""
+async def connect(target: Target, address: Address) -> Connection:
+    """A connection that is ready for commands; `UnavailableError` if it cannot be made within `connect_timeout`."""
     try:
-        return await _greet(target, address, lambda line: _log_in(line, target))
-    except ANSWERS as error:
-        raise refusal(error, target.shown) from error
+        return await _open_with(target, address, lambda connection: _log_in(connection, target))
+    except ErrorReply as error:
+        raise refusal(error, target.display_url) from error
     except _NO_CONNECTION as error:
-        raise unreachable(error, target.shown) from error
+        raise unreachable(error, target.display_url) from error
 
 
-async def _log_in(line: Line, target: Target) -> None:
-    """Say who we are, and hear that the server speaks Redis."""
+async def _log_in(connection: Connection, target: Target) -> None:
+    """Authenticate, select the database, and check that the server speaks Redis."""
     if target.username or target.password:
         account = [text.encode() for text in (target.username, target.password or "") if text is not None]
-        await _expect(line, b"OK", b"AUTH", *account)
+        await _expect(connection, b"OK", b"AUTH", *account)
     elif not target.db:
-        await _expect(line, b"PONG", b"PING")
+        await _expect(connection, b"PONG", b"PING")
     if target.db:
-        await _expect(line, b"OK", b"SELECT", b"%d" % target.db)
+        await _expect(connection, b"OK", b"SELECT", b"%d" % target.db)
 
 
-async def _expect(line: Line, wanted: bytes, *arguments: bytes) -> None:
-    answer = await line.ask(command(*arguments), SMALL)
-    if isinstance(answer, RedisError):
-        raise answer
-    if answer != wanted:
-        raise Lost(f"the answer to {arguments[0].decode()} is not {wanted.decode()}")
+async def _expect(connection: Connection, expected: bytes, *arguments: bytes) -> None:
+    reply = await connection.ask(command(*arguments), SMALL)
+    if isinstance(reply, (ErrorReply, Lost)):
+        raise reply
+    if reply != expected:
+        raise Lost(f"the reply to {arguments[0].decode()} is not {expected.decode()}")
 
 
-async def _greet(target: Target, address: Address, begin: Callable[[Line], Awaitable[None]]) -> Line:
-    """Connect and begin within `connect_timeout`; a connection that is not ready then is closed."""
-    # Before anything is sent: a caller who turns the warning into an error keeps the password.
+async def _open_with(target: Target, address: Address, begin: _Begin) -> Connection:
+    """Connect and run `begin` within `connect_timeout`; a connection that is not ready by then is closed."""
+    # Before anything is sent: a caller who turns the warning into an error does not send the password.
     warn_insecure(problem_of(target, address[0]))
     secrets = (target.password,) if target.password else ()
-    line = Line(target.shown, target.connect_timeout, secrets)
-    greeting = asyncio.ensure_future(_open(line, target, address, begin))
+    connection = Connection(target.display_url, target.connect_timeout, secrets)
+    opening = asyncio.ensure_future(_open(connection, target, address, begin))
     try:
         async with asyncio.timeout(target.connect_timeout):
             if target.tls:
-                await asyncio.wait({greeting}, timeout=_LOOK_AFTER)
-                if not greeting.done() and await _speaks_plain(address):
+                await asyncio.wait({opening}, timeout=_PROBE_AFTER)
+                if not opening.done() and await _speaks_plain(address):
                     raise SpeaksPlain
-            await greeting
+            await opening
     except BaseException:
-        greeting.cancel()
-        await asyncio.gather(greeting, return_exceptions=True)
-        line.abort()
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        connection.abort()
         raise
-    line.patience = target.command_timeout
-    return line
+    connection.reply_timeout = target.command_timeout
+    return connection
 
 
-async def _open(line: Line, target: Target, address: Address, begin: Callable[[Line], Awaitable[None]]) -> None:
+async def _open(connection: Connection, target: Target, address: Address, begin: _Begin) -> None:
     context = tls_context(target.ssl) if target.tls else None
-    await asyncio.get_running_loop().create_connection(lambda: line, *address, ssl=context)
-    await begin(line)
+    await asyncio.get_running_loop().create_connection(lambda: connection, *address, ssl=context)
+    await begin(connection)
 
 
 async def _speaks_plain(address: Address) -> bool:
-    """Whether a server answers a PING without TLS. One that wants a password refuses it, which is an answer too."""
+    """Whether a server replies to a PING without TLS. One that requires a password replies with an error."""
     writer = None
     try:
-        async with asyncio.timeout(_LOOK_FOR):
+        async with asyncio.timeout(_PROBE_TIMEOUT):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(command(b"PING"))
-            return await reader.read(1) in _PLAIN_ANSWERS
+            return await reader.read(1) in _PLAIN_REPLIES
     except OSError:
         return False
     finally:
@@ -109,29 +110,29 @@ async def _speaks_plain(address: Address) -> bool:
 
 async def ask_sentinels(target: Target) -> Address:
     """The address of the master as the first sentinel that answers knows it."""
-    told: list[tuple[str, Exception | None]] = []
+    failures: list[tuple[str, Exception | None]] = []
     for address in target.addresses:
-        master: list[Address] = []
+        masters: list[Address] = []
         try:
-            # With TLS if the master is spoken to with TLS, and without user and password.
-            line = await _greet(target, address, partial(_ask_master, target=target, found=master))
-            line.abort()
+            # With TLS if the target uses TLS, and without user and password.
+            connection = await _open_with(target, address, partial(_ask_master, target=target, masters=masters))
+            connection.abort()
         except _NO_CONNECTION as error:
-            told.append((f"{address[0]}:{address[1]}", error))
+            failures.append((f"{address[0]}:{address[1]}", error))
             continue
-        if master:
-            return master[0]
-        told.append((f"{address[0]}:{address[1]}", None))
-    raise no_master(told, target.shown, target.master)
+        if masters:
+            return masters[0]
+        failures.append((f"{address[0]}:{address[1]}", None))
+    raise no_master(failures, target.display_url, target.master)
 
 
-async def _ask_master(line: Line, target: Target, found: list[Address]) -> None:
-    """Put the address of the master into `found`, if the sentinel knows it."""
-    answer = await line.ask(command(b"SENTINEL", b"get-master-addr-by-name", target.master.encode()), SMALL)
-    if isinstance(answer, RedisError):
-        raise answer
-    if answer:
+async def _ask_master(connection: Connection, target: Target, masters: list[Address]) -> None:
+    """Append the address of the master to `masters`, if the sentinel knows it."""
+    reply = await connection.ask(command(b"SENTINEL", b"get-master-addr-by-name", target.master.encode()), SMALL)
+    if isinstance(reply, (ErrorReply, Lost)):
+        raise reply
+    if reply:
         try:
-            found.append(answers.address(answer))
-        except answers.Misfit as misfit:
-            raise Lost(f"the sentinel's answer {misfit}") from None
+            masters.append(reply_shapes.address(reply))
+        except reply_shapes.Misfit as misfit:
+            raise Lost(f"the sentinel's reply {misfit}") from None

@@ -1,8 +1,7 @@
-"""The protocol of Redis (RESP2), as bytes: requests out, answers in.
+"""The protocol of Redis (RESP2), as bytes: encodes requests, parses replies.
 
-The driver's parser asks a stream for one line after the other, through several coroutines each; a commit has one short
-answer. This one takes bytes as they come and goes on where it stopped. It believes no length that the other side names:
-an answer has a budget of bytes, charged before anything is kept, and arrays nest only so deep.
+The parser takes bytes as they arrive and resumes where it stopped; it never waits. It trusts no length that the server
+names: a reply has a budget of bytes, charged before anything is stored, and arrays nest to a limited depth.
 """
 
 from __future__ import annotations
@@ -11,30 +10,27 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from redis._parsers.base import BaseParser
-from redis.exceptions import AskError, InvalidResponse, MovedError
-
-from perdure.engines.redis.connections.server_text import cleaned
+from perdure.engines.redis.connections.failures import InvalidReply, cleaned, parse_error
 
 PENDING: Final = object()
 """More bytes are needed."""
 
 LARGEST: Final = 2**30
-"""How many bytes an answer with data may have: a page of 200 messages of 4 MiB each."""
+"""The budget of a reply with data, in bytes: a page of 200 messages of 4 MiB each."""
 SMALL: Final = 2**24
-"""The same for an answer about the server, such as its settings or the map of a cluster."""
+"""The same for a reply about the server, such as its settings or the map of a cluster."""
 
 _BULK, _ARRAY, _INTEGER, _STATUS, _ERROR = _KINDS = b"$*:+-"
 _LONGEST_LINE = 2**20
 _DEEPEST = 8
 _EACH = 64
-"""What a value is charged besides its bytes: an empty array takes four of them to send and this many to keep."""
+"""The charge for a value besides its bytes: an empty array takes four bytes to send and this many to store."""
 _TRIM = 2**20
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 
 
 _SIZES = [b"\r\n$%d\r\n" % size for size in range(1024)]
-"""What goes before an argument, by its size: most are short."""
+"""The header of an argument, by its size: most are short."""
 
 
 def command(*arguments: bytes) -> bytes:
@@ -49,33 +45,33 @@ def command(*arguments: bytes) -> bytes:
     return b"".join(parts)
 
 
-class Answers:
-    """Answers out of what came in: bytes, integers, None, lists of them, or the driver's error for a refusal.
+class Parser:
+    """Parses replies: bytes, integers, None, lists of these, or the error that the server replied with.
 
-    `room` is the budget of the next answer, in bytes; `secrets` are kept out of the text of refusals. What is not of
-    the protocol, or larger than its budget, raises the driver's `InvalidResponse`.
+    `room` is the budget of the next reply, in bytes; `secrets` are removed from the text of errors. Bytes that are not
+    of the protocol, or a reply larger than its budget, raise `InvalidReply`.
     """
 
     def __init__(self, room: int = LARGEST, secrets: Sequence[str] = ()) -> None:
         self.room = room
         self._secrets = secrets
-        self._came = bytearray()
+        self._received = bytearray()
         self._at = 0
         self._spent = 0
         self._open: list[tuple[list[Any], int]] = []
 
     def feed(self, data: bytes | memoryview) -> Any:
-        """Take bytes in; the answer if it is whole now, else PENDING."""
-        self._came += data
+        """Add bytes; returns the reply if it is complete now, else PENDING."""
+        self._received += data
         while True:
             value = self._next()
             if value is PENDING:
                 if self._at > _TRIM:
-                    self._forget()
+                    self._discard()
                 return PENDING
             if type(value) is _Array:
                 if value.size > 0:
-                    self._begin(value.size)
+                    self._begin_array(value.size)
                     continue
                 value = None if value.size < 0 else []
             while self._open:
@@ -86,96 +82,84 @@ class Answers:
                 self._open.pop()
                 value = values
             else:
-                self._forget()
+                self._discard()
                 self._spent = 0
                 return value
 
     @property
     def unread(self) -> bool:
-        """Whether more came than was asked for."""
-        return bool(self._came)
+        """Whether bytes are left after the last reply."""
+        return bool(self._received)
 
-    def _forget(self) -> None:
-        del self._came[: self._at]
+    def _discard(self) -> None:
+        del self._received[: self._at]
         self._at = 0
 
-    def _begin(self, size: int) -> None:
+    def _begin_array(self, size: int) -> None:
         if len(self._open) >= _DEEPEST:
-            raise InvalidResponse(f"arrays are nested more than {_DEEPEST} deep")
-        self._refuse_beyond(size * _EACH)
+            raise InvalidReply(f"arrays are nested more than {_DEEPEST} deep")
+        self._refuse_over_budget(size * _EACH)
         self._open.append(([], size))
 
-    def _refuse_beyond(self, more: int) -> None:
+    def _refuse_over_budget(self, more: int) -> None:
         if self._spent + more > self.room:
-            raise InvalidResponse(f"it is longer than the {self.room} bytes that it may have")
+            raise InvalidReply(f"it is longer than the {self.room} bytes that it may have")
 
     def _next(self) -> Any:
         """One value; of an array only its size."""
-        came, at = self._came, self._at
-        if at < len(came) and came[at] not in _KINDS:
-            raise InvalidResponse(f"{bytes(came[at : at + 40])!r} is not of the protocol")
-        end = came.find(b"\r\n", at, at + _LONGEST_LINE)
+        received, at = self._received, self._at
+        if at < len(received) and received[at] not in _KINDS:
+            raise InvalidReply(f"{bytes(received[at : at + 40])!r} is not of the protocol")
+        end = received.find(b"\r\n", at, at + _LONGEST_LINE)
         if end < 0:
-            if len(came) - at >= _LONGEST_LINE:
-                raise InvalidResponse("a line of it does not end")
+            if len(received) - at >= _LONGEST_LINE:
+                raise InvalidReply("a line of it does not end")
             return PENDING
-        kind, told, begin = came[at], came[at + 1 : end], end + 2
+        kind, line, begin = received[at], received[at + 1 : end], end + 2
         if kind == _BULK:
-            return self._bulk(_length(told), begin)
-        self._pass(begin)
+            return self._bulk(_length(line), begin)
+        self._consume(begin)
         if kind == _STATUS:
-            return bytes(told)
+            return bytes(line)
         if kind == _ERROR:
-            return _refusal(cleaned(told.decode(errors="replace"), self._secrets))
-        return _Array(_length(told)) if kind == _ARRAY else _number(told)
+            return parse_error(cleaned(line.decode(errors="replace"), self._secrets))
+        return _Array(_length(line)) if kind == _ARRAY else _number(line)
 
     def _bulk(self, size: int, begin: int) -> Any:
         if size < 0:
-            self._pass(begin)
+            self._consume(begin)
             return None
-        self._refuse_beyond(size)
+        self._refuse_over_budget(size)
         end = begin + size
-        if len(self._came) < end + 2:
+        if len(self._received) < end + 2:
             return PENDING
-        if self._came[end : end + 2] != b"\r\n":
-            raise InvalidResponse("a text of it does not end where it says")
-        value = bytes(self._came[begin:end])
-        self._pass(end + 2)
+        if self._received[end : end + 2] != b"\r\n":
+            raise InvalidReply("a text of it does not end where it says")
+        value = bytes(self._received[begin:end])
+        self._consume(end + 2)
         return value
 
-    def _pass(self, end: int) -> None:
+    def _consume(self, end: int) -> None:
         self._spent += end - self._at + _EACH
-        self._refuse_beyond(0)
+        self._refuse_over_budget(0)
         self._at = end
 
 
-def _number(told: bytearray) -> int:
-    if len(told) > 20 or _NUMBER.fullmatch(told) is None:
-        raise InvalidResponse(f"{bytes(told[:40])!r} is not a number")
-    return int(told)
+def _number(line: bytearray) -> int:
+    if len(line) > 20 or _NUMBER.fullmatch(line) is None:
+        raise InvalidReply(f"{bytes(line[:40])!r} is not a number")
+    return int(line)
 
 
-def _length(told: bytearray) -> int:
-    """How many bytes or values follow; -1 stands for none at all."""
-    if told.startswith(b"-") and told != b"-1":
-        raise InvalidResponse(f"{bytes(told[:40])!r} is no length")
-    return _number(told)
-
-
-def _refusal(told: str) -> Exception:
-    code, _, rest = told.partition(" ")
-    # Redis-py 5.2 knows these in its client for clusters only.
-    if code in ("MOVED", "ASK"):
-        try:
-            return MovedError(rest) if code == "MOVED" else AskError(rest)
-        except ValueError:
-            raise InvalidResponse(f"a redirection without a host and a port: {told!r:.200}") from None
-    error: Exception = BaseParser.parse_error(told)  # type: ignore[no-untyped-call]
-    return error
+def _length(line: bytearray) -> int:
+    """How many bytes or values follow; -1 for NULL."""
+    if line.startswith(b"-") and line != b"-1":
+        raise InvalidReply(f"{bytes(line[:40])!r} is not a length")
+    return _number(line)
 
 
 class _Array:
-    """That so many values follow; -1 for NULL."""
+    """The header of an array: how many values follow; -1 for NULL."""
 
     __slots__ = ("size",)
 

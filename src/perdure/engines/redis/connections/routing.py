@@ -1,48 +1,51 @@
-"""Which server a request goes to: the only one, the master that sentinels name, or the owner of a slot in a cluster.
+"""Routes a request to its server: the only one, the master that sentinels name, or the owner of a slot in a cluster.
 
-A slot that has moved is followed to its new owner, because a redirected request did not run. One that is *being* moved
-is not: its keys are partly here and partly there, and a script needs them together. The owner says so (ASK) before
-anything runs, because the key that every script declares never exists; callers are told to come back. A node that
-cannot be reached makes the map of slots be read again, once: after a failover another node owns them.
+A request for a slot that has moved goes to the new owner, because a redirected request did not run. A slot that is
+*being* moved is different: its keys are on two nodes, and a script needs them together. The owner replies ASK before
+anything runs, because the key that every script declares never exists; callers are asked to retry. If a node cannot be
+reached, the map of slots is read again, once: after a failover another node owns them.
 
-Only a cluster redirects: a single server that does is refused. The nodes of a cluster name each other, and sentinels
-the master, so whoever can answer in the place of one chooses where the password goes next; verified TLS is what keeps
-strangers from answering. What they name must at least be a host and a port.
+Only a cluster redirects: a redirection by a single server is refused. The nodes of a cluster name each other, and
+sentinels name the master, so an attacker who answers in place of one chooses where the password goes next; verified TLS
+prevents that. The names must at least be a host and a port.
 """
 
 from __future__ import annotations
 
+from binascii import crc_hqx
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from redis.crc import key_slot
-from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError, ResponseError
-
-from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections import reply_shapes
 from perdure.engines.redis.connections.connect import ask_sentinels
+from perdure.engines.redis.connections.failures import (
+    ErrorReply,
+    Lost,
+    Misanswered,
+    Redirection,
+    Stopped,
+    reason_of,
+)
 from perdure.engines.redis.connections.pool import Pool
 from perdure.engines.redis.connections.resp import LARGEST, SMALL, command
 from perdure.engines.redis.connections.scripts import Script
-from perdure.engines.redis.errors import (
-    ANSWERS,
-    Lost,
-    Misanswered,
-    Stopped,
-    being_moved,
-    came_before_writing,
-    code_of,
-    no_cluster,
-    refusal,
-    said,
-)
+from perdure.engines.redis.errors import being_moved, came_before_writing, no_cluster, refusal
 from perdure.engines.redis.target import Address, Target
 from perdure.errors import PerdureError, UnavailableError
 
 _HOPS = 6
+_SLOTS = 16_384
 T = TypeVar("T")
 Shape = Callable[[Any], T]
-"""What an answer must be, one of `answers`: returns it, or raises `Misfit`."""
+"""A function of `reply_shapes`: returns the reply, or raises `Misfit`."""
+
+
+def key_slot(key: bytes) -> int:
+    """The slot of a key in a cluster: CRC-16/XMODEM of its hash tag (the first {…} that is not empty), or of all."""
+    begin = key.find(b"{") + 1
+    end = key.find(b"}", begin)
+    return crc_hqx(key[begin:end] if begin and end > begin else key, 0) % _SLOTS
 
 
 class Network:
@@ -52,50 +55,54 @@ class Network:
         self.target = target
         self._pools: dict[Address, Pool] = {}
         self._slots: dict[int, Address] = {}
-        self._sent: set[bytes] = set()
+        self._known_scripts: set[bytes] = set()
 
     async def request(self, key: bytes, *arguments: bytes, shape: Shape[T], room: int = SMALL) -> T:
-        """One command on the server of a key."""
+        """Run a command on the server of a key."""
         try:
-            answer = await self._routed(key, command(*arguments), room)
-        except ANSWERS as error:
+            reply = await self._routed(key, command(*arguments), room)
+        except ErrorReply as error:
             raise await self._refused(error) from error
-        return self._shaped(answer, shape, arguments[0])
+        return self._shaped(reply, shape, arguments[0])
 
-    def _shaped(self, answer: Any, shape: Shape[T], asked: bytes) -> T:
+    def _shaped(self, reply: Any, shape: Shape[T], name: bytes) -> T:
         try:
-            return shape(answer)
-        except answers.Misfit as misfit:
-            raise Misanswered(f"{self.target.shown}: the answer to {asked.decode()} {misfit}") from None
+            return shape(reply)
+        except reply_shapes.Misfit as misfit:
+            raise Misanswered(f"{self.target.display_url}: the reply to {name.decode()} {misfit}") from None
 
     async def script(self, script: Script, base: bytes, *arguments: bytes, shape: Shape[T]) -> T:
-        """One script on the server of a scope: by its hash, or with its text where that is not known. A server that
-        does not know a script has not run it."""
+        """Run a script on the server of a scope: by its hash, or with its text if the server does not know the hash.
+        A server that does not know a script has not run it."""
         try:
-            answer = await self._run(script, base, arguments)
-        except ANSWERS as error:
+            reply = await self._run(script, base, arguments)
+        except ErrorReply as error:
             if script.commits and not came_before_writing(error):
-                raise Stopped(f"{self.target.shown}: the server stopped the commit ({said(error)})") from error
+                raise Stopped(
+                    f"{self.target.display_url}: the server stopped the commit ({reason_of(error)})"
+                ) from error
             raise await self._refused(error) from error
-        return self._shaped(answer, shape, b"EVAL")
+        return self._shaped(reply, shape, b"EVAL")
 
     async def _run(self, script: Script, base: bytes, arguments: tuple[bytes, ...]) -> Any:
-        if script.sha in self._sent:
+        if script.sha in self._known_scripts:
             try:
                 return await self._routed(base, command(b"EVALSHA", script.sha, b"1", base, *arguments), LARGEST)
-            except NoScriptError:
-                self._sent.discard(script.sha)
-        answer = await self._routed(base, command(b"EVAL", script.text, b"1", base, *arguments), LARGEST)
-        self._sent.add(script.sha)
-        return answer
+            except ErrorReply as error:
+                if error.code != "NOSCRIPT":
+                    raise
+                self._known_scripts.discard(script.sha)
+        reply = await self._routed(base, command(b"EVAL", script.text, b"1", base, *arguments), LARGEST)
+        self._known_scripts.add(script.sha)
+        return reply
 
-    async def _refused(self, error: RedisError) -> PerdureError:
-        if isinstance(error, ReadOnlyError) or code_of(error) in ("READONLY", "MASTERDOWN"):
-            # What was the master is none any more: every connection to it leads to the wrong place.
+    async def _refused(self, error: ErrorReply) -> PerdureError:
+        if error.code in ("READONLY", "MASTERDOWN"):
+            # This server is no longer the master, so no connection to it is of use.
             for pool in self._pools.values():
                 pool.drop_idle()
             self._slots.clear()
-        return refusal(error, self.target.shown)
+        return refusal(error, self.target.display_url)
 
     async def _routed(self, key: bytes, packed: bytes, room: int) -> Any:
         if self.target.kind != "cluster":
@@ -105,10 +112,10 @@ class Network:
             address = await self._owner(slot)
             try:
                 return await self._pool(address).request(packed, room)
-            except MovedError as moved:
-                self._slots[slot] = self._redirected(moved, address)
-            except AskError as error:
-                raise being_moved(self.target.shown) from error
+            except Redirection as redirection:
+                if redirection.code == "ASK":
+                    raise being_moved(self.target.display_url) from redirection
+                self._slots[slot] = self._redirected(redirection, address)
             except Lost:
                 self._slots.clear()
                 raise
@@ -116,22 +123,23 @@ class Network:
                 if hop:
                     raise
                 self._slots.clear()
-        raise being_moved(self.target.shown)
+        raise being_moved(self.target.display_url)
 
-    def _redirected(self, moved: MovedError, address: Address) -> Address:
-        """Where a node sends a request that it did not run."""
+    def _redirected(self, redirection: Redirection, address: Address) -> Address:
+        """The address to which a node redirects a request that it did not run."""
         try:
-            return answers.named_address(moved.host or address[0], moved.port)
-        except answers.Misfit as misfit:
+            return reply_shapes.named_address(redirection.host or address[0], redirection.port)
+        except reply_shapes.Misfit as misfit:
             raise UnavailableError(
-                f"{self.target.shown}: a redirection {misfit}; nothing was written", hint="is this node of the cluster?"
+                f"{self.target.display_url}: a redirection {misfit}; nothing was written",
+                hint="is this node of the cluster?",
             ) from None
 
     def _pool(self, address: Address) -> Pool:
         pool = self._pools.get(address)
         if pool is None:
-            if len(self._pools) >= answers.MOST_NODES:
-                self._leave_strangers()
+            if len(self._pools) >= reply_shapes.MOST_NODES:
+                self._close_unused()
 
             async def locate() -> Address:
                 return await ask_sentinels(self.target) if self.target.kind == "sentinel" else address
@@ -139,8 +147,8 @@ class Network:
             pool = self._pools[address] = Pool(self.target, locate)
         return pool
 
-    def _leave_strangers(self) -> None:
-        """Close the connections to nodes that own nothing any more: redirections could name ever new ones."""
+    def _close_unused(self) -> None:
+        """Close the connections to nodes without slots: redirections could name new nodes without end."""
         for address in self._pools.keys() - set(self._slots.values()):
             self._pools.pop(address).close()
 
@@ -150,19 +158,21 @@ class Network:
         try:
             return self._slots[slot]
         except KeyError:
-            raise UnavailableError(f"{self.target.shown}: no node serves slot {slot}", hint="is it complete?") from None
+            raise UnavailableError(
+                f"{self.target.display_url}: no node serves slot {slot}", hint="is the cluster complete?"
+            ) from None
 
     async def _read_slots(self) -> None:
-        failed: list[Exception] = []
+        errors: list[Exception] = []
         for address in dict.fromkeys((*self._pools, *self.target.addresses)):
             try:
-                told = await self._pool(address).request(command(b"CLUSTER", b"SLOTS"))
-                self._slots.update(self._shaped(told, partial(answers.slots, asked=address), b"CLUSTER SLOTS"))
-            except (UnavailableError, Lost, *ANSWERS) as error:
-                failed.append(error)
+                reply = await self._pool(address).request(command(b"CLUSTER", b"SLOTS"))
+                self._slots.update(self._shaped(reply, partial(reply_shapes.slots, source=address), b"CLUSTER SLOTS"))
+            except (UnavailableError, Lost, ErrorReply) as error:
+                errors.append(error)
                 continue
             return
-        raise no_cluster(failed, self.target.shown)
+        raise no_cluster(errors, self.target.display_url)
 
     async def servers(self) -> list[Address]:
         """The servers that hold data: one, or the masters of the cluster."""
@@ -171,35 +181,37 @@ class Network:
         if not self._slots:
             await self._read_slots()
         if not self._slots:
-            raise UnavailableError(f"{self.target.shown}: no node serves any slot", hint="is the cluster complete?")
+            raise UnavailableError(
+                f"{self.target.display_url}: no node serves any slot", hint="is the cluster complete?"
+            )
         return list(dict.fromkeys(self._slots.values()))
 
     async def at(self, address: Address, *arguments: bytes, shape: Shape[T]) -> T:
-        """One command on a server by its address."""
+        """Run a command on the server at an address."""
         try:
-            answer = await self._pool(address).request(command(*arguments))
-        except ANSWERS as error:
+            reply = await self._pool(address).request(command(*arguments))
+        except ErrorReply as error:
             raise await self._refused(error) from error
-        return self._shaped(answer, shape, arguments[0])
+        return self._shaped(reply, shape, arguments[0])
 
     async def at_or_none(self, address: Address, *arguments: bytes, shape: Shape[T]) -> T | None:
-        """The same; None where the server does not allow it."""
+        """The same; None if the server does not allow it."""
         try:
-            answer = await self._pool(address).request(command(*arguments))
-        except ANSWERS as error:
-            # A login that is refused, and a server that is not ready, are no answers to this question.
-            if not isinstance(error, ResponseError) or code_of(error) in ("LOADING", "MASTERDOWN", "CLUSTERDOWN"):
+            reply = await self._pool(address).request(command(*arguments))
+        except ErrorReply as error:
+            # A rejected login or a server that is not ready does not answer this question.
+            if error.is_login or error.code in ("LOADING", "MASTERDOWN", "CLUSTERDOWN"):
                 raise await self._refused(error) from error
             return None
-        return self._shaped(answer, shape, arguments[0])
+        return self._shaped(reply, shape, arguments[0])
 
     async def locate(self) -> Address:
-        """An address where channels can be listened to: in a cluster every node hears every hint."""
+        """An address to subscribe to channels at: every node of a cluster receives every hint."""
         if self.target.kind == "sentinel":
             return await ask_sentinels(self.target)
         return (await self.servers())[0]
 
     async def close(self) -> None:
-        """Let every connection go."""
+        """Close every connection."""
         for pool in self._pools.values():
             pool.close()

@@ -1,4 +1,8 @@
-"""The scripts: pieces of Lua put together once, called by their hash where a server knows them."""
+"""Scripts, joined from files of Lua and called by their hash.
+
+A hash versions its script: an older process still running calls its own text, and a server that has forgotten a hash
+(after a restart or a failover) gets the text again.
+"""
 
 from __future__ import annotations
 
@@ -38,4 +42,4 @@ UNLOCK = Script(lua("unlock"))
 MARK = Script(lua("mark"))
 PROBE = Script(lua("probe"))
 COMPILE = Script(lua("compile"), commits=True)
-"""Runs a text that is its last argument."""
+"""Runs the text in its last argument."""

@@ -1,8 +1,8 @@
-"""The engine's own integrity check: everything that is kept twice is compared, in batches, by a script.
+"""The engine's own integrity check: a script compares, in batches, everything that is stored twice.
 
-Rows against the key order, index entries and unique values, each in both directions; entries of logs against their
-places. What no row accounts for is found by walking the names of all keys. Damage is reported and the walk goes on; it
-ends for certain, whatever the server answers.
+Rows are compared with the key order, index entries and unique values, each in both directions; entries of logs with
+their seqs. A walk over the names of all keys finds what belongs to no row. Damage is reported and the walk goes on; it
+always ends, whatever the server answers.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines.redis.connections import answers
+from perdure.engines.redis.connections import reply_shapes
+from perdure.engines.redis.connections.failures import escaped
 from perdure.engines.redis.connections.resp import LARGEST
 from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.connections.scripts import AUDIT
-from perdure.engines.redis.connections.server_text import escaped
-from perdure.engines.redis.migrate import holds_anything, mark_of, refuse_damaged_mark, registered
+from perdure.engines.redis.migrate import has_data, mark_of, refuse_damaged_mark, registered_scopes
 from perdure.engines.redis.read.decode import NOTHING, lossy, onward, parts, text_of
 from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.schema.table_info import pack, unique_name
@@ -29,14 +29,14 @@ from perdure.kernel.schema import Log, Table
 
 _BATCH = 500
 _MOST_STEPS = 1_000_000
-"""After so many batches of one walk a server that always has more is not believed."""
+"""A walk that takes more batches than this is treated as endless."""
 _MOST_FINDINGS = 10_000
 _TEXTS = msgspec.msgpack.Decoder(list[msgspec.Raw] | dict[str, str])
 _GLOB = re.compile(rb"[*?\[\]\\]")
 
 
 class _TooMany(Exception):
-    """There is no use in looking further."""
+    """The limit of findings is reached."""
 
 
 def literal(text: bytes) -> bytes:
@@ -50,51 +50,51 @@ class Audit:
     def __init__(self, network: Network, layout: Layout) -> None:
         self._network = network
         self._layout = layout
-        self._where = network.target.shown
-        self._told: list[str] = []
+        self._where = network.target.display_url
+        self._findings: list[str] = []
 
     async def run(self) -> list[str]:
-        """Findings in words."""
+        """Every problem in the store, as text."""
         scopes: list[str] = []
         try:
-            scopes = await registered(self._network)
+            scopes = await registered_scopes(self._network)
             for scope in scopes:
                 await self._scope(scope)
             known = {self._layout.base(scope) for scope in scopes}
             for address in await self._network.servers():
-                await self._going_on(self._names(address, known))
+                await self._continuing(self._keys(address, known))
         except _TooMany:
-            self._told.append(f"the check stopped after {_MOST_FINDINGS} findings")
+            self._findings.append(f"the check stopped after {_MOST_FINDINGS} findings")
         except CorruptError as error:
-            self._told.append(str(error))
-        return self._told
+            self._findings.append(str(error))
+        return self._findings
 
-    def _tell(self, finding: str) -> None:
-        if len(self._told) >= _MOST_FINDINGS:
+    def _report(self, finding: str) -> None:
+        if len(self._findings) >= _MOST_FINDINGS:
             raise _TooMany
-        self._told.append(escaped(finding))
+        self._findings.append(escaped(finding))
 
-    async def _going_on(self, work: Awaitable[None]) -> None:
-        """Damage that ends one part of the check does not end the others."""
+    async def _continuing(self, work: Awaitable[None]) -> None:
+        """Report damage that ends one part of the check, and go on with the others."""
         try:
             await work
         except CorruptError as error:
-            self._tell(str(error))
+            self._report(str(error))
 
     async def _scope(self, scope: str) -> None:
         base = self._layout.base(scope)
-        await self._going_on(self._mark(scope))
+        await self._continuing(self._mark(scope))
         for table in self._layout.schema.tables:
             ask = partial(self._ask_rows, table)
-            await self._going_on(self._all(base, ask))
+            await self._continuing(self._all(base, ask))
         for log in self._layout.schema.logs:
-            await self._going_on(self._log(base, log))
+            await self._continuing(self._log(base, log))
 
     async def _mark(self, scope: str) -> None:
         if mark := await mark_of(self._network, self._layout, scope):
             refuse_damaged_mark(mark, f"scope {scope!r}")
-        elif await holds_anything(self._network, self._layout, scope):
-            self._tell(f"scope {scope!r} has lost the mark of its schema")
+        elif await has_data(self._network, self._layout, scope):
+            self._report(f"scope {scope!r} has lost the mark of its schema")
 
     def _ask_rows(self, table: Table, after: msgspec.Raw) -> tuple[Any, ...]:
         return ("rows", *self._table(table), after, _BATCH)
@@ -104,7 +104,7 @@ class Audit:
         return (table.name, kinds, self._layout.shapes.whole[table.name])
 
     async def _all(self, base: bytes, ask: Callable[[msgspec.Raw], tuple[Any, ...]]) -> None:
-        """Ask batch after batch until there is nothing to go on with."""
+        """Check batch after batch until the walk ends."""
         after = NOTHING
         for _ in range(_MOST_STEPS):
             reached = await self._batch(base, ask(after))
@@ -113,64 +113,64 @@ class Audit:
             after = onward(after, reached, self._where)
         raise CorruptError("the server's walk over the keys does not end", where=self._where)
 
-    async def _batch(self, base: bytes, asked: tuple[Any, ...]) -> msgspec.Raw:
-        """Take the findings of one batch; where to go on."""
+    async def _batch(self, base: bytes, request: tuple[Any, ...]) -> msgspec.Raw:
+        """Report the findings of one batch; returns where the next one begins."""
         shape = partial(parts, count=2)
-        findings, reached = await self._network.script(AUDIT, base, pack(asked), shape=shape)
+        packed, reached = await self._network.script(AUDIT, base, pack(request), shape=shape)
         try:
-            told = _TEXTS.decode(findings)
+            findings = _TEXTS.decode(packed)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise CorruptError(f"the findings of the check cannot be read: {error}", where=self._where) from None
         # A script packs an empty list as it packs an empty map.
-        for finding in told:
-            self._tell(finding if isinstance(finding, str) else lossy(finding))
+        for finding in findings:
+            self._report(finding if isinstance(finding, str) else lossy(finding))
         return reached
 
     async def _log(self, base: bytes, log: Log) -> None:
-        kept = self._layout.kept[log.name]
-        unique = [(name, kept.index(name) + 1) for name in log.unique]
-        segment = False if log.segment is None else kept.index(log.segment) + 1
+        columns = self._layout.columns[log.name]
+        unique = [(name, columns.index(name) + 1) for name in log.unique]
+        segment = False if log.segment is None else columns.index(log.segment) + 1
         members = (b"ZRANGE", base + f"p:{log.name}".encode(), b"0", b"-1")
-        for name in await self._network.request(base, *members, shape=answers.names, room=LARGEST):
-            await self._going_on(self._partition(base, log, name, (unique, segment)))
+        for name in await self._network.request(base, *members, shape=reply_shapes.names, room=LARGEST):
+            await self._continuing(self._partition(base, log, name, (unique, segment)))
 
     async def _partition(self, base: bytes, log: Log, name: bytes, about: tuple[Any, Any]) -> None:
         partition = text_of(name, self._where, f"a partition of {log.name}")
         entries = base + f"l:{log.name}:{partition}".encode()
-        if not await self._network.request(base, b"EXISTS", entries, shape=answers.number):
-            self._tell(f"{log.name} {partition} is among the partitions and has no entries")
+        if not await self._network.request(base, b"EXISTS", entries, shape=reply_shapes.number):
+            self._report(f"{log.name} {partition} is among the partitions and has no entries")
         for step in range(_MOST_STEPS):
-            asked = ("log", log.name, partition, *about, step * _BATCH + 1, _BATCH)
-            if await self._batch(base, asked) == NOTHING:
+            request = ("log", log.name, partition, *about, step * _BATCH + 1, _BATCH)
+            if await self._batch(base, request) == NOTHING:
                 return
         raise CorruptError(f"{log.name} {partition} does not end", where=self._where)
 
-    async def _names(self, address: Any, known: set[bytes]) -> None:
-        cursor, seen = b"0", set[bytes]()
+    async def _keys(self, address: Any, known: set[bytes]) -> None:
+        cursor, cursors = b"0", set[bytes]()
         pattern = literal(self._layout.prefix.encode()) + b":{*"
         for _ in range(_MOST_STEPS):
-            asked = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", b"1000")
-            cursor, names = await self._network.at(address, *asked, shape=answers.page)
+            scan = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", b"1000")
+            cursor, names = await self._network.at(address, *scan, shape=reply_shapes.page)
             rows: dict[tuple[bytes, str], list[str]] = defaultdict(list)
             for name in names:
-                await self._going_on(self._name(name, known, rows))
+                await self._continuing(self._key(name, known, rows))
             for (base, table), keys in rows.items():
-                await self._going_on(self._unordered(base, table, keys))
+                await self._continuing(self._unordered(base, table, keys))
             if cursor == b"0":
                 return
-            if cursor in seen:
+            if cursor in cursors:
                 break
-            seen.add(cursor)
+            cursors.add(cursor)
         raise CorruptError("the server's list of keys does not end", where=self._where)
 
     async def _unordered(self, base: bytes, table: str, keys: list[str]) -> None:
         await self._batch(base, ("row", table, keys))
 
-    async def _name(self, name: bytes, known: set[bytes], rows: dict[tuple[bytes, str], list[str]]) -> None:
+    async def _key(self, name: bytes, known: set[bytes], rows: dict[tuple[bytes, str], list[str]]) -> None:
         end = name.find(b"}:") + 2
         base, whole = name[:end], text_of(name, self._where, "a key")
         if base not in known:
-            self._tell(f"{whole} belongs to a scope that is not registered")
+            self._report(f"{whole} belongs to a scope that is not registered")
             return
         letter, _, rest = name[end:].decode().partition(":")
         if letter == "t":
@@ -182,15 +182,15 @@ class Audit:
             await self._unique(base, whole)
         elif letter == "l":
             log, _, partition = rest.partition(":")
-            place = (b"ZSCORE", base + f"p:{log}".encode(), partition.encode())
-            if await self._network.request(base, *place, shape=answers.data_or_nothing) is None:
-                self._tell(f"{log} {partition} is not among the partitions")
+            score = (b"ZSCORE", base + f"p:{log}".encode(), partition.encode())
+            if await self._network.request(base, *score, shape=reply_shapes.data_or_none) is None:
+                self._report(f"{log} {partition} is not among the partitions")
 
     async def _index(self, base: bytes, name: str, rest: str) -> None:
         table_name, index_name, _ = (rest + "::").split(":", 2)
         table = self._layout.schema.table.get(table_name)
         if table is None or index_name not in table.index_by_name:
-            self._tell(f"{rest!r:.200} is no index of this schema")
+            self._report(f"{rest!r:.200} is not an index of this schema")
             return
         number = [index.name for index in table.indexes].index(index_name) + 1
         order = [table.types[column] == "int" for column in table.indexes[number - 1].order]

@@ -1,7 +1,7 @@
-"""Stored data on its way out: every value has the type that its column declares, or `CorruptError` names the place.
+"""Decodes stored rows and entries: every value has the type of its column, or `CorruptError` names where it is.
 
-A server keeps text and checks nothing, and others can write to it. Rows come as text, integers in decimal, and only the
-spelling that Perdure writes is one: not ` 12`, `1_000` or digits of other scripts. Entries of logs come as msgpack.
+A server stores text and checks nothing, and other programs can write to it. Rows are text with integers in decimal, and
+only in the spelling that Perdure writes: not ` 12`, `1_000` or digits of other scripts. Entries of logs are msgpack.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from perdure.engines.redis.connections.answers import Misfit
-from perdure.engines.redis.connections.server_text import escaped
+from perdure.engines.redis.connections.failures import escaped
+from perdure.engines.redis.connections.reply_shapes import Misfit
 from perdure.engines.redis.schema.keys import decode_key, encode_key
 from perdure.errors import CorruptError
 from perdure.kernel.ops import LogEntry, Read, Row
 from perdure.kernel.schema import Key, Log, Table
 
 MOST = 2**53
-"""Beyond it the scripts, which count in doubles, are not exact."""
+"""The scripts compute in doubles, which are exact up to here."""
 
 NOTHING = msgspec.Raw(b"\xc2")
-"""False, as a script answers it."""
+"""False in the reply of a script."""
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ROWS = msgspec.msgpack.Decoder(list[tuple[str, bytes | None, list[str | bool]] | None])
@@ -51,32 +51,32 @@ def text_of(name: bytes, where: str, what: str) -> str:
         raise CorruptError(f"the name of {what} is not UTF-8: {name!r:.80}", where=where) from None
 
 
-def parts(answer: Any, count: int) -> list[msgspec.Raw]:
-    """The shape of a script's answer that is an array of so many values."""
+def parts(reply: Any, count: int) -> list[msgspec.Raw]:
+    """The shape of a script's reply that is an array of `count` values."""
     try:
-        found = _PARTS.decode(answer) if type(answer) is bytes else []
+        values = _PARTS.decode(reply) if type(reply) is bytes else []
     except _UNREADABLE:
-        found = []
-    if len(found) != count:
+        values = []
+    if len(values) != count:
         raise Misfit(f"is not an array of {count}")
-    return found
+    return values
 
 
 def lossy(part: msgspec.Raw) -> str:
-    """A packed text, whatever its bytes are: findings quote what they found."""
+    """A packed text, even if its bytes are not UTF-8: findings quote damaged text."""
     packed = bytes(part)
     return packed[_HEADER.get(packed[0], 1) :].decode(errors="replace")
 
 
 def onward(before: msgspec.Raw, reached: msgspec.Raw, where: str) -> msgspec.Raw:
-    """Where a walk goes on: behind where it was, or it would never end."""
+    """Where a walk continues; it must have advanced, or it would never end."""
     if before != NOTHING and _content(reached) <= _content(before):
         raise CorruptError("the server's walk over the keys does not advance", where=where)
     return reached
 
 
 def ascending(names: list[str], after: str | None, limit: int) -> list[str]:
-    """Names as they were asked for; a page that does not advance would be asked for over and over."""
+    """A page of names; one that does not advance would be requested again and again."""
     before = [] if after is None else [after]
     if len(names) > limit or any(low.encode() >= high.encode() for low, high in pairwise(before + names)):
         raise CorruptError("the server's list of names is not in order", where="partitions")
@@ -89,7 +89,7 @@ def _content(part: msgspec.Raw) -> bytes:
 
 
 class RowDecoder:
-    """Rows of one table, as scripts send them."""
+    """Decodes rows of one table."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -97,7 +97,7 @@ class RowDecoder:
         self._single = len(table.key) == 1 and table.key[0].type == "text"
 
     def decode(self, part: msgspec.Raw) -> list[Row | None]:
-        """Rows out of the answer of a view."""
+        """Rows in the reply of a view."""
         try:
             sent = _ROWS.decode(part)
         except _UNREADABLE as error:
@@ -105,28 +105,28 @@ class RowDecoder:
         return self.rows(sent)
 
     def rows(self, sent: Sequence[Any]) -> list[Row | None]:
-        """Rows as sent: encoded key, body, then rev and columns."""
-        made: list[Row | None] = []
-        place = self._table.place
+        """Rows as scripts send them: encoded key, body, then rev and columns."""
+        rows: list[Row | None] = []
+        positions = self._table.place
         for row in sent:
             if row is None:
-                made.append(None)
+                rows.append(None)
                 continue
-            encoded, body, held = row
-            if len(held) != len(self._whole) + 1:
-                raise self._corrupt(encoded, "the row", f"it has {len(held) - 1} columns")
+            encoded, body, stored = row
+            if len(stored) != len(self._whole) + 1:
+                raise self._corrupt(encoded, "the row", f"it has {len(stored) - 1} columns")
             try:
                 values = [
                     None if value is False else whole(value) if number else value
-                    for value, number in zip(held[1:], self._whole, strict=True)
+                    for value, number in zip(stored[1:], self._whole, strict=True)
                 ]
-                rev = whole(held[0])
+                rev = whole(stored[0])
             except ValueError:
-                self._name_wrong(encoded, held)
-            if True in held:
-                self._name_wrong(encoded, held)
-            made.append(Row(self._key(encoded), tuple(values), rev, body, place))
-        return made
+                self._name_wrong(encoded, stored)
+            if True in stored:
+                self._name_wrong(encoded, stored)
+            rows.append(Row(self._key(encoded), tuple(values), rev, body, positions))
+        return rows
 
     def _key(self, encoded: str) -> Key:
         if self._single and "\x01" not in encoded:
@@ -137,26 +137,26 @@ class RowDecoder:
                 return key
         except (ValueError, KeyError):
             pass
-        raise self._corrupt(encoded, "the key", "it is not of this table")
+        raise self._corrupt(encoded, "the key", "it does not belong to this table")
 
-    def _name_wrong(self, encoded: str, held: Sequence[Any]) -> NoReturn:
-        """Raise for the first column that holds what it cannot."""
-        for name, value, number in zip(self._names, held, (True, *self._whole), strict=True):
+    def _name_wrong(self, encoded: str, stored: Sequence[Any]) -> NoReturn:
+        """Raise for the first column with an invalid value."""
+        for name, value, number in zip(self._names, stored, (True, *self._whole), strict=True):
             try:
                 if value is not False or name == "rev":
-                    whole(value) if number else _refuse_no_text(value)
+                    whole(value) if number else _refuse_unless_text(value)
             except ValueError as error:
                 raise self._corrupt(encoded, name, str(error)) from None
         raise self._corrupt(encoded, "the row", "it cannot be read")
 
     def _name_unreadable(self, part: msgspec.Raw, reason: Exception) -> NoReturn:
-        """Raise for the first column that is no text, given that there is one."""
+        """Raise for the first column that cannot be decoded."""
         where = self._table.name
         try:
-            found = _ROWS_IN_PARTS.decode(part)
+            rows = _ROWS_IN_PARTS.decode(part)
         except _UNREADABLE:
             raise CorruptError(f"stored data cannot be read: {reason}", where=where) from None
-        for row in found:
+        for row in rows:
             if row is None:
                 continue
             for name, value in zip(("the key", *self._names), (row[0], *row[2]), strict=False):
@@ -170,73 +170,74 @@ class RowDecoder:
     def _names(self) -> tuple[str, ...]:
         return ("rev", *self._table.column_names)
 
-    def _corrupt(self, encoded: str, column: str, told: str) -> CorruptError:
+    def _corrupt(self, encoded: str, column: str, reason: str) -> CorruptError:
         where = f"{self._table.name} {escaped(encoded)!r:.200}"
-        return CorruptError(f"{column}: {told}", where=where, hint="run perdure doctor")
+        return CorruptError(f"{column}: {reason}", where=where, hint="run perdure doctor")
 
 
-def _refuse_no_text(value: Any) -> None:
+def _refuse_unless_text(value: Any) -> None:
     if type(value) is not str:
-        raise ValueError(f"{value!r:.80} is no text")
+        raise ValueError(f"{value!r:.80} is not text")
 
 
 class EntryDecoder:
-    """Entries of one log, whose columns stand in the order `kept`; `order` is None if that is the declared one."""
+    """Decodes entries of one log, which are stored with `columns` in this order; `reordered` if it is not the declared
+    one."""
 
-    def __init__(self, log: Log, kept: Sequence[str], *, reordered: bool) -> None:
+    def __init__(self, log: Log, columns: Sequence[str], *, reordered: bool) -> None:
         self._log = log
-        self._kept = kept
+        self._columns = columns
         self._reordered = reordered
-        self._kinds = tuple(int if log.types[name] == "int" else str for name in kept)
+        self._kinds = tuple(int if log.types[name] == "int" else str for name in columns)
         kinds: Any = (int, int, *[kind | None for kind in self._kinds], bytes)
         entries: Any = list.__class_getitem__(tuple.__class_getitem__(kinds))
         self._whole: Callable[[Any], list[LogEntry]] = msgspec.msgpack.Decoder(entries).decode
 
     def decode(self, part: msgspec.Raw, read: Read) -> list[LogEntry]:
-        """Entries out of the answer of a view, with their columns in declared order."""
+        """Entries in the reply of a view, with their columns in declared order."""
         try:
-            found = self._whole(part)
+            entries = self._whole(part)
         except _UNREADABLE:
-            found = self._one_by_one(part, read.partition)
-        self._refuse_out_of_order(found, read)
-        return [self._declared(entry) for entry in found] if self._reordered else found
+            entries = self._one_by_one(part, read.partition)
+        self._refuse_out_of_order(entries, read)
+        return [self._declared(entry) for entry in entries] if self._reordered else entries
 
     def _one_by_one(self, part: msgspec.Raw, partition: str) -> list[LogEntry]:
-        """Entries of which some may be older than the newest columns, which are NULL in them."""
+        """Entries of which some may be older than the newest columns; those are NULL in them."""
         where = f"{self._log.name} {escaped(partition)!r:.200}"
         try:
-            found = _ENTRIES.decode(part)
+            stored = _ENTRIES.decode(part)
         except _UNREADABLE as error:
             raise CorruptError(f"an entry cannot be read: {error}", where=where, hint="run perdure doctor") from None
-        made = []
-        for entry in found:
-            if not 3 <= len(entry) <= len(self._kept) + 3:
+        entries = []
+        for entry in stored:
+            if not 3 <= len(entry) <= len(self._columns) + 3:
                 raise CorruptError(f"an entry has {len(entry)} parts", where=where, hint="run perdure doctor")
-            missing = len(self._kept) + 3 - len(entry)
+            missing = len(self._columns) + 3 - len(entry)
             filled = (*entry[:-1], *[None] * missing, entry[-1])
             self._refuse_wrong(filled, where)
-            made.append(filled)
-        return made
+            entries.append(filled)
+        return entries
 
-    def _refuse_out_of_order(self, found: list[LogEntry], read: Read) -> None:
-        """Entries follow each other behind where the read begins: else a page that stands still is read for ever."""
-        seqs = [entry[0] for entry in found]
+    def _refuse_out_of_order(self, entries: list[LogEntry], read: Read) -> None:
+        """Seqs must ascend from where the read begins: a page that does not advance would be read again and again."""
+        seqs = [entry[0] for entry in entries]
         if read.desc:
             seqs.reverse()
         whole_page = read.limit is None or len(seqs) <= read.limit
         if whole_page and all(low < high for low, high in pairwise((read.after, *seqs))):
             return
         where = f"{self._log.name} {escaped(read.partition)!r:.200}"
-        raise CorruptError("entries are not where they belong", where=where, hint="run perdure doctor")
+        raise CorruptError("entries are out of order", where=where, hint="run perdure doctor")
 
     def _refuse_wrong(self, entry: LogEntry, where: str) -> None:
         kinds = (int, int, *self._kinds, bytes)
-        for name, kind, value in zip(("seq", "rev", *self._kept, "body"), kinds, entry, strict=True):
-            optional = name in self._kept
+        for name, kind, value in zip(("seq", "rev", *self._columns, "body"), kinds, entry, strict=True):
+            optional = name in self._columns
             if type(value) is not kind and not (value is None and optional):
-                told = f"entry {entry[0]!r:.20}: {name}: {value!r:.80} is not of type {kind.__name__}"
-                raise CorruptError(told, where=where, hint="run perdure doctor")
+                message = f"entry {entry[0]!r:.20}: {name}: {value!r:.80} is not of type {kind.__name__}"
+                raise CorruptError(message, where=where, hint="run perdure doctor")
 
     def _declared(self, entry: LogEntry) -> LogEntry:
-        held = dict(zip(self._kept, entry[2:-1], strict=True))
-        return (*entry[:2], *[held.get(name) for name in self._log.column_names], entry[-1])
+        values = dict(zip(self._columns, entry[2:-1], strict=True))
+        return (*entry[:2], *[values.get(name) for name in self._log.column_names], entry[-1])

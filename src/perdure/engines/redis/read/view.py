@@ -1,13 +1,13 @@
-"""Reads as the script gets them, and its answers as rows and entries.
+"""Views: reads as the script gets them, and its reply as rows and entries.
 
-A view is one script, whose answer is one msgpack array: entries come out of the store already packed in the form in
-which callers want them, so that a long history is decoded by one call in C.
+A view is one script, whose reply is one msgpack array. Entries are stored in the form that callers get, so a long
+history is decoded by one call in C.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,25 @@ _HEADS = msgspec.msgpack.Decoder(list[int])
 _TIME = msgspec.msgpack.Decoder(int)
 
 
+class ScanRequest(NamedTuple):
+    """A scan as `lua/view.lua` and `lua/take.lua` get it: an array in this order, False where a value is absent."""
+
+    kind: int
+    table: msgspec.Raw
+    order_types: list[bool]
+    """Which of the ordering columns are integers."""
+    sorted_set: str
+    low: str
+    high: str
+    limit: int | bool
+    desc: bool
+    filters: list[Any]
+    late_parts: list[Any] | bool
+    """The parts of the group or prefix, if one of them comes from an earlier read."""
+    by_key: bool
+    after: str | bool
+
+
 class Reads:
     """Translates views; holds no data."""
 
@@ -36,16 +55,16 @@ class Reads:
         }
         self.rows = {table.name: RowDecoder(table) for table in layout.schema.tables}
         self._entries = {
-            log.name: EntryDecoder(log, layout.kept[log.name], reordered=layout.order[log.name] is not None)
+            log.name: EntryDecoder(log, layout.columns[log.name], reordered=layout.order[log.name] is not None)
             for log in layout.schema.logs
         }
 
     def packed(self, reads: Sequence[Ask], clock: int | None) -> list[Any]:
-        """What the script gets; without a `clock` the time is the server's."""
+        """The argument of the script; without a `clock` the time is the server's."""
         return [self._ask(read, reads, clock) for read in reads]
 
     def answers(self, reads: Sequence[Ask], data: bytes) -> list[Any]:
-        """What the caller gets."""
+        """The answers in the reply of the script."""
         try:
             return [self._answer(read, part) for read, part in zip(reads, _PARTS.decode(data), strict=True)]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -57,7 +76,7 @@ class Reads:
             if isinstance(read, Get) and not isinstance(read.keys, Ref):
                 _refuse_other_count(len(rows), len(read.keys))
             if isinstance(read, Scan):
-                self._refuse_standing_still(read, rows)
+                self._refuse_repeated_page(read, rows)
             return rows
         if isinstance(read, Read):
             return self._entries[read.log].decode(part, read)
@@ -67,17 +86,17 @@ class Reads:
         _refuse_other_count(len(heads), len(read.partitions))
         return heads
 
-    def _refuse_standing_still(self, scan: Scan, rows: Sequence[Row | None]) -> None:
-        """A page that does not lead past the last one would be asked for over and over."""
+    def _refuse_repeated_page(self, scan: Scan, rows: Sequence[Row | None]) -> None:
+        """A page that does not advance would be requested again and again."""
         last = rows[-1] if rows else None
         if scan.limit is not None and len(rows) > scan.limit:
-            raise ValueError(f"{len(rows)} rows came where {scan.limit} were asked for")
+            raise ValueError(f"the server sent {len(rows)} rows, the limit is {scan.limit}")
         if scan.after is None or last is None:
             return
         table = self._layout.schema.table[scan.table]
         order = () if scan.index is None else table.index_by_name[scan.index].order
-        held = dict(zip(table.key_names, last.key, strict=True)) | last.columns
-        reached = encode_key((*[held[name] for name in order], *last.key)).encode()
+        values = dict(zip(table.key_names, last.key, strict=True)) | last.columns
+        reached = encode_key((*[values[name] for name in order], *last.key)).encode()
         after = encode_key(scan.after).encode()
         if reached >= after if scan.desc else reached <= after:
             raise ValueError(f"the rows of {scan.table} do not advance")
@@ -104,88 +123,100 @@ class Reads:
         slots = self._slots[target.table]
         return [ref.read + 1, [source(table, name, slots) for name in ref.columns]]
 
-    def scan(self, scan: Scan, reads: Sequence[Ask] = ()) -> tuple[Any, ...]:
-        """A scan; see `lua/view.lua` for what stands where."""
+    def scan(self, scan: Scan, reads: Sequence[Ask] = ()) -> ScanRequest:
+        """A scan, which may refer to the reads before it."""
         table = self._layout.schema.table[scan.table]
         index = None if scan.index is None else table.index_by_name[scan.index]
         filters = self._row_filters(table, scan.where, scan.upto)
-        pieces = self._pieces(table, index, scan.eq, reads)
+        parts = self._parts(table, index, scan.eq, reads)
         after: Any = False if scan.after is None else encode_key(scan.after)
         limit = False if scan.limit is None else scan.limit
         if index is None:
             kinds: list[bool] = []
             name, low, high = f"k:{table.name}", "-", "+"
-            if scan.eq and not isinstance(pieces, list):
-                low, high = _bounds(pieces, len(scan.eq) == len(table.key), after, desc=scan.desc)
+            if scan.eq and not isinstance(parts, list):
+                low, high = _bounds(parts, len(scan.eq) == len(table.key), after, desc=scan.desc)
             elif not scan.eq:
                 low, high = _past("-", "+", after, desc=scan.desc)
         else:
             kinds = [table.types[column] == "int" for column in index.order]
             name = f"i:{table.name}:{index.name}:"
             low, high = _past("-", "+", after, desc=scan.desc)
-            if not isinstance(pieces, list):
-                name += pieces
-        late = pieces if isinstance(pieces, list) else False
+            if not isinstance(parts, list):
+                name += parts
+        late_parts = parts if isinstance(parts, list) else False
         row = self._layout.shapes.rows[table.name]
-        return (2, row, kinds, name, low, high, limit, scan.desc, filters, late, index is None, after)
+        return ScanRequest(2, row, kinds, name, low, high, limit, scan.desc, filters, late_parts, index is None, after)
 
-    def _pieces(self, table: Table, index: Index | None, eq: tuple[Any, ...], reads: Sequence[Ask]) -> str | list[Any]:
-        """What names the group (or begins the members): text, or a list where a value comes from an earlier read."""
-        pieces: list[Any] = []
+    def _parts(self, table: Table, index: Index | None, eq: tuple[Any, ...], reads: Sequence[Ask]) -> str | list[Any]:
+        """The name of the group, or the prefix of members: text, or a list if a value comes from an earlier read."""
+        parts: list[Any] = []
         last = len(table.key) - 1
         for position, value in enumerate(eq):
-            whole = index is None and position == last
+            is_last = index is None and position == last
             if isinstance(value, Ref):
                 if index is not None:
-                    how = _GROUP
+                    form = _GROUP
                 elif table.key[position].type == "int":
-                    how = _INTEGER
+                    form = _INTEGER
                 else:
-                    how = _LAST if whole else _TEXT
-                pieces.append([*self._reference(value, reads), how])
+                    form = _LAST if is_last else _TEXT
+                parts.append([*self._reference(value, reads), form])
             else:
-                pieces.append(grouped(value) if index is not None else ordered(value, last=whole))
-        return pieces if any(isinstance(piece, list) for piece in pieces) else "".join(pieces)
+                parts.append(grouped(value) if index is not None else ordered(value, last=is_last))
+        return parts if any(isinstance(part, list) for part in parts) else "".join(parts)
 
     def _row_filters(self, table: Table, where: Mapping[str, Any], upto: Mapping[str, int]) -> list[Any]:
         slots = self._slots[table.name]
         packed: list[Any] = []
-        for name, wanted in where.items():
-            packed += (source(table, name, slots), *_wanted(wanted))
-        for name, most in upto.items():
-            packed += (source(table, name, slots), _AT_MOST, most)
+        for name, value in where.items():
+            packed += (source(table, name, slots), *_filter(value))
+        for name, bound in upto.items():
+            packed += (source(table, name, slots), _AT_MOST, bound)
         return packed
 
     def _read(self, read: Read) -> tuple[Any, ...]:
         log = self._layout.schema.log[read.log]
-        kept = self._layout.kept[read.log]
+        columns = self._layout.columns[read.log]
         filters: list[Any] = []
-        for name, wanted in read.where.items():
-            filters += (kept.index(name) + 1, *_wanted(wanted))
+        for name, value in read.where.items():
+            filters += (columns.index(name) + 1, *_filter(value))
         lookup: Any = False
         if read.segments is None:
-            for name, wanted in read.where.items():
-                values = wanted if isinstance(wanted, tuple) else (wanted,)
+            for name, value in read.where.items():
+                values = value if isinstance(value, tuple) else (value,)
                 if name in log.unique and None not in values:
-                    lookup = (name, [stored(value) for value in values])
+                    lookup = (name, [stored(choice) for choice in values])
                     break
         segments: Any = False
         if read.segments is not None:
             segments = [(stored(s.value), s.after, False if s.upto is None else s.upto) for s in read.segments]
         upto = False if read.upto is None else read.upto
         limit = False if read.limit is None else read.limit
-        return (3, read.log, read.partition, read.after, upto, limit, read.desc, filters, lookup, segments, len(kept))
+        return (
+            3,
+            read.log,
+            read.partition,
+            read.after,
+            upto,
+            limit,
+            read.desc,
+            filters,
+            lookup,
+            segments,
+            len(columns),
+        )
 
 
-def _refuse_other_count(came: int, asked: int) -> None:
-    if came != asked:
-        raise ValueError(f"{came} answers came for {asked} questions")
+def _refuse_other_count(answers: int, questions: int) -> None:
+    if answers != questions:
+        raise ValueError(f"{answers} answers to {questions} questions")
 
 
-def _wanted(wanted: Any) -> tuple[int, Any]:
-    if isinstance(wanted, tuple):
-        return _AMONG, [stored(value) for value in wanted]
-    return _EQUAL, stored(wanted)
+def _filter(value: Any) -> tuple[int, Any]:
+    if isinstance(value, tuple):
+        return _AMONG, [stored(choice) for choice in value]
+    return _EQUAL, stored(value)
 
 
 def _past(low: str, high: str, after: Any, *, desc: bool) -> tuple[Any, Any]:
@@ -195,8 +226,8 @@ def _past(low: str, high: str, after: Any, *, desc: bool) -> tuple[Any, Any]:
 
 
 def _bounds(prefix: str, whole: bool, after: Any, *, desc: bool) -> tuple[Any, Any]:
-    """The members that begin with a prefix (or are it), past a keyset."""
-    # A prefix ends in NUL or a digit: with that raised by one it is above everything that begins with it.
+    """The range of the members that begin with a prefix (or equal it), past a keyset."""
+    # A prefix ends in NUL or a digit. With that character raised by one it sorts after all its members.
     upper = prefix if whole else prefix[:-1] + chr(ord(prefix[-1]) + 1)
     low, high = f"[{prefix}", f"[{prefix}" if whole else f"({upper}"
     if after is False:

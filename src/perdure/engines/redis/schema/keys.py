@@ -1,9 +1,9 @@
 """How scopes, keys and values become the names and sorted-set members that the scripts work with.
 
 All keys of a scope begin with `<prefix>:{<scope>}:`, whose braces put them into one slot of a cluster. After it a
-letter says what a key is: `t` a row, `k` the key order of a table, `i` a group of an index, `u` unique values, `l` a
-log partition, `q` what is to know of it, `g` its stretches, `p` the partitions of a log. The same encodings are written
-once more in `lua/common.lua`, because the scripts must build names from what rows hold.
+letter names the kind of key: `t` a row, `k` the key order of a table, `i` a group of an index, `u` unique values, `l` a
+log partition, `q` the facts about it, `g` its stretches, `p` the partitions of a log. `lua/common.lua` and
+`lua/text.lua` repeat these encodings, because the scripts build names from stored values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLAIN = {"\x01": "\x00", "\x02": "\x01"}
 
 
 def utf8(value: str) -> bytes:
-    """The bytes of a text, or a refusal."""
+    """The bytes of a text; `InvalidError` if it is not Unicode."""
     try:
         return value.encode()
     except UnicodeEncodeError as error:
@@ -30,8 +30,8 @@ def utf8(value: str) -> bytes:
 
 
 def tag_of(scope: str) -> str:
-    """A scope as it stands between the braces: they must hold the whole of it, and something."""
-    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02x}", scope) or "%"
+    """A scope as the text between the braces, which must not be empty or contain a brace."""
+    return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02x}", scope) or "%"
 
 
 def base_of(prefix: str, scope: str) -> bytes:
@@ -48,7 +48,7 @@ def escape(value: str) -> str:
 
 def unescape(text: str) -> str:
     """The text behind `escape`."""
-    return _ESCAPED.sub(lambda found: _PLAIN[found[1]], text) if "\x01" in text else text
+    return _ESCAPED.sub(lambda match: _PLAIN[match[1]], text) if "\x01" in text else text
 
 
 def ordered(value: str | int, *, last: bool = False) -> str:
@@ -59,7 +59,7 @@ def ordered(value: str | int, *, last: bool = False) -> str:
 
 
 def encode_key(key: Sequence[str | int]) -> str:
-    """A whole key, as it ends the name of its row and every index member of it."""
+    """A whole key: the end of the name of its row and of all its index members."""
     if len(key) == 1:
         (value,) = key
         return escape(value) if isinstance(value, str) else ordered(value)
@@ -83,7 +83,7 @@ def decode_key(text: str, columns: Sequence[Column]) -> tuple[str | int, ...]:
 
 
 def stored(value: Any) -> Any:
-    """A column value as the scripts hold it: text, integers in decimal, `False` for NULL."""
+    """A column value in the form that the scripts use: text, integers in decimal, `False` for NULL."""
     if value is None:
         return False
     return value if type(value) is str else str(value)
@@ -95,7 +95,7 @@ def grouped(value: Any) -> str:
 
 
 def source(table: Table, name: str, slots: dict[str, int]) -> int:
-    """Where a script finds a column: a slot among what it read, or (negative) a place in the key."""
+    """Where a script finds a column: a slot in the row it read, or (negative) a position in the key."""
     if name in table.value_types:
         return slots[name]
     return -1 - table.key_names.index(name)

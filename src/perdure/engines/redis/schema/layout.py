@@ -1,7 +1,7 @@
-"""The schema as this engine lays it out: names, shapes, and the order in which logs keep their columns.
+"""The schema as this engine stores it: key names, table descriptions, and the order of log columns.
 
 Entries of a log are packed by position, so the order of a log's columns is recorded with the schema: a column that a
-later version declares, wherever it stands in the declaration, is kept behind the ones that were there before.
+later version declares, at whatever position, is stored after the columns that existed before.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Columns = Mapping[str, Sequence[str]]
 class Layout:
     """Everything that is derived from a schema once, when a store is opened."""
 
-    def __init__(self, schema: Schema, prefix: str, db: int, kept: Columns | None = None) -> None:
+    def __init__(self, schema: Schema, prefix: str, db: int, columns: Columns | None = None) -> None:
         self.schema = schema
         self.prefix = prefix
         self._hints = b"h%d:" % db
         self.shapes = Shapes(schema)
-        self.kept = keep_columns(schema, kept or {}, prefix)
+        self.columns = log_columns(schema, columns or {}, prefix)
         self.mark = f"{schema.version}:{schema.digest()}"
         self.filling = f"{self.mark}:filling"
         self.order: dict[str, tuple[int, ...] | None] = {}
         for log in schema.logs:
-            names = self.kept[log.name]
+            names = self.columns[log.name]
             same = names == log.column_names
             self.order[log.name] = None if same else tuple(log.position[name] for name in names)
         self._bases: dict[str, bytes] = {}
@@ -48,12 +48,12 @@ class Layout:
         return self.base(scope) + self._hints + utf8(topic)
 
 
-def keep_columns(schema: Schema, before: Columns, where: str) -> dict[str, tuple[str, ...]]:
-    """The order in which each log keeps its columns, given the order until now: new ones come last."""
-    kept = {}
+def log_columns(schema: Schema, recorded: Columns, where: str) -> dict[str, tuple[str, ...]]:
+    """The order in which each log stores its columns: those recorded so far, then the new ones."""
+    columns = {}
     for log in schema.logs:
-        old = tuple(before.get(log.name, ()))
+        old = tuple(recorded.get(log.name, ()))
         if len(set(old)) != len(old) or not set(old) <= set(log.column_names):
             raise CorruptError(f"the schema record names other columns of {log.name} than it has", where=where)
-        kept[log.name] = old + tuple(name for name in log.column_names if name not in old)
-    return kept
+        columns[log.name] = old + tuple(name for name in log.column_names if name not in old)
+    return columns

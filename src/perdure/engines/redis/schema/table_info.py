@@ -1,7 +1,7 @@
-"""What the scripts that read, walk and audit must know of a table, packed once and sent along.
+"""Descriptions of tables that are sent to the scripts that read, walk and audit.
 
-So these scripts know no schema: one text serves every schema and every version of it. (Scripts that commit are made for
-what they do, see `programs.py`.)
+So these scripts contain no schema: one text serves every schema and every version of it. (Scripts that commit are
+generated for what they do, see `write/transaction_scripts.py`.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Shapes:
 
 
 def _whole(table: Table) -> tuple[Any, ...]:
-    """See `write/lua/indexes.lua` for what stands where."""
+    """See `write/lua/indexes.lua` for the order of the parts."""
     fields = ["rev", *table.column_names]
     slots = {name: position for position, name in enumerate(fields, 1)}
     indexes = [

@@ -1,4 +1,4 @@
-"""Lua for where a row stands in an index and what it holds in a unique group, as far as that is known beforehand."""
+"""Generates Lua for the position of a row in an index and its value in a unique group, as far as known beforehand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perdure.kernel.schema import Index, Table
 
 
 class Term(NamedTuple):
-    """A column's value in Lua; `null` says whether it is NULL, None if that shows only on the server."""
+    """A column's value in Lua; `null` says whether it is NULL, None if only the server knows."""
 
     lua: str
     null: bool | None
@@ -19,16 +19,16 @@ class Term(NamedTuple):
 Terms = Callable[[str], Term]
 
 
-class Place(NamedTuple):
-    """A sorted set, what its member begins with, and the condition under which a row is in it ('' for always)."""
+class IndexPosition(NamedTuple):
+    """A sorted set, the beginning of its member, and the condition under which a row is in it ('' for always)."""
 
     group: str
     member: str
     condition: str
 
 
-def place_of(table: Table, index: Index, values: Terms) -> Place | None:
-    """Where a row stands in an index; None if it surely is not in it."""
+def index_position(table: Table, index: Index, values: Terms) -> IndexPosition | None:
+    """The position of a row in an index; None if it cannot be in it."""
     members, conditions = [], []
     group = [f"base .. {quoted(f'i:{table.name}:{index.name}:')}"]
     for name in index.order:
@@ -46,23 +46,20 @@ def place_of(table: Table, index: Index, values: Terms) -> Place | None:
         if term.null is None and index.sparse:
             conditions.append(term.lua)
         group.append(f"grouped({term.lua})")
-    return Place(" .. ".join(group), " .. ".join(members), " and ".join(conditions))
+    return IndexPosition(" .. ".join(group), " .. ".join(members), " and ".join(conditions))
 
 
-def entry(command: str, place: Place | None, key: str) -> Iterator[str]:
-    """Enter a row at its place (ZADD), or remove it from there (ZREM)."""
-    if place is None:
+def entry(command: str, position: IndexPosition | None, key: str) -> Iterator[str]:
+    """Add a row at its position (ZADD), or remove it from there (ZREM)."""
+    if position is None:
         return
-    member = f"{place.member} .. {key}"
-    if command == "ZADD":
-        done = f"call('ZADD', {place.group}, 0, {member})"
-    else:
-        done = f"call('ZREM', {place.group}, {member})"
-    yield f"if {place.condition} then {done} end" if place.condition else done
+    call = "call('ZADD', {}, 0, {} .. {})" if command == "ZADD" else "call('ZREM', {}, {} .. {})"
+    change = call.format(position.group, position.member, key)
+    yield f"if {position.condition} then {change} end" if position.condition else change
 
 
 def claim_of(group: tuple[str, ...], values: Terms) -> tuple[str | None, str]:
-    """A row's value in a unique group and the condition under which it has one; None if it surely has none."""
+    """A row's value in a unique group and the condition under which it has one; None if it cannot have one."""
     terms = [values(name) for name in group]
     if any(term.null for term in terms):
         return None, "false"

@@ -1,6 +1,6 @@
-"""Appends to a log: the arguments they send, and the two pieces of Lua that check and write them.
+"""Appends to a log and removals from it: their arguments, and the Lua that checks and writes them.
 
-Entries travel as packed bytes that no script takes apart; only columns that hold the clock are cut out of them, because
+Entries are sent as packed bytes that no script decodes. Only columns that hold the clock are cut out of them, because
 the clock is the server's.
 """
 
@@ -21,15 +21,15 @@ _CHECK, _WRITE, _DROP = Template(lua("append_check")), Template(lua("append_writ
 
 
 class DropCode:
-    """The removal of a partition or of its end: the arguments are its name and how many entries stay."""
+    """Removes a partition or its end: the arguments are its name and how many entries stay."""
 
     size = 2
 
-    def __init__(self, log: Log, kept: Sequence[str]) -> None:
-        # What is decoded begins with the place behind it, then come seq and rev; Lua counts from 1.
-        places = {name: kept.index(name) + 4 for name in log.unique}
-        unique = ", ".join(f"[{quoted(f'{name}+')}] = {place}" for name, place in places.items())
-        last = max(places.values(), default=3) - 1
+    def __init__(self, log: Log, columns: Sequence[str]) -> None:
+        # The decoder returns the offset of the rest first, then seq, rev and the columns; Lua counts from 1.
+        positions = {name: columns.index(name) + 4 for name in log.unique}
+        unique = ", ".join(f"[{quoted(f'{name}+')}] = {position}" for name, position in positions.items())
+        last = max(positions.values(), default=3) - 1
         self._facts = {"log": quoted(log.name), "unique": f"{{{unique}}}", "columns": last}
 
     def write(self) -> str:
@@ -38,51 +38,50 @@ class DropCode:
 
 
 class LogCodes:
-    """What transactions do to one log; `order` is that in which it keeps its columns, None if as declared."""
+    """The operations on one log; `order` is the order of its stored columns, None if as declared."""
 
     def __init__(self, log: Log, order: tuple[int, ...] | None) -> None:
-        kept = range(len(log.columns)) if order is None else order
-        self.drop = DropCode(log, [log.column_names[at] for at in kept])
+        stored = range(len(log.columns)) if order is None else order
+        self.drop = DropCode(log, [log.column_names[at] for at in stored])
         self._log = log
         self._order = order
-        self._integers = [place for place, at in enumerate(kept) if log.columns[at].type == "int"]
+        self._integers = [position for position, at in enumerate(stored) if log.columns[at].type == "int"]
         self._unique = [(f"{name}+", log.position[name]) for name in log.unique]
         self._segment = None if log.segment is None else log.position[log.segment]
         self._codes: dict[tuple[tuple[int, ...], bool, bool], AppendCode] = {}
 
     def append(self, op: Append) -> tuple[AppendCode, list[bytes]]:
-        """The code of an append, and its arguments; see `lua/append_check.lua` for what stands where."""
+        """The code of an append, and its arguments; see `lua/append_check.lua` for their order."""
         entries = op.entries
         arguments = [op.partition.encode(), b"" if op.expect is None else b"%d" % op.expect, b"%d" % len(entries)]
         for name, at in self._unique:
             arguments += [b"" if entry[at] is None else f"{name}{entry[at]}".encode() for entry in entries]
         several = False
         if self._segment is not None:
-            held = [entry[self._segment] for entry in entries]
-            several = held.count(held[0]) != len(held)
-            arguments += [b"" if value is None else b"%d" % value for value in (held if several else held[:1])]
+            segments = [entry[self._segment] for entry in entries]
+            several = segments.count(segments[0]) != len(segments)
+            arguments += [b"" if value is None else b"%d" % value for value in (segments if several else segments[:1])]
         if self._order is not None:
             entries = [(*[entry[at] for at in self._order], entry[-1]) for entry in entries]
-        told = (*self._times(entries), several)
-        code = self._codes.get(told)
+        signature = (*self._times(entries), several)
+        code = self._codes.get(signature)
         if code is None:
-            code = self._codes[told] = AppendCode(self._log, *told)
+            code = self._codes[signature] = AppendCode(self._log, *signature)
         for entry in entries:
             arguments += code.pieces(entry)
         return code, arguments
 
     def _times(self, entries: Sequence[tuple[Any, ...]]) -> tuple[tuple[int, ...], bool]:
-        """Which columns hold the clock, and whether not all entries hold it there, or not just the clock."""
-        found = [[at for at in self._integers if type(entry[at]) is Now] for entry in entries]
-        times = found[0]
-        if found.count(times) == len(found) and not any([entry[at].plus for entry in entries for at in times]):  # noqa: C419 - quicker
-            return tuple(times), False
-        return tuple(sorted({at for each in found for at in each})), True
+        """Which columns hold the clock, and whether only some of the entries hold it there."""
+        times = [[at for at in self._integers if type(entry[at]) is Now] for entry in entries]
+        if times.count(times[0]) == len(times):
+            return tuple(times[0]), False
+        return tuple(sorted({at for columns in times for at in columns})), True
 
 
 class AppendCode:
-    """Appends to a log that are alike: in which columns hold the clock (just the clock, in every entry, unless they are
-    `mixed`), and in whether their entries are of several segments."""
+    """Appends to a log that are alike: in which columns hold the clock (in every entry, unless they are `mixed`), and
+    in whether their entries are of several segments."""
 
     def __init__(self, log: Log, times: tuple[int, ...], mixed: bool, several: bool) -> None:
         self.log = log
@@ -95,11 +94,10 @@ class AppendCode:
         packed = [pack(entry[span])[head:] for span, head in self._spans]
         if not self._mixed:
             return packed
-        made = [packed[0]]
+        pieces = [packed[0]]
         for at, piece in zip(self._times, packed[1:], strict=True):
-            value = entry[at]
-            made += (b"n%d" % value.plus if type(value) is Now else pack(value), piece)
-        return made
+            pieces += (b"" if type(entry[at]) is Now else pack(entry[at]), piece)
+        return pieces
 
     def check(self, group: int) -> str:
         """The Lua that refuses what must be refused."""
@@ -115,7 +113,7 @@ class AppendCode:
         if self._mixed:
             count = 2 * spans - 1
             for at in range(2, count, 2):
-                pieces += (f"time_piece(ARGV[at + {at}], clock)", f"ARGV[at + {at + 1}]")
+                pieces += (f"(ARGV[at + {at}] == '' and packed_clock or ARGV[at + {at}])", f"ARGV[at + {at + 1}]")
         else:
             for at in range(2, count + 1):
                 pieces += ("packed_clock", f"ARGV[at + {at}]")
@@ -136,7 +134,7 @@ def quoted_bytes(data: bytes) -> str:
 
 
 def _head(count: int) -> bytes:
-    """What begins a msgpack array of so many values."""
+    """The header of a msgpack array of `count` values."""
     return bytes([0x90 + count]) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
 
 

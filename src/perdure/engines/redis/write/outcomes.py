@@ -1,4 +1,4 @@
-"""What a script that writes answers: that it is done, or why it refused and wrote nothing."""
+"""Replies of the scripts that write: done, or the reason why nothing was written."""
 
 from __future__ import annotations
 
@@ -7,76 +7,91 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from perdure.engines.redis.connections.answers import Misfit, data
+from perdure.engines.redis.connections.reply_shapes import Misfit, data
 from perdure.errors import CorruptError
 
-CONFLICT, OTHER_SCHEMA = 1, 2
-_DONE = re.compile(rb"[0-9]{1,16}(?: [0-9]{1,16})*")
+_CONFLICT, _OTHER_SCHEMA = 1, 2
+_NUMBERS = re.compile(rb"[0-9]{1,16}(?: [0-9]{1,16})*")
 _LAST_OF_ASCII = 127
 _REFUSAL = msgspec.msgpack.Decoder(tuple[int, Any])
 _CLAIM = msgspec.msgpack.Decoder(tuple[int, int, list[tuple[str, bytes | None, list[str | bool]]]])
 
 
-class Done(NamedTuple):
-    """A transaction that was carried out: when, and the last seqs of the partitions it appended to."""
+class Committed(NamedTuple):
+    """A transaction was applied: its time, and the last seqs of the partitions that it appended to."""
 
     now: int
     seqs: tuple[int, ...]
 
 
 class Claim(NamedTuple):
-    """Rows that were claimed: when, and as they are now."""
+    """Rows were claimed: the time, and the rows after the change."""
 
     now: int
     rows: list[Any]
 
 
+class OtherSchema(NamedTuple):
+    """The scope has the mark of another schema, or none; nothing was written."""
+
+    mark: str | None
+
+
+class ConflictReport(NamedTuple):
+    """Which operation failed: the number of its group and its position there, both from 1, and why."""
+
+    group: int
+    position: int
+    kind: str
+    actual: Any
+    unique_name: Any = None
+
+
 class Refused(NamedTuple):
-    """Nothing was written: the report of a `CONFLICT`, or the mark of a scope with an `OTHER_SCHEMA`, False if it has
-    none."""
+    """A condition failed; nothing was written."""
 
-    kind: int
-    told: Any
+    conflict: ConflictReport
 
 
-def committed(answer: Any, appended: int) -> Done | Refused:
-    """The shape of the answer to a transaction that appends to so many partitions. Digits say that it was done."""
-    told = data(answer)
-    if told[0] > _LAST_OF_ASCII:
-        return _refused(told)
-    numbers = told.split(b" ") if _DONE.fullmatch(told) else []
+def commit_reply(reply: Any, appended: int) -> Committed | OtherSchema | Refused:
+    """The shape of the reply to a transaction that appends to `appended` partitions. Digits mean that it committed."""
+    text = data(reply)
+    if text[0] > _LAST_OF_ASCII:
+        return _refusal(text)
+    numbers = text.split(b" ") if _NUMBERS.fullmatch(text) else []
     if len(numbers) != appended + 1:
         raise Misfit("is neither a time with a seq for each log nor a refusal")
     now, *seqs = map(int, numbers)
-    return Done(now, tuple(seqs))
+    return Committed(now, tuple(seqs))
 
 
-def claimed(answer: Any) -> Claim | Refused:
-    """The shape of the answer to a claim: {0, now, rows}, or a refusal."""
-    told = data(answer)
-    if told[0] != 0x93:
-        return _refused(told)
+def claim_reply(reply: Any) -> Claim | OtherSchema | Refused:
+    """The shape of the reply to a claim: {0, now, rows}, or a refusal."""
+    packed = data(reply)
+    if packed[0] != 0x93:
+        return _refusal(packed)
     try:
-        _, now, rows = _CLAIM.decode(told)
+        _, now, rows = _CLAIM.decode(packed)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Misfit(f"cannot be read: {error}") from None
     return Claim(now, rows)
 
 
-def _refused(told: bytes) -> Refused:
+def _refusal(packed: bytes) -> OtherSchema | Refused:
     try:
-        kind, rest = _REFUSAL.decode(told)
+        kind, details = _REFUSAL.decode(packed)
     except UnicodeDecodeError as error:
         raise CorruptError(f"a stored text is not UTF-8: {error.reason}", where="what a commit depends on") from None
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise Misfit(f"is no refusal: {error}") from None
-    if kind == OTHER_SCHEMA and (rest is False or isinstance(rest, str)):
-        return Refused(kind, rest)
-    if kind == CONFLICT and isinstance(rest, list) and _is_report(rest):
-        return Refused(kind, rest)
-    raise Misfit("is no refusal")
+        raise Misfit(f"is not a refusal: {error}") from None
+    if kind == _OTHER_SCHEMA and details is False:
+        return OtherSchema(None)
+    if kind == _OTHER_SCHEMA and isinstance(details, str):
+        return OtherSchema(details)
+    if kind == _CONFLICT and isinstance(details, list) and _is_report(details):
+        return Refused(ConflictReport(*details))
+    raise Misfit("is not a refusal")
 
 
-def _is_report(told: list[Any]) -> bool:
-    """Whether this is {number of the group, place in it, kind, actual} and perhaps where."""
-    return len(told) in (4, 5) and [type(part) for part in told[:3]] == [int, int, str]
+def _is_report(details: list[Any]) -> bool:
+    return len(details) in (4, 5) and [type(part) for part in details[:3]] == [int, int, str]

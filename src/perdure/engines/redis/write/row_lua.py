@@ -1,7 +1,7 @@
-"""The Lua of one operation on a row: reading and checking first, writing apart from it.
+"""Generates the Lua of one operation on a row: the part that reads and checks, and the part that writes.
 
-What is known of a transaction before it meets data is decided here and not on the server: which fields to read, which
-indexes and unique groups can change, which of their parts can be NULL. What is left are straight lines.
+Everything that does not depend on stored data is decided here and not on the server: which fields to read, which
+indexes and unique groups can change, which of their parts can be NULL. The generated code is straight-line.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from perdure.engines.redis.schema.table_info import unique_name
-from perdure.engines.redis.write.index_lua import Term, Terms, claim_of, entry, place_of
+from perdure.engines.redis.write.index_lua import Term, Terms, claim_of, entry, index_position
 from perdure.engines.redis.write.value_lua import (
     LOWERED,
     NEEDS_OLD,
@@ -34,7 +34,7 @@ Changes = tuple[tuple[str, ...], tuple[str, ...], bool]
 
 
 class Signature(NamedTuple):
-    """All of an operation on a row that shapes its script. A condition is a rule, REV, or (column, code) pairs."""
+    """The parts of an operation that shape its script. A condition is a rule, REV, or (column, code) pairs."""
 
     kind: str
     table: str
@@ -44,13 +44,13 @@ class Signature(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Where the code of an operation finds its arguments, and what it calls things. `who` tells a conflict's place."""
+    """The Lua names of an operation's arguments and variables. `source` identifies the operation in a conflict."""
 
     argument: Callable[[int], str]
     key: str
     name: str
     row: str
-    who: str
+    source: str
     key_value: Callable[[int], str] | None = None
 
 
@@ -64,12 +64,12 @@ class RowCode:
         self.indexes = [i for i in table.indexes if touched & {*i.by, *i.order}]
         self.unique = [g for g in table.unique if touched & set(g)]
         used = _named(self.indexes, self.unique)
-        self.read = ["rev", *sorted(self._looked_at() | (used & set(table.value_types)))]
+        self.read = ["rev", *sorted(self._columns_read() | (used & set(table.value_types)))]
         if self.default is not None:
             used = _named(table.indexes, table.unique)
         self.by_key = not used.isdisjoint(table.key_names)
-        wanted = [code for _, code in self._columns_wanted()]
-        self._changes_at = 1 + (1 if self.condition == REV else argument_count(wanted))
+        condition_codes = [code for _, code in self._column_conditions()]
+        self._changes_at = 1 + (1 if self.condition == REV else argument_count(condition_codes))
         self._default_at = self._changes_at + argument_count(self.changes[1]) + self.changes[2]
         default_size = 0 if self.default is None else argument_count(self.default[1]) + self.default[2]
         self._key_at = self._default_at + default_size
@@ -81,12 +81,12 @@ class RowCode:
             return set()
         return set(self.changes[0]) if self.kind == PATCH else set(self.table.types)
 
-    def _columns_wanted(self) -> Sequence[tuple[str, str]]:
+    def _column_conditions(self) -> Sequence[tuple[str, str]]:
         return self.condition if isinstance(self.condition, tuple) else ()
 
-    def _looked_at(self) -> set[str]:
+    def _columns_read(self) -> set[str]:
         needed = {name for name, code in zip(*self.changes[:2], strict=True) if code in NEEDS_OLD}
-        return needed | {name for name, _ in self._columns_wanted()}
+        return needed | {name for name, _ in self._column_conditions()}
 
     def _old(self, frame: Frame) -> Terms:
         def term(name: str) -> Term:
@@ -97,19 +97,19 @@ class RowCode:
         return term
 
     def _key_value(self, frame: Frame, name: str) -> str:
-        place = self.table.key_names.index(name)
-        return frame.argument(self._key_at + place) if frame.key_value is None else frame.key_value(place)
+        position = self.table.key_names.index(name)
+        return frame.argument(self._key_at + position) if frame.key_value is None else frame.key_value(position)
 
     def _new(self, frame: Frame, changes: Changes, first: int, otherwise: Terms) -> Terms:
-        """The columns after a change; what it does not name is as `otherwise` says."""
-        at, made = first, {}
+        """The columns after a change; columns that it does not name come from `otherwise`."""
+        at, terms = first, {}
         for name, code in zip(*changes[:2], strict=True):
             old = otherwise(name).lua if code in NEEDS_OLD else ""
             null = True if code == NOTHING else None if may_be_null(code) else False
-            given = [frame.argument(at + k) for k in range(argument_count((code,)))]
-            made[name] = Term(expression(code, given, old), null)
-            at += len(given)
-        return lambda name: made[name] if name in made else otherwise(name)
+            arguments = [frame.argument(at + k) for k in range(argument_count((code,)))]
+            terms[name] = Term(expression(code, arguments, old), null)
+            at += len(arguments)
+        return lambda name: terms[name] if name in terms else otherwise(name)
 
     def _patched(self, frame: Frame) -> Terms:
         return self._new(frame, self.changes, self._changes_at, self._old(frame))
@@ -147,26 +147,26 @@ class RowCode:
             yield "end"
 
     def _numbers(self, frame: Frame) -> Iterator[str]:
-        """Refuse a row with an integer that is none: what is worked out from it later would stop half way."""
+        """Refuse a row with a damaged integer: an expression that uses it would fail after the first write."""
         numbers = [n for n, name in enumerate(self.read, 1) if self.table.value_types.get(name) == "int"]
         if numbers and self.kind != CHECK:
-            held = [f"{frame.row}[{n}]" for n in numbers]
-            broken = " or ".join(f"({v} and (#{v} > 17 or not string.find({v}, '^%-?%d+$')))" for v in held)
-            yield f"if {broken} then error('PERDURE_CORRUPT ' .. {frame.name} .. ' holds a number that is none') end"
+            values = [f"{frame.row}[{n}]" for n in numbers]
+            broken = " or ".join(f"({v} and (#{v} > 17 or not string.find({v}, '^%-?%d+$')))" for v in values)
+            yield f"if {broken} then error('PERDURE_CORRUPT ' .. {frame.name} .. ' holds an invalid number') end"
 
     def _counters(self, frame: Frame, changes: Changes, first: int, old: Terms) -> Iterator[str]:
         """Refuse a sum that could not be kept exactly, before anything is written."""
         at = first
         for name, code in zip(*changes[:2], strict=True):
-            given = [frame.argument(at + k) for k in range(argument_count((code,)))]
-            at += len(given)
-            beyond = bounded(code, given, old(name).lua if code in NEEDS_OLD else "")
+            arguments = [frame.argument(at + k) for k in range(argument_count((code,)))]
+            at += len(arguments)
+            beyond = bounded(code, arguments, old(name).lua if code in NEEDS_OLD else "")
             if beyond is not None:
-                told = f"'PERDURE_RANGE ' .. {quoted(f'{self.table.name}.{name} would leave the range of ±2^53')}"
-                yield f"if {beyond} then error({told}) end"
+                message = f"'PERDURE_RANGE ' .. {quoted(f'{self.table.name}.{name} would leave the range of ±2^53')}"
+                yield f"if {beyond} then error({message}) end"
 
     def _conditions(self, frame: Frame) -> Iterator[str]:
-        condition, row, wanted = self.condition, frame.row, self._columns_wanted()
+        condition, row, columns = self.condition, frame.row, self._column_conditions()
         if condition is ANY:
             return
         if condition is ABSENT:
@@ -177,7 +177,7 @@ class RowCode:
             yield f"if {row}[1] ~= {frame.argument(1)} then {_conflict(frame, f'{row}[1]')} end"
         else:
             old, at, unmet = self._old(frame), 1, [f"not {row}[1]"]
-            for name, code in wanted:
+            for name, code in columns:
                 actual = old(name).lua
                 if code == NOTHING:
                     unmet.append(actual)
@@ -186,27 +186,27 @@ class RowCode:
                 else:
                     unmet.append(f"{actual} ~= {frame.argument(at)}")
                 at += argument_count((code,))
-            seen = ", ".join(old(name).lua for name, _ in wanted)
-            yield f"if {' or '.join(unmet)} then {_conflict(frame, f'{row}[1] and {{{seen}}}')} end"
+            values = ", ".join(old(name).lua for name, _ in columns)
+            yield f"if {' or '.join(unmet)} then {_conflict(frame, f'{row}[1] and {{{values}}}')} end"
 
     def _claims(self, frame: Frame, groups: Sequence[tuple[str, ...]], new: Terms) -> Iterator[str]:
-        """Refuse a unique value that another row has, even one that gives it up right now."""
+        """Refuse a unique value that another row has before this transaction, or takes in it."""
         for group in groups:
             claim, present = claim_of(group, new)
             if claim is None:
                 continue
             name = quoted(unique_name(self.table, group))
-            seen = ", ".join(new(column).lua for column in group)
+            values = ", ".join(new(column).lua for column in group)
             yield f"if {present} then"
             yield f"local claim = {claim}"
-            yield f"local owner = taken[{name} .. claim] or call('HGET', base .. {name}, claim)"
-            told = f"return pack({{1, {{{frame.who}, 'unique', {{{seen}}}, {name}}}}})"
-            yield f"if owner and owner ~= {frame.key} then {told} end"
-            yield f"taken[{name} .. claim] = {frame.key}"
+            yield f"local owner = owners[{name} .. claim] or call('HGET', base .. {name}, claim)"
+            conflict = f"return pack({{1, {{{frame.source}, 'unique', {{{values}}}, {name}}}}})"
+            yield f"if owner and owner ~= {frame.key} then {conflict} end"
+            yield f"owners[{name} .. claim] = {frame.key}"
             yield "end"
 
     def writes(self, frame: Frame) -> Iterator[str]:
-        """Write what the checks allowed."""
+        """Write, after all checks passed."""
         row = frame.row
         if self.kind == DELETE:
             yield f"if {row}[1] then"
@@ -232,7 +232,7 @@ class RowCode:
         old = self._old(frame)
         yield f"call('DEL', {frame.name})"
         for index in self.indexes:
-            yield from entry("ZREM", place_of(self.table, index, old), frame.key)
+            yield from entry("ZREM", index_position(self.table, index, old), frame.key)
         for group in self.unique:
             claim, present = claim_of(group, old)
             name = quoted(unique_name(self.table, group))
@@ -243,7 +243,7 @@ class RowCode:
         yield f"if not {frame.row}[1] then call('ZADD', base .. {quoted(f'k:{self.table.name}')}, 0, {frame.key}) end"
         yield from self._fields(frame, changes, first, new)
         for index in self.table.indexes:
-            yield from entry("ZADD", place_of(self.table, index, new), frame.key)
+            yield from entry("ZADD", index_position(self.table, index, new), frame.key)
         for group in self.table.unique:
             claim, present = claim_of(group, new)
             if claim is not None:
@@ -268,22 +268,22 @@ class RowCode:
             yield from self._move_claim(group, old, new, frame.key)
 
     def _fields(self, frame: Frame, changes: Changes, first: int, new: Terms) -> Iterator[str]:
-        """The columns that surely hold something, and the body."""
+        """Write the columns that cannot be NULL, and the body."""
         pairs = [("rev", "rev")]
         pairs += [(n, new(n).lua) for n, code in zip(*changes[:2], strict=True) if not may_be_null(code)]
         if changes[2]:
             pairs.append(("body", frame.argument(first + argument_count(changes[1]))))
         for at in range(0, len(pairs), _PER_CALL):
-            told = ", ".join(f"{quoted(field)}, {value}" for field, value in pairs[at : at + _PER_CALL])
-            yield f"call('HSET', {frame.name}, {told})"
+            fields = ", ".join(f"{quoted(field)}, {value}" for field, value in pairs[at : at + _PER_CALL])
+            yield f"call('HSET', {frame.name}, {fields})"
 
     def _move(self, index: Index, old: Terms, new: Terms, key: str) -> Iterator[str]:
         names = [name for name in dict.fromkeys((*index.by, *index.order)) if name in self.changes[0]]
         if not names:
             return
         yield f"if {' or '.join(f'{old(name).lua} ~= {new(name).lua}' for name in names)} then"
-        yield from entry("ZREM", place_of(self.table, index, old), key)
-        yield from entry("ZADD", place_of(self.table, index, new), key)
+        yield from entry("ZREM", index_position(self.table, index, old), key)
+        yield from entry("ZADD", index_position(self.table, index, new), key)
         yield "end"
 
     def _move_claim(self, group: tuple[str, ...], old: Terms, new: Terms, key: str) -> Iterator[str]:
@@ -291,19 +291,19 @@ class RowCode:
         if not names:
             return
         name = f"base .. {quoted(unique_name(self.table, group))}"
-        left, had = claim_of(group, old)
-        taken, present = claim_of(group, new)
+        old_claim, had = claim_of(group, old)
+        new_claim, present = claim_of(group, new)
         yield f"if {' or '.join(f'{old(n).lua} ~= {new(n).lua}' for n in names)} then"
-        yield f"if {had} then call('HDEL', {name}, {left}) end"
-        if taken is not None:
-            yield f"if {present} then call('HSET', {name}, {taken}, {key}) end"
+        yield f"if {had} then call('HDEL', {name}, {old_claim}) end"
+        if new_claim is not None:
+            yield f"if {present} then call('HSET', {name}, {new_claim}, {key}) end"
         yield "end"
 
 
 def _named(indexes: Sequence[Index], unique: Sequence[tuple[str, ...]]) -> set[str]:
-    """The columns by which these are kept."""
+    """The columns of these indexes and unique groups."""
     return {name for i in indexes for name in (*i.by, *i.order)} | {name for group in unique for name in group}
 
 
 def _conflict(frame: Frame, actual: str) -> str:
-    return f"return pack({{1, {{{frame.who}, 'condition', {actual}}}}})"
+    return f"return pack({{1, {{{frame.source}, 'condition', {actual}}}}})"

@@ -1,11 +1,11 @@
-"""Transactions as scripts: straight lines of Lua, made once for all transactions that do the same to other data.
+"""Transactions as scripts: straight-line Lua, generated once for all transactions that do the same to other data.
 
-A general script that is told what to do spends most of its time on being told. So the client writes the script: what
-operations there are and what can be known of them stands in its text, data in its arguments. Everything is checked
-before the first write, because a script has no rollback.
+A general script would spend most of its time decoding what to do. So the client generates the script: the operations
+are in its text, the data is in its arguments. Everything is checked before the first write, because a script has no
+rollback.
 
-Servers keep every script that they are given. Only transactions that come again get a script of their own there, and
-only so many of them; the others send their text along, to one script that runs it.
+Servers cache every script that they run. Only transactions that recur get a script of their own there, and only a
+limited number of them; the others send their text as an argument of one script that runs it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from perdure.engines.redis.write.row_lua import Frame, RowCode
 from perdure.engines.redis.write.value_lua import quoted
 
 FIRST = 7
-"""Where the arguments of the operations begin; see `lua/gate.lua` for those before."""
+"""Where the arguments of the operations begin; `lua/gate.lua` describes those before."""
 
 _USES_BEFORE_OWN = 3
-_OWN_AT_MOST = 64
-_KEPT_AT_MOST = 1_000
-_SINGLE_AT_MOST = 40
+_MOST_OWN = 64
+_MOST_PROGRAMS = 1_000
+_MOST_SINGLE = 40
 
 
 Code = RowCode | AppendCode | DropCode
 Step = RowCode | tuple[Code]
-"""A group of operations that have the same code. It stands in a tuple if there are several, or if they take up as many
-arguments as they like."""
+"""A group of operations with the same code. It is in a tuple if there are several, or if the number of their arguments
+varies."""
 
 
 class Group(NamedTuple):
-    """A step that is no append: `first` is where the arguments of its only operation begin; None if it has several,
-    whose arguments follow those of the groups before, their number before them."""
+    """A step other than an append: `first` is where the arguments of its only operation begin; None if it has several,
+    whose count and arguments follow those of the groups before."""
 
     number: int
     code: RowCode | DropCode
@@ -43,7 +43,7 @@ class Group(NamedTuple):
 
 
 class Program:
-    """One script, how often it was used, and whether servers may keep it."""
+    """One script, how often it was used, and whether servers may cache it."""
 
     def __init__(self, text: str) -> None:
         lines = [line for line in text.splitlines() if line and not line.startswith("--")]
@@ -53,24 +53,24 @@ class Program:
 
 
 class Programs:
-    """The programs in use, by what they are made of."""
+    """The programs in use, by their steps."""
 
     def __init__(self) -> None:
-        self._made: dict[object, Program] = {}
+        self._programs: dict[object, Program] = {}
         self._own: set[bytes] = set()
 
     def transaction(self, steps: tuple[Step, ...]) -> Program:
         """For a transaction."""
-        return self._made.get(steps) or self._keep(steps, transaction_text(steps))
+        return self._programs.get(steps) or self._add(steps, transaction_text(steps))
 
     def take(self, code: RowCode) -> Program:
         """For claiming rows."""
-        return self._made.get(code) or self._keep(code, take_text(code))
+        return self._programs.get(code) or self._add(code, take_text(code))
 
-    def _keep(self, key: object, text: str) -> Program:
-        if len(self._made) >= _KEPT_AT_MOST:
-            self._made.clear()
-        program = self._made[key] = Program(text)
+    def _add(self, key: object, text: str) -> Program:
+        if len(self._programs) >= _MOST_PROGRAMS:
+            self._programs.clear()
+        program = self._programs[key] = Program(text)
         program.own = program.script.sha in self._own
         return program
 
@@ -79,19 +79,19 @@ class Programs:
         if program.own:
             return program.script, arguments
         program.uses += 1
-        if program.uses == _USES_BEFORE_OWN and len(self._own) < _OWN_AT_MOST:
+        if program.uses == _USES_BEFORE_OWN and len(self._own) < _MOST_OWN:
             self._own.add(program.script.sha)
             program.own = True
         return COMPILE, [*arguments, program.script.text]
 
 
 def is_single(groups: int) -> bool:
-    """Whether operations that are alone in their group have names of their own: Lua has room for few."""
-    return groups <= _SINGLE_AT_MOST
+    """Whether operations that are alone in their group get their own variables: Lua allows few."""
+    return groups <= _MOST_SINGLE
 
 
 def transaction_text(steps: Sequence[Step]) -> str:
-    """The whole script: all checks, then all writes; appends first, because columns may hold what they find out."""
+    """The whole script: all checks, then all writes; appends first, because columns may hold their seqs."""
     rows: list[Group] = []
     appends: list[tuple[int, AppendCode]] = []
     first = FIRST
@@ -104,13 +104,13 @@ def transaction_text(steps: Sequence[Step]) -> str:
         else:
             rows.append(Group(number, code, first))
             first += step.size
-    lines = [f"local at, lasts, seqs, taken = {first - 1}, '', {{}}, {{}}"]
+    lines = [f"local at, lasts, seqs, owners = {first - 1}, '', {{}}, {{}}"]
     lines += [code.check(number) for number, code in appends]
     lines += [line for group in rows for line in _checks(group)]
     lines.append("if not mark then call('SET', base .. 'schema', ARGV[1]) end")
     lines += [code.write(number) for number, code in appends]
     lines += [line for group in rows for line in _writes(group)]
-    # A hint is best effort: a user without permission for channels must not lose the commit for it.
+    # A hint is best effort: a user without permission for channels must still be able to commit.
     lines.append("for n = at + 1, #ARGV do redis.pcall('PUBLISH', ARGV[n], ARGV[6]) end")
     lines.append("return {ok = now .. lasts}")
     return with_helpers("\n".join(lines))
@@ -129,7 +129,8 @@ def with_helpers(text: str) -> str:
     helpers = ["gate"]
     if "escaped(" in text or "grouped(" in text:
         helpers.append("text")
-    helpers += [name for call, name in (("swapped(", "swap"), ("time_piece(", "time_piece")) if call in text]
+    if "swapped(" in text:
+        helpers.append("swap")
     return f"{lua(*helpers)}\n{text}"
 
 

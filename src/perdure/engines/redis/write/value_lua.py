@@ -1,7 +1,7 @@
-"""Column values on their way into a script: what each adds to the arguments, and the Lua that reads it there.
+"""Column values in scripts: what each adds to the arguments, and the Lua that reads it there.
 
-A value's *code* is all of it that shapes a script: a literal, NULL, or one of the kernel's expressions. The rest is an
-argument. So transactions that do the same to other data share one text, whatever they say.
+A value's *code* is the part that shapes a script: a literal, NULL, or one of the kernel's expressions. The rest is an
+argument. So transactions that do the same to other data share one text.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _ARGUMENTS = {NOTHING: 0, TIME: 0, LAST_SEQ: 0, SWAPPED: 2}
 
 
 def codes_of(values: Iterable[Any], arguments: list[bytes]) -> tuple[str, ...]:
-    """The codes of some values; what else there is to say of them goes behind the arguments."""
+    """The codes of some values; their data is appended to the arguments."""
     codes: list[str] = []
-    add, tell = codes.append, arguments.append
+    add, add_argument = codes.append, arguments.append
     for value in values:
         kind = type(value)
-        # What every commit holds comes first, and without a call.
+        # The values of every commit come first, and without a call.
         if kind is str:
-            tell(value.encode())
+            add_argument(value.encode())
             add(LITERAL)
         elif kind is Inc:
-            tell(b"%d" % value.by)
+            add_argument(b"%d" % value.by)
             add(ADDED)
         elif value is NOW:
             add(TIME)
         elif kind is int:
-            tell(b"%d" % value)
+            add_argument(b"%d" % value)
             add(LITERAL)
         elif value is None:
             add(NOTHING)
@@ -48,11 +48,11 @@ def codes_of(values: Iterable[Any], arguments: list[bytes]) -> tuple[str, ...]:
 
 
 def _number(code: str, name: str) -> Callable[[Any, list[bytes]], str]:
-    def told(value: Any, arguments: list[bytes]) -> str:
+    def encode(value: Any, arguments: list[bytes]) -> str:
         arguments.append(b"%d" % getattr(value, name))
         return code
 
-    return told
+    return encode
 
 
 def _time(value: Now, arguments: list[bytes]) -> str:
@@ -101,32 +101,32 @@ def may_be_null(code: str) -> bool:
     return code in (NOTHING, SWAPPED)
 
 
-def bounded(code: str, given: Sequence[str], old: str) -> str | None:
-    """Lua that is true if the new value of a counter is beyond what a double holds exactly; None for what cannot be."""
+def bounded(code: str, arguments: Sequence[str], old: str) -> str | None:
+    """Lua that is true if a counter would exceed what a double holds exactly; None if it cannot."""
     if code != ADDED:
         return None
-    return f"math.abs(({old} or 0) + {given[0]}) >= 9007199254740992"
+    return f"math.abs(({old} or 0) + {arguments[0]}) >= 9007199254740992"
 
 
-def expression(code: str, given: Sequence[str], old: str) -> str:
+def expression(code: str, arguments: Sequence[str], old: str) -> str:
     """Lua for the new value of a column, given its arguments: text, or false for NULL."""
     if code == LITERAL:
-        return given[0]
+        return arguments[0]
     if code == NOTHING:
         return "false"
     if code == TIME:
         return "now"
     if code == LATER:
-        return f"format('%.0f', clock + {given[0]})"
+        return f"format('%.0f', clock + {arguments[0]})"
     if code == ADDED:
-        return f"format('%.0f', ({old} or 0) + {given[0]})"
+        return f"format('%.0f', ({old} or 0) + {arguments[0]})"
     if code == SWAPPED:
-        return f"swapped({old}, {given[0]}, {given[1]})"
+        return f"swapped({old}, {arguments[0]}, {arguments[1]})"
     if code in (RAISED, LOWERED):
         chosen = "math.max" if code == RAISED else "math.min"
-        return f"({old} and format('%.0f', {chosen}({old}, {given[0]})) or {given[0]})"
+        return f"({old} and format('%.0f', {chosen}({old}, {arguments[0]})) or {arguments[0]})"
     last = f"seqs[{quoted(code[1:])}]"
-    return last if code[0] == LAST_SEQ else f"format('%.0f', {last} - {given[0]})"
+    return last if code[0] == LAST_SEQ else f"format('%.0f', {last} - {arguments[0]})"
 
 
 def quoted(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Transactions on their way to a script: each operation as the code that carries it out and the arguments it needs.
+"""Prepares transactions: each operation becomes the code that applies it and the arguments of that code.
 
-Everything that can be decided without looking at data is decided here: names, encoded keys, packed entries, where a
-column stands. What a script reports comes back as the conflict that the kernel speaks of.
+Everything that does not depend on stored data is decided here: names, encoded keys, packed entries, positions of
+columns. A conflict that a script reports becomes the `Conflict` of the kernel.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from perdure.engines.redis.schema.keys import encode_key
 from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.schema.table_info import pack
 from perdure.engines.redis.write.log_lua import AppendCode, LogCodes
+from perdure.engines.redis.write.outcomes import ConflictReport
 from perdure.engines.redis.write.row_lua import CHECK, DELETE, PATCH, PUT, REV, Changes, RowCode, Signature
 from perdure.engines.redis.write.transaction_scripts import Code, Program, Programs, Step, is_single
 from perdure.engines.redis.write.value_lua import codes_of, plain
@@ -33,7 +34,7 @@ from perdure.kernel.ops import (
 )
 
 _KINDS = {Check: CHECK, Put: PUT, Patch: PATCH, Delete: DELETE}
-_KEPT_AT_MOST = 1_000
+_MOST_CODES = 1_000
 
 
 Groups = dict[Code, tuple[list[int], list[bytes]]]
@@ -49,7 +50,7 @@ class Prepared(NamedTuple):
     groups: Groups
 
     def appended(self, ops: Sequence[Op]) -> list[tuple[str, str]]:
-        """The partitions it appends to, in the order in which the answer tells their seqs."""
+        """The partitions it appends to, in the order of their seqs in the reply."""
         return [
             (ops[at].log, ops[at].partition)  # type: ignore[union-attr]
             for code, (positions, _) in self.groups.items()
@@ -59,7 +60,7 @@ class Prepared(NamedTuple):
 
 
 class Writer:
-    """Prepares transactions of one schema; remembers the code of those that came before."""
+    """Prepares transactions of one schema, and caches the code of their operations."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -68,7 +69,7 @@ class Writer:
         self._rows: dict[object, RowCode] = {}
 
     def prepare(self, ops: Sequence[Op]) -> Prepared:
-        """A transaction; text that is not Unicode is refused."""
+        """The script and the arguments of a transaction; text that is not Unicode is refused."""
         try:
             groups = self._grouped(ops)
         except UnicodeEncodeError as error:
@@ -120,12 +121,12 @@ class Writer:
                 default = _changes(op.default.columns, op.default.body, arguments)
         elif type(op) is Put:
             changes = _changes(op.columns, op.body, arguments)
-        told = (_KINDS[type(op)], op.table, condition, changes, default)
-        code = self._rows.get(told)
+        signature = (_KINDS[type(op)], op.table, condition, changes, default)
+        code = self._rows.get(signature)
         if code is None:
-            if len(self._rows) >= _KEPT_AT_MOST:
+            if len(self._rows) >= _MOST_CODES:
                 self._rows.clear()
-            code = self._rows[told] = RowCode(self._layout.schema.table[op.table], Signature(*told))
+            code = self._rows[signature] = RowCode(self._layout.schema.table[op.table], Signature(*signature))
         if code.by_key:
             arguments += map(plain, op.key)
         return code, arguments
@@ -154,10 +155,10 @@ def encode_record(record: Any) -> bytes:
         raise InvalidError(f"{error.object!r:.80} is not valid Unicode: {error.reason}") from None
 
 
-def conflict_of(layout: Layout, ops: Sequence[Op], groups: Groups, told: Sequence[Any]) -> PerdureError | Conflict:
-    """The conflict that a script reported: {number of the group, place in it, kind, actual, where}."""
+def conflict_of(layout: Layout, ops: Sequence[Op], groups: Groups, report: ConflictReport) -> PerdureError | Conflict:
+    """The conflict that a script reported."""
     try:
-        return _conflict(layout, ops, groups, told)
+        return _conflict(layout, ops, groups, report)
     except (LookupError, TypeError, AttributeError) as error:
         where = layout.prefix
         return UnavailableError(f"{where}: the server refused with a report that makes no sense: {error!r:.200}")
@@ -165,31 +166,32 @@ def conflict_of(layout: Layout, ops: Sequence[Op], groups: Groups, told: Sequenc
         return CorruptError(f"a column that a commit depends on: {error}", where=layout.prefix)
 
 
-def _conflict(layout: Layout, ops: Sequence[Op], groups: Groups, told: Sequence[Any]) -> Conflict:
-    positions, _ = list(groups.values())[told[0] - 1]
-    position, kind, actual = positions[told[1] - 1], told[2], told[3]
+def _conflict(layout: Layout, ops: Sequence[Op], groups: Groups, report: ConflictReport) -> Conflict:
+    positions, _ = list(groups.values())[report.group - 1]
+    position, actual = positions[report.position - 1], report.actual
     op: Any = ops[position]
-    if kind == "length":
+    if report.kind == "length":
         return Conflict(position, "length", op.expect, int(actual))
-    if kind == "unique":
-        return Conflict(position, "unique", None, _rival(layout, op, told))
+    if report.kind == "unique":
+        return Conflict(position, "unique", None, _rival(layout, op, report))
     condition = op.if_
     if actual is False:
         return Conflict(position, "condition", PRESENT if condition is ANY else condition, None)
     if type(condition) is not dict:
         return Conflict(position, "condition", condition, whole(actual))
     types = layout.schema.table[op.table].types
-    seen = {name: _typed(value, types[name]) for name, value in zip(condition, actual, strict=True)}
-    return Conflict(position, "condition", condition, seen)
+    values = {name: _typed(value, types[name]) for name, value in zip(condition, actual, strict=True)}
+    return Conflict(position, "condition", condition, values)
 
 
-def _rival(layout: Layout, op: Any, told: Sequence[Any]) -> dict[str, Any]:
+def _rival(layout: Layout, op: Any, report: ConflictReport) -> dict[str, Any]:
+    """The unique values that another row or entry has."""
     if type(op) is Append:
-        column, _, value = told[3].partition("+")
+        column, _, value = report.actual.partition("+")
         return {column: _typed(value, layout.schema.log[op.log].types[column])}
     types = layout.schema.table[op.table].types
-    names = told[4].rpartition(":")[2].split(",")
-    return {name: _typed(value, types[name]) for name, value in zip(names, told[3], strict=True)}
+    names = report.unique_name.rpartition(":")[2].split(",")
+    return {name: _typed(value, types[name]) for name, value in zip(names, report.actual, strict=True)}
 
 
 def _typed(value: Any, kind: str) -> Any:

@@ -1,4 +1,4 @@
--- Compare what is kept twice, a batch at a time. ARGV[1] is {what, …}; the answer is {findings, where to go on}.
+-- Compare what is stored twice, a batch at a time. ARGV[1] is {what, …}; the reply is {findings, where to continue}.
 --
 -- {'rows', table, kinds, shape, last key, count}: rows of the key order, their index entries and unique values
 -- {'row', table, keys}: rows that the key order does not name
@@ -9,7 +9,7 @@
 
 local findings = {}
 
-local function tell(text)
+local function report(text)
   findings[#findings + 1] = text
 end
 
@@ -17,7 +17,7 @@ end
 local function guarded(what, work, ...)
   local fine, wrong = pcall(work, ...)
   if not fine then
-    tell(what .. ' is damaged: ' .. (type(wrong) == 'table' and tostring(wrong.err) or tostring(wrong)))
+    report(what .. ' is damaged: ' .. (type(wrong) == 'table' and tostring(wrong.err) or tostring(wrong)))
   end
 end
 
@@ -28,18 +28,18 @@ end
 local function audit_row(tbl, kinds, shape, encoded)
   local values, key = row_of(tbl, shape, encoded), key_values(encoded, kinds)
   if not values[1] then
-    return tell(tbl .. ' ' .. encoded .. ' is in the key order and has no row')
+    return report(tbl .. ' ' .. encoded .. ' is in the key order and has no row')
   end
   for _, index in ipairs(shape[3]) do
-    local into, member = place(index, values, key, encoded)
+    local into, member = index_position(index, values, key, encoded)
     if into and not call('ZSCORE', into, member) then
-      tell(tbl .. ' ' .. encoded .. ' is not in the index ' .. into)
+      report(tbl .. ' ' .. encoded .. ' is not in the index ' .. into)
     end
   end
   for _, group in ipairs(shape[4]) do
-    local claim = claimed(group, values, key)
+    local claim = unique_value(group, values, key)
     if claim and call('HGET', base .. group[1], claim) ~= encoded then
-      tell(tbl .. ' ' .. encoded .. ' does not hold its unique value in ' .. group[1])
+      report(tbl .. ' ' .. encoded .. ' does not hold its unique value in ' .. group[1])
     end
   end
 end
@@ -47,7 +47,7 @@ end
 -- Members are in the order of their bytes only if all scores are the same.
 local function audit_scores(name)
   if call('ZCOUNT', name, 0, 0) ~= call('ZCARD', name) then
-    tell(name .. ' is not in order: it has scores that are not 0')
+    report(name .. ' is not in order: it has scores that are not 0')
   end
 end
 
@@ -67,7 +67,7 @@ end
 function audits.row(_, tbl, keys)
   for _, encoded in ipairs(keys) do
     if not call('ZSCORE', base .. 'k:' .. tbl, encoded) then
-      tell(tbl .. ' ' .. encoded .. ' is a row that the key order does not name')
+      report(tbl .. ' ' .. encoded .. ' is a row that the key order does not name')
     end
   end
   return false
@@ -78,10 +78,10 @@ local function audit_member(name, tbl, kinds, shape, number, order, member)
   local values = row_of(tbl, shape, encoded)
   local into, entered
   if values[1] then
-    into, entered = place(shape[3][number], values, key_values(encoded, kinds), encoded)
+    into, entered = index_position(shape[3][number], values, key_values(encoded, kinds), encoded)
   end
   if into ~= name or entered ~= member then
-    tell('the index ' .. name .. ' has an entry for ' .. encoded .. ' that no row of ' .. tbl .. ' has')
+    report('the index ' .. name .. ' has an entry for ' .. encoded .. ' that no row of ' .. tbl .. ' has')
   end
 end
 
@@ -98,8 +98,8 @@ end
 
 local function audit_claim(name, tbl, kinds, shape, number, claim, encoded)
   local values = row_of(tbl, shape, encoded)
-  if not values[1] or claimed(shape[4][number], values, key_values(encoded, kinds)) ~= claim then
-    tell(name .. ' has a value for ' .. encoded .. ' that no row of ' .. tbl .. ' has')
+  if not values[1] or unique_value(shape[4][number], values, key_values(encoded, kinds)) ~= claim then
+    report(name .. ' has a value for ' .. encoded .. ' that no row of ' .. tbl .. ' has')
   end
 end
 
@@ -112,14 +112,14 @@ function audits.unique(_, name, tbl, kinds, shape, number)
 end
 
 local function audit_entry(where, about, unique, entry, seq)
-  local _, kept = cmsgpack.unpack_limit(entry, 1, byte(entry) == 220 and 3 or 1)
-  if kept ~= seq then
-    tell(where .. ' has entry ' .. tostring(kept) .. ' where ' .. seq .. ' belongs')
+  local _, stored_seq = cmsgpack.unpack_limit(entry, 1, byte(entry) == 220 and 3 or 1)
+  if stored_seq ~= seq then
+    report(where .. ' has entry ' .. tostring(stored_seq) .. ' where ' .. seq .. ' belongs')
   end
   for _, column in ipairs(unique) do
     local value = entry_values(entry, column[2])[column[2]]
     if value and tonumber(call('HGET', about, column[1] .. '+' .. value)) ~= seq then
-      tell(where .. ' does not find its entry ' .. seq .. ' by ' .. column[1])
+      report(where .. ' does not find its entry ' .. seq .. ' by ' .. column[1])
     end
   end
 end
@@ -135,19 +135,19 @@ local function audit_stretches(where, list, name, about, entries, segment, first
     if value ~= before then
       changes = changes + 1
       if tonumber(call('ZSCORE', name, decimal(seq) .. ':' .. value)) ~= seq then
-        tell(where .. ' does not find its entry ' .. seq .. ' by its segment')
+        report(where .. ' does not find its entry ' .. seq .. ' by its segment')
       end
     end
     before = value
   end
   if call('ZCOUNT', name, first, first + #entries - 1) ~= changes then
-    tell(where .. ' has other stretches than its entries say')
+    report(where .. ' has other stretches than its entries say')
   end
   if first == 1 and call('ZCOUNT', name, 1, call('LLEN', list)) ~= call('ZCARD', name) then
-    tell(where .. ' has stretches where it has no entries')
+    report(where .. ' has stretches where it has no entries')
   end
   if first + #entries - 1 == call('LLEN', list) and before ~= nil and call('HGET', about, '=') ~= before then
-    tell(where .. ' ends in another segment than it says')
+    report(where .. ' ends in another segment than it says')
   end
 end
 
@@ -162,17 +162,17 @@ function audits.log(_, log, partition, unique, segment, first, count)
     guarded(where, audit_stretches, where, list, base .. 'g:' .. name, about, entries, segment, first)
   end
   if tonumber(call('HGET', about, '#')) ~= call('LLEN', list) then
-    tell(where .. ' has ' .. call('LLEN', list) .. ' entries, which is not its last seq')
+    report(where .. ' has ' .. call('LLEN', list) .. ' entries, which is not its last seq')
   end
   local score = call('ZSCORE', base .. 'p:' .. log, partition)
   if not score then
-    tell(where .. ' is not among the partitions')
+    report(where .. ' is not among the partitions')
   elseif tonumber(score) ~= 0 then
-    tell(base .. 'p:' .. log .. ' is not in order: it has scores that are not 0')
+    report(base .. 'p:' .. log .. ' is not in order: it has scores that are not 0')
   end
   return #entries == count and first + count
 end
 
-local asked = cmsgpack.unpack(ARGV[1])
-local onward = audits[asked[1]](unpack(asked))
+local request = cmsgpack.unpack(ARGV[1])
+local onward = audits[request[1]](unpack(request))
 return pack({findings, onward or false})

@@ -1,5 +1,5 @@
--- Keys, out of the form in which they stand in names and members. Apart from the rest, because a commit needs none of
--- it: defining a function costs every call of a script.
+-- Decodes keys from names and members. In a file by itself, because a commit does not need it: defining a function costs
+-- every call of a script.
 
 local PLAIN = {['\1'] = '\0', ['\2'] = '\1'}
 
@@ -10,7 +10,7 @@ local function unescaped(value)
   return value
 end
 
--- The key columns, out of the form in which they stand in names and members. `kinds` says which are integers.
+-- The key columns in an encoded key. `kinds` says which are integers.
 local function key_values(encoded, kinds)
   local values, at, last = {}, 1, #kinds
   for i = 1, last do

@@ -1,14 +1,14 @@
--- Which of the commands that commits use this user may not run. ARGV[1] is a key that nobody has; answers their names.
+-- Which of the commands that commits use this user may not run. ARGV[1] is an unused key; returns their names.
 --
 -- A script has no rollback: a command that is forbidden half way leaves half a commit. So each is tried here, in a form
--- that changes nothing. Only RPUSH has no such form: it is tried where what it leaves can be removed.
+-- that changes nothing. Only RPUSH has no such form: it is tried only if its key can be deleted.
 
 local key, missing = ARGV[1], {}
 
 local function allowed(...)
   local answer = redis.pcall(...)
-  local told = type(answer) == 'table' and answer.err
-  if not told or not (string.find(told, 'no permissions to run') or string.find(told, "can't run this command")) then
+  local message = type(answer) == 'table' and answer.err
+  if not message or not (string.find(message, 'no permissions to run') or string.find(message, "can't run this command")) then
     return true
   end
   missing[#missing + 1] = (...)

@@ -1,7 +1,7 @@
 -- Reads: rows by key and by index, stretches of logs. Each answers with the number of its results and their bytes.
 --
 -- A table: {name prefix of rows, fields (rev, columns, body), kinds of the key columns}
--- Filters come in threes: source, how, wanted; `how` is EQUAL, AMONG (a list) or AT_MOST.
+-- Filters come in threes: source, test, operand; `test` is EQUAL, AMONG (a list) or AT_MOST.
 
 local EQUAL, AMONG, AT_MOST = 1, 2, 3
 
@@ -21,14 +21,14 @@ end
 
 local function matches(filters, values, key)
   for i = 1, #filters, 3 do
-    local value, how, wanted = pick(filters[i], values, key), filters[i + 1], filters[i + 2]
+    local value, test, operand = pick(filters[i], values, key), filters[i + 1], filters[i + 2]
     local met = false
-    if how == EQUAL then
-      met = value == wanted
-    elseif how == AT_MOST then
-      met = value and tonumber(value) <= wanted
+    if test == EQUAL then
+      met = value == operand
+    elseif test == AT_MOST then
+      met = value and tonumber(value) <= operand
     else
-      met = wanted[value]
+      met = operand[value]
     end
     if not met then
       return false
@@ -51,8 +51,8 @@ local function binary(value)
   return char(198, math.floor(size / 16777216), math.floor(size / 65536) % 256, math.floor(size / 256) % 256, size % 256) .. value
 end
 
--- A call about a key; one that holds something else is named, which the server does not.
-local function asked_of(name, answer)
+-- The reply to a call on a key; an error names the key, which the server's own error does not.
+local function checked_reply(name, answer)
   if type(answer) == 'table' and answer.err then
     error('PERDURE_CORRUPT ' .. name .. ' cannot be read: ' .. answer.err)
   end
@@ -61,7 +61,7 @@ end
 
 local function fetch(tbl, encoded)
   local name = base .. tbl[1] .. encoded
-  return asked_of(name, redis.pcall('HMGET', name, unpack(tbl[2])))
+  return checked_reply(name, redis.pcall('HMGET', name, unpack(tbl[2])))
 end
 
 -- A row as sent: its key in encoded form, its body, then rev and columns.
@@ -89,9 +89,9 @@ end
 
 local function members_of(name, low, high, desc, count)
   if desc then
-    return asked_of(name, redis.pcall('ZREVRANGEBYLEX', name, high, low, 'LIMIT', 0, count))
+    return checked_reply(name, redis.pcall('ZREVRANGEBYLEX', name, high, low, 'LIMIT', 0, count))
   end
-  return asked_of(name, redis.pcall('ZRANGEBYLEX', name, low, high, 'LIMIT', 0, count))
+  return checked_reply(name, redis.pcall('ZRANGEBYLEX', name, low, high, 'LIMIT', 0, count))
 end
 
 -- Is `left` below `right`, byte for byte?
@@ -107,9 +107,9 @@ end
 
 -- Rows of a sorted set between two bounds: a list of {encoded key, values}.
 local function walk(tbl, name, order, low, high, limit, desc, filters)
-  local found, filtered = {}, #with_sets(filters) > 0
+  local rows, filtered = {}, #with_sets(filters) > 0
   local batch, reached = limit and not filtered and limit or 256, nil
-  while not limit or #found < limit do
+  while not limit or #rows < limit do
     local members = members_of(name, low, high, desc, batch)
     for _, member in ipairs(members) do
       local encoded = key_in(member, order)
@@ -118,14 +118,14 @@ local function walk(tbl, name, order, low, high, limit, desc, filters)
         error('PERDURE_CORRUPT ' .. name .. ' names a row that is not there')
       end
       if not filtered or matches(filters, values, key_values(encoded, tbl[3])) then
-        found[#found + 1] = {encoded, values}
-        if limit and #found == limit then
-          return found
+        rows[#rows + 1] = {encoded, values}
+        if limit and #rows == limit then
+          return rows
         end
       end
     end
     if #members < batch then
-      return found
+      return rows
     end
     -- Scores that are not all the same put members out of order, and the walk would begin again and again.
     local last = members[#members]
@@ -139,22 +139,22 @@ local function walk(tbl, name, order, low, high, limit, desc, filters)
       low = '(' .. last
     end
   end
-  return found
+  return rows
 end
 
--- The seq at which a stretch begins: what stands before the colon of its mark.
+-- The seq at which a stretch begins: the digits before the colon of its mark.
 local function begin_of(name, mark)
   local digits = string.match(mark, '^(%d+):')
   if not digits or #digits > 16 then
-    error('PERDURE_CORRUPT ' .. name .. ' has a stretch that begins nowhere')
+    error('PERDURE_CORRUPT ' .. name .. ' has a stretch without a first seq')
   end
   return tonumber(digits)
 end
 
 -- The seqs of one stretch after another that lie in (after, upto], in reading order, for one segment value.
 local function stretches_of(name, value, after, upto)
-  local found, reached = {}, 0
-  local marks = asked_of(name, redis.pcall('ZRANGEBYSCORE', name, '(' .. decimal(after + 1), decimal(upto)))
+  local stretches, reached = {}, 0
+  local marks = checked_reply(name, redis.pcall('ZRANGEBYSCORE', name, '(' .. decimal(after + 1), decimal(upto)))
   local covering = call('ZREVRANGEBYSCORE', name, decimal(after + 1), '-inf', 'LIMIT', 0, 1)
   if covering[1] then
     table.insert(marks, 1, covering[1])
@@ -170,36 +170,36 @@ local function stretches_of(name, value, after, upto)
       local first = math.max(begins - 1, after)
       local following = marks[i + 1]
       local last = following and begin_of(name, following) - 1 or upto
-      found[#found + 1] = {first, math.min(last, upto)}
+      stretches[#stretches + 1] = {first, math.min(last, upto)}
     end
   end
-  return found
+  return stretches
 end
 
 -- Seqs of unique values, as stretches.
-local function stretches_by_unique(name, column, wanted, after, upto)
-  local seqs, found, seen = {}, {}, {}
-  for _, value in ipairs(wanted) do
-    local seq = asked_of(name, redis.pcall('HGET', name, column .. '+' .. value)) or '0'
+local function stretches_by_unique(name, column, unique_values, after, upto)
+  local seqs, stretches, known = {}, {}, {}
+  for _, value in ipairs(unique_values) do
+    local seq = checked_reply(name, redis.pcall('HGET', name, column .. '+' .. value)) or '0'
     if not find(seq, '^%d+$') or #seq > 16 then
-      error('PERDURE_CORRUPT ' .. name .. ' leads to an entry that is none')
+      error('PERDURE_CORRUPT ' .. name .. ' leads to an entry that does not exist')
     end
     seq = tonumber(seq)
-    if seq > after and seq <= upto and not seen[seq] then
-      seen[seq] = true
+    if seq > after and seq <= upto and not known[seq] then
+      known[seq] = true
       seqs[#seqs + 1] = seq
     end
   end
   table.sort(seqs)
   for _, seq in ipairs(seqs) do
-    local last = found[#found]
+    local last = stretches[#stretches]
     if last and last[2] == seq - 1 then
       last[2] = seq
     else
-      found[#found + 1] = {seq - 1, seq}
+      stretches[#stretches + 1] = {seq - 1, seq}
     end
   end
-  return found
+  return stretches
 end
 
 -- The columns of an entry as stored values. An entry may be older than the newest columns.
@@ -222,11 +222,11 @@ local function entry_values(entry, count)
   return values
 end
 
--- Put the entries of a stretch behind those found; true when there are enough. They are fetched some at a time, because
+-- Append the entries of a stretch to `results`; true when there are enough. They are fetched some at a time, because
 -- the server builds each answer as one string before Lua gets it.
-local function collect(read, found, list, first, last)
+local function collect(read, results, list, first, last)
   local limit, desc, filters, width = read[6], read[7], read[8], read[11]
-  local filtered, count = #filters > 0, #found
+  local filtered, count = #filters > 0, #results
   while first < last do
     local from, upto = first, math.min(last, first + 64)
     if desc then
@@ -239,14 +239,14 @@ local function collect(read, found, list, first, last)
         upto = from + (limit - count)
       end
     end
-    local entries = asked_of(list, redis.pcall('LRANGE', list, from, upto - 1))
+    local entries = checked_reply(list, redis.pcall('LRANGE', list, from, upto - 1))
     if #entries ~= upto - from then
       error('PERDURE_CORRUPT ' .. list .. ' is shorter than it should be')
     end
     for i = desc and #entries or 1, desc and 1 or #entries, desc and -1 or 1 do
       if not filtered or matches(filters, entry_values(entries[i], width)) then
         count = count + 1
-        found[count] = entries[i]
+        results[count] = entries[i]
         if count == limit then
           return true
         end
@@ -261,10 +261,10 @@ local function collect(read, found, list, first, last)
   return false
 end
 
-local function gather(read, found, list, stretches)
+local function gather(read, results, list, stretches)
   local desc = read[7]
   for i = desc and #stretches or 1, desc and 1 or #stretches, desc and -1 or 1 do
-    if collect(read, found, list, stretches[i][1], stretches[i][2]) then
+    if collect(read, results, list, stretches[i][1], stretches[i][2]) then
       return true
     end
   end
@@ -273,27 +273,27 @@ end
 
 -- A read: {3, log, partition, after, upto, limit, desc, filters, unique look-up, segments, number of columns}
 local function read_log(read)
-  local found, name = {}, read[2] .. ':' .. read[3]
+  local results, name = {}, read[2] .. ':' .. read[3]
   local list = base .. 'l:' .. name
-  local head, limit, desc, segments = asked_of(list, redis.pcall('LLEN', list)), read[6], read[7], read[10]
+  local head, limit, desc, segments = checked_reply(list, redis.pcall('LLEN', list)), read[6], read[7], read[10]
   local after, upto = read[4], math.min(read[5] or head, head)
   if limit and limit < 1 then
-    return found
+    return results
   end
   with_sets(read[8])
   if segments then
     for i = desc and #segments or 1, desc and 1 or #segments, desc and -1 or 1 do
       local segment = segments[i]
       local low, high = math.max(after, segment[2]), math.min(segment[3] or upto, upto)
-      if low < high and gather(read, found, list, stretches_of(base .. 'g:' .. name, segment[1], low, high)) then
+      if low < high and gather(read, results, list, stretches_of(base .. 'g:' .. name, segment[1], low, high)) then
         break
       end
     end
   elseif read[9] then
     local stretches = stretches_by_unique(base .. 'q:' .. name, read[9][1], read[9][2], after, upto)
-    gather(read, found, list, stretches)
+    gather(read, results, list, stretches)
   else
-    collect(read, found, list, after, upto)
+    collect(read, results, list, after, upto)
   end
-  return found
+  return results
 end

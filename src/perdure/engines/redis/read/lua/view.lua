@@ -13,7 +13,7 @@ local answers = {}
 
 -- The values that the rows of an earlier read hold in the named columns, without those that hold a NULL.
 local function referred(reference)
-  local earlier, found = answers[reference[1]], {}
+  local earlier, rows = answers[reference[1]], {}
   for _, row in ipairs(earlier.rows) do
     local key, values, whole = key_values(row[1], earlier.kinds), {}, true
     for i, source in ipairs(reference[2]) do
@@ -21,10 +21,10 @@ local function referred(reference)
       whole = whole and values[i]
     end
     if whole then
-      found[#found + 1] = values
+      rows[#rows + 1] = values
     end
   end
-  return found
+  return rows
 end
 
 local function encoded_key(values, kinds)
@@ -39,7 +39,7 @@ local function encoded_key(values, kinds)
   return concat(parts)
 end
 
--- What the pieces say, or nothing if a reference leads nowhere. How a referred value stands: GROUP, INTEGER, TEXT that
+-- The text of all pieces, nil if a reference leads nowhere. The form of a referred value: GROUP, INTEGER, TEXT that
 -- something follows, or LAST.
 local GROUP, INTEGER, TEXT = 1, 2, 3
 
@@ -79,18 +79,18 @@ local function bounds(prefix, whole, after, desc)
 end
 
 local function scan(ask)
-  local name, low, high = base .. ask[4], ask[5], ask[6]
-  if ask[10] then
-    local made = joined(ask[10])
-    if not made then
+  local _, tbl, order, name, low, high, limit, desc, filters, parts, by_key, after = unpack(ask, 1, 12)
+  if parts then
+    local prefix = joined(parts)
+    if not prefix then
       return {}
-    elseif ask[11] then
-      low, high = bounds(made, #ask[10] == #ask[2][3], ask[12], ask[8])
+    elseif by_key then
+      low, high = bounds(prefix, #parts == #tbl[3], after, desc)
     else
-      name = name .. made
+      name = name .. prefix
     end
   end
-  return walk(ask[2], name, ask[3], low, high, ask[7], ask[8], ask[9])
+  return walk(tbl, base .. name, order, low, high, limit, desc, filters)
 end
 
 local function get(ask)
@@ -136,10 +136,10 @@ local function answer(ask, sent)
   end
   answers[#answers + 1] = {rows = {}, kinds = {}}
   if kind == 3 then
-    local found = read_log(ask)
+    local entries = read_log(ask)
     local last = #sent + 1
-    sent[last] = array_of(#found)
-    for i, entry in ipairs(found) do
+    sent[last] = array_of(#entries)
+    for i, entry in ipairs(entries) do
       sent[last + i] = entry
     end
     return
@@ -152,20 +152,20 @@ local function answer(ask, sent)
   sent[#sent + 1] = array_of(#ask[3])
   for _, partition in ipairs(ask[3]) do
     local list = base .. 'l:' .. ask[2] .. ':' .. partition
-    sent[#sent + 1] = pack(asked_of(list, redis.pcall('LLEN', list)))
+    sent[#sent + 1] = pack(checked_reply(list, redis.pcall('LLEN', list)))
   end
 end
 
 local function filled(mark)
-  local found = call('GET', base .. 'schema')
-  if not found or found == mark then
+  local stored = call('GET', base .. 'schema')
+  if not stored or stored == mark then
     return true
   end
-  local version = tonumber(string.match(found, '^%d+'))
+  local version = tonumber(string.match(stored, '^%d+'))
   if not version then
     error('PERDURE_CORRUPT ' .. base .. 'schema holds no mark of a schema')
   end
-  return found ~= mark .. ':filling' and version >= tonumber(string.match(mark, '^%d+'))
+  return stored ~= mark .. ':filling' and version >= tonumber(string.match(mark, '^%d+'))
 end
 
 if ARGV[2] and not filled(ARGV[2]) then

@@ -1,7 +1,6 @@
 -- Check appends to one log: $group is their number in the script. ARGV[at + 1] says how many there are; each has its
 -- partition, the expected length ('' for any), the number of its entries, the field of every unique value ('' where it
--- is NULL), the segment (one for each
--- entry if they differ), and the pieces of its entries.
+-- is NULL), the segment (one for each entry if they differ), and the pieces of its entries.
 --
 -- A partition is a list of packed entries (so its length is its last seq), a hash about it, and the stretches: a sorted
 -- set that says at which seq the segment (the branch) changed, by which segment reads find their entries without looking
@@ -11,29 +10,29 @@ held[$group], at = {}, at + 1
 for i = 1, tonumber(ARGV[at]) do
   local name, expected, count, first = $log .. ':' .. ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), at + 4
   local about, last = base .. 'q:' .. name, first + count * $unique - 1
-  local found = call('HMGET', about, '#', '=', unpack(ARGV, first, math.min(last, first + 1999)))
+  local facts = call('HMGET', about, '#', '=', unpack(ARGV, first, math.min(last, first + 1999)))
   for from = first + 2000, last, 2000 do
     for n, value in ipairs(call('HMGET', about, unpack(ARGV, from, math.min(last, from + 1999)))) do
-      found[from - first + 2 + n] = value
+      facts[from - first + 2 + n] = value
     end
   end
-  local head, seen = tonumber(found[1] or 0), {}
-  if found[1] and (#found[1] > 16 or not string.find(found[1], '^%d+$$')) then
-    error('PERDURE_CORRUPT ' .. about .. ' holds a last seq that is none')
+  local head, fields = tonumber(facts[1] or 0), {}
+  if facts[1] and (#facts[1] > 16 or not string.find(facts[1], '^%d+$$')) then
+    error('PERDURE_CORRUPT ' .. about .. ' holds an invalid last seq')
   end
   if expected ~= '' and tonumber(expected) ~= head then
     return pack({1, {$group, i, 'length', head}})
   end
   for n = 1, count * $unique do
     local field = ARGV[first + n - 1]
-    if field ~= '' and (found[n + 2] or seen[field]) then
+    if field ~= '' and (facts[n + 2] or fields[field]) then
       return pack({1, {$group, i, 'unique', field}})
     end
-    seen[field] = true
+    fields[field] = true
   end
   local final = format('%.0f', head + count)
   seqs[$log], lasts = seqs[$log] or final, lasts .. ' ' .. final
-  found.about, found.name, found.head, found.count, found.final, found.first = about, name, head, count, final, first
-  held[$group][i] = found
+  facts.about, facts.name, facts.head, facts.count, facts.final, facts.first = about, name, head, count, final, first
+  held[$group][i] = facts
   at = last + $segments + count * $pieces_each
 end

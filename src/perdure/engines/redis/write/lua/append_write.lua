@@ -1,8 +1,8 @@
--- Write the appends that append_check.lua let pass. An entry is kept in the form in which callers get it.
+-- Write the appends that append_check.lua accepted. An entry is stored in the form in which callers get it.
 local packed_clock = pack(clock)
-for i, found in ipairs(held[$group]) do
-  local head, count, first = found.head, found.count, found.first
-  local entries, set, last, segment = {}, {'#', found.final}, first + count * $unique - 1, found[2]
+for i, facts in ipairs(held[$group]) do
+  local head, count, first = facts.head, facts.count, facts.first
+  local entries, set, last, segment = {}, {'#', facts.final}, first + count * $unique - 1, facts[2]
   if head == 0 then
     call('ZADD', base .. 'p:' .. $log, 0, ARGV[first - 3])
   end
@@ -12,15 +12,15 @@ for i, found in ipairs(held[$group]) do
     at = at + $pieces_each
   end
   for from = 1, count, 2000 do
-    call('RPUSH', base .. 'l:' .. found.name, unpack(entries, from, math.min(count, from + 1999)))
+    call('RPUSH', base .. 'l:' .. facts.name, unpack(entries, from, math.min(count, from + 1999)))
   end
   for n = 1, $segments do
     if ARGV[last + n] ~= segment then
       segment = ARGV[last + n]
-      call('ZADD', base .. 'g:' .. found.name, head + n, format('%.0f', head + n) .. ':' .. segment)
+      call('ZADD', base .. 'g:' .. facts.name, head + n, format('%.0f', head + n) .. ':' .. segment)
     end
   end
-  if segment ~= found[2] then
+  if segment ~= facts[2] then
     set[3], set[4] = '=', segment
   end
   for n = 1, count * $unique do
@@ -30,6 +30,6 @@ for i, found in ipairs(held[$group]) do
     end
   end
   for from = 1, #set, 2000 do
-    call('HSET', found.about, unpack(set, from, math.min(#set, from + 1999)))
+    call('HSET', facts.about, unpack(set, from, math.min(#set, from + 1999)))
   end
 end

@@ -1,10 +1,10 @@
--- Where rows stand in indexes and what they hold in unique groups, for the walks over a whole table.
+-- Positions of rows in indexes and their values in unique groups, for the walks over a whole table.
 --
 -- A shape: {fields, how many of them to read, indexes, unique groups}; the first field is always `rev`.
 -- An index: {name prefix, sparse, sources of `by`, sources and kinds of `order`}; a unique group: {name, sources}.
 
 -- The sorted set and the member of a row in an index; nothing if the row is not in it.
-local function place(index, values, key, encoded)
+local function index_position(index, values, key, encoded)
   local order, member = index[4], ''
   for i = 1, #order, 2 do
     local value = pick(order[i], values, key)
@@ -28,7 +28,7 @@ local function place(index, values, key, encoded)
 end
 
 -- A row's value in a unique group; nothing if some of it is NULL.
-local function claimed(group, values, key)
+local function unique_value(group, values, key)
   local claim, sources = '', group[2]
   for i = 1, #sources do
     local value = pick(sources[i], values, key)

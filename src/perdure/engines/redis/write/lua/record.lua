@@ -1,4 +1,4 @@
--- Write the schema record unless it changed meanwhile. ARGV: the version that must be there ('' for none), then fields.
+-- Write the schema record unless another client has changed it. ARGV: the version that must be there ('' for none), then fields.
 if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[1] then
   return 0
 end

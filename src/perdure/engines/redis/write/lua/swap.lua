@@ -1,4 +1,4 @@
--- What a swap leaves in a column. In arguments \255 stands for NULL.
+-- The value of a column after a swap. In arguments \255 is NULL.
 local function swapped(old, from, to)
   if (old or '\255') ~= from then
     return old

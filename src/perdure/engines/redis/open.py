@@ -1,0 +1,90 @@
+"""Opening a Redis store: check the server, bring the schema up to date or verify it, then hand out the engine."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from perdure.clock import Clock, system_clock
+from perdure.engines.redis.connections.failures import Lost
+from perdure.engines.redis.connections.permissions import refuse_missing
+from perdure.engines.redis.connections.routing import Network
+from perdure.engines.redis.engine import RedisEngine
+from perdure.engines.redis.health import settings
+from perdure.engines.redis.migrate import bring_up_to_date, plan, read_record
+from perdure.engines.redis.schema.layout import Layout
+from perdure.engines.redis.target import parse
+from perdure.engines.shared.schema_record import refuse_unless_current
+from perdure.errors import InvalidError, UnavailableError
+from perdure.kernel.engine import Capabilities, Durability, Migration
+from perdure.kernel.schema import Schema
+
+
+async def open_engine(
+    url: str,
+    schema: Schema,
+    *,
+    clock: Clock = system_clock,
+    read_only: bool = False,
+    durability: str = "power",
+) -> RedisEngine:
+    """Open the store at `url`, creating it or bringing it up to date as needed.
+
+    What is durable is the server's to decide, not the client's: `durability` is checked and otherwise ignored, and the
+    capabilities and every receipt say what the server's settings promise.
+    """
+    if durability not in ("power", "process"):
+        raise InvalidError(f"durability is 'power' or 'process', not {durability!r}")
+    target = parse(url)
+    network = Network(target)
+    try:
+        servers = await settings.settings(network)
+        if not target.allow_eviction:
+            settings.refuse_eviction(servers, target.display_url)
+        if not read_only:
+            await refuse_missing(network)
+        if read_only or not target.migrate:
+            record = await read_record(network, target.display_url)
+            refuse_unless_current(record.schema, schema, target.display_url, hint="run perdure migrate")
+        else:
+            record = await bring_up_to_date(network, schema, target.display_url)
+        layout = Layout(schema, target.prefix, target.db, record.columns)
+    except Lost as lost:
+        await network.close()
+        raise UnavailableError(str(lost), hint="try again") from lost
+    except BaseException:
+        await network.close()
+        raise
+    capabilities = partial(_capabilities, target.kind, read_only=read_only)
+    return RedisEngine(network, layout, clock, capabilities, settings.durability_of(servers), read_only=read_only)
+
+
+async def plan_migration(url: str, schema: Schema) -> Migration:
+    """What opening this URL would change; reads only."""
+    target = parse(url)
+    network = Network(target)
+    try:
+        return await plan(network, schema, target.display_url)
+    except Lost as lost:
+        raise UnavailableError(str(lost), hint="try again") from lost
+    finally:
+        await network.close()
+
+
+def _capabilities(kind: str, durability: Durability, *, read_only: bool) -> Capabilities:
+    notes = ["a scope lives on one server: a cluster scales by scopes"]
+    if durability != "power":
+        notes.append(f"the server's settings promise durability {durability!r} only; health() says why")
+    if kind != "single":
+        notes.append("replication is asynchronous: a failover may lose acknowledged writes")
+    if read_only:
+        notes.append("opened read-only")
+    return Capabilities(
+        engine="redis",
+        durability=durability,
+        processes="many",
+        machines="many",
+        round_trips_per_commit=1,
+        watch="push",
+        blocking=False,
+        notes=tuple(notes),
+    )
