@@ -164,8 +164,8 @@ async def call_everything(store: Store) -> None:
     for call in CALLS.values():
         await call(store)
     engine, scope = store.engine, store.scope
-    await engine.take(scope, "runs", "status", ("running",), upto={}, limit=5, set={"updated_at": NOW})
-    await engine.take(scope, "keys", "age", (), upto={"at": 1}, limit=5, set={"count": 0})
+    await engine.take(scope, Scan("runs", "status", ("running",), limit=5, upto={}), {"updated_at": NOW})
+    await engine.take(scope, Scan("keys", "age", (), limit=5, upto={"at": 1}), {"count": 0})
     await sweep(store.threads._core)
     await engine.scopes()
     for log in engine.schema.logs:

@@ -208,7 +208,7 @@ def test_a_read_only_store_reads_and_refuses_to_write() -> None:
         with pytest.raises(UnsupportedError, match="read-only"):
             await do(reader, Put("items", ("a",), {}))
         with pytest.raises(UnsupportedError, match="read-only"):
-            await reader.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={})
+            await reader.take(SCOPE, Scan("items", "due", (), limit=1, upto={"due": 1}), {})
         await reader.close()
 
     run(scenario())

@@ -19,7 +19,7 @@ from tests.support.servers import fresh_database, server
 from perdure.engines.postgres import open_engine, plan_migration
 from perdure.engines.postgres.target import each_host, parse_target
 from perdure.errors import InvalidError, PerdureError, UnavailableError, UnsupportedError
-from perdure.kernel.ops import Delete, Get, Heads, Patch, Put, Read
+from perdure.kernel.ops import Delete, Get, Heads, Patch, Put, Read, Scan
 from perdure.kernel.schema import Index, Schema, Table, integer, text
 from perdure.kernel.url import Host, parse_url
 
@@ -324,7 +324,7 @@ def test_read_only_verifies_and_refuses() -> None:
         ((row,),) = await reader.view(SCOPE, [Get("items", [("a",)])])
         assert row["n"] == 1
         assert "read-only" in await refusal(UnsupportedError, reader.transact(SCOPE, [Put("items", ("b",), {})]))
-        taking = reader.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"n": 1})
+        taking = reader.take(SCOPE, Scan("items", "due", (), limit=1, upto={"due": 1}), {"n": 1})
         assert "read-only" in await refusal(UnsupportedError, taking)
         await reader.close()
 
@@ -428,7 +428,7 @@ def test_bodies_are_the_same_whatever_a_callers_pool_does_with_json() -> None:
             assert through == around
             assert [row.body for row in through[0]] == ['"text"', "[2]"]
             assert await engine.view(SCOPE, asked[1:2]) == around[1:2]
-            taken = await engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"n": 1})
+            taken = await engine.take(SCOPE, Scan("items", "due", (), limit=1, upto={"due": 1}), {"n": 1})
             assert [row.body for row in taken.rows] == ['"text"']
             await engine.close()
         await plain.close()

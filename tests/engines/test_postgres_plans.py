@@ -153,8 +153,8 @@ def _internals() -> Iterable[tuple[str, Ask, set[str]]]:
     yield "erasure of runs", view(Scan("runs", "thread", (T,), limit=PAGE)), {"runs__thread"}
     yield "partitions", lambda s: s.engine.partitions(SCOPE, "messages", limit=PAGE), {LOG}
     yield "a refused commit", _refused, {HEAD, COLD, "branches_pkey", "keys_pkey", "runs_pkey", BY_ID}
-    how = {"upto": {"created_at": 10**15}, "limit": 5, "set": {"steps": Inc(1)}}
-    yield "take", lambda s: s.engine.take(SCOPE, "runs", "status", ("running",), **how), {"runs__status", "runs_pkey"}
+    due = Scan("runs", "status", ("running",), limit=5, upto={"created_at": 10**15})
+    yield "take", lambda s: s.engine.take(SCOPE, due, {"steps": Inc(1)}), {"runs__status", "runs_pkey"}
 
 
 async def _write(store: Store) -> None:

@@ -120,7 +120,7 @@ def test_behind_pgbouncer_in_transaction_mode() -> None:
         other = await open_engine(direct, SCHEMA)
         await other.transact(SCOPE, [notes("t0", "last")])
         assert await watch.wait(DEADLINE)
-        taken = await engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"n": 1})
+        taken = await engine.take(SCOPE, Scan("items", "due", (), limit=1, upto={"due": 1}), {"n": 1})
         assert taken.rows == []
         await other.close()
         await engine.close()

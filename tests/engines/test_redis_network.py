@@ -49,7 +49,7 @@ def test_scopes_are_spread_over_a_cluster_and_all_are_found() -> None:
             for scope in SCOPES:
                 ((row,), entries) = await engine.view(scope, [Scan("items", "due", ()), Read("notes", "t")])
                 assert (row.key, len(entries)) == (("x",), 1)
-                taken = await engine.take(scope, "items", "due", (), upto={"due": 5}, limit=1, set={"due": 9})
+                taken = await engine.take(scope, Scan("items", "due", (), limit=1, upto={"due": 5}), {"due": 9})
                 assert len(taken.rows) == 1
             health = await engine.health()
             assert len(health.settings["servers"]) == 3
@@ -128,7 +128,7 @@ def test_a_scope_that_is_being_moved_is_neither_read_nor_written(everything_move
             for scope in (*SCOPES, "wanderer"):
                 await engine.transact(scope, [Put("items", ("x",), {"due": 1}), notes("t", "a")])
                 await engine.view(scope, [Read("notes", "t")])
-                await engine.take(scope, "items", "due", (), upto={"due": 0}, limit=1, set={"due": 2})
+                await engine.take(scope, Scan("items", "due", (), limit=1, upto={"due": 0}), {"due": 2})
             async with Move(cluster, "wanderer") as move:
                 held = await move.keys(move.origin)
                 for batch in ([], held[: len(held) // 2], held[len(held) // 2 :] if everything_moved else []):
@@ -138,7 +138,7 @@ def test_a_scope_that_is_being_moved_is_neither_read_nor_written(everything_move
                         engine.view("wanderer", [Read("notes", "t")]),
                         engine.transact("wanderer", [notes("t", "b")]),
                         engine.transact("wanderer", [Put("items", ("x",), {}, if_=ABSENT)]),
-                        engine.take("wanderer", "items", "due", (), upto={"due": 5}, limit=1, set={"due": 9}),
+                        engine.take("wanderer", Scan("items", "due", (), limit=1, upto={"due": 5}), {"due": 9}),
                     ):
                         error = await refusal(work)
                         assert isinstance(error, UnavailableError), error

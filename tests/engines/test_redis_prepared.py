@@ -108,7 +108,7 @@ def writing(engine: RedisEngine) -> list[Callable[[], Awaitable[Any]]]:
             SCOPE, [notes("t", "later", branch=1), Patch("items", ("a",), {"n": Inc(1), "rank": 9})]
         ),
         lambda: engine.transact(SCOPE, [Patch("pairs", ("p", 1), {"n": Inc(1)}, if_={"v": "x"})]),
-        lambda: engine.take(SCOPE, "items", "due", (), upto={"due": 9}, limit=2, set={"n": Inc(1)}),
+        lambda: engine.take(SCOPE, Scan("items", "due", (), limit=2, upto={"due": 9}), {"n": Inc(1)}),
         lambda: engine.transact(SCOPE, [Drop("notes", "t", keep=1)]),
     ]
 
@@ -354,7 +354,7 @@ def test_a_sum_that_a_double_cannot_hold_is_refused_whole(sign: int, uses: int) 
                     )
                     assert isinstance(error, InvalidError)
                     assert "items.n" in str(error)
-                    taking = engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"n": Inc(by)})
+                    taking = engine.take(SCOPE, Scan("items", "due", (), limit=1, upto={"due": 1}), {"n": Inc(by)})
                     assert isinstance(await refusal(taking), InvalidError)
             ((row,), (length,)) = await engine.view(SCOPE, [Get("items", [("a",)]), Heads("notes", ["t"])])
             assert (row["n"], row["due"], length) == (sign * (2**53 - 1), 1, 0)

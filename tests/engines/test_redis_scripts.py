@@ -214,7 +214,7 @@ def test_a_damaged_number_refuses_the_whole_transaction(uses: int) -> None:
                 with pytest.raises(CorruptError, match="number"):
                     await engine.transact(SCOPE, change)
                 with pytest.raises(CorruptError, match="number"):
-                    await engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=2, set={"n": Inc(1)})
+                    await engine.take(SCOPE, Scan("items", "due", (), limit=2, upto={"due": 1}), {"n": Inc(1)})
             assert await client.hmget(name.replace(b"b", b"a"), "n") == [b"1"]
             assert (await engine.view(SCOPE, [Heads("notes", ["t"])])) == [[0]]
 

@@ -271,7 +271,7 @@ def test_the_permissions_of_the_documentation_suffice(own: LocalServer) -> None:
             assert await watch.wait(DEADLINE)
             watch.close()
             assert len((await engine.view(SCOPE, [Scan("items", "due", ())]))[0]) == 1
-            taken = await engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"due": 2})
+            taken = await engine.take(SCOPE, Scan("items", "due", (), limit=1, upto={"due": 1}), {"due": 2})
             assert len(taken.rows) == 1
             await engine.transact(SCOPE, [Delete("items", ("x",)), Drop("notes", "t")])
             assert (await engine.scopes(), await engine.check()) == ([], [])
@@ -307,7 +307,7 @@ def test_a_commit_that_was_stopped_half_way_is_not_called_a_refusal(own: LocalSe
             error = await refusal(engine.transact(SCOPE, [notes("t", "b"), Put("items", ("y",), {"due": 1})]))
             assert isinstance(error, OutcomeUnknown)
             assert "part of it may have been written" in str(error)
-            taking = engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"due": 2})
+            taking = engine.take(SCOPE, Scan("items", "due", (), limit=1, upto={"due": 1}), {"due": 2})
             assert isinstance(await refusal(taking), OutcomeUnknown)
             await _limit(own.url, "-evalsha")
             # This was forbidden before anything ran.

@@ -98,7 +98,7 @@ def test_a_client_of_the_older_build_cannot_write_past_a_new_index() -> None:
             error = await refusal(old.transact(SCOPE, [Put("items", ("late",), {"rank": 9})]))
             assert isinstance(error, UnsupportedError)
             assert "upgrade" in str(error)
-            taking = old.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={})
+            taking = old.take(SCOPE, Scan("items", "due", (), limit=1, upto={"due": 1}), {})
             assert isinstance(await refusal(taking), UnsupportedError)
             # A scope that the older build made while the store was being migrated is brought up to date when met.
             await old.transact("young", [Put("items", ("x",), {"rank": 9})])
@@ -162,7 +162,9 @@ def test_a_walk_that_was_broken_off_is_finished_by_whoever_meets_the_scope(
             if meeting == "transact":
                 await new.transact("late", write)
             elif meeting == "take":
-                taken = await new.take("late", "items", "ranked", (), upto={"rank": 9_999}, limit=5_000, set={"due": 1})
+                taken = await new.take(
+                    "late", Scan("items", "ranked", (), limit=5_000, upto={"rank": 9_999}), {"due": 1}
+                )
                 assert len(taken.rows) == 1_203
             (rows,) = await new.view("late", [Scan("items", "ranked", ())])
             assert len(rows) == 1_203 + (meeting == "transact")

@@ -305,7 +305,7 @@ def test_after_close_everything_is_refused(tmp_path: Path) -> None:
         calls = [
             lambda: do(engine, notes("t", "y")),
             lambda: engine.view(SCOPE, [Heads("notes", ["t"])]),
-            lambda: engine.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"n": 1}),
+            lambda: engine.take(SCOPE, Scan("items", "due", (), limit=1, upto={"due": 1}), {"n": 1}),
             engine.health,
             engine.check,
             engine.scopes,

@@ -15,7 +15,7 @@ from tests.engines.toys import SCHEMA, SCOPE, do, drive, note, notes
 from perdure.engines.sqlite import open_sqlite
 from perdure.engines.sqlite.health import file_system, problems
 from perdure.errors import UnavailableError, UnsupportedError
-from perdure.kernel.ops import Append, Delete, Drop, Heads, Put, Read
+from perdure.kernel.ops import Append, Delete, Drop, Heads, Put, Read, Scan
 
 
 def test_tables_columns_and_bodies_are_readable_by_any_tool(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_read_only_changes_nothing_and_refuses_writes(tmp_path: Path) -> None:
             with pytest.raises(UnsupportedError, match="read-only"):
                 await refused
         with pytest.raises(UnsupportedError, match="read-only"):
-            await still.take(SCOPE, "items", "due", (), upto={"due": 1}, limit=1, set={"n": 1})
+            await still.take(SCOPE, Scan("items", "due", (), limit=1, upto={"due": 1}), {"n": 1})
         watch = still.watch(SCOPE, ["a"])
         assert not await watch.wait(0.1)
         watch.close()

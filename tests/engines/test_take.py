@@ -24,18 +24,18 @@ def test_take_claims_in_order_within_the_bound(on: Any, clock: ManualClock) -> N
     async def scenario(engine: Engine) -> None:
         await fill(engine)
         taken = await engine.take(
-            SCOPE, "items", "due", (), upto={"due": START + 3}, limit=3, set={"due": Now(1000), "n": Inc(1)}
+            SCOPE, Scan("items", "due", (), limit=3, upto={"due": START + 3}), {"due": Now(1000), "n": Inc(1)}
         )
         assert taken.now == START
         assert sorted(row.key[0] for row in taken.rows) == ["i0000", "i0001", "i0002"]
         assert {(row["due"], row["n"]) for row in taken.rows} == {(START + 1000, 1)}
         assert len({row.rev for row in taken.rows}) == 1
-        again = await engine.take(SCOPE, "items", "due", (), upto={"due": START + 3}, limit=3, set={"due": None})
+        again = await engine.take(SCOPE, Scan("items", "due", (), limit=3, upto={"due": START + 3}), {"due": None})
         assert [row.key[0] for row in again.rows] == ["i0003"]
         ((stored,),) = await engine.view(SCOPE, [Scan("items", where={"id": "i0003"})])
         assert (stored["due"], stored.rev) == (None, again.rows[0].rev)
         clock.advance(2000)
-        later = await engine.take(SCOPE, "items", "due", (), upto={"due": START + 2000}, limit=9, set={"n": 5})
+        later = await engine.take(SCOPE, Scan("items", "due", (), limit=9, upto={"due": START + 2000}), {"n": 5})
         assert len(later.rows) == 5
 
     on(scenario)
@@ -54,7 +54,7 @@ def test_take_sets_whatever_a_patch_may_set(on: Any) -> None:
             ),
         ]
         for change, wanted in turns:
-            (row,) = (await engine.take(SCOPE, "items", "due", (), upto={"due": 9}, limit=1, set=change)).rows
+            (row,) = (await engine.take(SCOPE, Scan("items", "due", (), limit=1, upto={"due": 9}), change)).rows
             assert {name: row[name] for name in wanted} == wanted
             ((stored,),) = await engine.view(SCOPE, [Scan("items", "due", ())])
             assert stored == row
@@ -68,9 +68,9 @@ def test_take_within_a_group_and_with_a_second_bound(on: Any) -> None:
         await fill(engine)
         await do(engine, Put("items", ("other",), {"owner": "p", "rank": 0, "due": START}))
         bounds = {"rank": 4, "due": START + 1}
-        taken = await engine.take(SCOPE, "items", "owned", ("o",), upto=bounds, limit=9, set={"owner": "gone"})
+        taken = await engine.take(SCOPE, Scan("items", "owned", ("o",), limit=9, upto=bounds), {"owner": "gone"})
         assert sorted(row.key[0] for row in taken.rows) == ["i0000", "i0001"]
-        nothing = await engine.take(SCOPE, "items", "owned", ("nobody",), upto={"rank": 9}, limit=1, set={"n": 1})
+        nothing = await engine.take(SCOPE, Scan("items", "owned", ("nobody",), limit=1, upto={"rank": 9}), {"n": 1})
         assert nothing.rows == []
 
     on(scenario)
@@ -83,7 +83,7 @@ def test_no_row_is_claimed_twice_by_tasks(on_tasks: Any) -> None:
 
         async def worker() -> None:
             bound = {"due": START + 10_000}
-            while rows := (await engine.take(SCOPE, "items", "due", (), upto=bound, limit=3, set={"due": None})).rows:
+            while rows := (await engine.take(SCOPE, Scan("items", "due", (), limit=3, upto=bound), {"due": None})).rows:
                 claimed.extend(row.key[0] for row in rows)
 
         await asyncio.gather(*[worker() for _ in range(12)])
@@ -101,7 +101,7 @@ def test_no_row_is_claimed_twice_by_threads(kind: str, tmp_path: Path, clock: Ma
 
     def worker() -> None:
         bound = {"due": START + 10_000}
-        while rows := drive(engine.take(SCOPE, "items", "due", (), upto=bound, limit=2, set={"due": None})).rows:
+        while rows := drive(engine.take(SCOPE, Scan("items", "due", (), limit=2, upto=bound), {"due": None})).rows:
             claimed.extend(row.key[0] for row in rows)
 
     threads = [threading.Thread(target=worker) for _ in range(8)]

@@ -128,7 +128,7 @@ def _calls(engine: RedisEngine) -> dict[str, Callable[[], Awaitable[Any]]]:
         "append": lambda: engine.transact(SCOPE, [notes("t", "z")]),
         "patch": lambda: engine.transact(SCOPE, [Patch("items", ("a",), {"n": Inc(1)}, if_={"name": "x"})]),
         "put": lambda: engine.transact("other", [Put("items", ("q",), {"n": 1})]),
-        "take": lambda: engine.take(SCOPE, "items", "due", (), upto={"due": 9}, limit=2, set={"due": 9}),
+        "take": lambda: engine.take(SCOPE, Scan("items", "due", (), limit=2, upto={"due": 9}), {"due": 9}),
         "scopes": engine.scopes,
         "partitions": lambda: engine.partitions(SCOPE, "notes", limit=5),
         "check": engine.check,

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from perdure.kernel.ops import Applied, Ask, Op, Taken
+from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
 from perdure.kernel.schema import Schema
 
 Durability = Literal["none", "process", "power"]
@@ -94,18 +94,8 @@ class Engine(Protocol):
         """Answer all reads from one snapshot of durable data."""
         ...
 
-    async def take(
-        self,
-        scope: str,
-        table: str,
-        index: str,
-        eq: tuple[Any, ...],
-        *,
-        upto: Mapping[str, int],
-        limit: int,
-        set: Mapping[str, Any],
-    ) -> Taken:
-        """Atomically select and update the first `limit` rows of an index within `upto`."""
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
+        """Atomically select the first rows of an index as `scan` says and apply `changes` to them."""
         ...
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:

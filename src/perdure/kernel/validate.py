@@ -77,27 +77,18 @@ class Kernel:
         check_reads(self.schema, reads)
         return await self.engine.view(scope, reads)
 
-    async def take(
-        self,
-        scope: str,
-        table: str,
-        index: str,
-        eq: tuple[Any, ...],
-        *,
-        upto: Mapping[str, int],
-        limit: int,
-        set: Mapping[str, Any],
-    ) -> Taken:
-        """Validate, then claim the first rows of an index within `upto`."""
-        declared = _table(self.schema, table).index_by_name.get(index)
-        if declared is None or len(eq) != len(declared.by):
-            raise InvalidError(f"take needs an index of {table} and a value for each of its `by` columns")
-        if declared.order[0] not in upto:
-            raise InvalidError(f"take must bound {declared.order[0]}, the first ordering column")
-        if limit < 1:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
+        """Validate, then claim the first rows of an index within `scan.upto`."""
+        table = _table(self.schema, scan.table)
+        index = table.index_by_name.get(scan.index or "")
+        if index is None or len(scan.eq) != len(index.by):
+            raise InvalidError(f"take needs an index of {scan.table} and a value for each of its `by` columns")
+        if index.order[0] not in scan.upto:
+            raise InvalidError(f"take must bound {index.order[0]}, the first ordering column")
+        if scan.limit is None or scan.limit < 1:
             raise InvalidError("take needs a limit of at least 1")
-        _check_columns(_table(self.schema, table), set)
-        return await self.engine.take(scope, table, index, eq, upto=upto, limit=limit, set=set)
+        _check_columns(table, changes)
+        return await self.engine.take(scope, scan, changes)
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""

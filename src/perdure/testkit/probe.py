@@ -110,19 +110,9 @@ class GatedEngine:
         """Answer from one snapshot."""
         return await self._engine.view(scope, reads)
 
-    async def take(
-        self,
-        scope: str,
-        table: str,
-        index: str,
-        eq: tuple[Any, ...],
-        *,
-        upto: Mapping[str, int],
-        limit: int,
-        set: Mapping[str, Any],
-    ) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
         """Claim the first rows of an index."""
-        return await self._engine.take(scope, table, index, eq, upto=upto, limit=limit, set=set)
+        return await self._engine.take(scope, scan, changes)
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""

@@ -84,23 +84,13 @@ class MemoryEngine:
                 answers[number] = answer(data, read, earlier, now)
         return answers
 
-    async def take(
-        self,
-        scope: str,
-        table: str,
-        index: str,
-        eq: tuple[Any, ...],
-        *,
-        upto: Mapping[str, int],
-        limit: int,
-        set: Mapping[str, Any],
-    ) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
         """Select and update the first rows of an index."""
         with self._lock:
-            data = self._scope(scope).tables[table]
+            data = self._scope(scope).tables[scan.table]
             now, rev = self.clock(), new_rev()
-            rows = select(data, Scan(table, index, eq, limit=limit, upto=upto), eq)
-            rows = [updated_row(row, set, rev, Moment(now, {})) for row in rows]
+            rows = select(data, scan, scan.eq)
+            rows = [updated_row(row, changes, rev, Moment(now, {})) for row in rows]
             for row in rows:
                 data.replace(row.key, row)
         return Taken(rows, now)

@@ -80,20 +80,10 @@ class MysqlEngine:
             await self._durability.refresh()
             return applied
 
-    async def take(
-        self,
-        scope: str,
-        table: str,
-        index: str,
-        eq: tuple[Any, ...],
-        *,
-        upto: Mapping[str, int],
-        limit: int,
-        set: Mapping[str, Any],
-    ) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
         """Atomically select and update the first rows of an index that no other transaction holds."""
         with self._lifecycle.call(write=True), self._sense:
-            return await self._writer.take(scope, Scan(table, index, eq, limit=limit, upto=upto), set)
+            return await self._writer.take(scope, scan, changes)
 
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
         """Answer all reads from one snapshot."""

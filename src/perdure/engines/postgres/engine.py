@@ -85,22 +85,11 @@ class PostgresEngine:
         with self._sense:
             return await self._reader.view(self._pool, scope, reads)
 
-    async def take(
-        self,
-        scope: str,
-        table: str,
-        index: str,
-        eq: tuple[Any, ...],
-        *,
-        upto: Mapping[str, int],
-        limit: int,
-        set: Mapping[str, Any],
-    ) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
         """Atomically select and update the first rows of an index; rows locked by other sessions are skipped."""
         self._lifecycle.check_write()
-        scan = Scan(table, index, eq, limit=limit, upto=upto)
         with self._sense:
-            return await self._claims.take(self._pool, scope, scan, set, self._clock.now())
+            return await self._claims.take(self._pool, scope, scan, changes, self._clock.now())
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""

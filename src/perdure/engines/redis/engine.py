@@ -167,34 +167,26 @@ class RedisEngine:
         except Lost as lost:
             raise UnavailableError(str(lost), hint="try again") from lost
 
-    async def take(
-        self,
-        scope: str,
-        table: str,
-        index: str,
-        eq: tuple[Any, ...],
-        *,
-        upto: Mapping[str, int],
-        limit: int,
-        set: Mapping[str, Any],
-    ) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
         """Atomically select and update the first rows of an index."""
         with self._lifecycle.call(write=True):
             rev = new_rev()
-            declared = self.schema.table[table]
+            declared = self.schema.table[scan.table]
             # Members begin with the first ordering value, so the scan can end at its bound.
-            bound = "(" + ordered(upto[declared.index_by_name[index].order[0]] + 1)
-            scan = self._reads.scan(Scan(table, index, eq, limit=limit, upto=upto))._replace(high=bound)
-            patch = Patch(table, tuple("" if column.type == "text" else 0 for column in declared.key), dict(set))
-            code, (_, *changes) = self._writer.row(patch)
+            bound = "(" + ordered(scan.upto[declared.index_by_name[scan.index or ""].order[0]] + 1)
+            request = self._reads.scan(scan)._replace(high=bound)
+            patch = Patch(
+                scan.table, tuple("" if column.type == "text" else 0 for column in declared.key), dict(changes)
+            )
+            code, (_, *values) = self._writer.row(patch)
             program = self._writer.programs.take(code)
-            arguments = [*self._gate(rev), encode_record(scan), *changes]
+            arguments = [*self._gate(rev), encode_record(request), *values]
             outcome = await self._write(program, scope, rev, arguments, claim_reply)
             if type(outcome) is OtherSchema and outcome.mark is not None:
                 await self._introduce(scope, outcome.mark)
                 outcome = await self._write(program, scope, rev, arguments, claim_reply)
             if isinstance(outcome, Claim):
-                rows = [row for row in self._reads.rows[table].rows(outcome.rows) if row is not None]
+                rows = [row for row in self._reads.rows[scan.table].rows(outcome.rows) if row is not None]
                 return Taken(rows, outcome.now)
             if type(outcome) is OtherSchema and outcome.mark is None:
                 return Taken([], (await self.view(scope, [NOW]))[0])

@@ -57,20 +57,9 @@ class DatabaseEngine(ABC):
         applied: Applied = await self._write(TransactJob(scope, ops, hints))
         return applied
 
-    async def take(
-        self,
-        scope: str,
-        table: str,
-        index: str,
-        eq: tuple[Any, ...],
-        *,
-        upto: Mapping[str, int],
-        limit: int,
-        set: Mapping[str, Any],
-    ) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
         """Atomically select and update the first rows of an index."""
-        scan = Scan(table, index, eq, limit=limit, upto=upto)
-        rows: Taken = await self._write(TakeJob(scope, scan, set))
+        rows: Taken = await self._write(TakeJob(scope, scan, changes))
         return rows
 
     async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
