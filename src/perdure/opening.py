@@ -134,7 +134,7 @@ def as_text(url: str | os.PathLike[str]) -> str:
 def make_store(engine: Engine, scope: str, *, housekeeping: bool) -> Store:
     """A store that owns this engine, and cleans up in the background if it is to."""
     store = Store(engine, scope, housekeeper=Housekeeper(engine) if housekeeping else None)
-    store._core.clean_up()  # noqa: SLF001 - opening is part of the store
+    store._context.clean_up()  # noqa: SLF001 - opening is part of the store
     return store
 
 

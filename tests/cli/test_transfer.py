@@ -238,7 +238,7 @@ def test_an_import_that_fails_half_way_takes_its_things_with_it(crossing: int) -
             with pytest.raises(OSError, match="failpoint"):
                 await import_lines(two, lambda: lines)
             assert await two.threads.find("long") is None
-            assert await two._core.view(Heads("messages", ["long"]), Get("threads", [("long",)])) == [[0], [None]]
+            assert await two._context.view(Heads("messages", ["long"]), Get("threads", [("long",)])) == [[0], [None]]
             assert await verify(two) == []
             done = await import_lines(two, lambda: lines, skip_existing=True)
             assert (done.threads, done.skipped) == (1, 1)
@@ -281,7 +281,7 @@ def test_an_import_that_is_killed_can_be_run_again(tmp_path: Path, crossing: int
     async def between() -> None:
         async with perdure.open(url) as store:
             assert await store.threads.find("long") is None
-            assert await store._core.view(Heads("messages", ["long"])) != [[0]]
+            assert await store._context.view(Heads("messages", ["long"])) != [[0]]
             assert [page.id for page in (await store.threads.list()).items] == ["kyoto"]
             assert await verify(store) == []
             await store.threads.delete("kyoto")
@@ -324,11 +324,11 @@ def test_a_sweep_removes_what_an_import_left_but_not_what_it_is_writing() -> Non
             await long_thread(one)
             lines = await exported(one)
             await _interrupted(two, lines)
-            await sweep(two._core)
-            assert await two._core.view(Heads("messages", ["long"])) != [[0]]
+            await sweep(two._context)
+            assert await two._context.view(Heads("messages", ["long"])) != [[0]]
             clock.advance(61_000)
-            await sweep(two._core)
-            assert await two._core.view(Heads("messages", ["long"]), Scan("keys")) == [[0], []]
+            await sweep(two._context)
+            assert await two._context.view(Heads("messages", ["long"]), Scan("keys")) == [[0], []]
             assert await verify(two) == []
             await import_lines(two, lambda: lines)
             assert await exported(two) == lines
@@ -439,7 +439,7 @@ def test_a_store_that_is_added_later_is_carried_without_a_change() -> None:
     async def scenario() -> None:
         one, two = Store(await open_memory(LATER)), Store(await open_memory(LATER))
         await conversation(one)
-        await one._core.transact(
+        await one._context.transact(
             [
                 Put("settings", ("theme",), {"at": 1}, b'{"dark":true}'),
                 Put("notes", ("kyoto", "n1"), {"at": 2}, b'"remember"'),
@@ -451,7 +451,7 @@ def test_a_store_that_is_added_later_is_carried_without_a_change() -> None:
         lines = await exported(one)
         await import_lines(two, lambda: lines)
         assert await exported(two) == lines
-        (settings,), (event, _) = await two._core.view(Scan("settings"), Read("events", "kyoto"))
+        (settings,), (event, _) = await two._context.view(Scan("settings"), Read("events", "kyoto"))
         assert (settings.key, settings.body) == (("theme",), b'{"dark":true}')
         assert event[2] == "born"
 

@@ -158,7 +158,7 @@ class KillLoop:
 
     async def _check(self, full: bool) -> dict[str, list[int]]:
         async with perdure.open(self.url, housekeeping=False) as store:
-            await sweep(store._core)
+            await sweep(store._context)
             verdict = await settle_doubts(store, self.ledger)
             alive = sorted(self.ledger.touched & self.ledger.threads.keys())
             findings = await verify_engine(store.engine) if full else await verify_threads(store, alive)

@@ -72,7 +72,7 @@ def commit_left(landed: bool) -> Check:
 async def deletion_finished(path: str, told: list[str]) -> None:
     demand(not told, "the deletion was acknowledged before it was finished")
     async with perdure.open(path, housekeeping=False) as store:
-        await sweep(store._core)
+        await sweep(store._context)
         for thread in (THREAD, "child"):
             demand(await store.threads.find(thread) is None, f"{thread} is still visible")
             demand(not await remains(store, thread), f"{await remains(store, thread)} of {thread} are left")

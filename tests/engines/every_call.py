@@ -166,7 +166,7 @@ async def call_everything(store: Store) -> None:
     engine, scope = store.engine, store.scope
     await engine.take(scope, Scan("runs", "status", ("running",), limit=5, upto={}), {"updated_at": NOW})
     await engine.take(scope, Scan("keys", "age", (), limit=5, upto={"at": 1}), {"count": 0})
-    await sweep(store.threads._core)
+    await sweep(store.threads._context)
     await engine.scopes()
     for log in engine.schema.logs:
         await engine.partitions(scope, log.name, limit=20)

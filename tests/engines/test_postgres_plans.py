@@ -34,7 +34,7 @@ SCOPE = "default"
 HEAD, COLD = "thread_heads_pkey", "threads_pkey"
 LOG, BY_ID = "messages_pkey", "messages__id"
 
-Ask = Callable[[Store], Awaitable[Any]]
+ReadOp = Callable[[Store], Awaitable[Any]]
 
 
 async def _first(items: AsyncIterator[Any]) -> None:
@@ -48,7 +48,7 @@ async def _second_page(listing: Callable[..., Awaitable[Any]], **how: Any) -> No
     await listing(limit=PAGE, cursor=cursor, **how)
 
 
-def _lists() -> Iterable[tuple[str, Ask, set[str]]]:
+def _lists() -> Iterable[tuple[str, ReadOp, set[str]]]:
     """Listings, of which there is a first page and a next one."""
     chosen: list[tuple[str, dict[str, Any]]] = [
         ("", {}),
@@ -82,7 +82,7 @@ async def _run_id(store: Store) -> str:
     return run.id
 
 
-def _records() -> Iterable[tuple[str, Ask, set[str]]]:
+def _records() -> Iterable[tuple[str, ReadOp, set[str]]]:
     """Reads of one thread."""
     yield "threads.get", lambda s: s.threads.get(T), {COLD, HEAD}
     yield "threads.validate_parent", lambda s: s.threads.validate_parent("t-8", T), {COLD, HEAD}
@@ -124,10 +124,10 @@ async def _refused(store: Store) -> None:
         await store.commit(T, messages=[Message.user("again", id="m2-7")], state={"a": 1, "b": 2}, key="k9")
 
 
-def _internals() -> Iterable[tuple[str, Ask, set[str]]]:
+def _internals() -> Iterable[tuple[str, ReadOp, set[str]]]:
     """What stores, housekeeping, export and copy ask of the engine."""
 
-    def view(*reads: Any) -> Ask:
+    def view(*reads: Any) -> ReadOp:
         return lambda s: s.engine.view(SCOPE, reads)
 
     yield "many keys", view(Get("state", [(T, "", name) for name in ("plan", "memo", "x")])), {"state_pkey"}
@@ -171,7 +171,7 @@ async def _write(store: Store) -> None:
     await store.branches.fork("t-40", at="m3-40", name="third")
     await store.threads.update("t-41", title="new")
     await store.threads.delete("t-42")
-    await sweep(store._core)
+    await sweep(store._context)
 
 
 @contextlib.asynccontextmanager

@@ -15,7 +15,6 @@ from perdure.kernel.ops import (
     ANY,
     NOW,
     Append,
-    Ask,
     Get,
     Heads,
     Inc,
@@ -23,6 +22,7 @@ from perdure.kernel.ops import (
     Patch,
     Put,
     Read,
+    ReadOp,
     Ref,
     Scan,
     Segment,
@@ -31,7 +31,7 @@ from perdure.kernel.ops import (
 )
 from perdure.stores.schema import SCHEMA
 
-HOT_READS: list[Ask] = [
+HOT_READS: list[ReadOp] = [
     Get("thread_heads", [("t",)]),
     Get("threads", [(f"t{n}",) for n in range(50)]),
     Get("state", [("t", "", f"n{n}") for n in range(9)]),
@@ -85,7 +85,7 @@ def explained() -> Iterator[Explained]:
 
 
 @pytest.mark.parametrize("read", HOT_READS, ids=str)
-def test_hot_reads_walk_an_index(explained: Explained, read: Ask) -> None:
+def test_hot_reads_walk_an_index(explained: Explained, read: ReadOp) -> None:
     Queries(SCHEMA).view(explained.connection.cursor(), "s", [read])
     plans = list(explained.plans())
     assert plans
@@ -98,7 +98,7 @@ def test_hot_reads_walk_an_index(explained: Explained, read: Ask) -> None:
 
 
 def test_a_ref_is_answered_by_key(explained: Explained) -> None:
-    reads: list[Ask] = [Scan("thread_heads", "active", limit=9), Get("threads", Ref(0, ("thread",)))]
+    reads: list[ReadOp] = [Scan("thread_heads", "active", limit=9), Get("threads", Ref(0, ("thread",)))]
     Queries(SCHEMA).view(explained.connection.cursor(), "s", reads)
     assert all("SEARCH" in plan for _, plan in explained.plans())
 

@@ -10,7 +10,7 @@ from tests.engines import long_views
 from tests.engines.toys import SCHEMA, SCOPE, drive, notes
 
 from perdure.engines.sqlite import open_sqlite
-from perdure.kernel.ops import Ask, Heads
+from perdure.kernel.ops import Heads, ReadOp
 
 
 def test_a_long_read_does_not_hold_up_the_next(tmp_path: Path) -> None:
@@ -29,14 +29,14 @@ def test_one_read_after_another_needs_one_thread(tmp_path: Path) -> None:
     assert asyncio.run(main()) == 1
 
 
-class _Interrupted(list[Ask]):
+class _Interrupted(list[ReadOp]):
     """Reads with something happening between the first and the others."""
 
-    def __init__(self, reads: Sequence[Ask], between: Callable[[], object]) -> None:
+    def __init__(self, reads: Sequence[ReadOp], between: Callable[[], object]) -> None:
         super().__init__(reads)
         self._between = between
 
-    def __iter__(self) -> Iterator[Ask]:
+    def __iter__(self) -> Iterator[ReadOp]:
         for number in range(len(self)):
             if number == 1:
                 self._between()

@@ -223,7 +223,7 @@ async def check_touched(store: Store, shared: Shared) -> list[str]:
     """Hold every thread written to since the last look against the ledger; returns those that live."""
     if shared.ledger.doubts:
         raise FaultFound(f"still in doubt: {shared.ledger.doubts}")
-    await sweep(store._core)
+    await sweep(store._context)
     touched, shared.ledger.touched = sorted(shared.ledger.touched), set()
     for thread in touched:
         await check_thread(store, shared.ledger, thread)

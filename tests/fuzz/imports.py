@@ -182,7 +182,7 @@ async def _inspect(store: Store, lines: list[bytes]) -> None:
         await _commit(store, thread)
         await store.threads.delete(thread)
     for table in SCHEMA.tables:
-        rows = (await store._core.view(Scan(table.name)))[0]
+        rows = (await store._context.view(Scan(table.name)))[0]
         if table.name != "threads" and rows:
             raise Broken("an import cannot be removed", f"{table.name} {rows[0].key}")
 

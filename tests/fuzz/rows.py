@@ -24,7 +24,7 @@ from perdure.engines.redis.read.view import Reads
 from perdure.engines.redis.schema.keys import encode_key
 from perdure.engines.redis.schema.layout import Layout
 from perdure.errors import CorruptError
-from perdure.kernel.ops import Ask, Get, Read, Row, Scan
+from perdure.kernel.ops import Get, Read, ReadOp, Row, Scan
 from perdure.model.message import MessageRecord
 from perdure.stores import records
 from perdure.stores.answer_checks import answer_check
@@ -141,7 +141,7 @@ def _direct(case: dict[str, Any]) -> str:
     return _record((table, row))
 
 
-def _come_in(ask: Ask, answer: list[Any]) -> None:
+def _come_in(ask: ReadOp, answer: list[Any]) -> None:
     """What every answer passes on its way to a store."""
     answer_check(SCHEMA)([ask], [answer])
 

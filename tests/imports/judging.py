@@ -102,7 +102,7 @@ class Judge:
             return f"was imported, and then: {findings[0]}"
         for thread in imported:
             await store.threads.delete(thread, strategy="detach")
-        await sweep(store._core)
+        await sweep(store._context)
         left = [item for item in await content(self._engine, store.scope) if item not in self._before]
         rest = [item[:2] for item in left if item[0] != "threads" or item[2][5] is None]
         return f"was imported and deleted, and yet there is {rest[:3]}" if rest else None

@@ -10,7 +10,7 @@ import pytest
 
 from perdure import Message, limits
 from perdure.engines.memory import open_memory
-from perdure.kernel.ops import Ask
+from perdure.kernel.ops import ReadOp
 from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
 from perdure.stores.transfer.export import export_lines, import_lines
@@ -35,19 +35,19 @@ def test_pages_of_two_moments_are_never_mixed(writes: int) -> None:
     async def scenario() -> None:
         store, made = await fresh(), 0
         await store.commit("t", state={f"doc-{n:03}": 0 for n in range(DOCUMENTS)})
-        view = store._core.view
+        view = store._context.view
 
-        async def interrupted(*reads: Ask) -> list[Any]:
+        async def interrupted(*reads: ReadOp) -> list[Any]:
             nonlocal made
             answer = await view(*reads)
             if made < writes:
                 made += 1
-                store._core.view = view  # type: ignore[method-assign]
+                store._context.view = view  # type: ignore[method-assign]
                 await _write(store, made)
-                store._core.view = interrupted  # type: ignore[method-assign]
+                store._context.view = interrupted  # type: ignore[method-assign]
             return answer
 
-        store._core.view = interrupted  # type: ignore[method-assign]
+        store._context.view = interrupted  # type: ignore[method-assign]
         lines = [line async for line in export_lines(store)]
         parsed = [json.loads(line) for line in lines]
         documents = {line["key"][2]: line["body"] for line in parsed if line.get("table") == "state"}
@@ -73,16 +73,16 @@ def test_heavy_rows_come_in_small_pages() -> None:
         await store.threads.create("t")
         for number in range(60):
             await store.pending.append("t", [Message.user(text, id=f"p{number}")])
-        view, most = store._core.view, 0
+        view, most = store._context.view, 0
 
-        async def counted(*reads: Ask) -> list[Any]:
+        async def counted(*reads: ReadOp) -> list[Any]:
             nonlocal most
             answers = await view(*reads)
             rows = [row for answer in answers if isinstance(answer, list) for row in answer]
             most = max(most, sum(len(getattr(row, "body", b"") or b"") for row in rows))
             return answers
 
-        store._core.view = counted  # type: ignore[method-assign]
+        store._context.view = counted  # type: ignore[method-assign]
         count = 0
         async for line in export_lines(store):
             count += b'"pending"' in line

@@ -91,7 +91,7 @@ def test_every_key_that_is_imported_expires() -> None:
         store = Store(await open_memory(SCHEMA, clock=clock), "default", owner=False)
         await import_lines(store, lambda: lines)
         clock.advance(limits.KEY_RETENTION_MS + limits.IMPORT_AHEAD_MS + 1_000)
-        await sweep(store._core)
+        await sweep(store._context)
         if (await store.engine.view("default", [Scan("keys")]))[0]:
             raise AssertionError("a key is still there")
 

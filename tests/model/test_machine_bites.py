@@ -94,7 +94,7 @@ def _stale_lines_are_trusted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _erasure_is_never_finished(patch: pytest.MonkeyPatch) -> None:
-    async def erase(ground: context.Core, *doomed: Any) -> None:
+    async def erase(ground: context.Context, *doomed: Any) -> None:
         return None
 
     patch.setattr(deletion, "erase", erase)
@@ -103,7 +103,7 @@ def _erasure_is_never_finished(patch: pytest.MonkeyPatch) -> None:
 def _cycles_are_not_seen(patch: pytest.MonkeyPatch) -> None:
     sound = thread_creation.ancestor_checks
 
-    async def ancestor_checks(ground: context.Core, thread_id: str, parent: str | None) -> Any:
+    async def ancestor_checks(ground: context.Context, thread_id: str, parent: str | None) -> Any:
         return await sound(ground, "nobody at all", parent)
 
     patch.setattr("perdure.stores.threads.ancestor_checks", ancestor_checks)

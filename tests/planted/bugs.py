@@ -474,7 +474,7 @@ BUGS = (
     Bug(
         "a cancelled deletion waits for somebody to call it again",
         "stores/deletion.py",
-        "    except BaseException:\n        core.clean_up_soon()\n        raise",
+        "    except BaseException:\n        context.clean_up_soon()\n        raise",
         "    except BaseException:\n        raise",
         ("case:lifecycle/housekeeping-cancelled-delete@memory",),
     ),

@@ -99,7 +99,7 @@ async def copy_store(source: str, target: str) -> None:
 
 async def sweep(store: perdure.Store) -> None:
     """Do now what housekeeping does in the background."""
-    await _cleanup.sweep(store._core)
+    await _cleanup.sweep(getattr(store, "_context", None) or store._core)
 
 
 async def audit(store: perdure.Store) -> list[str]:

@@ -125,7 +125,7 @@ def after_login(answer: bytes, *, repeated: bool = False) -> Script:
 
 
 async def slow_cleartext(peer: Peer) -> None:
-    """Ask for the password, a byte at a time."""
+    """ReadOp for the password, a byte at a time."""
     await refuse_tls(peer)
     await peer.say_slowly(CLEARTEXT)
     await peer.hear()

@@ -17,7 +17,7 @@ from perdure.audit import verify
 from perdure.engines.memory import open_memory
 from perdure.errors import CorruptError
 from perdure.kernel import codec
-from perdure.kernel.ops import Ask, Get, Heads, Inc, Patch, Read, Row, Scan
+from perdure.kernel.ops import Get, Heads, Inc, Patch, Read, ReadOp, Row, Scan
 from perdure.kernel.schema import Log, Table
 from perdure.stores.answer_checks import answer_check
 from perdure.stores.schema import SCHEMA
@@ -61,7 +61,7 @@ def test_every_column_of_every_table_is_checked() -> None:
     sound = _sound_rows()
     for table in SCHEMA.tables:
         row = sound[table.name][-1]
-        reads: list[Ask] = [Scan(table.name), Get(table.name, [row.key]), Get(table.name, [row.key, row.key])]
+        reads: list[ReadOp] = [Scan(table.name), Get(table.name, [row.key]), Get(table.name, [row.key, row.key])]
         CHECK(reads, [[row], [row], [None, row]])
         for name, damaged in _damaged(table, row):
             with pytest.raises(CorruptError, match=name):

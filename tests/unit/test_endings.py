@@ -166,7 +166,7 @@ import threading
 from perdure.stores import housekeeping
 begun, real = threading.Event(), housekeeping.sweep
 
-async def slow(core, progress, pause):
+async def slow(context, progress, pause):
     begun.set()
     while True:
         await pause()

@@ -36,14 +36,14 @@ def test_a_slow_sweep_spares_the_thread_that_took_the_id(crossing: int) -> None:
                 await store.threads.delete("t")
 
             async def another_process_finishes_and_goes_on() -> None:
-                await sweep(store._core)
+                await sweep(store._context)
                 await store.threads.create("t")
                 await store.commit("t", messages=[Message.user("new")], state={"plan": {"new": True}})
 
             failpoints.arm(
                 "delete.between_erasures", lambda _: at_once(another_process_finishes_and_goes_on()), after=crossing
             )
-            await sweep(store._core)
+            await sweep(store._context)
 
             assert [record.text for record in await store.messages.history("t")] == ["new"]
             assert (await store.state.get("t", "plan")).value == {"new": True}

@@ -199,7 +199,7 @@ def test_a_clock_that_went_back_hides_no_interrupted_deletion() -> None:
                 failpoints.arm("delete.after_tombstone", "error")
                 with pytest.raises(OSError, match="failpoint"):
                     await store.threads.delete(thread)
-                await sweep(store._core, progress)
+                await sweep(store._context, progress)
                 clock.advance(-2 * 3600 * 1000)
             assert await store.engine.view("default", [Heads("messages", ["before", "after"])]) == [[0, 0]]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from perdure import Message, Store
 from perdure.engines.memory import MemoryEngine
-from perdure.kernel.ops import Ask, Read
+from perdure.kernel.ops import Read, ReadOp
 from perdure.stores.schema import SCHEMA
 
 Act = Callable[[], Awaitable[Any]]
@@ -25,7 +25,7 @@ class WatchedEngine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer, count, and let somebody else act once."""
         answers = await self._engine.view(scope, reads)
         read = [len(answer) for ask, answer in zip(reads, answers, strict=True) if isinstance(ask, Read)]

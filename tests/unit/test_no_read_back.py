@@ -15,7 +15,7 @@ import pytest
 from perdure import DeliveryMode, Doc, Message, Store
 from perdure.engines.memory import MemoryEngine
 from perdure.errors import UnavailableError
-from perdure.kernel.ops import Applied, Ask, Op
+from perdure.kernel.ops import Applied, Op, ReadOp
 from perdure.stores.schema import SCHEMA
 
 Act = Callable[[Store], Awaitable[Any]]
@@ -39,7 +39,7 @@ class BreakingEngine:
         self.writes += self.armed
         return applied
 
-    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer, unless the write has landed."""
         if self.writes:
             raise UnavailableError("the connection broke after the write")

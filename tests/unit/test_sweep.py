@@ -37,7 +37,7 @@ def test_more_tombstones_than_a_chunk_are_finished_at_once(monkeypatch: pytest.M
                 await store.threads.delete("parent", strategy="cascade")
             with pytest.raises(NotFoundError):
                 await store.threads.get("child 6")
-            await sweep(store._core)
+            await sweep(store._context)
             assert await store.engine.view(store.scope, [Heads("messages", family)]) == [[0] * len(family)]
             await store.threads.create("child 6")
 
@@ -59,7 +59,7 @@ def test_imports_in_progress_do_not_keep_later_deletions_waiting(monkeypatch: py
             failpoints.arm("delete.after_tombstone", _die)
             with pytest.raises(Died):
                 await store.threads.delete("doomed")
-            await sweep(store._core)
+            await sweep(store._context)
             heads, rows = await store.engine.view(
                 store.scope, [Heads("messages", ["doomed"]), Scan("threads", where={"erased_at": None})]
             )

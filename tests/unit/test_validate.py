@@ -17,7 +17,6 @@ from perdure.kernel.ops import (
     PRESENT,
     Append,
     Applied,
-    Ask,
     Check,
     Default,
     Delete,
@@ -28,6 +27,7 @@ from perdure.kernel.ops import (
     Patch,
     Put,
     Read,
+    ReadOp,
     Ref,
     Scan,
     Swap,
@@ -113,7 +113,7 @@ def test_log_entries_carry_the_time_without_an_offset() -> None:
 
 
 @pytest.mark.parametrize("target", [Read("notes", "t"), Heads("notes", ["t"]), NOW])
-def test_a_ref_points_at_rows(target: Ask) -> None:
+def test_a_ref_points_at_rows(target: ReadOp) -> None:
     for read in (Get("items", Ref(0, ("id",))), Scan("pairs", eq=(Ref(0, ("a",)),))):
         with pytest.raises(InvalidError, match="a Ref names a Get or a Scan"):
             check_reads(TOYS, [target, read])

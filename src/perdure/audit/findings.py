@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import PerdureError, UnavailableError, shortened
-from perdure.kernel.ops import Ask, Row, Scan
+from perdure.kernel.ops import ReadOp, Row, Scan
 from perdure.kernel.validate import Kernel
 from perdure.rules.soundness.stored import Problem
 from perdure.stores.store import Store
@@ -88,7 +88,7 @@ class Audit:
         self.kernel = Kernel(store.engine)
         self.findings: list[Finding] = []
 
-    async def view(self, *reads: Ask) -> list[Any]:
+    async def view(self, *reads: ReadOp) -> list[Any]:
         """Read in this scope, from one snapshot."""
         return await self.kernel.view(self.scope, *reads)
 

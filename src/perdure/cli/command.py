@@ -113,8 +113,8 @@ class StoreContext(CommandContext):
         """The thread that `text` names: its id, or the only id that begins with it."""
         if await self.store.threads.find(text) is not None:
             return text
-        core = self.store._core  # noqa: SLF001 - no list is ordered by id
-        rows = (await core.view(Scan("thread_heads", after=(text,), limit=4)))[0]
+        scope_context = self.store._context  # noqa: SLF001 - no list is ordered by id
+        rows = (await scope_context.view(Scan("thread_heads", after=(text,), limit=4)))[0]
         matches = [str(row.key[0]) for row in rows if str(row.key[0]).startswith(text)]
         if not matches:
             raise NotFoundError(f"no thread id is or starts with {text!r}", hint="perdure threads lists them")

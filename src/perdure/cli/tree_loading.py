@@ -23,8 +23,8 @@ _FOREVER = 1 << 60
 
 async def grow(store: Store, thread_id: str, *, everything: bool = False) -> Tree:
     """The tree of a thread as it is now."""
-    core = store._core  # noqa: SLF001 - deleted branches still carry others, and no list shows them
-    heads, rows = await core.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
+    scope_context = store._context  # noqa: SLF001 - deleted branches still carry others, and no list shows them
+    heads, rows = await scope_context.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
     if heads[0] is None:
         raise NotFoundError(f"thread {thread_id!r} does not exist")
     branches: dict[int, Row] = {int(row.key[1]): row for row in rows}
@@ -63,10 +63,12 @@ def _reach(branches: Mapping[int, Row], chosen: set[int], thread_id: str) -> dic
 
 async def _records(store: Store, thread_id: str, version: int) -> AsyncIterator[MessageRecord]:
     """Every record, without its parent: a list would look each parent up, and here it is known already."""
-    core = store._core  # noqa: SLF001 - see above
+    scope_context = store._context  # noqa: SLF001 - see above
     seq = 0
     while seq < version:
-        entries = (await core.view(Read("messages", thread_id, after=seq, upto=version, limit=limits.PAGE_MAX)))[0]
+        entries = (
+            await scope_context.view(Read("messages", thread_id, after=seq, upto=version, limit=limits.PAGE_MAX))
+        )[0]
         if not entries:
             raise CorruptError(f"message {seq + 1} is missing", where=f"thread {thread_id!r}")
         for entry in entries:

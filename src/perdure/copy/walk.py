@@ -20,7 +20,7 @@ from perdure.errors import ConflictError, CorruptError, shown
 from perdure.kernel.answers import AnswerCheck
 from perdure.kernel.codec import decode
 from perdure.kernel.engine import Engine
-from perdure.kernel.ops import Ask, Heads, Read, Scan
+from perdure.kernel.ops import Heads, Read, ReadOp, Scan
 from perdure.kernel.schema import Log, Table
 
 MOST_ROWS = limits.BATCH_ROWS
@@ -128,7 +128,7 @@ async def scopes_of(engine: Engine) -> list[str]:
     return scopes
 
 
-async def _view(engine: Engine, scope: str, reads: Sequence[Ask]) -> list[Any]:
+async def _view(engine: Engine, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
     """A view whose answers are what the schema declares: damage is not carried to another engine."""
     answers = await engine.view(scope, reads)
     try:

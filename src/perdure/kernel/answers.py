@@ -17,7 +17,7 @@ from msgspec import convert
 
 from perdure import limits
 from perdure.errors import CorruptError, shown
-from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Read, Row, Scan
+from perdure.kernel.ops import Get, Heads, LogEntry, Read, ReadOp, Row, Scan
 from perdure.kernel.schema import Column, Log, Schema, Table
 
 MOST_REV = 2**53
@@ -103,7 +103,7 @@ class AnswerCheck:
     def _entry(self, log: Log, body: type) -> Any:
         return _tuple(_Seq, Any, *[self._expected.column(log.name, column) for column in log.columns], body)
 
-    def __call__(self, reads: Sequence[Ask], answers: Sequence[Any]) -> None:
+    def __call__(self, reads: Sequence[ReadOp], answers: Sequence[Any]) -> None:
         """Raise `CorruptError`, naming row and column, for the first answer that is not what was declared."""
         one = self._one
         for read, answer in zip(reads, answers, strict=False):
@@ -131,7 +131,7 @@ class AnswerCheck:
         rows = [row for row in answer if row is not None]
         convert(([row.values for row in rows], [row.rev for row in rows]), self._some[table])
 
-    def keys(self, reads: Sequence[Ask], answers: Sequence[Any]) -> None:
+    def keys(self, reads: Sequence[ReadOp], answers: Sequence[Any]) -> None:
         """Check only what names a row, and the lengths of logs: enough for erasing, which must get rid of damage."""
         for read, answer in zip(reads, answers, strict=True):
             try:
@@ -142,7 +142,7 @@ class AnswerCheck:
             except msgspec.ValidationError as error:
                 raise self._damage(read, answer, error) from None
 
-    def _damage(self, read: Ask, answer: Sequence[Any], error: msgspec.ValidationError) -> CorruptError:
+    def _damage(self, read: ReadOp, answer: Sequence[Any], error: msgspec.ValidationError) -> CorruptError:
         """Which of the rows is damaged, and what is wrong with it."""
         damages: Iterator[CorruptError | None] = iter(())
         if isinstance(read, (Get, Scan)):

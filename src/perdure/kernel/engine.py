@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
+from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
 
 Durability = Literal["none", "process", "power"]
@@ -90,7 +90,7 @@ class Engine(Protocol):
         """Apply all operations or none; serialisable, durable when it returns. Raises `Conflict`."""
         ...
 
-    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot of durable data."""
         ...
 

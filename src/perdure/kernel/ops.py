@@ -16,7 +16,7 @@ import msgspec
 from perdure.kernel.schema import Key
 
 
-class Rule(Enum):
+class Presence(Enum):
     """Conditions that need no value."""
 
     ANY = "any"
@@ -24,9 +24,9 @@ class Rule(Enum):
     PRESENT = "present"
 
 
-ANY: Final = Rule.ANY
-ABSENT: Final = Rule.ABSENT
-PRESENT: Final = Rule.PRESENT
+ANY: Final = Presence.ANY
+ABSENT: Final = Presence.ABSENT
+PRESENT: Final = Presence.PRESENT
 
 
 class AtMost(msgspec.Struct, frozen=True, gc=False):
@@ -35,7 +35,7 @@ class AtMost(msgspec.Struct, frozen=True, gc=False):
     limit: int
 
 
-Condition = Rule | int | dict[str, Any]
+Condition = Presence | int | dict[str, Any]
 """ANY, ABSENT, PRESENT, a rev, or columns with the value (or `AtMost`) that each must hold."""
 
 
@@ -225,7 +225,7 @@ class Heads(msgspec.Struct, frozen=True, gc=False):
     partitions: Sequence[str]
 
 
-Ask = Get | Scan | Read | Heads | Now
+ReadOp = Get | Scan | Read | Heads | Now
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

@@ -18,7 +18,6 @@ from perdure.kernel.ops import (
     ANY,
     Append,
     Applied,
-    Ask,
     AtMost,
     Check,
     Delete,
@@ -31,10 +30,11 @@ from perdure.kernel.ops import (
     Now,
     Op,
     Patch,
+    Presence,
     Put,
     Read,
+    ReadOp,
     Ref,
-    Rule,
     Scan,
     Seq,
     Swap,
@@ -72,7 +72,7 @@ class Kernel:
         """
         return await self.engine.transact(scope, ops, hints)
 
-    async def view(self, scope: str, *reads: Ask) -> list[Any]:
+    async def view(self, scope: str, *reads: ReadOp) -> list[Any]:
         """Validate, then answer every read from one snapshot."""
         check_reads(self.schema, reads)
         return await self.engine.view(scope, reads)
@@ -157,7 +157,7 @@ def _check_table_op(table: Table, op: Check | Put | Patch | Delete, appended: se
     condition = op.if_
     if type(condition) is dict:
         _check_condition(table, condition)
-    elif type(condition) is not int and type(condition) is not Rule:
+    elif type(condition) is not int and type(condition) is not Presence:
         raise InvalidError(f"{condition!r} is not a condition")
     if type(op) is Patch:
         _check_columns(table, op.set, appended)
@@ -225,13 +225,13 @@ def _misfit(name: str, kind: ColumnType, value: Any) -> InvalidError:
     return InvalidError(f"{name} must be {expected}, not {shown(value)}")
 
 
-def check_reads(schema: Schema, reads: Sequence[Ask]) -> None:
+def check_reads(schema: Schema, reads: Sequence[ReadOp]) -> None:
     """Raise `InvalidError` for a malformed view."""
     for position, read in enumerate(reads):
         _check_read(schema, read, reads, position)
 
 
-def _check_read(schema: Schema, read: Ask, reads: Sequence[Ask], position: int) -> None:
+def _check_read(schema: Schema, read: ReadOp, reads: Sequence[ReadOp], position: int) -> None:
     if isinstance(read, Get):
         table = _table(schema, read.table)
         if isinstance(read.keys, Ref):
@@ -251,7 +251,7 @@ def _check_read(schema: Schema, read: Ask, reads: Sequence[Ask], position: int) 
         raise InvalidError(f"{read!r} is not a read")
 
 
-def _check_scan(schema: Schema, scan: Scan, reads: Sequence[Ask], position: int) -> None:
+def _check_scan(schema: Schema, scan: Scan, reads: Sequence[ReadOp], position: int) -> None:
     table = _table(schema, scan.table)
     if scan.index is not None and scan.index not in table.index_by_name:
         raise InvalidError(f"{table.name} has no index {scan.index}")
@@ -281,7 +281,7 @@ def _check_log_read(log: Log, read: Read) -> None:
         reached = limits.INTEGER_MAX if segment.upto is None else segment.upto
 
 
-def _check_ref(schema: Schema, ref: Ref, earlier: Sequence[Ask]) -> None:
+def _check_ref(schema: Schema, ref: Ref, earlier: Sequence[ReadOp]) -> None:
     if not 0 <= ref.read < len(earlier):
         raise InvalidError("a Ref names an earlier read of the same view")
     target = earlier[ref.read]

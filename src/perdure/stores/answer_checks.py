@@ -1,6 +1,6 @@
 """Checks every row that a store reads: `kernel.answers`, with the rules of `rules.columns`.
 
-`Core.view` sends all its answers through here, so no store can forget it. Unknown words pass, because a newer
+`Context.view` sends all its answers through here, so no store can forget it. Unknown words pass, because a newer
 build may know them; so does text that is too long or holds control characters, which `doctor verify` reports.
 """
 

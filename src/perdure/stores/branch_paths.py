@@ -13,11 +13,11 @@ import msgspec
 
 from perdure import limits
 from perdure.errors import CorruptError, InvalidError, NotFoundError, shown
-from perdure.kernel.ops import Ask, Get, LogEntry, Read, Row, Scan
+from perdure.kernel.ops import Get, LogEntry, Read, ReadOp, Row, Scan
 from perdure.model.branch import MAIN
 from perdure.rules import checks
 from perdure.rules.branch_path import bounded, stretches
-from perdure.stores.context import MAIN_LINE, Core, Line, require
+from perdure.stores.context import MAIN_LINE, Context, Line, require
 from perdure.stores.retry import Stale, retry
 
 NO_SUCH_BRANCH = limits.BRANCHES_PER_THREAD
@@ -42,19 +42,19 @@ class PathQuery(msgspec.Struct, frozen=True):
     limit: int | None = None
     even_deleted: bool = False
     with_branch: bool = False
-    also: tuple[Ask, ...] = ()
+    also: tuple[ReadOp, ...] = ()
 
 
-async def read_path(core: Core, thread_id: str, query: PathQuery) -> PathRead:
+async def read_path(context: Context, thread_id: str, query: PathQuery) -> PathRead:
     """Read a path; raises `NotFoundError` for a missing thread or branch."""
 
     async def attempt() -> PathRead:
-        line = _guess(core, thread_id, query.branch) or await _look_up(core, thread_id, query.branch)
-        head, *results = await core.view(*_reads(thread_id, line, query))
+        line = _guess(context, thread_id, query.branch) or await _look_up(context, thread_id, query.branch)
+        head, *results = await context.view(*_reads(thread_id, line, query))
         row = require(head[0], f"thread {thread_id!r}")
         if _stale(row, line, query.branch):
-            core.forget(thread_id)
-            await _look_up(core, thread_id, query.branch)
+            context.forget(thread_id)
+            await _look_up(context, thread_id, query.branch)
             raise Stale
         if not _asks_branch(query):
             return _finish(thread_id, row, None, query, results)
@@ -71,9 +71,9 @@ def _asks_branch(query: PathQuery) -> bool:
     return query.branch is not None or query.with_branch
 
 
-def _guess(core: Core, thread_id: str, branch: int | None) -> Line | None:
-    number = core.current.get(thread_id, MAIN) if branch is None else branch
-    return core.lines.get((thread_id, number)) or (MAIN_LINE if number == MAIN else None)
+def _guess(context: Context, thread_id: str, branch: int | None) -> Line | None:
+    number = context.current.get(thread_id, MAIN) if branch is None else branch
+    return context.lines.get((thread_id, number)) or (MAIN_LINE if number == MAIN else None)
 
 
 def _stale(head: Row, line: Line, branch: int | None) -> bool:
@@ -82,20 +82,20 @@ def _stale(head: Row, line: Line, branch: int | None) -> bool:
     return line.born is not None and line.born != head["born"]
 
 
-async def _look_up(core: Core, thread_id: str, branch: int | None) -> Line:
-    heads, rows = await core.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
+async def _look_up(context: Context, thread_id: str, branch: int | None) -> Line:
+    heads, rows = await context.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
     head = require(heads[0], f"thread {thread_id!r}")
     origins = {int(row.key[1]): (row["parent"], row["fork_seq"]) for row in rows}
     number = head["branch"] if branch is None else branch
     if number not in origins:
         raise NotFoundError(f"branch {number} of thread {thread_id!r} does not exist")
     line = Line(head["born"], number, stretches(number, origins, where=f"thread {thread_id!r}"))
-    core.remember_current(thread_id, head["branch"])
-    core.remember_line(thread_id, line)
+    context.remember_current(thread_id, head["branch"])
+    context.remember_line(thread_id, line)
     return line
 
 
-def _reads(thread_id: str, line: Line, query: PathQuery) -> Sequence[Ask]:
+def _reads(thread_id: str, line: Line, query: PathQuery) -> Sequence[ReadOp]:
     cut = line if query.upto is None else Line(line.born, line.branch, bounded(line.stretches, query.upto))
     log = Read(
         "messages",
@@ -123,24 +123,24 @@ def _finish(thread_id: str, head: Row, branch: Row | None, query: PathQuery, res
     return PathRead(head, branch, entries, parent, also)
 
 
-async def resolve_branch(core: Core, thread_id: str, branch: int | str | None) -> int | None:
+async def resolve_branch(context: Context, thread_id: str, branch: int | str | None) -> int | None:
     """A branch's number from its number or name; None stays None (the current one)."""
     if branch is None or (type(branch) is int and abs(branch) <= limits.INTEGER_MAX):
         return branch
     if type(branch) is not str:
         raise InvalidError(f"a branch is named by its number or name, not {shown(branch)}")
     checks.check_id(branch, "branch name", most=limits.NAME_BYTES)
-    heads, rows = await core.view(Get("thread_heads", [(thread_id,)]), _called(thread_id, branch))
+    heads, rows = await context.view(Get("thread_heads", [(thread_id,)]), _called(thread_id, branch))
     require(heads[0], f"thread {thread_id!r}")
     if not rows:
         raise NotFoundError(f"thread {thread_id!r} has no branch called {branch!r}")
     return int(rows[0].key[1])
 
 
-async def commit_target(core: Core, thread_id: str, name: str) -> int:
+async def commit_target(context: Context, thread_id: str, name: str) -> int:
     """The number of the branch that a commit names, or `NO_SUCH_BRANCH`: such a commit is refused in the usual order,
     key first."""
-    rows = (await core.view(_called(thread_id, name)))[0]
+    rows = (await context.view(_called(thread_id, name)))[0]
     return int(rows[0].key[1]) if rows else NO_SUCH_BRANCH
 
 

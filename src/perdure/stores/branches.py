@@ -36,7 +36,7 @@ from perdure.model.run import DONE, STATUSES
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import checks
 from perdure.stores.branch_paths import resolve_branch
-from perdure.stores.context import Core, require, thread_topic
+from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.previews import preview
 from perdure.stores.records import MessageEntry, branch_from, label_from
 from perdure.stores.results import row_after_put
@@ -62,8 +62,8 @@ ROOT = Origin(None, 0, None, None)
 class Branches:
     """`store.branches`."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     async def list(self, thread_id: str) -> BranchList:
         """Every branch in order of creation, with a preview of its newest message."""
@@ -73,7 +73,7 @@ class Branches:
         previews: dict[str, str] = {}
         for start in range(0, len(ids), limits.BATCH_ROWS):
             some = ids[start : start + limits.BATCH_ROWS]
-            entries = (await self._core.view(Read(LOG, thread_id, where={"id": some})))[0]
+            entries = (await self._context.view(Read(LOG, thread_id, where={"id": some})))[0]
             previews.update({entry.id: preview(thread_id, entry) for entry in map(MessageEntry._make, entries)})
         return [branch_from(row, head["branch"], previews.get(row["head"])) for row in alive]
 
@@ -84,13 +84,13 @@ class Branches:
 
     async def _rows(self, thread_id: str) -> tuple[Row, Sequence[Row]]:
         checks.check_id(thread_id, "thread id")
-        heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
+        heads, rows = await self._context.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
         return require(heads[0], f"thread {thread_id!r}"), rows
 
     async def get(self, thread_id: str, branch: int | str) -> Branch:
         """One branch, by number or name; raises `NotFoundError`."""
         checks.check_id(thread_id, "thread id")
-        number = await resolve_branch(self._core, thread_id, branch)
+        number = await resolve_branch(self._context, thread_id, branch)
         return await self._one(thread_id, number)
 
     async def current(self, thread_id: str) -> Branch:
@@ -100,12 +100,12 @@ class Branches:
 
     async def _one(self, thread_id: str, number: int | None) -> Branch:
         async def attempt() -> Branch:
-            guess = self._core.current.get(thread_id, 0) if number is None else number
-            heads, rows = await self._core.view(
+            guess = self._context.current.get(thread_id, 0) if number is None else number
+            heads, rows = await self._context.view(
                 Get("thread_heads", [(thread_id,)]), Get("branches", [(thread_id, guess)])
             )
             head = require(heads[0], f"thread {thread_id!r}")
-            self._core.remember_current(thread_id, head["branch"])
+            self._context.remember_current(thread_id, head["branch"])
             if number is None and head["branch"] != guess:
                 raise Stale
             if rows[0] is None or rows[0]["deleted_at"] is not None:
@@ -118,7 +118,7 @@ class Branches:
         if row["head"] is None:
             return branch_from(row, head["branch"])
         thread = str(row.key[0])
-        entries = (await self._core.view(Read(LOG, thread, where={"id": row["head"]})))[0]
+        entries = (await self._context.view(Read(LOG, thread, where={"id": row["head"]})))[0]
         return branch_from(row, head["branch"], preview(thread, entries[0]) if entries else None)
 
     async def fork(
@@ -159,7 +159,7 @@ class Branches:
                 raise InvalidError(f"thread {thread_id!r} has {number} branches, which is the limit")
             touch, put = _fork_ops(head, number, new_name, origin, switch)
             try:
-                applied = await self._core.transact([touch, put], thread_topic(thread_id))
+                applied = await self._context.transact([touch, put], thread_topic(thread_id))
             except Conflict as conflict:
                 if name is not None:
                     _refuse_name(conflict, thread_id, name)
@@ -168,7 +168,7 @@ class Branches:
                     new_name = f"branch-{number}-{new_id()[-6:].lower()}"
                 raise
             current = number if switch else head["branch"]
-            self._core.remember_current(thread_id, current)
+            self._context.remember_current(thread_id, current)
             return branch_from(row_after_put(put, applied), current, origin.preview)
 
         return await retry("thread", thread_id, attempt)
@@ -176,12 +176,12 @@ class Branches:
     async def _origin(self, thread_id: str, at: str | None, before: str | None) -> tuple[Row, Origin]:
         """Where a fork hangs, and the thread's hot row from before that look: its `born` guards what was seen."""
         if at is None and before is None:
-            heads = (await self._core.view(Get("thread_heads", [(thread_id,)])))[0]
+            heads = (await self._context.view(Get("thread_heads", [(thread_id,)])))[0]
             return require(heads[0], f"thread {thread_id!r}"), ROOT
         head, entry = await self._entry(thread_id, checks.check_id(at if before is None else before, "message id"))
         if before is None:
             return head, _after(thread_id, entry)
-        earlier, (row,) = await self._core.view(
+        earlier, (row,) = await self._context.view(
             Read(LOG, thread_id, segments=(Segment(entry.branch, 0, entry.seq - 1),), desc=True, limit=1),
             Get("branches", [(thread_id, entry.branch)]),
         )
@@ -194,7 +194,7 @@ class Branches:
 
     async def _entry(self, thread_id: str, message_id: str) -> tuple[Row, MessageEntry]:
         """A message, and the hot row of the thread that has it."""
-        heads, entries = await self._core.view(
+        heads, entries = await self._context.view(
             Get("thread_heads", [(thread_id,)]), Read(LOG, thread_id, where={"id": message_id})
         )
         head = require(heads[0], f"thread {thread_id!r}")
@@ -215,10 +215,10 @@ class Branches:
             Check("branches", (thread_id, target.id), {"deleted_at": None}),
         ]
         try:
-            await self._core.transact(ops, thread_topic(thread_id))
+            await self._context.transact(ops, thread_topic(thread_id))
         except Conflict:
             raise NotFoundError(f"branch {target.id} of thread {thread_id!r} does not exist") from None
-        self._core.remember_current(thread_id, target.id)
+        self._context.remember_current(thread_id, target.id)
         return msgspec.structs.replace(target, current=True)
 
     async def rename(self, thread_id: str, branch: int | str, name: str) -> Branch:
@@ -233,7 +233,7 @@ class Branches:
             Patch("branches", (thread_id, target.id), {"name": name}, {"deleted_at": None}),
         ]
         try:
-            await self._core.transact(ops, thread_topic(thread_id))
+            await self._context.transact(ops, thread_topic(thread_id))
         except Conflict as conflict:
             _refuse_name(conflict, thread_id, name)
             raise NotFoundError(f"branch {target.id} of thread {thread_id!r} does not exist") from None
@@ -254,7 +254,7 @@ class Branches:
                 Patch("branches", (thread_id, target.id), {"deleted_at": NOW, "name": None}, {"deleted_at": None}),
             ]
             try:
-                await self._core.transact(ops, thread_topic(thread_id))
+                await self._context.transact(ops, thread_topic(thread_id))
             except Conflict:
                 await self._one(thread_id, target.id)
                 raise
@@ -263,7 +263,7 @@ class Branches:
 
     async def _unused(self, thread_id: str, target: Branch) -> Row:
         """The thread's hot row, unless the branch is in use."""
-        heads, *open_runs = await self._core.view(
+        heads, *open_runs = await self._context.view(
             Get("thread_heads", [(thread_id,)]),
             *[
                 Scan("runs", "thread_status", (thread_id, status), where={"branch": target.id}, limit=1)
@@ -298,14 +298,14 @@ class Branches:
             change = Put("labels", key, {"seq": entry.seq, "at": NOW, "label": label})
         try:
             same_thread = Check("thread_heads", (thread_id,), {"born": head["born"]})
-            await self._core.transact([same_thread, change], thread_topic(thread_id))
+            await self._context.transact([same_thread, change], thread_topic(thread_id))
         except Conflict:
             raise NotFoundError(f"thread {thread_id!r} does not exist") from None
 
     async def labels(self, thread_id: str) -> LabelList:
         """Every label of a thread, in the order of the messages."""
         checks.check_id(thread_id, "thread id")
-        heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("labels", eq=(thread_id,)))
+        heads, rows = await self._context.view(Get("thread_heads", [(thread_id,)]), Scan("labels", eq=(thread_id,)))
         require(heads[0], f"thread {thread_id!r}")
         return sorted((label_from(row) for row in rows), key=lambda label: label.seq)
 

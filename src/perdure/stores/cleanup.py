@@ -14,7 +14,7 @@ import msgspec
 from perdure import limits
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Delete, Patch, Row, Scan
-from perdure.stores.context import Core
+from perdure.stores.context import Context
 from perdure.stores.deletion import Pause, erase, is_arriving, no_pause
 from perdure.stores.thread_creation import is_expired
 
@@ -28,26 +28,26 @@ class Progress(msgspec.Struct):
     upto: int | None = None
 
 
-async def sweep(core: Core, progress: Progress | None = None, pause: Pause = no_pause) -> None:
+async def sweep(context: Context, progress: Progress | None = None, pause: Pause = no_pause) -> None:
     """Finish interrupted deletions, remove what abandoned imports left, drop expired tombstones and keys."""
-    await _finish_deletions(core, progress or Progress(), pause)
-    await _drop_tombstones(core, pause)
-    await _drop_keys(core, pause)
+    await _finish_deletions(context, progress or Progress(), pause)
+    await _drop_tombstones(context, pause)
+    await _drop_keys(context, pause)
 
 
-async def _finish_deletions(core: Core, progress: Progress, pause: Pause) -> None:
+async def _finish_deletions(context: Context, progress: Progress, pause: Pause) -> None:
     """Walk the tombstones that were not yet seen to be erased, oldest first, and erase what they hide."""
     after = None if progress.upto is None else (progress.upto - _OUT_OF_ORDER_MS, "")
     settled = True
     while True:
-        now, rows = await core.view(NOW, Scan("threads", "deleted", after=after, limit=limits.CLEANUP_ROWS))
+        now, rows = await context.view(NOW, Scan("threads", "deleted", after=after, limit=limits.CLEANUP_ROWS))
         if progress.upto is not None and progress.upto > now:
             # The engine's clock went back: what was deleted since lies before the mark.
             progress.upto = after = None
             continue
         for row in rows:
             # An import in progress may be abandoned later: the next walk begins before it.
-            settled = await _finish(core, row, now, pause) and settled
+            settled = await _finish(context, row, now, pause) and settled
             if settled:
                 progress.upto = min(row["deleted_at"], now)
         if len(rows) < limits.CLEANUP_ROWS:
@@ -56,50 +56,52 @@ async def _finish_deletions(core: Core, progress: Progress, pause: Pause) -> Non
         await pause()
 
 
-async def _finish(core: Core, tombstone: Row, now: int, pause: Pause) -> bool:
+async def _finish(context: Context, tombstone: Row, now: int, pause: Pause) -> bool:
     """Erase what a tombstone hides; False if it belongs to an import in progress."""
     if tombstone["erased_at"] is not None:
         return True
     rev: int | None = tombstone.rev
     if is_arriving(tombstone):
-        rev = await _take_over(core, tombstone, now)
+        rev = await _take_over(context, tombstone, now)
     if rev is None:
         return False
-    await erase(core, str(tombstone.key[0]), rev, pause)
+    await erase(context, str(tombstone.key[0]), rev, pause)
     await pause()
     return True
 
 
-async def _take_over(core: Core, tombstone: Row, now: int) -> int | None:
+async def _take_over(context: Context, tombstone: Row, now: int) -> int | None:
     """Claim what an import left behind, unless it is still at work; the new rev stops it if it ever comes back."""
     if tombstone["deleted_at"] > now - limits.IMPORT_LEASE_MS:
         return None
     try:
-        return (await core.transact([Patch("threads", tombstone.key, {"deleted_at": NOW}, tombstone.rev)])).rev
+        return (await context.transact([Patch("threads", tombstone.key, {"deleted_at": NOW}, tombstone.rev)])).rev
     except Conflict:
         return None
 
 
-async def _drop_tombstones(core: Core, pause: Pause) -> None:
+async def _drop_tombstones(context: Context, pause: Pause) -> None:
     """Delete tombstones past their retention. They are ordered by when they were deleted, so old ones come first."""
-    await _drop_expired(core, Scan("threads", "deleted", limit=limits.CLEANUP_ROWS), "deleted_at", is_expired, pause)
+    await _drop_expired(context, Scan("threads", "deleted", limit=limits.CLEANUP_ROWS), "deleted_at", is_expired, pause)
 
 
-async def _drop_keys(core: Core, pause: Pause) -> None:
+async def _drop_keys(context: Context, pause: Pause) -> None:
     """Delete idempotency keys past their retention, oldest first."""
 
     def is_old(key: Row, now: int) -> bool:
         return bool(key["at"] + limits.KEY_RETENTION_MS < now)
 
-    await _drop_expired(core, Scan("keys", "age", limit=limits.CLEANUP_ROWS), "at", is_old, pause)
+    await _drop_expired(context, Scan("keys", "age", limit=limits.CLEANUP_ROWS), "at", is_old, pause)
 
 
-async def _drop_expired(core: Core, scan: Scan, order: str, expired: Callable[[Row, int], bool], pause: Pause) -> None:
+async def _drop_expired(
+    context: Context, scan: Scan, order: str, expired: Callable[[Row, int], bool], pause: Pause
+) -> None:
     """Delete the expired rows of an index, piece by piece, until a piece holds none."""
     while True:
-        now, rows = await core.view(NOW, scan)
+        now, rows = await context.view(NOW, scan)
         doomed = [row for row in rows if expired(row, now)]
-        await _delete(core, scan.table, doomed)
+        await _delete(context, scan.table, doomed)
         if not doomed or len(rows) < limits.CLEANUP_ROWS:
             return
         # Past what was seen, not from the start: a row that cannot be deleted must not keep this loop going.
@@ -107,15 +109,15 @@ async def _drop_expired(core: Core, scan: Scan, order: str, expired: Callable[[R
         await pause()
 
 
-async def _delete(core: Core, table: str, rows: list[Row]) -> None:
+async def _delete(context: Context, table: str, rows: list[Row]) -> None:
     """Delete these rows, each unless it changed since it was read."""
     if not rows:
         return
     try:
-        await core.transact([Delete(table, row.key, row.rev) for row in rows])
+        await context.transact([Delete(table, row.key, row.rev) for row in rows])
     except Conflict:
         for row in rows:
             try:
-                await core.transact([Delete(table, row.key, row.rev)])
+                await context.transact([Delete(table, row.key, row.rev)])
             except Conflict:
                 continue

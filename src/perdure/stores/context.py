@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.errors import NotFoundError
 from perdure.kernel.engine import Durability, Engine
-from perdure.kernel.ops import Applied, Ask, Heads, Op, Row, Scan, Segment
+from perdure.kernel.ops import Applied, Heads, Op, ReadOp, Row, Scan, Segment
 from perdure.kernel.validate import Kernel
 from perdure.model.branch import MAIN
 from perdure.rules.branch_path import Stretch
@@ -51,7 +51,7 @@ class Cleaner(Protocol):
         ...
 
 
-class Core:
+class Context:
     """What the stores of one scope share: the kernel, the scope, and guesses about its threads."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Core:
         self.clean_up()
         return applied
 
-    async def view(self, *reads: Ask) -> list[Any]:
+    async def view(self, *reads: ReadOp) -> list[Any]:
         """Read in this scope, from one snapshot; raises `CorruptError` for a row that is not as its table declares."""
         answers = await self.kernel.view(self.scope, *reads)
         self._check(reads, answers)

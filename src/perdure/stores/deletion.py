@@ -16,7 +16,7 @@ from perdure.errors import HasChildren, InvalidError, UnavailableError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Check, Delete, Drop, Get, Heads, Op, Patch, Row, Scan
 from perdure.kernel.schema import Schema
-from perdure.stores.context import Core, require, thread_topic
+from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.retry import retry
 from perdure.stores.thread_creation import detach_parent_ops
 
@@ -27,56 +27,56 @@ _AGAIN = "housekeeping finishes it; deleting it again does so at once"
 _HIDDEN = {"parent": None, "resource": None, "title": None, "deleted_at": NOW}
 
 
-async def delete_thread(core: Core, thread_id: str, strategy: Literal["reject", "detach", "cascade"]) -> None:
+async def delete_thread(context: Context, thread_id: str, strategy: Literal["reject", "detach", "cascade"]) -> None:
     """Delete a thread, and its subtree when cascading."""
-    if await _finish_erasing(core, thread_id):
+    if await _finish_erasing(context, thread_id):
         return
 
     async def hide() -> tuple[list[str], int]:
-        doomed, ops = await _plan(core, thread_id, strategy)
-        applied = await core.transact(ops, *[thread_topic(thread) for thread in doomed])
+        doomed, ops = await _plan(context, thread_id, strategy)
+        applied = await context.transact(ops, *[thread_topic(thread) for thread in doomed])
         return doomed, applied.rev
 
     doomed, rev = await retry("thread", thread_id, hide)
     for thread in doomed:
-        core.forget(thread)
-    await _erase_now(core, doomed, rev)
+        context.forget(thread)
+    await _erase_now(context, doomed, rev)
 
 
-async def _erase_now(core: Core, threads: list[str], rev: int) -> None:
+async def _erase_now(context: Context, threads: list[str], rev: int) -> None:
     """Erase what has just become invisible; whatever stops this leaves the rest to housekeeping."""
     try:
         failpoints.hit("delete.after_tombstone")
         for thread in threads:
-            await erase(core, thread, rev)
+            await erase(context, thread, rev)
     except UnavailableError as error:
-        core.clean_up_soon()
+        context.clean_up_soon()
         message = f"the thread is deleted, but not all of it is erased yet: {error.message}"
         raise UnavailableError(message, hint=_AGAIN) from error
     except BaseException:
-        core.clean_up_soon()
+        context.clean_up_soon()
         raise
 
 
-async def _finish_erasing(core: Core, thread_id: str) -> bool:
+async def _finish_erasing(context: Context, thread_id: str) -> bool:
     """Go on with a deletion that was interrupted after the thread had become invisible; False if there is none."""
-    heads, colds = await core.view(Get("thread_heads", [(thread_id,)]), Get("threads", [(thread_id,)]))
+    heads, colds = await context.view(Get("thread_heads", [(thread_id,)]), Get("threads", [(thread_id,)]))
     tombstone = colds[0]
     if heads[0] is not None or tombstone is None or tombstone["erased_at"] is not None or is_arriving(tombstone):
         return False
-    await erase(core, thread_id, tombstone.rev)
+    await erase(context, thread_id, tombstone.rev)
     return True
 
 
-async def _plan(core: Core, thread_id: str, strategy: str) -> tuple[list[str], list[Op]]:
-    (head,) = (await core.view(Get("thread_heads", [(thread_id,)])))[0]
+async def _plan(context: Context, thread_id: str, strategy: str) -> tuple[list[str], list[Op]]:
+    (head,) = (await context.view(Get("thread_heads", [(thread_id,)])))[0]
     target = require(head, f"thread {thread_id!r}")
     doomed = [target]
     ops: list[Op] = []
     if strategy == "cascade":
-        doomed = await _subtree(core, target)
+        doomed = await _subtree(context, target)
     else:
-        children = await _children(core, thread_id)
+        children = await _children(context, thread_id)
         if children and strategy == "reject":
             raise HasChildren(
                 f"thread {thread_id!r} has {len(children)} child threads",
@@ -90,13 +90,13 @@ async def _plan(core: Core, thread_id: str, strategy: str) -> tuple[list[str], l
         # The number of children guards the set: a child created since changes it, and the plan is made again.
         ops.append(Delete("thread_heads", row.key, {"children": row["children"], "parent": row["parent"]}))
         ops.append(Patch("threads", row.key, _HIDDEN, {"deleted_at": None}, b"{}"))
-    ops.extend(await detach_parent_ops(core, target["parent"]))
+    ops.extend(await detach_parent_ops(context, target["parent"]))
     return [str(row.key[0]) for row in doomed], ops
 
 
-async def _children(core: Core, thread_id: str) -> list[Row]:
+async def _children(context: Context, thread_id: str) -> list[Row]:
     scan = Scan("thread_heads", "parent_created", (thread_id,), limit=limits.CASCADE_THREADS + 1)
-    rows: list[Row] = (await core.view(scan))[0]
+    rows: list[Row] = (await context.view(scan))[0]
     if len(rows) > limits.CASCADE_THREADS:
         raise InvalidError(
             f"thread {thread_id!r} has more than {limits.CASCADE_THREADS} children", hint="delete some of them first"
@@ -104,11 +104,11 @@ async def _children(core: Core, thread_id: str) -> list[Row]:
     return rows
 
 
-async def _subtree(core: Core, target: Row) -> list[Row]:
+async def _subtree(context: Context, target: Row) -> list[Row]:
     rows = [target]
     for row in rows:
         if row["children"]:
-            rows.extend(await _children(core, str(row.key[0])))
+            rows.extend(await _children(context, str(row.key[0])))
         if len(rows) > limits.CASCADE_THREADS:
             raise InvalidError(
                 f"the subtree holds more than {limits.CASCADE_THREADS} threads", hint="delete parts of it first"
@@ -124,29 +124,29 @@ async def no_pause() -> None:
     """For work that a caller waits for."""
 
 
-async def erase(core: Core, thread_id: str, rev: int, pause: Pause = no_pause) -> None:
+async def erase(context: Context, thread_id: str, rev: int, pause: Pause = no_pause) -> None:
     """Remove everything of a thread that was made invisible, and say so on its tombstone, whose rev is `rev`.
 
     Safe to repeat. If another process finished the work, this stops: the id may already belong to a new thread.
     """
     try:
-        await erase_contents(core, thread_id, rev, Patch("threads", (thread_id,), {"erased_at": NOW}, rev), pause)
+        await erase_contents(context, thread_id, rev, Patch("threads", (thread_id,), {"erased_at": NOW}, rev), pause)
     except Conflict:
         return
 
 
 async def erase_contents(
-    core: Core, thread_id: str, rev: int, last: Patch | None = None, pause: Pause = no_pause
+    context: Context, thread_id: str, rev: int, last: Patch | None = None, pause: Pause = no_pause
 ) -> None:
     """Remove what belongs to a thread, all but its own two rows, as long as its cold row has this rev.
 
     Each piece is one view and one transaction, whatever the thread holds; `last` joins the piece that ends it.
     """
     guard = Check("threads", (thread_id,), rev)
-    reads = _belongings(core.kernel.schema, thread_id)
+    reads = _belongings(context.kernel.schema, thread_id)
     finished = False
     while not finished:
-        answers = await core.view_keys(*reads)
+        answers = await context.view_keys(*reads)
         failpoints.hit("delete.between_erasures")
         ops, finished = _piece(reads, answers)
         if finished and last is not None:
@@ -154,7 +154,7 @@ async def erase_contents(
         elif ops:
             ops.append(guard)
         if ops:
-            await core.transact(ops)
+            await context.transact(ops)
         if not finished:
             await pause()
 

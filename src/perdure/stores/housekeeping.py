@@ -22,7 +22,7 @@ from perdure import limits
 from perdure.kernel.engine import Engine
 from perdure.kernel.threads import run_in_thread
 from perdure.stores.cleanup import Progress, sweep
-from perdure.stores.context import Core
+from perdure.stores.context import Context
 
 _SCOPES_MOST = 20_000
 """How many scopes are remembered as clean; beyond that all are forgotten, and cleaned again when used."""
@@ -160,7 +160,7 @@ class Housekeeper:
 
     async def clean(self, engine: Engine, scope: str, rest: Rest) -> None:
         """Clean one scope. A failure is shown by `health`, and tried again when the scope is used a little later."""
-        core = Core(engine, scope)
+        context = Context(engine, scope)
         began = time.monotonic()
 
         async def pause() -> None:
@@ -170,7 +170,7 @@ class Housekeeper:
             began = time.monotonic()
 
         try:
-            await sweep(core, self._progress.setdefault(scope, Progress()), pause)
+            await sweep(context, self._progress.setdefault(scope, Progress()), pause)
             self.problem = None
             await pause()
         except Stopped:

@@ -20,7 +20,7 @@ from perdure.model.message import MessageRecord, UnfinishedCall
 from perdure.model.page import Page
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
-from perdure.stores.context import Core, require, thread_topic
+from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.newest import Tail, newest_shown
 from perdure.stores.paging import every
 from perdure.stores.records import MessageEntry, message_records, path_records
@@ -37,8 +37,8 @@ UnfinishedCalls = list[UnfinishedCall]
 class Messages:
     """`store.messages`."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     async def list(
         self,
@@ -75,7 +75,7 @@ class Messages:
         return Page(await self._records(thread_id, page, gapless=not where, around=entries), more)
 
     async def _entries(self, thread_id: str, read: Read) -> Sequence[LogEntry]:
-        heads, entries = await self._core.view(Get("thread_heads", [(thread_id,)]), read)
+        heads, entries = await self._context.view(Get("thread_heads", [(thread_id,)]), read)
         require(heads[0], f"thread {thread_id!r}")
         answer: Sequence[LogEntry] = entries
         return answer
@@ -131,7 +131,7 @@ class Messages:
         query = await self._query(thread_id, branch, upto, limit)
         if limit is None:
             return views.history(await self._path(thread_id, query))
-        records = await newest_shown(self._core, thread_id, query, Tail(views.history, limit, folded=True))
+        records = await newest_shown(self._context, thread_id, query, Tail(views.history, limit, folded=True))
         return views.newest_of_history(records, limit)
 
     async def external(
@@ -144,7 +144,7 @@ class Messages:
         query = await self._query(thread_id, branch, upto, limit)
         if limit is None:
             return views.external(await self._path(thread_id, query))
-        return await newest_shown(self._core, thread_id, query, Tail(views.external, limit, folded=False))
+        return await newest_shown(self._context, thread_id, query, Tail(views.external, limit, folded=False))
 
     async def _query(
         self, thread_id: str, branch: int | str | None, upto: int | str | None, limit: int | None
@@ -157,7 +157,7 @@ class Messages:
         return PathQuery(branch=number, upto=end, even_deleted=by_message)
 
     async def _path(self, thread_id: str, query: PathQuery) -> Records:
-        path = await read_path(self._core, thread_id, query)
+        path = await read_path(self._context, thread_id, query)
         return path_records(thread_id, path.entries, path.parent_id)
 
     async def _target(
@@ -170,7 +170,7 @@ class Messages:
             return record.branch, record.seq
         if upto is not None:
             checks.check_count(upto, "upto")
-        return await resolve_branch(self._core, thread_id, branch), upto
+        return await resolve_branch(self._context, thread_id, branch), upto
 
     async def unfinished_calls(
         self, thread_id: str, *, branch: int | str | None = None, run_id: str | None = None
@@ -179,8 +179,8 @@ class Messages:
         checks.check_id(thread_id, "thread id")
         if run_id is not None:
             checks.check_id(run_id, "run id")
-        number = await resolve_branch(self._core, thread_id, branch)
-        path = await read_path(self._core, thread_id, PathQuery(branch=number))
+        number = await resolve_branch(self._context, thread_id, branch)
+        path = await read_path(self._context, thread_id, PathQuery(branch=number))
         calls = views.unfinished(path_records(thread_id, path.entries, None))
         return [call for call in calls if run_id is None or call.run_id == run_id]
 
@@ -191,7 +191,7 @@ class Messages:
         """
         checks.check_id(thread_id, "thread id")
         checks.check_count(after_seq, "after_seq")
-        watch = self._core.kernel.watch(self._core.scope, [thread_topic(thread_id)])
+        watch = self._context.kernel.watch(self._context.scope, [thread_topic(thread_id)])
         try:
             while True:
                 page = await self.list(thread_id, after_seq=after_seq, limit=limits.PAGE_MAX)
@@ -233,7 +233,7 @@ class Messages:
     async def _look_up_parents(self, thread_id: str, entries: Sequence[MessageEntry]) -> dict[int, str | None]:
         """Parents that the page itself does not show: the record before on the branch, else the branch's fork point."""
         numbers = sorted({entry.branch for entry in entries})
-        rows = (await self._core.view(Get("branches", [(thread_id, number) for number in numbers])))[0]
+        rows = (await self._context.view(Get("branches", [(thread_id, number) for number in numbers])))[0]
         branches = {number: row for number, row in zip(numbers, rows, strict=True) if row is not None}
         parents: dict[int, str | None] = {}
         reads: dict[int, Read] = {}
@@ -245,7 +245,7 @@ class Messages:
                 stretch = (Segment(entry.branch, fork_seq, entry.seq - 1),)
                 reads[entry.seq] = Read(LOG, thread_id, segments=stretch, desc=True, limit=1)
         if reads:
-            answers = await self._core.view(*reads.values())
+            answers = await self._context.view(*reads.values())
             earlier = zip(reads, answers, strict=True)
             parents.update({seq: MessageEntry._make(before[0]).id for seq, before in earlier if before})
         return parents

@@ -17,7 +17,7 @@ from perdure.kernel.ops import Row
 from perdure.model.message import MessageRecord
 from perdure.rules.views import is_settled
 from perdure.stores.branch_paths import PathQuery, read_path
-from perdure.stores.context import Core
+from perdure.stores.context import Context
 from perdure.stores.records import path_records
 from perdure.stores.retry import Stale, retry
 
@@ -34,23 +34,23 @@ class Tail(msgspec.Struct, frozen=True):
     folded: bool
 
 
-async def newest_shown(core: Core, thread_id: str, query: PathQuery, tail: Tail) -> Records:
+async def newest_shown(context: Context, thread_id: str, query: PathQuery, tail: Tail) -> Records:
     """The newest `tail.limit` records that the view shows of a path."""
 
     async def attempt() -> Records:
-        return await _read_backwards(core, thread_id, query, tail)
+        return await _read_backwards(context, thread_id, query, tail)
 
     records = await retry("thread", thread_id, attempt, attempts=limits.COMMIT_ATTEMPTS)
     return records[-tail.limit :]
 
 
-async def _read_backwards(core: Core, thread_id: str, query: PathQuery, tail: Tail) -> Records:
+async def _read_backwards(context: Context, thread_id: str, query: PathQuery, tail: Tail) -> Records:
     """As much of the path as the view needs, as it shows it; raises `Stale` if another thread took the id."""
     size = tail.limit + _MARGIN
     head: Row | None = None
     records: Records = []
     while True:
-        path = await read_path(core, thread_id, msgspec.structs.replace(query, limit=size))
+        path = await read_path(context, thread_id, msgspec.structs.replace(query, limit=size))
         if head is not None and path.head["born"] != head["born"]:
             raise Stale
         head = path.head

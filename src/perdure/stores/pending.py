@@ -26,7 +26,7 @@ from perdure.stores.commit.execute import perform
 from perdure.stores.commit.plan import check_size
 from perdure.stores.commit.refuse import find_receipt
 from perdure.stores.commit.request import Request, canonical, prepare
-from perdure.stores.context import Core, require, thread_topic
+from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.pending_ops import (
     Entry,
     edit_op,
@@ -73,8 +73,8 @@ class Queue(msgspec.Struct, frozen=True):
 class Pending:
     """`store.pending`."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     async def list(self, thread_id: str) -> PendingQueue:
         """The pending messages in order, and the queue's revision."""
@@ -88,7 +88,7 @@ class Pending:
 
     async def _queue(self, thread_id: str, ids: Sequence[str] = ()) -> Queue:
         checks.check_id(thread_id, "thread id")
-        heads, queues, rows, committed = await self._core.view(
+        heads, queues, rows, committed = await self._context.view(
             Get("thread_heads", [(thread_id,)]),
             Get("queues", [(thread_id,)]),
             Scan("pending", "position", (thread_id,)),
@@ -200,7 +200,7 @@ class Pending:
     ) -> Applied:
         """Apply a change to the queue as it was read; raises `Conflict` if another writer was faster."""
         guards = [*_queue_ops(thread_id, queue, delta), Check("thread_heads", (thread_id,), thread)]
-        return await self._core.transact([*ops, *guards], thread_topic(thread_id))
+        return await self._context.transact([*ops, *guards], thread_topic(thread_id))
 
     async def freeze(
         self,
@@ -239,7 +239,7 @@ class Pending:
             queue = await self._queue(thread_id, ids)
             if key is not None:
                 # After the queue: a commit made under this key before that look is visible to this one.
-                receipt = await find_receipt(self._core, bare)
+                receipt = await find_receipt(self._context, bare)
                 if receipt is not None:
                     return receipt
             _refuse_known(queue, ids, thread_id)
@@ -255,7 +255,7 @@ class Pending:
                 request, messages=[item.message for item in selection], expect=version, stored=True
             )
             try:
-                return await perform(self._core, prepare(commit), _freeze_ops(thread_id, queue, behind, chosen))
+                return await perform(self._context, prepare(commit), _freeze_ops(thread_id, queue, behind, chosen))
             except VersionConflict:
                 if version == expect or (await self._queue(thread_id)).head["version"] == version:
                     raise
@@ -275,7 +275,7 @@ class Pending:
         ids: list[str] = []
         while True:
             keyset = None if after is None else (after, after)
-            rows, heads = await self._core.view(
+            rows, heads = await self._context.view(
                 Scan("queues", "waiting", after=keyset, limit=limit), Get("thread_heads", Ref(0, ("waiting",)))
             )
             # The queue of a thread that is being erased is already gone for every reader.

@@ -21,7 +21,7 @@ from perdure.model.run_snapshots import RunActivation, RunRequest
 from perdure.rules import checks
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.request import Request, prepare
-from perdure.stores.context import Core, require
+from perdure.stores.context import Context, require
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
 
@@ -49,8 +49,8 @@ class StartOptions(TypedDict, total=False):
 class Runs:
     """`store.runs`."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     async def create(self, thread_id: str, agent_id: str, **options: Unpack[StartOptions]) -> Run:
         """A run that has not begun; takes the options of `start`. It becomes the thread's latest run."""
@@ -83,7 +83,7 @@ class Runs:
             key=options.get("key"),
             inputs=True,
         )
-        receipt = await perform(self._core, prepare(request))
+        receipt = await perform(self._context, prepare(request))
         if receipt.run is None:
             raise NotFoundError(f"the run that key {request.key!r} started was deleted")
         return receipt.run
@@ -91,7 +91,7 @@ class Runs:
     async def find(self, run_id: str) -> Run | None:
         """The run, or None."""
         checks.check_id(run_id, "run id")
-        runs, heads = await self._core.view(Get("runs", [(run_id,)]), Get("thread_heads", Ref(0, ("thread",))))
+        runs, heads = await self._context.view(Get("runs", [(run_id,)]), Get("thread_heads", Ref(0, ("thread",))))
         # A run whose thread is being erased is already gone for every reader.
         return run_from(runs[0]) if runs[0] is not None and heads else None
 
@@ -105,7 +105,9 @@ class Runs:
     async def latest(self, thread_id: str) -> Run | None:
         """The thread's latest run: the one created or moved to running most recently; None if it has none."""
         checks.check_id(thread_id, "thread id")
-        heads, runs = await self._core.view(Get("thread_heads", [(thread_id,)]), Get("runs", Ref(0, ("latest_run",))))
+        heads, runs = await self._context.view(
+            Get("thread_heads", [(thread_id,)]), Get("runs", Ref(0, ("latest_run",)))
+        )
         require(heads[0], f"thread {thread_id!r}")
         return run_from(runs[0]) if runs else None
 
@@ -125,7 +127,7 @@ class Runs:
             raise InvalidError(f"status must be one of {', '.join(STATUSES)}, not {shown(status)}")
         query = ("runs", thread_id, status)
         after = None if cursor is None else decode_cursor(cursor, query, (int, str))
-        rows, heads = await self._core.view(
+        rows, heads = await self._context.view(
             _listing(thread_id, status, limit + 1, after), Get("thread_heads", Ref(0, ("thread",)))
         )
         alive = {row.key[0] for row in heads}

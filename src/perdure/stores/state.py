@@ -16,7 +16,7 @@ from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import ABSENT, ANY, NOW, PRESENT, Check, Condition, Delete, Get, Op, Patch, Put, Scan
 from perdure.model.state import Doc, StateDoc
 from perdure.rules import checks
-from perdure.stores.context import Core, require, thread_topic
+from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.records import state_from
 
 StateDocs = list[StateDoc]
@@ -25,13 +25,13 @@ StateDocs = list[StateDoc]
 class State:
     """`store.state`."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     async def find(self, thread_id: str, name: str, *, run_id: str | None = None) -> StateDoc | None:
         """The document, or None; raises `NotFoundError` if the thread does not exist."""
         key = _key(thread_id, name, run_id)
-        heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Get("state", [key]))
+        heads, rows = await self._context.view(Get("thread_heads", [(thread_id,)]), Get("state", [key]))
         require(heads[0], f"thread {thread_id!r}")
         return None if rows[0] is None else state_from(rows[0])
 
@@ -46,7 +46,9 @@ class State:
         """Every document of the thread (or of the run), by name."""
         checks.check_id(thread_id, "thread id")
         owner = "" if run_id is None else checks.check_id(run_id, "run id")
-        heads, rows = await self._core.view(Get("thread_heads", [(thread_id,)]), Scan("state", eq=(thread_id, owner)))
+        heads, rows = await self._context.view(
+            Get("thread_heads", [(thread_id,)]), Scan("state", eq=(thread_id, owner))
+        )
         require(heads[0], f"thread {thread_id!r}")
         return [state_from(row) for row in rows]
 
@@ -92,7 +94,7 @@ class State:
         if run:
             ops.append(Check("runs", (run,), {"thread": thread}))
         try:
-            applied = await self._core.transact(ops, thread_topic(thread))
+            applied = await self._context.transact(ops, thread_topic(thread))
         except Conflict:
             await self._explain(key, if_rev)
             raise ConflictError(f"state {key[2]!r} kept changing during this call", hint="try again") from None
@@ -100,7 +102,7 @@ class State:
 
     async def _explain(self, key: tuple[str, str, str], if_rev: int | None) -> None:
         thread, run, name = key
-        heads, docs, runs = await self._core.view(
+        heads, docs, runs = await self._context.view(
             Get("thread_heads", [(thread,)]), Get("state", [key]), Get("runs", [(run,)] if run else [])
         )
         require(heads[0], f"thread {thread!r}")

@@ -22,7 +22,7 @@ from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
 from perdure.stores.branches import Branches
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.request import Request, prepare
-from perdure.stores.context import Core, require
+from perdure.stores.context import Context, require
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.messages import Messages
 from perdure.stores.pending import Pending
@@ -43,25 +43,25 @@ class Store:
         owner: bool = True,
         housekeeper: Housekeeper | None = None,
     ) -> None:
-        self._core = Core(engine, scope, housekeeper)
+        self._context = Context(engine, scope, housekeeper)
         self._owner = owner
         self._housekeeper = housekeeper
-        self.threads: Threads = Threads(self._core)
-        self.messages: Messages = Messages(self._core)
-        self.branches: Branches = Branches(self._core)
-        self.pending: Pending = Pending(self._core)
-        self.runs: Runs = Runs(self._core)
-        self.state: State = State(self._core)
+        self.threads: Threads = Threads(self._context)
+        self.messages: Messages = Messages(self._context)
+        self.branches: Branches = Branches(self._context)
+        self.pending: Pending = Pending(self._context)
+        self.runs: Runs = Runs(self._context)
+        self.state: State = State(self._context)
 
     @property
     def engine(self) -> Engine:
         """The engine below; for tools and tests."""
-        return self._core.engine
+        return self._context.engine
 
     @property
     def scope(self) -> str:
         """The tenant this store sees."""
-        return self._core.scope
+        return self._context.scope
 
     async def commit(
         self,
@@ -113,19 +113,19 @@ class Store:
             expect_state=expect_state,
             key=key,
         )
-        return await perform(self._core, prepare(request))
+        return await perform(self._context, prepare(request))
 
     async def load(self, thread_id: str, *, branch: int | str | None = None) -> Snapshot:
         """A thread, its branch, history, latest run and state, all from one snapshot."""
         checks.check_id(thread_id, "thread id")
-        number = await resolve_branch(self._core, thread_id, branch)
+        number = await resolve_branch(self._context, thread_id, branch)
         also = (
             Get("threads", [(thread_id,)]),
             Get("runs", Ref(0, ("latest_run",))),
             Scan("state", eq=(thread_id, "")),
             Scan("state", eq=(thread_id, Ref(0, ("latest_run",)))),
         )
-        path = await read_path(self._core, thread_id, PathQuery(branch=number, with_branch=True, also=also))
+        path = await read_path(self._context, thread_id, PathQuery(branch=number, with_branch=True, also=also))
         colds, runs, docs, run_docs = path.also
         head = path.head
         return Snapshot(
@@ -140,7 +140,7 @@ class Store:
 
     async def health(self) -> Health:
         """The engine's real settings, read now, and what weakens its promises."""
-        health = await self._core.engine.health()
+        health = await self._context.engine.health()
         problem = None if self._housekeeper is None else self._housekeeper.problem
         if problem is None:
             return health
@@ -148,18 +148,18 @@ class Store:
 
     def capabilities(self) -> Capabilities:
         """What the engine below can do."""
-        return self._core.engine.capabilities
+        return self._context.engine.capabilities
 
     def scoped(self, scope: str) -> Store:
         """The same connections, seen as another tenant. Closing it closes nothing."""
-        return Store(self._core.engine, scope, owner=False, housekeeper=self._housekeeper)
+        return Store(self._context.engine, scope, owner=False, housekeeper=self._housekeeper)
 
     async def close(self) -> None:
         """Finish what was submitted and let everything go; idempotent, and nothing at all in a forked child."""
         if self._owner:
             if self._housekeeper is not None:
                 await self._housekeeper.close()
-            await self._core.engine.close()
+            await self._context.engine.close()
 
     async def __aenter__(self) -> Store:
         return self

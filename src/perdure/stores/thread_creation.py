@@ -17,7 +17,7 @@ from perdure.kernel.ops import ABSENT, NOW, PRESENT, Check, Condition, Get, Inc,
 from perdure.model.branch import MAIN
 from perdure.model.faithful import write
 from perdure.model.thread import ThreadBody
-from perdure.stores.context import Core
+from perdure.stores.context import Context
 
 MAIN_NAME = "main"
 
@@ -67,15 +67,15 @@ def is_expired(tombstone: Row, now: int) -> bool:
     return erased is not None and erased + limits.KEY_RETENTION_MS < now
 
 
-async def detach_parent_ops(core: Core, parent: str | None) -> list[Op]:
+async def detach_parent_ops(context: Context, parent: str | None) -> list[Op]:
     """Count one child less at a parent. A parent whose row is missing (damage) must not hold the child back."""
     if parent is None:
         return []
-    (head,) = (await core.view(Get("thread_heads", [(parent,)])))[0]
+    (head,) = (await context.view(Get("thread_heads", [(parent,)])))[0]
     return [] if head is None else [Patch("thread_heads", (parent,), {"children": Inc(-1)}, PRESENT)]
 
 
-async def ancestor_checks(core: Core, thread_id: str, parent: str | None) -> list[Op]:
+async def ancestor_checks(context: Context, thread_id: str, parent: str | None) -> list[Op]:
     """Walk up from a parent-to-be; the checks that keep what was seen true until the commit.
 
     Raises `InvalidError` for itself or a cycle, `NotFoundError` for a missing parent or a damaged chain.
@@ -93,7 +93,7 @@ async def ancestor_checks(core: Core, thread_id: str, parent: str | None) -> lis
         if len(ancestors) > limits.ANCESTORS:
             raise InvalidError(f"the hierarchy is deeper than {limits.ANCESTORS} threads")
         ancestors.add(current)
-        cold, hot = await core.view(Get("threads", [(current,)]), Get("thread_heads", [(current,)]))
+        cold, hot = await context.view(Get("threads", [(current,)]), Get("thread_heads", [(current,)]))
         if cold[0] is None or hot[0] is None:
             missing = "parent thread" if current == parent else "the hierarchy is damaged: ancestor thread"
             raise NotFoundError(f"{missing} {current!r} does not exist")

@@ -25,7 +25,7 @@ from perdure.model.page import Page
 from perdure.model.thread import Thread, ThreadBody
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import checks
-from perdure.stores.context import Core, require, thread_topic
+from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.deletion import delete_thread
 from perdure.stores.paging import every
 from perdure.stores.records import read_body, thread_from
@@ -40,8 +40,8 @@ Order = Literal["active", "created"]
 class Threads:
     """`store.threads`."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     async def create(
         self,
@@ -65,13 +65,13 @@ class Threads:
 
         async def attempt() -> Thread:
             nonlocal birth
-            ops = [*birth_ops(birth, {}, {}), *await ancestor_checks(self._core, name, parent)]
+            ops = [*birth_ops(birth, {}, {}), *await ancestor_checks(self._context, name, parent)]
             try:
-                applied = await self._core.transact(ops, thread_topic(name))
+                applied = await self._context.transact(ops, thread_topic(name))
             except Conflict:
                 birth = await self._after_conflict(birth)
                 raise
-            self._core.forget(name)
+            self._context.forget(name)
             rows = {op.table: row_after_put(op, applied) for op in ops if isinstance(op, Put)}
             return thread_from(rows["threads"], rows["thread_heads"])
 
@@ -80,7 +80,7 @@ class Threads:
     async def _after_conflict(self, birth: Birth) -> Birth:
         """The id has an owner: a living thread, one still being erased, or only a tombstone to replace."""
         name = birth.thread_id
-        cold, hot = await self._core.view(Get("threads", [(name,)]), Get("thread_heads", [(name,)]))
+        cold, hot = await self._context.view(Get("threads", [(name,)]), Get("thread_heads", [(name,)]))
         if hot[0] is not None:
             raise AlreadyExists(f"thread {name!r} already exists", actual=name)
         if cold[0] is None:
@@ -92,7 +92,7 @@ class Threads:
     async def find(self, thread_id: str) -> Thread | None:
         """The thread, or None."""
         checks.check_id(thread_id, "thread id")
-        cold, hot = await self._core.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
+        cold, hot = await self._context.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
         if hot[0] is None:
             return None
         return thread_from(_cold_of(hot[0], cold[0]), hot[0])
@@ -138,13 +138,13 @@ class Threads:
             body = None if isinstance(custom, Unset) else self._new_body(row, custom)
             edit, touch = _changes(row, cold, body)
             moves = await self._moves(row, cold)
-            applied = await self._core.transact([edit, touch, *moves], thread_topic(thread_id))
+            applied = await self._context.transact([edit, touch, *moves], thread_topic(thread_id))
             return thread_from(row_after_patch(row, edit, applied), row_after_patch(head, touch, applied))
 
         return await retry("thread", thread_id, attempt)
 
     async def _rows(self, thread_id: str) -> tuple[Row, Row]:
-        cold, hot = await self._core.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
+        cold, hot = await self._context.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
         head = require(hot[0], f"thread {thread_id!r}")
         return require(cold[0], f"thread {thread_id!r}"), head
 
@@ -157,10 +157,10 @@ class Threads:
         old, new = row["parent"], cold.get("parent", row["parent"])
         if new == old:
             return []
-        ops = await ancestor_checks(self._core, str(row.key[0]), new)
+        ops = await ancestor_checks(self._context, str(row.key[0]), new)
         if new is not None:
             ops.append(Patch("thread_heads", (new,), {"children": Inc(1)}, PRESENT))
-        return [*ops, *await detach_parent_ops(self._core, old)]
+        return [*ops, *await detach_parent_ops(self._context, old)]
 
     async def delete(self, thread_id: str, *, strategy: Strategy = "detach") -> None:
         """Delete a thread and everything of it.
@@ -169,7 +169,7 @@ class Threads:
         """
         checks.check_id(thread_id, "thread id")
         checks.check_choice(strategy, "strategy", "reject", "detach", "cascade")
-        await delete_thread(self._core, thread_id, strategy)
+        await delete_thread(self._context, thread_id, strategy)
 
     async def list(
         self,
@@ -197,7 +197,7 @@ class Threads:
         query = _query(resource, parent, root=root, order=order)
         after = None if cursor is None else decode_cursor(cursor, query, (int, str))
         scan = _listing(resource, parent, root=root, order=order, limit=limit + 1, after=after)
-        hot, cold = await self._core.view(scan, Get("threads", Ref(0, ("thread",))))
+        hot, cold = await self._context.view(scan, Get("threads", Ref(0, ("thread",))))
         items = [thread_from(_cold_of(head, row), head) for head, row in zip_longest(hot[:limit], cold[:limit])]
         more = len(hot) > limit
         last = hot[min(limit, len(hot)) - 1] if more else None
@@ -232,7 +232,7 @@ class Threads:
     async def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
         """Check a parent and write nothing: raises `InvalidError` (a cycle) or `NotFoundError` (missing, damaged)."""
         checks.check_id(thread_id, "thread id")
-        await ancestor_checks(self._core, thread_id, checks.lineage(parent_thread_id, "parent_thread_id"))
+        await ancestor_checks(self._context, thread_id, checks.lineage(parent_thread_id, "parent_thread_id"))
 
 
 _ORDER_COLUMN = {"active": "updated_at", "created": "created_at"}

@@ -112,7 +112,7 @@ class Kit:
 
     async def sweep(self, store: Store | None = None) -> None:
         """Do now what housekeeping does in the background; clients of the kit are opened without it."""
-        await sweep((store or self.store)._core)  # noqa: SLF001 - the kit looks inside
+        await sweep((store or self.store)._context)  # noqa: SLF001 - the kit looks inside
 
     async def close(self) -> None:
         """Close every client."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine, Health, Watch
-from perdure.kernel.ops import Applied, Ask, Op, Read, Row, Scan, Taken
+from perdure.kernel.ops import Applied, Op, Read, ReadOp, Row, Scan, Taken
 from perdure.stores.store import Store
 from perdure.testkit.kit import Kit, equal, raises
 
@@ -106,7 +106,7 @@ class GatedEngine:
         await self.released.wait()
         return await self._engine.transact(scope, ops, hints)
 
-    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer from one snapshot."""
         return await self._engine.view(scope, reads)
 

@@ -158,7 +158,7 @@ def _tail(log: Path) -> str:
 
 
 def end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """Ask the server to end; one that does not is killed."""
+    """ReadOp the server to end; one that does not is killed."""
     if process.poll() is None:
         process.send_signal(how)
         try:

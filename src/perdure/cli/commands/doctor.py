@@ -108,7 +108,7 @@ def show_health(context: CommandContext, health: Health, capabilities: Capabilit
 
 async def sweep(context: StoreContext) -> None:
     """Finish interrupted deletions, remove what interrupted imports left, drop expired keys and tombstones."""
-    await sweep_core(context.store._core)  # noqa: SLF001 - what housekeeping does, asked for
+    await sweep_core(context.store._context)  # noqa: SLF001 - what housekeeping does, asked for
     if context.as_json:
         context.emit({"swept": True})
     else:

@@ -75,8 +75,8 @@ async def _records(store: Store, branch: Branch, view: str, limit: int | None) -
         return await store.messages.external(branch.thread_id, branch=branch.id, limit=limit)
     if view == "history":
         return await store.messages.history(branch.thread_id, branch=branch.id, limit=limit)
-    core = store._core  # noqa: SLF001 - raw records of one line have no list
-    path = await read_path(core, branch.thread_id, PathQuery(branch=branch.id, limit=limit))
+    scope_context = store._context  # noqa: SLF001 - raw records of one line have no list
+    path = await read_path(scope_context, branch.thread_id, PathQuery(branch=branch.id, limit=limit))
     return path_records(branch.thread_id, path.entries, path.parent_id)
 
 

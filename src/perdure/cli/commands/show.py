@@ -89,8 +89,8 @@ async def show(context: StoreContext, thread: ThreadArgument) -> None:
 
 async def _count_pending(store: Store, thread_id: str) -> int:
     """How many messages are pending, without reading them: a full queue may hold gigabytes."""
-    core = store._core  # noqa: SLF001 - no list counts
-    row = (await core.view(Get("queues", [(thread_id,)])))[0][0]
+    scope_context = store._context  # noqa: SLF001 - no list counts
+    row = (await scope_context.view(Get("queues", [(thread_id,)])))[0][0]
     return 0 if row is None else int(row["count"])
 
 

@@ -22,7 +22,7 @@ from perdure.engines.shared.signals import LoopSignal, Signal, ThreadSignal
 from perdure.errors import PerdureError, UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Capabilities, Engine, Health, Watch
-from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
+from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
 
 _CAPABILITIES = Capabilities(
@@ -74,7 +74,7 @@ class MemoryEngine:
         self._hub.ring(topics_of(scope, hints))
         return Applied(transaction.rev, transaction.seqs, transaction.now)
 
-    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot."""
         answers: list[Any] = [None] * len(reads)
         earlier = Earlier(self.schema, reads, answers)

@@ -8,10 +8,10 @@ from typing import Any
 
 from perdure.engines.memory.schema import LogData, Scope, TableData
 from perdure.engines.shared.references import Earlier
-from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan
+from perdure.kernel.ops import Get, Heads, LogEntry, Now, Read, ReadOp, Ref, Row, Scan
 
 
-def answer(scope: Scope, read: Ask, earlier: Earlier, now: int) -> Any:
+def answer(scope: Scope, read: ReadOp, earlier: Earlier, now: int) -> Any:
     """The answer to one read; `earlier` resolves its references to the reads before it."""
     if isinstance(read, Now):
         return now + read.plus

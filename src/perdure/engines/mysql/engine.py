@@ -18,7 +18,7 @@ from perdure.engines.shared.durability import DurabilityReading
 from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.signals import LoopSignal
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
-from perdure.kernel.ops import Append, Applied, Ask, Drop, Op, Scan, Taken
+from perdure.kernel.ops import Append, Applied, Drop, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class MysqlEngine:
         with self._lifecycle.call(write=True), self._sense:
             return await self._writer.take(scope, scan, changes)
 
-    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot."""
         with self._sense:
             return await view(self._pool, self._queries, scope, reads)

@@ -23,7 +23,7 @@ from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.server_answers import Sense
 from perdure.engines.shared.signals import LoopSignal
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
-from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
+from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 
 
 class PostgresEngine:
@@ -79,7 +79,7 @@ class PostgresEngine:
         await self._durability.refresh()
         return applied
 
-    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot, in one statement."""
         self._lifecycle.check_call()
         with self._sense:

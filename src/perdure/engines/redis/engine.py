@@ -36,7 +36,7 @@ from perdure.engines.shared.signals import LoopSignal
 from perdure.errors import CorruptError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
-from perdure.kernel.ops import NOW, Applied, Ask, Op, Patch, Scan, Taken
+from perdure.kernel.ops import NOW, Applied, Op, Patch, ReadOp, Scan, Taken
 from perdure.kernel.transport import tls_level
 
 _NOT_FILLED = 0
@@ -130,7 +130,7 @@ class RedisEngine:
         except Lost as lost:
             raise UnavailableError(f"{lost}: nothing was written", hint="try again") from lost
 
-    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot."""
         with self._lifecycle.call():
             clock = None if self.clock is system_clock else self.clock()

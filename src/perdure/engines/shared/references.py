@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.errors import InvalidError
-from perdure.kernel.ops import Ask, Get, Ref, Row, Scan
+from perdure.kernel.ops import Get, ReadOp, Ref, Row, Scan
 from perdure.kernel.schema import Schema
 
 
 class Earlier:
     """The reads before the one at hand, and their rows; `answers` grows as they are answered."""
 
-    def __init__(self, schema: Schema, reads: Sequence[Ask], answers: Sequence[Any]) -> None:
+    def __init__(self, schema: Schema, reads: Sequence[ReadOp], answers: Sequence[Any]) -> None:
         self._schema = schema
         self._reads = reads
         self._answers = answers
@@ -38,7 +38,7 @@ class Earlier:
         return tuple(keys[0][0] for keys in found) if all(found) else None
 
 
-def referred(schema: Schema, reads: Sequence[Ask], ref: Ref) -> tuple[str, ...]:
+def referred(schema: Schema, reads: Sequence[ReadOp], ref: Ref) -> tuple[str, ...]:
     """The key columns of the table that a `Ref` points into; logs have no rows to point at."""
     read = reads[ref.read]
     if not isinstance(read, (Get, Scan)):

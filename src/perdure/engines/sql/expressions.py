@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from perdure.kernel.ops import ABSENT, AtMost, Condition, Inc, Max, Min, Now, Rule, Swap
+from perdure.kernel.ops import ABSENT, AtMost, Condition, Inc, Max, Min, Now, Presence, Swap
 
 Parameter = Callable[[], str]
 """Writes the next parameter."""
@@ -54,7 +54,7 @@ def condition_terms(
     condition: Condition, column: Callable[[str], str], parameter: Parameter, operators: Operators, never: str
 ) -> list[str]:
     """The terms that hold for a row that meets the condition; `column` writes a column, `never` is a false term."""
-    if isinstance(condition, Rule):
+    if isinstance(condition, Presence):
         return [never] if condition is ABSENT else []
     if not isinstance(condition, dict):
         return [f"{column('rev')} = {parameter()}"]
@@ -70,4 +70,4 @@ def condition_values(condition: Condition) -> list[Any]:
     """The arguments of `condition_terms`, in the order of its parameters."""
     if isinstance(condition, dict):
         return [value.limit if type(value) is AtMost else value for value in condition.values()]
-    return [] if isinstance(condition, Rule) else [condition]
+    return [] if isinstance(condition, Presence) else [condition]

@@ -31,7 +31,7 @@ from perdure.engines.sqlite.migrate import Inspector
 from perdure.engines.sqlite.target import DatabaseFile
 from perdure.errors import CorruptError, UnavailableError
 from perdure.kernel.lifecycle import closed
-from perdure.kernel.ops import Ask, Get, Heads, Now, Scan
+from perdure.kernel.ops import Get, Heads, Now, ReadOp, Scan
 
 T = TypeVar("T")
 Question = Callable[[sqlite3.Connection], T]
@@ -62,7 +62,7 @@ class Readers:
         self._idle: deque[ReadConnection] = deque()
         self._closed = False
 
-    def view(self, scope: str, reads: Sequence[Ask], stop: Stop | None = None) -> list[Any]:
+    def view(self, scope: str, reads: Sequence[ReadOp], stop: Stop | None = None) -> list[Any]:
         """All answers from one snapshot."""
         return self.ask(lambda connection: self._view(connection, scope, reads), stop)
 
@@ -84,7 +84,7 @@ class Readers:
         self._give_back(connection)
         return answer
 
-    def _view(self, connection: sqlite3.Connection, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    def _view(self, connection: sqlite3.Connection, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         cursor = connection.cursor()
         if len(reads) == 1 and _is_one_statement(reads[0]):
             return self._queries.view(cursor, scope, reads)
@@ -234,7 +234,7 @@ class ReaderThreads:
             thread.join()
 
 
-def _is_one_statement(read: Ask) -> bool:
+def _is_one_statement(read: ReadOp) -> bool:
     if isinstance(read, Get):
         return isinstance(read.keys, Sequence) and len(read.keys) == 1
     if isinstance(read, Heads):

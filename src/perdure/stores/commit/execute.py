@@ -22,71 +22,71 @@ from perdure.stores.commit.plan import EMPTY_QUEUE, Guess, first_guess, operatio
 from perdure.stores.commit.receipt import is_remembered, new_receipt
 from perdure.stores.commit.refuse import explain
 from perdure.stores.commit.request import Prepared
-from perdure.stores.context import Core, thread_topic
+from perdure.stores.context import Context, thread_topic
 from perdure.stores.retry import Stale, retry
 
 
-async def perform(core: Core, commit: Prepared, extra: Sequence[Op] = ()) -> Receipt:
+async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) -> Receipt:
     """Make a prepared commit. `extra` operations join its transaction; a conflict that is theirs alone is raised as the
     kernel's `Conflict`, for the store that added them to judge."""
     if commit.branch_name is not None:
-        number = await commit_target(core, commit.thread_id, commit.branch_name)
+        number = await commit_target(context, commit.thread_id, commit.branch_name)
         commit = msgspec.structs.replace(commit, branch=number)
-    guess = first_guess(core, commit)
-    if commit.brought_ids and commit.thread_id in core.queues:
+    guess = first_guess(context, commit)
+    if commit.brought_ids and commit.thread_id in context.queues:
         guess = msgspec.structs.replace(guess, queue=EMPTY_QUEUE)
     if any(message.compaction is not None for message in commit.messages):
-        await _check_summaries(core, commit)
+        await _check_summaries(context, commit)
 
     async def attempt() -> Receipt:
         nonlocal guess
-        answer = await _attempt(core, commit, guess, extra)
+        answer = await _attempt(context, commit, guess, extra)
         if isinstance(answer, Receipt):
             return answer
-        guess = await _guard_queue(core, commit, answer)
+        guess = await _guard_queue(context, commit, answer)
         raise Stale
 
     return await retry("thread", commit.thread_id, attempt, attempts=limits.COMMIT_ATTEMPTS, on=(Stale,))
 
 
-async def _attempt(core: Core, commit: Prepared, guess: Guess, extra: Sequence[Op]) -> Receipt | Guess:
+async def _attempt(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op]) -> Receipt | Guess:
     """One try under a guess: the receipt, or a better guess."""
     if _is_illegal(commit):
-        return await explain(core, commit, guess)
+        return await explain(context, commit, guess)
     ops = operations(commit, guess)
     try:
-        applied = await _send(core, commit, ops, extra)
+        applied = await _send(context, commit, ops, extra)
     except Conflict as conflict:
-        answer = await explain(core, commit, guess)
+        answer = await explain(context, commit, guess)
         if isinstance(answer, Guess) and conflict.op >= len(ops):
             raise
         return answer
     if guess.current:
-        core.remember_current(commit.thread_id, guess.branch)
+        context.remember_current(commit.thread_id, guess.branch)
     if commit.brought_ids and guess.birth is None:
-        core.remember_queue(commit.thread_id)
-    return new_receipt(core, commit, ops, applied)
+        context.remember_queue(commit.thread_id)
+    return new_receipt(context, commit, ops, applied)
 
 
-async def _send(core: Core, commit: Prepared, ops: list[Op], extra: Sequence[Op]) -> Applied:
+async def _send(context: Context, commit: Prepared, ops: list[Op], extra: Sequence[Op]) -> Applied:
     topic = thread_topic(commit.thread_id)
-    send = core.kernel.transact_unchecked
+    send = context.kernel.transact_unchecked
     if extra:
-        ops, send = [*ops, *extra], core.kernel.transact
+        ops, send = [*ops, *extra], context.kernel.transact
     failpoints.hit("commit.before_transact")
     try:
-        applied = await send(core.scope, ops, (topic,))
+        applied = await send(context.scope, ops, (topic,))
     except OutcomeUnknown as unknown:
         hint = "retry with the same key" if commit.key else "read the thread before trying again; use key= next time"
         raise OutcomeUnknown(unknown.message, rev=unknown.rev, key=commit.key, hint=hint) from None
     failpoints.hit("commit.after_transact")
-    core.clean_up()
+    context.clean_up()
     return applied
 
 
-async def _check_summaries(core: Core, commit: Prepared) -> None:
+async def _check_summaries(context: Context, commit: Prepared) -> None:
     """A summary must come after what it covers. Versions only rise, so one look is enough."""
-    now, heads, keys = await core.view(
+    now, heads, keys = await context.view(
         NOW,
         Get("thread_heads", [(commit.thread_id,)]),
         Get("keys", [(commit.thread_id, commit.key)] if commit.key is not None else []),
@@ -104,11 +104,11 @@ def _is_illegal(commit: Prepared) -> bool:
     return isinstance(change, RunChange) and not run_machine.allows(change.run.status, change)
 
 
-async def _guard_queue(core: Core, commit: Prepared, guess: Guess) -> Guess:
+async def _guard_queue(context: Context, commit: Prepared, guess: Guess) -> Guess:
     """The guess with a condition on the queue under which the brought ids are free; raises if one is pending."""
     if not commit.brought_ids or guess.birth is not None:
         return guess
-    queues, rows = await core.view(
+    queues, rows = await context.view(
         Get("queues", [(commit.thread_id,)]), Get("pending", [(commit.thread_id, name) for name in commit.brought_ids])
     )
     known_ids = [str(row.key[1]) for row in rows if row is not None]

@@ -39,7 +39,7 @@ from perdure.model.run import DONE, RUNNING, NewRun, Run, RunBody, RunChange, Ru
 from perdure.model.state import REMOVE
 from perdure.rules import run_machine
 from perdure.stores.commit.request import Prepared
-from perdure.stores.context import Core
+from perdure.stores.context import Context
 from perdure.stores.records import message_entry
 from perdure.stores.thread_creation import Birth, birth_ops
 
@@ -64,7 +64,7 @@ class Guess(msgspec.Struct, frozen=True, gc=False):
 EMPTY_QUEUE: Condition = {"count": 0}
 
 
-def first_guess(core: Core, commit: Prepared) -> Guess:
+def first_guess(context: Context, commit: Prepared) -> Guess:
     """The branch named by the commit or its run, else the one that was current when this process last looked."""
     if commit.branch is not None:
         return Guess(commit.branch, current=False)
@@ -72,7 +72,7 @@ def first_guess(core: Core, commit: Prepared) -> Guess:
         return Guess(commit.run.run.branch, current=False)
     if isinstance(commit.run, Run):
         return Guess(commit.run.branch, current=False)
-    return Guess(core.current.get(commit.thread_id, MAIN), current=True)
+    return Guess(context.current.get(commit.thread_id, MAIN), current=True)
 
 
 def operations(commit: Prepared, guess: Guess) -> list[Op]:

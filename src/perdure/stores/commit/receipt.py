@@ -18,13 +18,13 @@ from perdure.model.receipt import Receipt
 from perdure.model.run import NewRun, Run, RunBody
 from perdure.stores.commit.plan import LOG, changed_body, new_body
 from perdure.stores.commit.request import Prepared
-from perdure.stores.context import Core
+from perdure.stores.context import Context
 from perdure.stores.records import receipt_from, run_columns, run_from, run_record
 from perdure.stores.results import columns_after
 from perdure.stores.schema import RUNS
 
 
-def new_receipt(core: Core, commit: Prepared, ops: Sequence[Op], applied: Applied) -> Receipt:
+def new_receipt(context: Context, commit: Prepared, ops: Sequence[Op], applied: Applied) -> Receipt:
     """The receipt of a commit that has just been applied."""
     count = len(commit.messages)
     last = applied.seqs.get((LOG, commit.thread_id))
@@ -34,7 +34,7 @@ def new_receipt(core: Core, commit: Prepared, ops: Sequence[Op], applied: Applie
         message_ids=commit.message_ids,
         seqs=[] if last is None else list(range(last - count + 1, last + 1)),
         run=_run_after(commit, ops, applied),
-        durable=core.durable,
+        durable=context.durable,
         replayed=False,
         at=applied.now,
     )
@@ -69,7 +69,7 @@ def is_remembered(key: Row | None, head: Row | None, now: int) -> bool:
     return bool(key["at"] + limits.KEY_RETENTION_MS >= now)
 
 
-def replay(core: Core, commit: Prepared, key: Row | None, run: Row | None) -> Receipt:
+def replay(context: Context, commit: Prepared, key: Row | None, run: Row | None) -> Receipt:
     """The receipt of the first commit under this key; raises `KeyReused` if that asked for something else."""
     if key is None or key["digest"] != commit.digest:
         raise KeyReused(
@@ -85,7 +85,7 @@ def replay(core: Core, commit: Prepared, key: Row | None, run: Row | None) -> Re
         message_ids=ids,
         seqs=[] if last is None else list(range(last - len(ids) + 1, last + 1)),
         run=_run_of_key(commit, key, run),
-        durable=core.durable,
+        durable=context.durable,
         replayed=True,
         at=key["at"],
     )

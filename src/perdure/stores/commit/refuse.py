@@ -19,7 +19,7 @@ from perdure.rules.checks import lineage
 from perdure.stores.commit.plan import LOG, Guess, first_guess
 from perdure.stores.commit.receipt import is_remembered, replay
 from perdure.stores.commit.request import Prepared
-from perdure.stores.context import Core
+from perdure.stores.context import Context
 from perdure.stores.thread_creation import Birth, ancestor_checks, is_expired
 
 
@@ -38,11 +38,11 @@ class Observed(msgspec.Struct, frozen=True):
     branch_number: int
 
 
-async def observe(core: Core, commit: Prepared, guess: Guess) -> Observed:
+async def observe(context: Context, commit: Prepared, guess: Guess) -> Observed:
     """One view of everything the commit names, on the branch of the guess."""
     thread = commit.thread_id
     guarded = list(commit.expect_state)
-    now, heads, colds, branches, keys, key_runs, runs, states, known_ids = await core.view(
+    now, heads, colds, branches, keys, key_runs, runs, states, known_ids = await context.view(
         NOW,
         Get("thread_heads", [(thread,)]),
         Get("threads", [(thread,)]),
@@ -67,29 +67,29 @@ async def observe(core: Core, commit: Prepared, guess: Guess) -> Observed:
     )
 
 
-async def find_receipt(core: Core, commit: Prepared) -> Receipt | None:
+async def find_receipt(context: Context, commit: Prepared) -> Receipt | None:
     """The stored receipt if this keyed commit was made before; None while its key is free."""
-    observed = await observe(core, commit, first_guess(core, commit))
+    observed = await observe(context, commit, first_guess(context, commit))
     if not is_remembered(observed.key, observed.head, observed.now):
         return None
-    return replay(core, commit, observed.key, observed.key_run)
+    return replay(context, commit, observed.key, observed.key_run)
 
 
-async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess:
+async def explain(context: Context, commit: Prepared, guess: Guess) -> Receipt | Guess:
     """Why a try failed: a stored receipt, an error for the caller, or a better guess."""
-    observed = await observe(core, commit, guess)
+    observed = await observe(context, commit, guess)
     if is_remembered(observed.key, observed.head, observed.now):
-        return replay(core, commit, observed.key, observed.key_run)
+        return replay(context, commit, observed.key, observed.key_run)
     # An expired key is replaced if it is still there; housekeeping may have removed it since the last try.
     key_rev = None if observed.key is None else observed.key.rev
     if observed.head is not None and guess.key_rev != key_rev:
         return msgspec.structs.replace(guess, key_rev=key_rev)
     guess = msgspec.structs.replace(guess, key_rev=key_rev)
     if observed.head is None:
-        return await _absent(core, commit, guess, observed)
+        return await _absent(context, commit, guess, observed)
     if guess.current and guess.branch != observed.head["branch"]:
         # Conditions on the wrong branch prove nothing: try the right one first.
-        core.remember_current(commit.thread_id, observed.head["branch"])
+        context.remember_current(commit.thread_id, observed.head["branch"])
         return Guess(observed.head["branch"], current=True, key_rev=guess.key_rev)
     _refuse_fence(commit, observed.head)
     _refuse_expect(commit, observed)
@@ -104,7 +104,7 @@ async def explain(core: Core, commit: Prepared, guess: Guess) -> Receipt | Guess
     return Guess(guess.branch, guess.current, key_rev=guess.key_rev)
 
 
-async def _absent(core: Core, commit: Prepared, guess: Guess, observed: Observed) -> Guess:
+async def _absent(context: Context, commit: Prepared, guess: Guess, observed: Observed) -> Guess:
     thread = commit.thread_id
     tombstone = observed.cold
     if tombstone is not None and not is_expired(tombstone, observed.now):
@@ -120,7 +120,7 @@ async def _absent(core: Core, commit: Prepared, guess: Guess, observed: Observed
         raise NotFoundError(f"thread {thread!r} does not exist", hint="create it first")
     _refuse_run(commit, observed)
     parent, resource = _lineage(commit)
-    checks = await ancestor_checks(core, thread, parent)
+    checks = await ancestor_checks(context, thread, parent)
     replaced = None if tombstone is None else tombstone.rev
     birth = Birth(thread_id=thread, parent=parent, resource=resource, tombstone=replaced)
     # The parent itself is guarded by the patch of its hot row; naming its cold row as well guards its own lineage.

@@ -13,7 +13,7 @@ from perdure.errors import AlreadyExists, ConflictError, InvalidError, NotFoundE
 from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import ABSENT, NOW, PRESENT, Append, Condition, Delete, Get, Inc, Op, Patch, Put, Row
-from perdure.stores.context import Core, thread_topic
+from perdure.stores.context import Context, thread_topic
 from perdure.stores.deletion import ARRIVING, erase_contents, is_arriving
 from perdure.stores.thread_creation import ancestor_checks
 from perdure.stores.transfer.lines import COLD, HOT, EntryLine, RowLine
@@ -39,8 +39,8 @@ def put_new(line: RowLine) -> Put:
 class Arrival:
     """One thread on its way in: rows and entries are gathered into chunks, the hot row lands it."""
 
-    def __init__(self, core: Core, thread: str, *, detach: bool) -> None:
-        self._core = core
+    def __init__(self, context: Context, thread: str, *, detach: bool) -> None:
+        self._context = context
         self._thread = thread
         self._detach = detach
         self._before: Row | None = None
@@ -80,7 +80,7 @@ class Arrival:
 
     async def _room(self) -> Condition:
         """What the cold row must be for this thread to come in; leftovers of an earlier try are removed."""
-        cold, hot = await self._core.view(Get(COLD, [(self._thread,)]), Get(HOT, [(self._thread,)]))
+        cold, hot = await self._context.view(Get(COLD, [(self._thread,)]), Get(HOT, [(self._thread,)]))
         self._before = row = cold[0]
         if hot[0] is not None:
             raise already_there(self._thread)
@@ -88,7 +88,7 @@ class Arrival:
             return ABSENT
         if is_arriving(row) and row["erased_at"] is None:
             await self._send([Patch(COLD, row.key, {"deleted_at": NOW}, row.rev)])
-            await erase_contents(self._core, self._thread, self._rev or 0)
+            await erase_contents(self._context, self._thread, self._rev or 0)
             return self._rev or 0
         if row["erased_at"] is None:
             raise being_erased(self._thread)
@@ -119,11 +119,11 @@ class Arrival:
             ],
             thread_topic(self._thread),
         )
-        self._core.forget(self._thread)
+        self._context.forget(self._thread)
 
     async def _lineage(self, parent: str | None) -> tuple[str | None, list[Op]]:
         try:
-            checks = await ancestor_checks(self._core, self._thread, parent)
+            checks = await ancestor_checks(self._context, self._thread, parent)
         except NotFoundError:
             if not self._detach:
                 raise
@@ -134,14 +134,14 @@ class Arrival:
 
     async def _send(self, ops: list[Op], *topics: str) -> None:
         try:
-            self._rev = (await self._core.transact(ops, *topics)).rev
+            self._rev = (await self._context.transact(ops, *topics)).rev
         except Conflict as conflict:
             raise await self._explain(ops[conflict.op]) from None
 
     async def _explain(self, op: Op) -> ConflictError:
         if isinstance(op, Put) and op.table not in (COLD, HOT):
             return AlreadyExists(f"{op.table} {op.key} already exists and belongs to another thread")
-        hot = (await self._core.view(Get(HOT, [(self._thread,)])))[0][0]
+        hot = (await self._context.view(Get(HOT, [(self._thread,)])))[0][0]
         if hot is not None:
             return already_there(self._thread)
         return ConflictError(
@@ -154,10 +154,10 @@ class Arrival:
             return
         before = self._before
         try:
-            await erase_contents(self._core, self._thread, self._rev)
+            await erase_contents(self._context, self._thread, self._rev)
             if before is None or is_arriving(before):
-                await self._core.transact([Delete(COLD, (self._thread,), self._rev)])
+                await self._context.transact([Delete(COLD, (self._thread,), self._rev)])
             else:
-                await self._core.transact([Put(COLD, before.key, before.columns, b"{}", self._rev)])
+                await self._context.transact([Put(COLD, before.key, before.columns, b"{}", self._rev)])
         except Conflict:
             return

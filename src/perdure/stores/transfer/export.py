@@ -15,7 +15,7 @@ from perdure.errors import ConflictError, CorruptError, NotFoundError, Unsupport
 from perdure.kernel.ops import Get, LogEntry, Read, Row, Scan
 from perdure.kernel.schema import Log, Schema
 from perdure.rules import checks
-from perdure.stores.context import Core
+from perdure.stores.context import Context
 from perdure.stores.store import Store
 from perdure.stores.transfer.importing import Imported, check_lines, import_lines
 from perdure.stores.transfer.lines import HOT, end_line, entry_line, header_line, owner_of, row_line
@@ -37,20 +37,20 @@ async def export_lines(
 
     Raises `NotFoundError` for a named thread that does not exist, `CorruptError` for damage; nothing is skipped.
     """
-    core = store._core  # noqa: SLF001 - a store's own machinery
-    _refuse_unknown_logs(core.kernel.schema)
+    context = store._context  # noqa: SLF001 - a store's own machinery
+    _refuse_unknown_logs(context.kernel.schema)
     done = lines = size = 0
-    yield header_line(core.kernel.schema, core.scope)
-    async for thread in _every(core) if threads is None else _chosen(core, threads):
+    yield header_line(context.kernel.schema, context.scope)
+    async for thread in _every(context) if threads is None else _chosen(context, threads):
         before = lines
-        async for line in _thread_lines(core, thread, named=threads is not None):
+        async for line in _thread_lines(context, thread, named=threads is not None):
             yield line
             lines, size = lines + 1, size + len(line)
             if on_progress is not None:
                 on_progress(TransferProgress("exporting", done, lines, size))
         done += lines > before
     if threads is None:
-        async for line in _common_lines(core):
+        async for line in _common_lines(context):
             yield line
             lines += 1
     yield end_line(done, lines)
@@ -64,7 +64,7 @@ def _refuse_unknown_logs(schema: Schema) -> None:
             raise UnsupportedError(f"the log {log.name} is not a thread's: an export cannot find its partitions")
 
 
-async def _every(core: Core) -> AsyncIterator[str]:
+async def _every(context: Context) -> AsyncIterator[str]:
     """Every thread in order of creation, but each after its parent.
 
     What was created before the thread at hand has had its turn, so only those ahead of theirs are remembered.
@@ -73,12 +73,12 @@ async def _every(core: Core) -> AsyncIterator[str]:
     after: tuple[Any, ...] | None = None
     while True:
         scan = Scan(HOT, "created", (), after, limits.PAGE_MAX)
-        rows: list[Row] = (await core.view(scan))[0]
+        rows: list[Row] = (await context.view(scan))[0]
         for row in rows:
             if str(row.key[0]) in ahead:
                 ahead.discard(str(row.key[0]))
                 continue
-            *ancestors, thread = await _line_of(core, row, ahead)
+            *ancestors, thread = await _line_of(context, row, ahead)
             ahead.update(ancestors)
             for name in (*ancestors, thread):
                 yield name
@@ -87,12 +87,12 @@ async def _every(core: Core) -> AsyncIterator[str]:
         after = _creation(rows[-1])
 
 
-async def _line_of(core: Core, row: Row, ahead: set[str]) -> list[str]:
+async def _line_of(context: Context, row: Row, ahead: set[str]) -> list[str]:
     """A thread with those of its ancestors that have not had their turn, oldest first."""
     line = [str(row.key[0])]
     parent = row["parent"]
     while parent is not None and parent not in ahead and parent not in line:
-        above: Row | None = (await core.view(Get(HOT, [(parent,)])))[0][0]
+        above: Row | None = (await context.view(Get(HOT, [(parent,)])))[0][0]
         if above is None or _creation(above) < _creation(row):
             break
         line.append(parent)
@@ -104,12 +104,12 @@ def _creation(row: Row) -> tuple[Any, ...]:
     return row["created_at"], row.key[0]
 
 
-async def _chosen(core: Core, threads: Sequence[str]) -> AsyncIterator[str]:
+async def _chosen(context: Context, threads: Sequence[str]) -> AsyncIterator[str]:
     """The named threads, each after its parent if that is named too."""
     parents: dict[str, str | None] = {}
     for thread in threads:
         checks.check_id(thread, "thread id")
-        row = (await core.view(Get(HOT, [(thread,)])))[0][0]
+        row = (await context.view(Get(HOT, [(thread,)])))[0][0]
         if row is None:
             raise NotFoundError(f"thread {thread!r} does not exist")
         parents[thread] = row["parent"]
@@ -125,13 +125,13 @@ async def _chosen(core: Core, threads: Sequence[str]) -> AsyncIterator[str]:
             yield name
 
 
-async def _thread_lines(core: Core, thread: str, *, named: bool) -> AsyncIterator[bytes]:
+async def _thread_lines(context: Context, thread: str, *, named: bool) -> AsyncIterator[bytes]:
     """Everything of a thread as one moment saw it; its hot row comes last and completes it.
 
     A thread that was deleted since it was listed has no lines; one that was asked for by name must not be missing.
     """
-    schema = core.kernel.schema
-    with ThreadReading(core, thread) as reading:
+    schema = context.kernel.schema
+    with ThreadReading(context, thread) as reading:
         await reading.run()
         head = reading.head
         if head is None:
@@ -141,17 +141,17 @@ async def _thread_lines(core: Core, thread: str, *, named: bool) -> AsyncIterato
         for line in reading.lines():
             yield line
     for log, length in zip(schema.logs, reading.lengths, strict=True):
-        async for entry in _entries(core, log, head, length):
+        async for entry in _entries(context, log, head, length):
             yield entry_line(log, thread, entry)
     yield row_line(schema.table[HOT], head)
 
 
-async def _entries(core: Core, log: Log, head: Row, length: int) -> AsyncIterator[LogEntry]:
+async def _entries(context: Context, log: Log, head: Row, length: int) -> AsyncIterator[LogEntry]:
     """A log up to the length that the snapshot showed: entries never change, so pages will do."""
     thread, reached, most = str(head.key[0]), 0, _FIRST_ENTRIES
     while reached < length:
         read = Read(log.name, thread, after=reached, upto=length, limit=most)
-        (now,), entries = await core.view(Get(HOT, [head.key]), read)
+        (now,), entries = await context.view(Get(HOT, [head.key]), read)
         if now is None or now["born"] != head["born"]:
             raise _deleted(thread)
         for entry in entries:
@@ -169,9 +169,9 @@ def _deleted(thread: str) -> ConflictError:
     return ConflictError(f"thread {thread!r} was deleted during the export", hint="export again")
 
 
-async def _common_lines(core: Core) -> AsyncIterator[bytes]:
+async def _common_lines(context: Context) -> AsyncIterator[bytes]:
     """Rows that belong to no thread: what stores keep for the scope as a whole."""
-    for table in core.kernel.schema.tables:
+    for table in context.kernel.schema.tables:
         kind = owner_of(table)
         if kind == "key":
             continue
@@ -179,7 +179,7 @@ async def _common_lines(core: Core) -> AsyncIterator[bytes]:
         after: tuple[Any, ...] | None = None
         while True:
             scan = Scan(table.name, after=after, limit=limits.PAGE_MAX, where=where)
-            rows: list[Row] = (await core.view(scan))[0]
+            rows: list[Row] = (await context.view(scan))[0]
             for row in rows:
                 yield row_line(table, row)
             if len(rows) < limits.PAGE_MAX:

@@ -16,7 +16,7 @@ from perdure.errors import AlreadyExists, InvalidError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Put
 from perdure.scratch import Scratch
-from perdure.stores.context import Core
+from perdure.stores.context import Context
 from perdure.stores.store import Store
 from perdure.stores.transfer.arrival import Arrival, put_new
 from perdure.stores.transfer.checks import FileCheck
@@ -50,12 +50,12 @@ async def import_lines(
     before anything is written, or left alone with `skip_existing`. A thread whose lines are not those that were checked
     is refused too: whoever changes the file in between gets nothing past the check.
     """
-    core = store._core  # noqa: SLF001 - a store's own machinery
+    context = store._context  # noqa: SLF001 - a store's own machinery
     with closing(Scratch()) as scratch:
         survey = await _check(
-            core, source, scratch, skip_existing=skip_existing, detach=detach, on_progress=on_progress
+            context, source, scratch, skip_existing=skip_existing, detach=detach, on_progress=on_progress
         )
-        return await _Import(core, survey, scratch).run(source, on_progress)
+        return await _Import(context, survey, scratch).run(source, on_progress)
 
 
 async def check_lines(
@@ -67,18 +67,24 @@ async def check_lines(
     on_progress: OnProgress | None = None,
 ) -> None:
     """Would this export be imported? Raises what `import_lines` would, and writes nothing."""
-    core = store._core  # noqa: SLF001 - a store's own machinery
+    context = store._context  # noqa: SLF001 - a store's own machinery
     with closing(Scratch()) as scratch:
-        await _check(core, source, scratch, skip_existing=skip_existing, detach=detach, on_progress=on_progress)
+        await _check(context, source, scratch, skip_existing=skip_existing, detach=detach, on_progress=on_progress)
 
 
 async def _check(
-    core: Core, source: Source, scratch: Scratch, *, skip_existing: bool, detach: bool, on_progress: OnProgress | None
+    context: Context,
+    source: Source,
+    scratch: Scratch,
+    *,
+    skip_existing: bool,
+    detach: bool,
+    on_progress: OnProgress | None,
 ) -> Survey:
-    survey = Survey(core, scratch, skip_existing=skip_existing, detach=detach)
-    (now,) = await core.view(NOW)
-    check = FileCheck(core.kernel.schema, scratch, now + limits.IMPORT_AHEAD_MS)
-    for item in read_items(core.kernel.schema, source(), "checking", on_progress, check):
+    survey = Survey(context, scratch, skip_existing=skip_existing, detach=detach)
+    (now,) = await context.view(NOW)
+    check = FileCheck(context.kernel.schema, scratch, now + limits.IMPORT_AHEAD_MS)
+    for item in read_items(context.kernel.schema, source(), "checking", on_progress, check):
         if isinstance(item.line, RowLine):
             try:
                 await survey.row(item.line, item.digest)
@@ -91,8 +97,8 @@ async def _check(
 class _Import:
     """The second reading of the file: every thread arrives."""
 
-    def __init__(self, core: Core, survey: Survey, scratch: Scratch) -> None:
-        self._core = core
+    def __init__(self, context: Context, survey: Survey, scratch: Scratch) -> None:
+        self._context = context
         self._survey = survey
         self._scratch = scratch
         self._arrival: Arrival | None = None
@@ -102,7 +108,7 @@ class _Import:
         """Write everything; a failure leaves whole threads and nothing else."""
         threads = records = 0
         try:
-            for item in read_items(self._core.kernel.schema, source(), "writing", on_progress):
+            for item in read_items(self._context.kernel.schema, source(), "writing", on_progress):
                 if item.closes:
                     self._insist_checked(item)
                 if item.line.thread is not None and self._survey.skips(item.line.thread):
@@ -112,7 +118,7 @@ class _Import:
                     await self._common_row(item.line)
                     continue
                 if self._arrival is None:
-                    self._arrival = Arrival(self._core, item.line.thread or "", detach=self._survey.detach)
+                    self._arrival = Arrival(self._context, item.line.thread or "", detach=self._survey.detach)
                 await self._arrival.take(item.line)
                 if item.closes:
                     self._arrival = None
@@ -141,7 +147,7 @@ class _Import:
         ops, self._common = self._common, []
         try:
             if ops:
-                await self._core.transact(ops)
+                await self._context.transact(ops)
             return
         except Conflict as conflict:
             if not self._survey.skip_existing:
@@ -151,6 +157,6 @@ class _Import:
                 ) from None
         for op in ops:
             try:
-                await self._core.transact([op])
+                await self._context.transact([op])
             except Conflict:
                 continue

@@ -15,9 +15,9 @@ from typing import Any
 
 from perdure import limits
 from perdure.errors import CorruptError
-from perdure.kernel.ops import Ask, Get, Heads, Row, Scan
+from perdure.kernel.ops import Get, Heads, ReadOp, Row, Scan
 from perdure.kernel.schema import Table
-from perdure.stores.context import Core
+from perdure.stores.context import Context
 from perdure.stores.transfer.lines import COLD, HOT, owner_of, row_line
 
 _FIRST_ROWS = 16
@@ -37,10 +37,10 @@ class _Changed(Exception):
 class ThreadReading:
     """One reading of a thread's rows. `head` is None if there is no such thread; `lengths` are those of its logs."""
 
-    def __init__(self, core: Core, thread: str) -> None:
-        self._core = core
+    def __init__(self, context: Context, thread: str) -> None:
+        self._context = context
         self._thread = thread
-        self._tables = [t for t in core.kernel.schema.tables if t.name != HOT and owner_of(t) is not None]
+        self._tables = [t for t in context.kernel.schema.tables if t.name != HOT and owner_of(t) is not None]
         self._lines = tempfile.SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115 - closed by __exit__
         self._revs: list[int | None] = []
         self.head: Row | None = None
@@ -70,10 +70,10 @@ class ThreadReading:
             yield line.removesuffix(b"\n")
 
     async def _read(self, most: int | None) -> None:
-        logs = self._core.kernel.schema.logs
-        pages: list[Ask] = [_scan(t, self._thread, None if t.name in _AT_ONCE else most) for t in self._tables]
-        heads: list[Ask] = [Heads(log.name, [self._thread]) for log in logs]
-        hot, cold, queue, *answers = await self._core.view(*self._guards(), *pages, *heads)
+        logs = self._context.kernel.schema.logs
+        pages: list[ReadOp] = [_scan(t, self._thread, None if t.name in _AT_ONCE else most) for t in self._tables]
+        heads: list[ReadOp] = [Heads(log.name, [self._thread]) for log in logs]
+        hot, cold, queue, *answers = await self._context.view(*self._guards(), *pages, *heads)
         self.head, self._revs = hot[0], _revs(hot, cold, queue)
         if self.head is None:
             return
@@ -90,14 +90,14 @@ class ThreadReading:
             weight = sum(len(row.body or b"") + 512 for row in rows) // len(rows)
             limit = max(1, min(limits.PAGE_MAX, 2 * len(rows), _PAGE_BYTES // weight))
             scan = _scan(table, self._thread, limit, rows[-1])
-            hot, cold, queue, rows = await self._core.view(*self._guards(), scan)
+            hot, cold, queue, rows = await self._context.view(*self._guards(), scan)
             if _revs(hot, cold, queue) != self._revs:
                 raise _Changed
             self._write(table, rows)
             if len(rows) < limit:
                 return
 
-    def _guards(self) -> list[Ask]:
+    def _guards(self) -> list[ReadOp]:
         return [Get(name, [(self._thread,)]) for name in _GUARDS]
 
     def _write(self, table: Table, rows: Sequence[Row]) -> None:

@@ -11,7 +11,7 @@ from perdure import limits
 from perdure.errors import AlreadyExists, InvalidError, NotFoundError
 from perdure.kernel.ops import Get, Row
 from perdure.scratch import Scratch
-from perdure.stores.context import Core
+from perdure.stores.context import Context
 from perdure.stores.deletion import is_arriving
 from perdure.stores.thread_creation import ancestor_checks
 from perdure.stores.transfer.arrival import already_there, being_erased
@@ -23,8 +23,8 @@ RUNS = "runs"
 class Survey:
     """What the store says to the threads of a file. They are handed in one by one and looked up some at a time."""
 
-    def __init__(self, core: Core, scratch: Scratch, *, skip_existing: bool, detach: bool) -> None:
-        self._core = core
+    def __init__(self, context: Context, scratch: Scratch, *, skip_existing: bool, detach: bool) -> None:
+        self._context = context
         self._scratch = scratch
         self.skip_existing = skip_existing
         self.detach = detach
@@ -59,7 +59,7 @@ class Survey:
         if noted is not None:
             return noted[0] + 1
         try:
-            return len(await ancestor_checks(self._core, thread, parent))
+            return len(await ancestor_checks(self._context, thread, parent))
         except NotFoundError:
             if self.detach:
                 return 0
@@ -73,7 +73,7 @@ class Survey:
         await self._look_for_runs()
         threads, self._threads = self._threads, []
         keys = [(thread,) for thread in threads]
-        heads, colds = await self._core.view(Get(HOT, keys), Get(COLD, keys))
+        heads, colds = await self._context.view(Get(HOT, keys), Get(COLD, keys))
         for thread, head, cold in zip(threads, heads, colds, strict=True):
             if head is not None:
                 await self._exists(thread, head)
@@ -85,7 +85,7 @@ class Survey:
             raise already_there(thread)
         self.skipped += 1
         self._scratch.skip_thread(thread)
-        self._scratch.set_depth(thread, len(await ancestor_checks(self._core, thread, head["parent"])))
+        self._scratch.set_depth(thread, len(await ancestor_checks(self._context, thread, head["parent"])))
 
     def skips(self, thread: str) -> bool:
         """Whether a thread is left as it is."""
@@ -97,7 +97,7 @@ class Survey:
         if not runs:
             return
         owners = list(dict.fromkeys(thread for _, thread in runs))
-        rows, heads = await self._core.view(
+        rows, heads = await self._context.view(
             Get(RUNS, [(run,) for run, _ in runs]), Get(HOT, [(thread,) for thread in owners])
         )
         alive = {thread for thread, head in zip(owners, heads, strict=True) if head is not None}

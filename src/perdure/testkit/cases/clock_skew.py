@@ -51,14 +51,14 @@ async def case_foreign_clock_keys(kit: Kit) -> None:
         first = await commit_texts(healthy, thread, "once", key="k")
         with wall_clock_off_by(skew):
             stranger = await _client(kit)
-            await sweep(stranger._core)  # noqa: SLF001 - what housekeeping does
+            await sweep(stranger._context)  # noqa: SLF001 - what housekeeping does
             equal(
                 (await commit_texts(stranger, thread, "once", key="k")).replayed,
                 True,
                 f"the stranger's retry at {skew}",
             )
             await commit_texts(stranger, thread, "twice", key="k2")
-            await sweep(stranger._core)  # noqa: SLF001
+            await sweep(stranger._context)  # noqa: SLF001
         again = await commit_texts(healthy, thread, "once", key="k")
         equal((again.replayed, again.seqs), (True, first.seqs), f"the healthy client's retry after {skew}")
         equal(
@@ -77,7 +77,7 @@ async def case_foreign_clock_tombstones(kit: Kit) -> None:
         with wall_clock_off_by(skew):
             stranger = await _client(kit)
             await stranger.threads.delete(thread)
-            await sweep(stranger._core)  # noqa: SLF001 - what housekeeping does
+            await sweep(stranger._context)  # noqa: SLF001 - what housekeeping does
             await raises(NotFoundError, commit_texts(stranger, thread, "late"), f"the stranger's late commit at {skew}")
         await raises(NotFoundError, commit_texts(healthy, thread, "late"), f"a late commit after {skew}")
 
@@ -90,12 +90,12 @@ async def case_foreign_clock_import(kit: Kit) -> None:
     lines = [line async for line in export_lines(healthy, ["big"])]
     items = list(read_items(healthy.engine.schema, lines, "checking", None))
     await healthy.threads.delete("big")
-    arrival = Arrival(healthy._core, "big", detach=False)  # noqa: SLF001 - a store's own machinery
+    arrival = Arrival(healthy._context, "big", detach=False)  # noqa: SLF001 - a store's own machinery
     for number, item in enumerate(items):
         await arrival.take(item.line)
         if number in (550, 590):
             for skew in SKEWS:
                 with wall_clock_off_by(skew):
-                    await sweep((await _client(kit))._core)  # noqa: SLF001
+                    await sweep((await _client(kit))._context)  # noqa: SLF001
     history = await healthy.messages.history("big")
     equal([record.text for record in history], [str(i) for i in range(600)], "what arrived")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from perdure.errors import InvalidError, NotFoundError
-from perdure.kernel.ops import Ask, Get, Heads
+from perdure.kernel.ops import Get, Heads, ReadOp
 from perdure.model.message import Message, ToolUse
 from perdure.model.run import NewRun
 from perdure.stores.store import Store
@@ -202,7 +202,7 @@ async def case_long_view(kit: Kit) -> None:
     """However many reads a view holds, all of them are of one moment."""
     await commit_texts(kit.store, "t", "0")
     other, written = await kit.second(), asyncio.Event()
-    reads: list[Ask] = [Get("thread_heads", [("t",)]), Heads("messages", ["t"])] * 150
+    reads: list[ReadOp] = [Get("thread_heads", [("t",)]), Heads("messages", ["t"])] * 150
 
     async def write() -> None:
         for i in range(1, 61):

@@ -125,7 +125,7 @@ class Fuzzer:
     async def _open_clients(self) -> None:
         for _ in range(2):
             store = await self.provider.open(self.clock)
-            await sweep(store._core)  # noqa: SLF001 - what housekeeping does, at a moment that the reference knows
+            await sweep(store._context)  # noqa: SLF001 - what housekeeping does, at a moment that the reference knows
             self._clients.append(store)
             self.reference.reopen()
 

@@ -20,7 +20,7 @@ from perdure.engines.sql.ddl import heads_name
 from perdure.engines.sql.dialect import Dialect, Marks
 from perdure.engines.sql.reads import LogReads, Statement, TableReads, in_order_asked
 from perdure.engines.sql.terms import where_arguments, where_terms
-from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan, Segment
+from perdure.kernel.ops import Get, Heads, LogEntry, Now, Read, ReadOp, Ref, Row, Scan, Segment
 from perdure.kernel.schema import Log, Schema, Table
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class Queries:
         self.tables = {table.name: TableQueries(table) for table in schema.tables}
         self.logs = {log.name: LogQueries(log) for log in schema.logs}
 
-    def answering(self, scope: str, read: Ask, earlier: Earlier) -> Answering:
+    def answering(self, scope: str, read: ReadOp, earlier: Earlier) -> Answering:
         """The generator that answers one read; the read that its `Ref` names, if any, has been answered."""
         if isinstance(read, Get):
             return self._get(scope, read, earlier)
@@ -122,7 +122,7 @@ class Queries:
             return self._now(read)
         return self._read(scope, read)
 
-    def in_stages(self, read: Ask) -> bool:
+    def in_stages(self, read: ReadOp) -> bool:
         """True for a read that may need an answer before it knows its next statement."""
         return isinstance(read, Read) and read.limit is not None and len(read.segments or ()) > SEGMENTS_AT_ONCE
 

@@ -14,7 +14,7 @@ from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.pool import Pool, ask
 from perdure.engines.mysql.read.queries import Answering, Queries
 from perdure.engines.shared.references import Earlier
-from perdure.kernel.ops import Ask, Get, Ref, Scan
+from perdure.kernel.ops import Get, ReadOp, Ref, Scan
 
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY;"
 
@@ -29,7 +29,7 @@ class _InFlight(NamedTuple):
 class View:
     """The state of one view: which reads wait, which have statements in flight, and the answers so far."""
 
-    def __init__(self, queries: Queries, scope: str, reads: Sequence[Ask]) -> None:
+    def __init__(self, queries: Queries, scope: str, reads: Sequence[ReadOp]) -> None:
         self._queries = queries
         self._scope = scope
         self._reads = reads
@@ -69,7 +69,7 @@ class View:
         return not self._waiting and not self._staged
 
 
-async def view(pool: Pool, queries: Queries, scope: str, reads: Sequence[Ask]) -> list[Any]:
+async def view(pool: Pool, queries: Queries, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
     """The answers, in the order of the reads."""
     return await ask(pool, lambda connection: _answer(connection, View(queries, scope, reads)))
 
@@ -95,7 +95,7 @@ async def _answer(connection: Connection, view: View) -> list[Any]:
     return view.answers
 
 
-def _refers_to(read: Ask) -> set[int]:
+def _refers_to(read: ReadOp) -> set[int]:
     """The numbers of the earlier reads whose answers this one needs."""
     if isinstance(read, Get):
         return {read.keys.read} if isinstance(read.keys, Ref) else set()

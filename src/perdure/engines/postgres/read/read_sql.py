@@ -28,7 +28,7 @@ from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Marks
 from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
 from perdure.engines.sql.terms import Shape, where_arguments, where_shape, where_terms
-from perdure.kernel.ops import Ask, Get, Heads, Now, Read, Ref, Scan, Segment
+from perdure.kernel.ops import Get, Heads, Now, Read, ReadOp, Ref, Scan, Segment
 from perdure.kernel.schema import Schema, Table
 
 _NOTHING = "nothing"
@@ -66,7 +66,7 @@ class ReadSql:
         self.logs = {log.name: LogReads(log, DIALECT, layout.table(log.name), "") for log in self.schema.logs}
         self._heads = {log.name: layout.heads(log.name) for log in self.schema.logs}
 
-    def simplify(self, read: Ask) -> Ask:
+    def simplify(self, read: ReadOp) -> ReadOp:
         """The same read, with its segments cut to its window; a single one is a filter like any other."""
         if not isinstance(read, Read) or read.segments is None:
             return read
@@ -76,7 +76,7 @@ class ReadSql:
             return log.stretch(read, segments[0], read.limit)
         return Read(read.log, read.partition, 0, None, read.limit, read.desc, read.where, tuple(segments))
 
-    def shape(self, read: Ask) -> Shape:
+    def shape(self, read: ReadOp) -> Shape:
         """The part of a read that its statement depends on."""
         if isinstance(read, Get):
             return (Get, read.table, read.keys if isinstance(read.keys, Ref) else min(len(read.keys), 2))
@@ -92,7 +92,7 @@ class ReadSql:
             return (_NOTHING,)
         return (Segment, read.log, read.desc, read.limit is None, *where_shape(read.where))
 
-    def arguments(self, read: Ask) -> list[Any]:
+    def arguments(self, read: ReadOp) -> list[Any]:
         """The values of a read, without the scope."""
         if isinstance(read, Get):
             if isinstance(read.keys, Ref) or not read.keys:
@@ -123,7 +123,7 @@ class ReadSql:
         ]
         return arguments if read.limit is None else [*arguments, read.limit]
 
-    def build(self, read: Ask, reads: Sequence[Ask], marks: Marks) -> ReadStatement | None:
+    def build(self, read: ReadOp, reads: Sequence[ReadOp], marks: Marks) -> ReadStatement | None:
         """The statement of a read; None for one that cannot have an answer."""
         if isinstance(read, Get):
             return self._get(self.tables[read.table], read, reads, marks)
@@ -154,7 +154,7 @@ class ReadSql:
             return None
         return ReadStatement(_segmented(log, read, marks), types, bounded=read.limit is not None, entries=True)
 
-    def _get(self, table: TableReads, read: Get, reads: Sequence[Ask], marks: Marks) -> ReadStatement | None:
+    def _get(self, table: TableReads, read: Get, reads: Sequence[ReadOp], marks: Marks) -> ReadStatement | None:
         types, declared = _row_types(table.table), table.table
         if isinstance(read.keys, Ref):
             return ReadStatement(self._get_referred(table, read.keys, reads, marks), types)
@@ -168,7 +168,7 @@ class ReadSql:
         row = f"SELECT t.* FROM {table.source} t WHERE {_same(table, parts, marks)}"
         return ReadStatement(one_by_one(table.chosen, source, row, "t"), types)
 
-    def _get_referred(self, table: TableReads, ref: Ref, reads: Sequence[Ask], marks: Marks) -> str:
+    def _get_referred(self, table: TableReads, ref: Ref, reads: Sequence[ReadOp], marks: Marks) -> str:
         columns = self._columns(reads, ref)
         parts = [f"k{i}" for i in range(len(columns))]
         keys = ", ".join(f"{column} AS {part}" for column, part in zip(columns, parts, strict=True))
@@ -177,18 +177,18 @@ class ReadSql:
         row = f"SELECT t.* FROM {table.source} t WHERE {_same(table, parts, marks)}"
         return one_by_one(table.chosen, source, row, "t")
 
-    def _first_value(self, reads: Sequence[Ask], ref: Ref) -> str:
+    def _first_value(self, reads: Sequence[ReadOp], ref: Ref) -> str:
         (column,) = self._columns(reads, ref)
         return f"(SELECT {column} FROM r{ref.read} WHERE {column} IS NOT NULL LIMIT 1)"
 
-    def _columns(self, reads: Sequence[Ask], ref: Ref) -> list[str]:
+    def _columns(self, reads: Sequence[ReadOp], ref: Ref) -> list[str]:
         """The columns that a `Ref` names, in the CTE of the read that it points at."""
         target: Any = reads[ref.read]
         table = self.schema.table[target.table]
         order = (*table.key_names, "rev", "body", *table.column_names)
         return [f"c{order.index(name)}" for name in ref.columns]
 
-    def answer(self, read: Ask, result: list[Any]) -> Any:
+    def answer(self, read: ReadOp, result: list[Any]) -> Any:
         """The answer to a read, from its part of the result; entries of a log are answers as they are."""
         if isinstance(read, Get):
             rows = self.tables[read.table].rows(result)

@@ -24,7 +24,7 @@ from perdure.engines.postgres.connections.pool import Pool
 from perdure.engines.postgres.read.index_scans import ALL
 from perdure.engines.postgres.read.read_sql import Parameters, ReadSql, ReadStatement
 from perdure.engines.sql.terms import Kept
-from perdure.kernel.ops import Ask, Get, Ref, Scan
+from perdure.kernel.ops import Get, ReadOp, Ref, Scan
 
 Cut = Callable[[list[Any]], list[Any]]
 _READ_NUMBER = itemgetter(-1)
@@ -52,7 +52,7 @@ class ViewReader:
         self._sql = read_sql
         self._views: Kept[ViewStatement] = Kept()
 
-    async def view(self, pool: Pool, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    async def view(self, pool: Pool, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """The answers to all reads, from one snapshot."""
         sql = self._sql
         reads = [sql.simplify(read) for read in reads]
@@ -69,14 +69,14 @@ class ViewReader:
             return [sql.answer(reads[0], list(map(tuple, result)))]
         return self._split(reads, view, result)
 
-    def _split(self, reads: Sequence[Ask], view: ViewStatement, result: list[Any]) -> list[Any]:
+    def _split(self, reads: Sequence[ReadOp], view: ViewStatement, result: list[Any]) -> list[Any]:
         bounds = [bisect_left(result, number, key=_READ_NUMBER) for number in range(len(reads))] + [len(result)]
         return [
             self._sql.answer(read, cut(result[low:high]) if cut is not None and high > low else [])
             for read, cut, (low, high) in zip(reads, view.cuts, pairwise(bounds), strict=True)
         ]
 
-    def _build(self, reads: Sequence[Ask]) -> ViewStatement:
+    def _build(self, reads: Sequence[ReadOp]) -> ViewStatement:
         parameters = Parameters()
         statements: list[ReadStatement | None] = []
         for read in reads:
@@ -87,7 +87,7 @@ class ViewReader:
         return _union(reads, statements)
 
 
-def _union(reads: Sequence[Ask], statements: Sequence[ReadStatement | None]) -> ViewStatement:
+def _union(reads: Sequence[ReadOp], statements: Sequence[ReadStatement | None]) -> ViewStatement:
     slots = _Slots(statements)
     targets = {ref.read for read in reads for ref in _refs(read)}
     ctes, branches, cuts = [], [], list[Cut | None]()
@@ -107,7 +107,7 @@ def _union(reads: Sequence[Ask], statements: Sequence[ReadStatement | None]) -> 
     return ViewStatement(head + " UNION ALL ".join(branches) if branches else "", statements, cuts)
 
 
-def _refs(read: Ask) -> list[Ref]:
+def _refs(read: ReadOp) -> list[Ref]:
     if isinstance(read, Get):
         return [read.keys] if isinstance(read.keys, Ref) else []
     return [value for value in read.eq if isinstance(value, Ref)] if isinstance(read, Scan) else []

@@ -27,8 +27,8 @@ from perdure.kernel.ops import (
     Min,
     Now,
     Patch,
+    Presence,
     Put,
-    Rule,
     Seq,
     Swap,
 )  # fmt: skip
@@ -200,7 +200,7 @@ def _condition(condition: Condition, values: Values) -> Any:
                 kinds.append(PLAIN)
                 values.append(value)
         return Columns(tuple(condition), tuple(kinds))
-    if isinstance(condition, Rule):
+    if isinstance(condition, Presence):
         return condition
     values.append(condition)
     return int

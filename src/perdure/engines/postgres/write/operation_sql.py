@@ -26,7 +26,7 @@ from perdure.engines.postgres.write.operation_shapes import (
 )
 from perdure.engines.sql.ddl import names, quote
 from perdure.engines.sql.expressions import Operators, assignment
-from perdure.kernel.ops import ABSENT, PRESENT, AtMost, Check, Patch, Put, Rule
+from perdure.kernel.ops import ABSENT, PRESENT, AtMost, Check, Patch, Presence, Put
 from perdure.kernel.schema import Table
 
 BODY = "json"
@@ -196,7 +196,7 @@ def _assign(column: str, sql_type: str, kind: Any, binder: Binder) -> str:
 
 
 def _condition(table: Table, condition: Any, binder: Binder) -> list[str]:
-    if isinstance(condition, Rule):
+    if isinstance(condition, Presence):
         return ["false"] if condition is ABSENT else []
     if condition is int:
         return [f't."rev" = {binder.bind("bigint")}']

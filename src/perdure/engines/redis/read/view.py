@@ -15,7 +15,7 @@ from perdure.engines.redis.read.decode import EntryDecoder, RowDecoder
 from perdure.engines.redis.schema.keys import encode_key, grouped, ordered, source, stored
 from perdure.engines.redis.schema.layout import Layout
 from perdure.errors import CorruptError, InvalidError
-from perdure.kernel.ops import Ask, Get, Heads, Now, Read, Ref, Row, Scan
+from perdure.kernel.ops import Get, Heads, Now, Read, ReadOp, Ref, Row, Scan
 from perdure.kernel.schema import Index, Table
 
 _EQUAL, _AMONG, _AT_MOST = 1, 2, 3
@@ -59,18 +59,18 @@ class Reads:
             for log in layout.schema.logs
         }
 
-    def packed(self, reads: Sequence[Ask], clock: int | None) -> list[Any]:
+    def packed(self, reads: Sequence[ReadOp], clock: int | None) -> list[Any]:
         """The argument of the script; without a `clock` the time is the server's."""
         return [self._ask(read, reads, clock) for read in reads]
 
-    def answers(self, reads: Sequence[Ask], data: bytes) -> list[Any]:
+    def answers(self, reads: Sequence[ReadOp], data: bytes) -> list[Any]:
         """The answers in the reply of the script."""
         try:
             return [self._answer(read, part) for read, part in zip(reads, _PARTS.decode(data), strict=True)]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
             raise CorruptError(f"stored data cannot be read: {error}", where=self._layout.prefix) from None
 
-    def _answer(self, read: Ask, part: msgspec.Raw) -> Any:
+    def _answer(self, read: ReadOp, part: msgspec.Raw) -> Any:
         if isinstance(read, (Get, Scan)):
             rows = self.rows[read.table].decode(part)
             if isinstance(read, Get) and not isinstance(read.keys, Ref):
@@ -101,7 +101,7 @@ class Reads:
         if reached >= after if scan.desc else reached <= after:
             raise ValueError(f"the rows of {scan.table} do not advance")
 
-    def _ask(self, read: Ask, reads: Sequence[Ask], clock: int | None) -> tuple[Any, ...]:
+    def _ask(self, read: ReadOp, reads: Sequence[ReadOp], clock: int | None) -> tuple[Any, ...]:
         if isinstance(read, Get):
             table = self._layout.shapes.rows[read.table]
             if isinstance(read.keys, Ref):
@@ -115,7 +115,7 @@ class Reads:
             return (5, False if clock is None else clock, read.plus)
         return self._read(read)
 
-    def _reference(self, ref: Ref, reads: Sequence[Ask]) -> list[Any]:
+    def _reference(self, ref: Ref, reads: Sequence[ReadOp]) -> list[Any]:
         target = reads[ref.read]
         if not isinstance(target, (Get, Scan)):
             raise InvalidError("a Ref names a Get or a Scan")
@@ -123,7 +123,7 @@ class Reads:
         slots = self._slots[target.table]
         return [ref.read + 1, [source(table, name, slots) for name in ref.columns]]
 
-    def scan(self, scan: Scan, reads: Sequence[Ask] = ()) -> ScanRequest:
+    def scan(self, scan: Scan, reads: Sequence[ReadOp] = ()) -> ScanRequest:
         """A scan, which may refer to the reads before it."""
         table = self._layout.schema.table[scan.table]
         index = None if scan.index is None else table.index_by_name[scan.index]
@@ -148,7 +148,9 @@ class Reads:
         row = self._layout.shapes.rows[table.name]
         return ScanRequest(2, row, kinds, name, low, high, limit, scan.desc, filters, late_parts, index is None, after)
 
-    def _parts(self, table: Table, index: Index | None, eq: tuple[Any, ...], reads: Sequence[Ask]) -> str | list[Any]:
+    def _parts(
+        self, table: Table, index: Index | None, eq: tuple[Any, ...], reads: Sequence[ReadOp]
+    ) -> str | list[Any]:
         """The name of the group, or the prefix of members: text, or a list if a value comes from an earlier read."""
         parts: list[Any] = []
         last = len(table.key) - 1

@@ -22,7 +22,7 @@ from perdure.engines.redis.write.value_lua import (
     may_be_null,
     quoted,
 )
-from perdure.kernel.ops import ABSENT, ANY, PRESENT, Rule
+from perdure.kernel.ops import ABSENT, ANY, PRESENT, Presence
 from perdure.kernel.schema import Index, Table
 
 CHECK, PUT, PATCH, DELETE = "check", "put", "patch", "delete"
@@ -38,7 +38,7 @@ class Signature(NamedTuple):
 
     kind: str
     table: str
-    condition: Rule | str | tuple[tuple[str, str], ...] = ANY
+    condition: Presence | str | tuple[tuple[str, str], ...] = ANY
     changes: Changes = ((), (), False)
     default: Changes | None = None
 

@@ -29,8 +29,8 @@ from perdure.kernel.ops import (
     Drop,
     Op,
     Patch,
+    Presence,
     Put,
-    Rule,
 )
 
 _KINDS = {Check: CHECK, Put: PUT, Patch: PATCH, Delete: DELETE}
@@ -112,7 +112,7 @@ class Writer:
     def row(self, op: Check | Put | Patch | Delete) -> tuple[RowCode, list[bytes]]:
         """One operation on a row."""
         arguments = [encode_key(op.key).encode()]
-        condition = op.if_ if type(op.if_) is Rule else _condition(op.if_, arguments)
+        condition = op.if_ if type(op.if_) is Presence else _condition(op.if_, arguments)
         changes: Changes = ((), (), False)
         default: Changes | None = None
         if type(op) is Patch:

@@ -22,7 +22,7 @@ from perdure.engines.sql.embedded.schema import seq_index
 from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
 from perdure.engines.sql.terms import Kept, where_arguments, where_shape, where_terms
 from perdure.errors import CorruptError
-from perdure.kernel.ops import Ask, Get, Heads, LogEntry, Now, Read, Ref, Row, Scan, Segment
+from perdure.kernel.ops import Get, Heads, LogEntry, Now, Read, ReadOp, Ref, Row, Scan, Segment
 from perdure.kernel.schema import Log, Schema, Table
 
 # Up to this many keys, one statement per key is faster than one statement that unpacks a JSON array of keys.
@@ -158,7 +158,7 @@ class Queries:
         self.tables = {table.name: TableQueries(table) for table in schema.tables}
         self.logs = {log.name: LogQueries(log) for log in schema.logs}
 
-    def view(self, cursor: sqlite3.Cursor, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    def view(self, cursor: sqlite3.Cursor, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """The answers to several reads, in order; the caller provides one snapshot for all of them."""
         answers: list[Any] = []
         earlier = Earlier(self.schema, reads, answers)
@@ -172,7 +172,7 @@ class Queries:
             return self.clock()
         return int(cursor.execute(_SQLITE_CLOCK).fetchone()[0])
 
-    def _answer(self, cursor: sqlite3.Cursor, scope: str, read: Ask, earlier: Earlier) -> Any:
+    def _answer(self, cursor: sqlite3.Cursor, scope: str, read: ReadOp, earlier: Earlier) -> Any:
         if isinstance(read, Get):
             table = self.tables[read.table]
             if isinstance(read.keys, Ref):

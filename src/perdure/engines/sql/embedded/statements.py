@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from perdure.engines.sql.ddl import names, quote
 from perdure.engines.sql.expressions import Operators, Parameter, assignment, condition_terms
 from perdure.engines.sql.terms import Kept, Shape
-from perdure.kernel.ops import ABSENT, ANY, PRESENT, Condition, Inc, Max, Min, Now, Rule, Seq, Swap
+from perdure.kernel.ops import ABSENT, ANY, PRESENT, Condition, Inc, Max, Min, Now, Presence, Seq, Swap
 from perdure.kernel.schema import Log, Schema, Table
 
 Getter = Callable[[Any], Any]
@@ -103,7 +103,7 @@ class TableStatements:
         replace = ", ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[width:], width + 1))
         key = " AND ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[:width], 1))
         update = f"UPDATE {self._name} SET {replace} WHERE {key}"
-        self.puts: dict[Rule | type, str] = {
+        self.puts: dict[Presence | type, str] = {
             ANY: f"{insert} {at_key} DO UPDATE SET {upsert}",
             ABSENT: f"{insert} {at_key} DO NOTHING",
             PRESENT: update,
@@ -177,7 +177,7 @@ def condition_shape(condition: Condition) -> Shape:
         return (dict, *condition, *map(type, condition.values()))
     if condition is ANY:
         return ()
-    return (condition is ABSENT,) if isinstance(condition, Rule) else (int,)
+    return (condition is ABSENT,) if isinstance(condition, Presence) else (int,)
 
 
 def _assignment(kind: type, column: str, parameters: list[str]) -> str:

@@ -30,9 +30,9 @@ from perdure.kernel.ops import (
     Now,
     Op,
     Patch,
+    Presence,
     Put,
     Row,
-    Rule,
     Scan,
     Swap,
     Taken,
@@ -139,7 +139,7 @@ class Session:
     def put(self, position: int, op: Put) -> None:
         """Write a whole row."""
         statements = self.tables[op.table]
-        sql = statements.puts[op.if_ if isinstance(op.if_, Rule) else int]
+        sql = statements.puts[op.if_ if isinstance(op.if_, Presence) else int]
         arguments = self._row_arguments(statements, op, op) + condition_values(op.if_)
         if not self._write_row(position, op, sql, arguments):
             raise self._condition_conflict(position, op, op.if_)

@@ -18,7 +18,7 @@ from perdure.engines.sqlite.connections.interrupts import Stop
 from perdure.engines.sqlite.engine.database import Database
 from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob
 from perdure.kernel.engine import Health, Watch
-from perdure.kernel.ops import Applied, Ask, Op, Scan, Taken
+from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class DatabaseEngine(ABC):
         rows: Taken = await self._write(TakeJob(scope, scan, changes))
         return rows
 
-    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot of durable data."""
         readers = self._database.readers
         return await self._read(lambda stop: readers.view(scope, reads, stop))

@@ -14,7 +14,7 @@ from perdure.engines.sqlite.connections.interrupts import Stop
 from perdure.engines.sqlite.engine.base import DatabaseEngine
 from perdure.engines.sqlite.write.jobs import Job
 from perdure.kernel.engine import Engine
-from perdure.kernel.ops import Ask
+from perdure.kernel.ops import ReadOp
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class BlockingSqlite(DatabaseEngine):
         self._database.lifecycle.check_call()
         return action(None)
 
-    async def view(self, scope: str, reads: Sequence[Ask]) -> list[Any]:
+    async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot of durable data."""
         # Not through `_read`: one more coroutine would cost a short view several percent.
         self._database.lifecycle.check_call()
