@@ -176,7 +176,7 @@ def named_type(kind: type) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A value as an error message shows it: at most 80 characters, whatever it is and however deep or long.
 
     A caller may pass anything where an id belongs. `repr` of a list nested 10,000 deep raises `RecursionError`, that of

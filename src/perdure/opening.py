@@ -17,7 +17,7 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from perdure.clock import Clock, system_clock
-from perdure.errors import InvalidError, UnsupportedError, named_type, shown
+from perdure.errors import InvalidError, UnsupportedError, named_type, short_repr
 from perdure.kernel.engine import Engine, Migration
 from perdure.kernel.redaction import STARS, redacted
 from perdure.kernel.url import BAD_ESCAPE, has_bad_escape
@@ -123,7 +123,7 @@ def check_options(*, read_only: Any, clock: Any, housekeeping: Any) -> None:
     check_flag(read_only, "read_only")
     check_flag(housekeeping, "housekeeping")
     if not callable(clock):
-        raise InvalidError(f"clock must be a function that returns milliseconds, not {shown(clock)}")
+        raise InvalidError(f"clock must be a function that returns milliseconds, not {short_repr(clock)}")
 
 
 def as_text(url: str | os.PathLike[str]) -> str:
@@ -153,7 +153,7 @@ async def open_engine(
         what = "an empty text" if isinstance(value, str) else named_type(type(value))
         raise InvalidError(f"a store is opened by its URL, not by {what}", hint=f"known: {_KNOWN}")
     if type(durability) is not str or durability not in ("power", "process"):
-        raise InvalidError(f"durability must be 'power' or 'process', not {shown(durability)}")
+        raise InvalidError(f"durability must be 'power' or 'process', not {short_repr(durability)}")
     scheme = _scheme(url)
     if pool is not None and _SERVERS.get(scheme) != "postgres":
         raise InvalidError("only postgresql:// stores accept a pool")

@@ -38,7 +38,7 @@ def test_a_url_is_taken_apart() -> None:
     target = parse_target("mariadb://u%40x:p%2Fw@db.example:3307/agents?connections=3&connect_timeout=0.5&migrate=no")
     assert (target.host, target.port, target.user, target.password) == ("db.example", 3307, "u@x", "p/w")
     assert (target.database, target.connections, target.connect_timeout, target.migrate) == ("agents", 3, 0.5, False)
-    assert "p/w" not in target.shown
+    assert "p/w" not in target.display_url
 
 
 @pytest.mark.urls
@@ -171,7 +171,7 @@ def test_the_lock_of_migrations_is_waited_for_longer_than_an_answer() -> None:
         url = await emptied("open")
         pass_time = slow_clock()
         other = await stranger(url)
-        name = migrate._lock_name(parse_target(url).shown)
+        name = migrate._lock_name(parse_target(url).display_url)
         await other.run(f"SELECT GET_LOCK({name}, 1)")
         opening = asyncio.create_task(open_engine(f"{url}?command_timeout={PATIENCE}", SCHEMA))
         await _outlasted(url, "User lock", opening, pass_time)

@@ -107,7 +107,7 @@ def test_options_that_make_no_sense_are_refused(query: str, said: str) -> None:
 @pytest.mark.urls
 def test_passwords_are_never_shown() -> None:
     target = parse_target("postgresql://u:secret@h:1/d?password=hidden&schema=s&sslmode=disable")
-    assert target.shown == "postgresql://u@h:1/d"
+    assert target.display_url == "postgresql://u@h:1/d"
     assert (target.schema, "sslmode=disable" in target.dsn, "schema" in target.dsn) == ("s", True, False)
 
 
@@ -139,7 +139,7 @@ def test_of_a_url_that_cannot_be_read_nothing_is_repeated(url: str, said: str) -
 @pytest.mark.urls
 def test_what_a_url_may_say() -> None:
     several = parse_target("postgresql://u:p%40%2F@a,b:1,[::1]:2/my%20db?user=x@y")
-    assert (several.database, several.shown) == ("my db", "postgresql://u@a,b:1,[::1]:2/my%20db")
+    assert (several.database, several.display_url) == ("my db", "postgresql://u@a,b:1,[::1]:2/my%20db")
     assert several.dsn == "postgresql:///my%20db?host=a%2Cb%3A1%2C%5B%3A%3A1%5D%3A2&user=u&password=p%40%2F"
     assert parse_target("postgresql:///?host=/run&dbname=d&port=1").dsn == "postgresql:///d?host=%2Frun&port=1"
     assert parse_target("postgresql:///?port=1,2&dbname=d").database == "d"

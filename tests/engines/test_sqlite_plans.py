@@ -156,8 +156,8 @@ def _written(connection: sqlite3.Connection, sql: str, roots: dict[int, str]) ->
 
 
 def test_shapes_are_bounded(explained: Explained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.engines.sql.terms.SHAPES_KEPT", 8)
-    monkeypatch.setattr("perdure.engines.sql.terms.SHAPES_KEPT", 8)
+    monkeypatch.setattr("perdure.engines.sql.terms.MAX_SHAPES", 8)
+    monkeypatch.setattr("perdure.engines.sql.terms.MAX_SHAPES", 8)
     session = _prepared(explained)
     columns = list(SCHEMA.table["runs"].columns)
     for n in range(2**5):

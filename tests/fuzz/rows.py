@@ -147,7 +147,7 @@ def _come_in(ask: ReadOp, answer: list[Any]) -> None:
 
 
 def _row(table: str, key: Sequence[Any], values: Sequence[Any], body: Any) -> tuple[str, Row]:
-    return table, Row(tuple(key), tuple(values), 1, body, SCHEMA.table[table].place)
+    return table, Row(tuple(key), tuple(values), 1, body, SCHEMA.table[table].positions)
 
 
 def _through_redis(case: dict[str, Any]) -> str:

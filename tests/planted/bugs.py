@@ -523,8 +523,8 @@ BUGS = (
     Bug(
         "a change returns the revision that it replaced",
         "stores/results.py",
-        "return Row(row.key, tuple(columns.values()), applied.rev, body, row.place)",
-        "return Row(row.key, tuple(columns.values()), row.rev, body, row.place)",
+        "return Row(row.key, tuple(columns.values()), applied.rev, body, row.positions)",
+        "return Row(row.key, tuple(columns.values()), row.rev, body, row.positions)",
         ("case:threads/update-returns-what-is-stored@memory",),
     ),
     Bug(

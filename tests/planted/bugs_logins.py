@@ -29,7 +29,7 @@ LOGIN_BUGS = (
     Bug(
         "mysql: the password can be sent",
         "engines/mysql/connections/login.py",
-        "return HiddenPassword(target.password, target.shown)",
+        "return HiddenPassword(target.password, target.display_url)",
         "return target.password.encode()",
         ("test:tests/rogue/test_mysql.py::test_a_password_is_not_sent_in_clear",),
     ),

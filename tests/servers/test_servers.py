@@ -46,7 +46,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-class Kept:
+class ShapeCache:
     """One value in a database, written and read by the driver of each kind."""
 
     @staticmethod
@@ -99,11 +99,11 @@ class Kept:
 
 
 def write(name: str, url: str) -> None:
-    asyncio.run(getattr(Kept, f"write_{name}")(url))
+    asyncio.run(getattr(ShapeCache, f"write_{name}")(url))
 
 
 def read(name: str, url: str) -> list[int]:
-    found: list[int] = asyncio.run(getattr(Kept, f"read_{name}")(url))
+    found: list[int] = asyncio.run(getattr(ShapeCache, f"read_{name}")(url))
     return found
 
 

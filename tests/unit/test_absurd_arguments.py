@@ -31,7 +31,7 @@ from perdure import (
     limits,
 )
 from perdure.engines.memory import MemoryEngine
-from perdure.errors import CursorExpired, InvalidError, shown
+from perdure.errors import CursorExpired, InvalidError, short_repr
 from perdure.model.message import Compaction
 from perdure.model.run import RunBody
 from perdure.rules.checks import check_count, check_id
@@ -343,19 +343,19 @@ def test_from_json_refuses_what_is_nested_without_end() -> None:
 
 @pytest.mark.parametrize("value", ABSURD.values(), ids=ABSURD)
 def test_everything_can_be_shown(value: Any) -> None:
-    text = shown(value)
+    text = short_repr(value)
     assert 0 < len(text) <= 80
     text.encode()
 
 
 def test_only_the_beginning_of_what_is_long_is_looked_at() -> None:
-    assert shown({n: [n] for n in range(1_000_000)}) == "{0: [0], 1: [1], 2: [2], 3: [3], 4: [4], 5: [5], ...}"
-    assert shown(b"x" * 10_000_000) == "b'" + "x" * 77 + "…"
-    assert shown(HostileDict()) == "x" * 79 + "…"
+    assert short_repr({n: [n] for n in range(1_000_000)}) == "{0: [0], 1: [1], 2: [2], 3: [3], 4: [4], 5: [5], ...}"
+    assert short_repr(b"x" * 10_000_000) == "b'" + "x" * 77 + "…"
+    assert short_repr(HostileDict()) == "x" * 79 + "…"
 
 
 def test_what_is_short_is_shown_whole() -> None:
-    assert [shown(value) for value in ("a", 7, None, [1, {"a": 2}])] == ["'a'", "7", "None", "[1, {'a': 2}]"]
+    assert [short_repr(value) for value in ("a", 7, None, [1, {"a": 2}])] == ["'a'", "7", "None", "[1, {'a': 2}]"]
 
 
 @pytest.mark.parametrize(("name", "parameter"), CASES, ids=[" ".join(case) for case in CASES])

@@ -51,10 +51,10 @@ def _damaged(table: Table, row: Row) -> Iterator[tuple[str, Row]]:
             width = len(table.key)
             yield (
                 f"{table.name}.{column.name}",
-                Row(tuple(whole[:width]), tuple(whole[width:]), row.rev, row.body, row.place),
+                Row(tuple(whole[:width]), tuple(whole[width:]), row.rev, row.body, row.positions),
             )
     for rev in ("1", None, 0, 2**53, 1.0):
-        yield f"{table.name}.rev", Row(row.key, row.values, rev, row.body, row.place)  # type: ignore[arg-type]
+        yield f"{table.name}.rev", Row(row.key, row.values, rev, row.body, row.positions)  # type: ignore[arg-type]
 
 
 def test_every_column_of_every_table_is_checked() -> None:

@@ -131,7 +131,7 @@ def test_hosts_of_an_option_are_not_encoded() -> None:
 
 def test_a_url_is_shown_without_its_secrets() -> None:
     url = parse_url("toy://u:zzz@a:1,[::1]:2/d?password=zzz")
-    assert (repr(url), url.shown) == ("<toy://u@a:1,[::1]:2/d>", "toy://u@a:1,[::1]:2/d")
+    assert (repr(url), url.display_url) == ("<toy://u@a:1,[::1]:2/d>", "toy://u@a:1,[::1]:2/d")
 
 
 def test_the_account_of_a_url_is_found_as_it_stands() -> None:

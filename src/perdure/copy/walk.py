@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from perdure import limits
-from perdure.errors import ConflictError, CorruptError, shown
+from perdure.errors import ConflictError, CorruptError, short_repr
 from perdure.kernel.answers import AnswerCheck
 from perdure.kernel.codec import decode
 from perdure.kernel.engine import Engine
@@ -124,7 +124,7 @@ async def scopes_of(engine: Engine) -> list[str]:
     scopes = await engine.scopes()
     for scope in scopes:
         if type(scope) is not str:
-            raise CorruptError(f"a scope is {shown(scope)}, which is not text", where=engine.capabilities.engine)
+            raise CorruptError(f"a scope is {short_repr(scope)}, which is not text", where=engine.capabilities.engine)
     return scopes
 
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import convert
 
 from perdure import limits
-from perdure.errors import CorruptError, shown
+from perdure.errors import CorruptError, short_repr
 from perdure.kernel.ops import Get, Heads, LogEntry, Read, ReadOp, Row, Scan
 from perdure.kernel.schema import Column, Log, Schema, Table
 
@@ -171,7 +171,7 @@ class AnswerCheck:
         return _damage(expected.row_name(table.name, row.key), named)
 
     def _entry_damage(self, log: Log, partition: str, entry: LogEntry) -> CorruptError | None:
-        where = self._expected.entry_name(log.name, partition, shown(entry[0]))
+        where = self._expected.entry_name(log.name, partition, short_repr(entry[0]))
         width = len(log.columns) + 3
         if len(entry) != width:
             return CorruptError(f"it has {len(entry)} columns instead of {width}", where=where)
@@ -179,7 +179,7 @@ class AnswerCheck:
         named = [(f"{log.name}.{name}", kind, value) for (name, kind), value in zip(kinds, entry, strict=False)]
         damage = _damage(where, named)
         if damage is None and type(entry[-1]) not in (bytes, str):
-            return CorruptError(f"its body is {shown(entry[-1])}", where=where)
+            return CorruptError(f"its body is {short_repr(entry[-1])}", where=where)
         return damage
 
 
@@ -188,6 +188,6 @@ def _damage(where: str, named: Sequence[tuple[str, Any, Any]]) -> CorruptError |
         try:
             convert(value, kind)
         except msgspec.ValidationError as error:
-            wrong = "is missing" if value is None else f"is {shown(value)}: {error}"
+            wrong = "is missing" if value is None else f"is {short_repr(value)}: {error}"
             return CorruptError(f"{name} {wrong}", where=where)
     return None

@@ -231,22 +231,22 @@ ReadOp = Get | Scan | Read | Heads | Now
 class Row(msgspec.Struct, frozen=True, gc=False):
     """One row of a table as read: its key, the values of its declared columns in order, its rev and its body.
 
-    `place` is the table's map from column names to positions (`Table.place`); `row["name"]` looks a value up.
+    `positions` is the table's map from column names to positions (`Table.positions`); `row["name"]` looks a value up.
     """
 
     key: Key
     values: tuple[Any, ...]
     rev: int
     body: bytes | str | None
-    place: dict[str, int]
+    positions: dict[str, int]
 
     def __getitem__(self, name: str) -> Any:
-        return self.values[self.place[name]]
+        return self.values[self.positions[name]]
 
     @property
     def columns(self) -> dict[str, Any]:
         """All declared columns by name."""
-        return dict(zip(self.place, self.values, strict=True))
+        return dict(zip(self.positions, self.values, strict=True))
 
 
 LogEntry = tuple[Any, ...]

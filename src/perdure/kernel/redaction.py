@@ -66,7 +66,7 @@ def redacted(text: str) -> str:
         parts = parse_url(text, _LENIENT)
     except InvalidError:
         return f"{scheme}://{STARS}" if rest else text
-    return text if rest == STARS else _shown(parts, text)
+    return text if rest == STARS else _redacted_parts(parts, text)
 
 
 def masked_urls(text: str) -> str:
@@ -108,7 +108,7 @@ def _file(rest: str) -> str:
     return f"{path}?{STARS}" if mark else path
 
 
-def _shown(parts: ServerUrl, text: str) -> str:
+def _redacted_parts(parts: ServerUrl, text: str) -> str:
     query = text.partition("?")[2]
     # A bare ? in the password makes options of its rest, with the @ of the account among them.
     if "@" in query or not all(_OPTION.fullmatch(name) for name in parts.options):
@@ -118,13 +118,13 @@ def _shown(parts: ServerUrl, text: str) -> str:
 
 
 def _with_account(parts: ServerUrl, text: str) -> str:
-    plain = parts.shown
+    plain = parts.display_url
     has_account = raw_account(text) != ("", "")
     if not has_account:
         return plain
     # redis://secret@host: many drivers take a lone name for the password, which Redis long had without a user.
     alone = parts.scheme.startswith("redis") and not parts.password
-    bare = msgspec.structs.replace(parts, user="").shown.partition("://")[2]
+    bare = msgspec.structs.replace(parts, user="").display_url.partition("://")[2]
     user = plain.removeprefix(f"{parts.scheme}://").removesuffix(bare).removesuffix("@")
     if alone:
         return f"{parts.scheme}://{STARS}@{bare}"

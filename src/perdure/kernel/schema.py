@@ -60,7 +60,7 @@ class Table(msgspec.Struct, frozen=True, dict=True):
         return {c.name: c.type for c in self.key + self.columns}
 
     @cached_property
-    def place(self) -> dict[str, int]:
+    def positions(self) -> dict[str, int]:
         """The position of each column outside the key in a row's values."""
         return {c.name: i for i, c in enumerate(self.columns)}
 
@@ -101,7 +101,7 @@ class Log(msgspec.Struct, frozen=True, dict=True):
         return tuple(c.type for c in self.columns)
 
     @cached_property
-    def position(self) -> dict[str, int]:
+    def positions(self) -> dict[str, int]:
         """The position of each column in an entry's values."""
         return {c.name: i for i, c in enumerate(self.columns)}
 

@@ -83,10 +83,10 @@ class ServerUrl(msgspec.Struct, frozen=True):
     options: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        return f"<{self.shown}>"
+        return f"<{self.display_url}>"
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """The URL in messages: without its password and its options."""
         return self._without_options(quote(self.user, safe=""))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure import limits
-from perdure.errors import InvalidError, shown
+from perdure.errors import InvalidError, short_repr
 from perdure.kernel.engine import Engine, Watch
 from perdure.kernel.handover import RowOp, refuse_handover
 from perdure.kernel.ops import (
@@ -132,7 +132,7 @@ def _check_log_op(log: Log, op: Append | Drop) -> None:
     if not op.entries:
         raise InvalidError(f"an empty append to {log.name}")
     kinds = log.kinds
-    plain = [log.position[name] for name in (*log.unique, log.segment) if name is not None]
+    plain = [log.positions[name] for name in (*log.unique, log.segment) if name is not None]
     for entry in op.entries:
         if len(entry) != len(kinds) + 1 or type(entry[-1]) is not bytes:
             raise InvalidError(f"an entry of {log.name} is {len(kinds)} column values and a body")
@@ -222,7 +222,7 @@ def _check_value(name: str, kind: ColumnType, value: Any) -> None:
 
 def _misfit(name: str, kind: ColumnType, value: Any) -> InvalidError:
     expected = "text" if kind == "text" else "an integer within ±2^52"
-    return InvalidError(f"{name} must be {expected}, not {shown(value)}")
+    return InvalidError(f"{name} must be {expected}, not {short_repr(value)}")
 
 
 def check_reads(schema: Schema, reads: Sequence[ReadOp]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_
 import msgspec
 
 from perdure import limits
-from perdure.errors import InvalidError, shown
+from perdure.errors import InvalidError, short_repr
 from perdure.model.plain import Refusal
 
 
@@ -153,7 +153,7 @@ def _list_parser(hint: Any) -> Parser:
 
     def parse(value: Any, depth: int) -> Any:
         if not isinstance(value, list):
-            raise Refusal(f"expected a list, not {shown(value)}")
+            raise Refusal(f"expected a list, not {short_repr(value)}")
         parse_item = _parser(inner)  # asked for late: a block may hold a list of blocks
         items: list[Any] = []
         try:
@@ -177,7 +177,7 @@ def _record_parser(cls: type[Faithful]) -> Parser:
 
     def parse(value: Any, depth: int) -> Any:
         if not isinstance(value, dict):
-            raise Refusal(f"expected an object, not {shown(value)}")
+            raise Refusal(f"expected an object, not {short_repr(value)}")
         if ordinary and value.keys() <= ordinary:
             try:
                 return msgspec.convert(value, cls, strict=True)
@@ -253,7 +253,7 @@ def fields_of(extra: Any, path: str) -> dict[str, Any]:
     """The unknown fields that a caller gave, as a plain dict."""
     fields = as_dict(extra)
     if fields is None:
-        raise InvalidError(f"extra is a mapping of unknown fields, not {shown(extra)}", path=path)
+        raise InvalidError(f"extra is a mapping of unknown fields, not {short_repr(extra)}", path=path)
     return fields
 
 

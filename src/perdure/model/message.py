@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Union, Unpack
 
 import msgspec
 
-from perdure.errors import InvalidError, shown
+from perdure.errors import InvalidError, short_repr
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, Reader, from_json, to_json, write
 
 ALL = "all"
@@ -331,7 +331,7 @@ def _blocks(content: str | Sequence[Block]) -> list[Block]:
         return [Text(content)] if content else []
     value: object = content
     if not isinstance(value, Sequence):
-        raise InvalidError(f"content must be text or a list of blocks, not {shown(value)}")
+        raise InvalidError(f"content must be text or a list of blocks, not {short_repr(value)}")
     return list(content)
 
 

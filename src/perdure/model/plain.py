@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure import limits
-from perdure.errors import InvalidError, named_type, shown
+from perdure.errors import InvalidError, named_type, short_repr
 
 _HINTS: dict[Any, str] = {
     bytes: "encode it yourself, for example as base64 text",
@@ -139,7 +139,7 @@ def _check_keys(holder: dict[Any, Any]) -> int:
     size = 0
     for key in holder:
         if type(key) is not str:
-            raise Refusal(f"the key {shown(key)} is not a string", "JSON objects have string keys")
+            raise Refusal(f"the key {short_repr(key)} is not a string", "JSON objects have string keys")
         size += len(key)
         if not key.isascii():
             _check_text(key)

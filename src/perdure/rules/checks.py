@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from perdure import limits
-from perdure.errors import InvalidError, shown
+from perdure.errors import InvalidError, short_repr
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _WORD = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -19,13 +19,13 @@ _WORD = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 def check_id(value: Any, what: str, *, most: int = limits.ID_BYTES) -> str:
     """The id itself; raises `InvalidError` that names the rule it breaks."""
     if type(value) is not str:
-        raise InvalidError(f"{what} must be text, not {shown(value)}")
+        raise InvalidError(f"{what} must be text, not {short_repr(value)}")
     if value.isascii() and value.isprintable() and len(value) <= most and not value.isspace() and value:
         return value
     if not value.strip():
         raise InvalidError(f"{what} must not be {'blank' if value else 'empty'}")
     if _CONTROL.search(value):
-        raise InvalidError(f"{what} must not contain control characters: {shown(value)}")
+        raise InvalidError(f"{what} must not contain control characters: {short_repr(value)}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
@@ -45,7 +45,7 @@ def lineage(value: Any, what: str) -> str | None:
     if value is None:
         return None
     if type(value) is not str:
-        raise InvalidError(f"{what} must be text, not {shown(value)}")
+        raise InvalidError(f"{what} must be text, not {short_repr(value)}")
     trimmed = value.strip()
     return check_id(trimmed, what) if trimmed else None
 
@@ -68,7 +68,7 @@ def check_title(value: Any) -> str | None:
 def check_word(value: Any, what: str) -> str:
     """A role, status or mode: a lower-case word. Unknown words are carried."""
     if type(value) is not str or not _WORD.fullmatch(value):
-        raise InvalidError(f"{what} must be a lower-case word, not {shown(value)}")
+        raise InvalidError(f"{what} must be a lower-case word, not {short_repr(value)}")
     return value
 
 
@@ -77,33 +77,33 @@ def check_count(value: Any, what: str, *, least: int = 0) -> int:
     if type(value) is not int or not least <= value <= limits.INTEGER_MAX:
         too_large = type(value) is int and value > limits.INTEGER_MAX
         bounds = f"from {least} to {limits.INTEGER_MAX}" if too_large else f"of at least {least}"
-        raise InvalidError(f"{what} must be an integer {bounds}, not {shown(value)}")
+        raise InvalidError(f"{what} must be an integer {bounds}, not {short_repr(value)}")
     return value
 
 
 def check_rev(value: Any, what: str) -> int:
     """A rev as a record carried it; 0 where it means absence."""
     if type(value) is not int or not 0 <= value < 2**53:
-        raise InvalidError(f"{what} is the rev of a record, not {shown(value)}")
+        raise InvalidError(f"{what} is the rev of a record, not {short_repr(value)}")
     return value
 
 
 def check_limit(value: Any) -> int:
     """A page size: 1 to 200."""
     if type(value) is not int or not 1 <= value <= limits.PAGE_MAX:
-        raise InvalidError(f"limit must be between 1 and {limits.PAGE_MAX}, not {shown(value)}")
+        raise InvalidError(f"limit must be between 1 and {limits.PAGE_MAX}, not {short_repr(value)}")
     return value
 
 
 def check_flag(value: Any, what: str) -> bool:
     """True or False, and nothing that merely counts as one of them."""
     if type(value) is not bool:
-        raise InvalidError(f"{what} must be True or False, not {shown(value)}")
+        raise InvalidError(f"{what} must be True or False, not {short_repr(value)}")
     return value
 
 
 def check_choice(value: Any, what: str, *known: str) -> str:
     """One of the known words."""
     if type(value) is not str or value not in known:
-        raise InvalidError(f"must be one of {', '.join(known)}, not {shown(value)}", path=what)
+        raise InvalidError(f"must be one of {', '.join(known)}, not {short_repr(value)}", path=what)
     return value

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from perdure import limits
-from perdure.errors import InvalidError, shown
+from perdure.errors import InvalidError, short_repr
 from perdure.model.run import STATUSES
 from perdure.rules.checks import check_choice, check_count, check_id, check_title, check_word, lineage
 
@@ -45,7 +45,7 @@ def _check_title(value: Any, what: str) -> object:
 
 def _check_lineage(value: Any, what: str) -> object:
     if lineage(value, what) != value:
-        raise InvalidError(f"{what} must not begin or end with a space: {shown(value)}")
+        raise InvalidError(f"{what} must not begin or end with a space: {short_repr(value)}")
     return value
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from perdure import limits
-from perdure.errors import InvalidError, shown
+from perdure.errors import InvalidError, short_repr
 from perdure.model import message as blocks
 from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, Untyped, fields_of
 from perdure.model.message import Compaction, Message, Text, ToolResult, ToolUse, refuse_foreign_calls
@@ -168,7 +168,8 @@ def _check_compaction(mark: Compaction) -> int:
         raise InvalidError("compaction is a Compaction(from_seq, to_seq)", path="")
     if not 1 <= mark.from_seq <= mark.to_seq <= limits.INTEGER_MAX:
         raise InvalidError(
-            f"the compaction range {shown(mark.from_seq)}..{shown(mark.to_seq)} must be 1-based and not empty",
+            f"the compaction range {short_repr(mark.from_seq)}..{short_repr(mark.to_seq)} must be 1-based and"
+            " not empty",
             path="",
         )
     if mark.extra is NO_EXTRA:
@@ -242,7 +243,7 @@ def _check_opaque(block: Opaque) -> int:
         raise InvalidError("an opaque block is an object with a text field `type`", path="")
     if data["type"] in _KNOWN_TYPES:
         # It would be read back as its type, whose rules it was never checked against.
-        raise InvalidError(f"{shown(data['type'])} is a known type and cannot be opaque", path="")
+        raise InvalidError(f"{short_repr(data['type'])} is a known type and cannot be opaque", path="")
     return check_json(dict(data), "")
 
 
@@ -252,7 +253,7 @@ def _check_extra(record: Any) -> int:
     kind: type[Faithful] = type(record)
     repeated = _known_names(kind).intersection(fields)
     if repeated:
-        raise InvalidError(f"extra repeats the declared field {shown(min(repeated))}", path="")
+        raise InvalidError(f"extra repeats the declared field {short_repr(min(repeated))}", path="")
     return size
 
 
@@ -271,7 +272,7 @@ def _check_object(value: Any, path: str) -> int:
 
 def _check_str(value: Any, path: str) -> int:
     if type(value) is not str:
-        raise InvalidError(f"must be text, not {shown(value)}", path=path)
+        raise InvalidError(f"must be text, not {short_repr(value)}", path=path)
     if not value.isascii():
         check_json(value, path)
     return len(value)

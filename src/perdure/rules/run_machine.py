@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from perdure import limits
-from perdure.errors import InvalidError, shown
+from perdure.errors import InvalidError, short_repr
 from perdure.model.run import (
     CREATED,
     DONE,
@@ -48,7 +48,7 @@ def check_change(change: RunChange) -> None:
     for name in ("steps", "input_tokens", "output_tokens"):
         _check_counter(name, getattr(change.run, name), getattr(change, name))
     if change.status is not None and (type(change.status) is not str or change.status not in STATUSES):
-        raise InvalidError(f"{shown(change.status)} is not a run status")
+        raise InvalidError(f"{short_repr(change.status)} is not a run status")
     if (change.waiting is not None) != (change.status == WAITING):
         raise InvalidError("a run has something to wait for exactly while it waits")
     if (change.outcome is not None) != (change.status == DONE):
@@ -90,7 +90,7 @@ def check_new(run: NewRun, thread_id: str) -> None:
     if run.parent_run_id is not None:
         check_id(run.parent_run_id, "parent_run_id")
     if type(run.status) is not str or run.status not in (CREATED, RUNNING):
-        raise InvalidError(f"a run begins as created or running, not as {shown(run.status)}")
+        raise InvalidError(f"a run begins as created or running, not as {short_repr(run.status)}")
     if run.body.waiting is not None or run.body.outcome is not None:
         raise InvalidError("a new run neither waits nor has an outcome")
     _check_body(run.body, thread_id)
@@ -112,7 +112,7 @@ def _check_body(body: RunBody, thread_id: str) -> None:
         intent = body.activation.intent
         if intent.thread_id is not None and intent.thread_id != thread_id:
             raise InvalidError(
-                f"the activation names thread {shown(intent.thread_id)}, the run belongs to {thread_id!r}"
+                f"the activation names thread {short_repr(intent.thread_id)}, the run belongs to {thread_id!r}"
             )
         for decision in body.activation.decisions:
             check_id(decision.call_id, "decision call_id")
@@ -126,7 +126,9 @@ def _check_body(body: RunBody, thread_id: str) -> None:
 def check_range(span: SeqRange) -> None:
     """A range of seqs is 1-based and not empty."""
     if type(span.from_seq) is not int or type(span.to_seq) is not int or not 1 <= span.from_seq <= span.to_seq:
-        raise InvalidError(f"the range {shown(span.from_seq)}..{shown(span.to_seq)} must be 1-based and not empty")
+        raise InvalidError(
+            f"the range {short_repr(span.from_seq)}..{short_repr(span.to_seq)} must be 1-based and not empty"
+        )
 
 
 class Pointers(NamedTuple):

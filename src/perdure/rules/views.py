@@ -47,11 +47,11 @@ def is_settled(end: Sequence[MessageRecord], view: Sequence[MessageRecord], limi
     """
     if len(view) < limit:
         return False
-    lowest = min(_place(record) if folded else record.seq for record in view[-limit:])
+    lowest = min(_lowest_position(record) if folded else record.seq for record in view[-limit:])
     return lowest >= end[0].seq and not any(result.seq >= lowest for result in _results_without_call(end))
 
 
-def _place(record: MessageRecord) -> int:
+def _lowest_position(record: MessageRecord) -> int:
     """The lowest seq at which folding may put a record."""
     interval = record.message.compaction
     return record.seq if interval is None else min(record.seq, interval.from_seq)

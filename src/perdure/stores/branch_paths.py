@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from perdure import limits
-from perdure.errors import CorruptError, InvalidError, NotFoundError, shown
+from perdure.errors import CorruptError, InvalidError, NotFoundError, short_repr
 from perdure.kernel.ops import Get, LogEntry, Read, ReadOp, Row, Scan
 from perdure.model.branch import MAIN
 from perdure.rules import checks
@@ -128,7 +128,7 @@ async def resolve_branch(context: Context, thread_id: str, branch: int | str | N
     if branch is None or (type(branch) is int and abs(branch) <= limits.INTEGER_MAX):
         return branch
     if type(branch) is not str:
-        raise InvalidError(f"a branch is named by its number or name, not {shown(branch)}")
+        raise InvalidError(f"a branch is named by its number or name, not {short_repr(branch)}")
     checks.check_id(branch, "branch name", most=limits.NAME_BYTES)
     heads, rows = await context.view(Get("thread_heads", [(thread_id,)]), _called(thread_id, branch))
     require(heads[0], f"thread {thread_id!r}")

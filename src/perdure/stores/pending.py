@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure import limits
-from perdure.errors import AlreadyExists, InvalidError, NotFoundError, SelectionConflict, VersionConflict, shown
+from perdure.errors import AlreadyExists, InvalidError, NotFoundError, SelectionConflict, VersionConflict, short_repr
 from perdure.ids import new_id
 from perdure.kernel.ops import PRESENT, Applied, Check, Condition, Default, Get, Op, Patch, Read, Ref, Row, Scan
 from perdure.model.faithful import fields_of
@@ -344,7 +344,7 @@ def _refuse_consumed(queue: Queue, ids: Sequence[str]) -> None:
 def _refuse_selection(expected: Sequence[str] | None, chosen: list[str]) -> None:
     if expected is not None and list(expected) != chosen:
         raise SelectionConflict(
-            f"the boundary takes {shown(chosen)}, the caller saw {shown(list(expected))}",
+            f"the boundary takes {short_repr(chosen)}, the caller saw {short_repr(list(expected))}",
             expected=list(expected),
             actual=chosen,
             hint="select again and retry",
@@ -387,7 +387,7 @@ def _refuse_known(queue: Queue, ids: Sequence[str], thread_id: str) -> None:
 
 def _check_boundary(boundary: Any, path: str | None = None) -> None:
     if type(boundary) is not str or boundary not in BOUNDARIES:
-        raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {shown(boundary)}", path=path)
+        raise InvalidError(f"boundary must be one of {', '.join(BOUNDARIES)}, not {short_repr(boundary)}", path=path)
 
 
 def _check_mode(mode: DeliveryMode) -> DeliveryMode:
@@ -395,7 +395,7 @@ def _check_mode(mode: DeliveryMode) -> DeliveryMode:
         raise InvalidError(f"mode must be a DeliveryMode, not {type(mode).__name__}")
     _check_boundary(mode.boundary, path="mode")
     if type(mode.granularity) is not str or mode.granularity not in ("one", "batch"):
-        raise InvalidError(f"granularity must be one or batch, not {shown(mode.granularity)}", path="mode")
+        raise InvalidError(f"granularity must be one or batch, not {short_repr(mode.granularity)}", path="mode")
     flags: list[Any] = [mode.barrier, mode.fallback_to_new_run]
     if any(type(flag) is not bool for flag in flags):
         raise InvalidError("barrier and fallback_to_new_run are booleans", path="mode")
@@ -407,7 +407,7 @@ def _check_mode(mode: DeliveryMode) -> DeliveryMode:
 
 def _check_ids(ids: Any, what: str) -> list[str]:
     if type(ids) not in (list, tuple):
-        raise InvalidError(f"{what} is a list of message ids, not {shown(ids)}")
+        raise InvalidError(f"{what} is a list of message ids, not {short_repr(ids)}")
     if len(ids) > limits.PENDING_PER_THREAD:
         raise InvalidError(f"{what} has {len(ids):,} ids, a queue holds at most {limits.PENDING_PER_THREAD:,}")
     return [checks.check_id(name, f"{what}[{i}]") for i, name in enumerate(ids)]

@@ -18,14 +18,14 @@ def row_after_put(put: Put, applied: Applied) -> Row:
     """The row that a `Put` wrote."""
     table = SCHEMA.table[put.table]
     columns = columns_after(dict.fromkeys(table.column_names), put.columns, applied)
-    return Row(put.key, tuple(columns.values()), applied.rev, put.body, table.place)
+    return Row(put.key, tuple(columns.values()), applied.rev, put.body, table.positions)
 
 
 def row_after_patch(row: Row, patch: Patch, applied: Applied) -> Row:
     """The row that a `Patch` left, if `row` is what it changed."""
     columns = columns_after(row.columns, patch.set, applied)
     body = row.body if patch.body is None else patch.body
-    return Row(row.key, tuple(columns.values()), applied.rev, body, row.place)
+    return Row(row.key, tuple(columns.values()), applied.rev, body, row.positions)
 
 
 def columns_after(before: Mapping[str, Any], changes: Mapping[str, Any], applied: Applied) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from perdure import limits
-from perdure.errors import InvalidError, NotFoundError, shown
+from perdure.errors import InvalidError, NotFoundError, short_repr
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, Ref, Scan
 from perdure.model.message import Message
@@ -124,7 +124,7 @@ class Runs:
         if thread_id is not None:
             checks.check_id(thread_id, "thread id")
         if status is not None and (type(status) is not str or status not in STATUSES):
-            raise InvalidError(f"status must be one of {', '.join(STATUSES)}, not {shown(status)}")
+            raise InvalidError(f"status must be one of {', '.join(STATUSES)}, not {short_repr(status)}")
         query = ("runs", thread_id, status)
         after = None if cursor is None else decode_cursor(cursor, query, (int, str))
         rows, heads = await self._context.view(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure import limits
-from perdure.errors import AlreadyExists, CorruptError, InvalidError, NotFoundError, VersionConflict, shown
+from perdure.errors import AlreadyExists, CorruptError, InvalidError, NotFoundError, VersionConflict, short_repr
 from perdure.ids import new_id
 from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
@@ -279,7 +279,7 @@ def _check_custom(custom: Any) -> None:
     if custom is None:
         return
     if type(custom) is not dict:
-        raise InvalidError(f"custom must be an object, not {shown(custom)}")
+        raise InvalidError(f"custom must be an object, not {short_repr(custom)}")
     codec.encode_checked(custom, "custom", limits.CUSTOM_BYTES)
 
 

@@ -118,7 +118,7 @@ class LogData:
 
     def position(self, column: str) -> int:
         """Where a column is in an entry: seq and rev come first."""
-        return self.log.position[column] + 2
+        return self.log.positions[column] + 2
 
     def head(self, partition: str) -> int:
         """Last seq of a partition, 0 when empty."""

@@ -68,7 +68,7 @@ class Transaction:
         elif new is not None:
             columns = {**(row.columns if row is not None else {}), **new}
             body = columns.pop("body", row.body if row is not None else None)
-            self.rows[op.table, op.key] = Row(op.key, tuple(columns.values()), self.rev, body, table.place)
+            self.rows[op.table, op.key] = Row(op.key, tuple(columns.values()), self.rev, body, table.positions)
 
     def _check_unique(self, ops: Sequence[Op]) -> None:
         # Validation refuses a transaction that could release a value and take it again, so the present owners count.

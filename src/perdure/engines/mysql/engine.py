@@ -42,7 +42,7 @@ class MysqlEngine:
         self._lifecycle = pool.lifecycle
         self._queries = Queries(schema, clock)
         self._writer = Writer(schema, pool, self._queries)
-        self._row_queue = RowQueue(pool.target.shown, pool.target.command_timeout)
+        self._row_queue = RowQueue(pool.target.display_url, pool.target.command_timeout)
         self._hub = Hub(pool)
         self._sense = pool.target.sense()
         self._requested = requested
@@ -121,7 +121,7 @@ class MysqlEngine:
         problem = target.transport_problem()
         if problem is not None:
             problems.append(problem)
-        details = {"url": target.shown, **settings, "tls": target.tls, "connections": self._pool.counters()}
+        details = {"url": target.display_url, **settings, "tls": target.tls, "connections": self._pool.counters()}
         details["retried"] = self._writer.retried
         return Health("mysql", not problems, health.durability(settings), details, tuple(problems))
 

@@ -47,16 +47,16 @@ async def _prepare(pool: Pool, schema: Schema, *, read_only: bool) -> dict[str, 
     target = pool.target
     connection = await pool.acquire()
     try:
-        refuse_unless_able(connection, target.shown)
+        refuse_unless_able(connection, target.display_url)
         if read_only or not target.migrate:
-            await migrate.verify(connection, schema, target.shown)
+            await migrate.verify(connection, schema, target.display_url)
         else:
-            await migrate.prepare(connection, schema, target.shown)
+            await migrate.prepare(connection, schema, target.display_url)
         settings = await health.settings(connection)
         health.durability(settings)
         return settings
     except DRIVER_ERRORS as error:
-        raise translate(error, target.shown) from error
+        raise translate(error, target.display_url) from error
     finally:
         pool.release(connection)
 
@@ -67,9 +67,9 @@ async def plan_migration(url: str, schema: Schema) -> Migration:
     with target.sense():
         connection = await open_connection(target)
         try:
-            refuse_unless_able(connection, target.shown)
-            return await migrate.plan(connection, schema, target.shown)
+            refuse_unless_able(connection, target.display_url)
+            return await migrate.plan(connection, schema, target.display_url)
         except DRIVER_ERRORS as error:
-            raise translate(error, target.shown) from error
+            raise translate(error, target.display_url) from error
         finally:
             await connection.close()

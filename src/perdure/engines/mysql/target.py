@@ -1,7 +1,7 @@
 """Where to connect and how: the parts of a MySQL URL.
 
 `mysql://user:password@host:port/database?…`; `mariadb://` means the same. An unknown option is rejected with the list
-of known ones. `shown` names the server in messages, without the password.
+of known ones. `display_url` names the server in messages, without the password.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Target(msgspec.Struct, frozen=True):
     """Whether the password itself may be sent to a server that was not verified."""
 
     def __repr__(self) -> str:
-        return f"<Target {self.shown}>"
+        return f"<Target {self.display_url}>"
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """The server and database in messages."""
         where = str(Host(self.host, self.port)) if self.unix_socket is None else f"[{self.unix_socket}]"
         return f"mysql://{where}/{self.database}"
@@ -77,7 +77,7 @@ class Target(msgspec.Struct, frozen=True):
 
     def sense(self) -> Sense:
         """The `with` block for whatever reads the server's answers."""
-        return Sense(self.shown, self.password, (self.shown, self.user or "", self.database))
+        return Sense(self.display_url, self.password, (self.display_url, self.user or "", self.database))
 
 
 def parse_target(url: str) -> Target:

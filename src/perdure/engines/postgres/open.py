@@ -51,7 +51,7 @@ async def open_engine(
     layout = Layout(schema, target.schema)
     connections = _pool(target, durability, pool, read_only=read_only)
     expected_database = "" if pool is None else target.database
-    sense = Sense(target.shown, target.password, target.names)
+    sense = Sense(target.display_url, target.password, target.names)
     try:
         with sense:
             async with connections.connection() as connection:
@@ -77,7 +77,7 @@ async def plan_migration(url: str, schema: Schema) -> Migration:
     target = parse_target(url)
     pool = OwnPool(target)
     try:
-        with Sense(target.shown, target.password, target.names):
+        with Sense(target.display_url, target.password, target.names):
             async with pool.connection() as connection:
                 return await migrate.plan(connection, Layout(schema, target.schema), pool.where)
     finally:

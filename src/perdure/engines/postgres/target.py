@@ -2,7 +2,7 @@
 
 Our options are `schema`, `connections`, `connect_timeout`, `command_timeout`, `prepared`, `listen_url`, `migrate` and
 `allow_cleartext`; connection options (`sslmode`, `passfile`, `target_session_attrs` and the like) go to the driver.
-Unknown options are rejected with the list of known ones. `shown` is the URL for messages: without the password.
+Unknown options are rejected with the list of known ones. `display_url` is the URL for messages: without the password.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ _SESSIONS = ("any", "primary", "standby", "prefer-standby", "read-write", "read-
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A database and how to use it. `dsn` is the URL for the driver and may hold a password; `shown` never does.
+    """A database and how to use it. `dsn` is the URL for the driver and may hold a password; `display_url` never does.
     `database` is the one that the URL names, empty if the server or the environment decides."""
 
     dsn: str
-    shown: str
+    display_url: str
     database: str = ""
     schema: str = "perdure"
     connections: int = 10
@@ -87,10 +87,10 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def names(self) -> tuple[str, ...]:
         """Names that a server may repeat, even if the password is the same word."""
-        return (self.shown, self.user, self.database, self.schema, self.application)
+        return (self.display_url, self.user, self.database, self.schema, self.application)
 
     def __repr__(self) -> str:
-        return f"<Target {self.shown}>"
+        return f"<Target {self.display_url}>"
 
 
 def parse_target(url: str) -> Target:
@@ -101,7 +101,7 @@ def parse_target(url: str) -> Target:
     listen = options.get("listen_url")
     return Target(
         dsn=_driver_dsn(parts),
-        shown=msgspec.structs.replace(parts, scheme="postgresql").shown,
+        display_url=msgspec.structs.replace(parts, scheme="postgresql").display_url,
         database=_database(parts),
         listen_dsn=None if listen is None else _listen_dsn(listen),
         application=options.get("application_name", "perdure"),

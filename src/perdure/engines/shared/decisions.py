@@ -46,10 +46,10 @@ def _new_row(table: Table, columns: Mapping[str, Any], body: bytes | None, momen
 
 def old_value(row: Row | None, name: str) -> Any:
     """The value of a column that was read; None for any other."""
-    return row[name] if row is not None and name in row.place else None
+    return row[name] if row is not None and name in row.positions else None
 
 
 def updated_row(row: Row, changes: Mapping[str, Any], rev: int, moment: Moment) -> Row:
     """The row after a `take` that sets these expressions."""
     values = {name: evaluate(value, row[name], *moment) for name, value in changes.items()}
-    return Row(row.key, tuple({**row.columns, **values}.values()), rev, row.body, row.place)
+    return Row(row.key, tuple({**row.columns, **values}.values()), rev, row.body, row.positions)

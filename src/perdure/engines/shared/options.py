@@ -15,12 +15,12 @@ def count(name: str, value: str) -> int:
 def seconds(name: str, value: str) -> float:
     """A length of time."""
     try:
-        given = float(value)
+        number = float(value)
     except ValueError:
-        given = -1.0
-    if not 0 < given <= 86_400:
+        number = -1.0
+    if not 0 < number <= 86_400:
         raise InvalidError(f"{name} is a number of seconds above 0, not {value!r:.80}")
-    return given
+    return number
 
 
 def yes_or_no(name: str, value: str) -> bool:

@@ -34,8 +34,8 @@ class Earlier:
         """`eq` with its `Ref` replaced by the first value it leads to; None when it leads nowhere."""
         if not any(isinstance(value, Ref) for value in eq):
             return eq
-        found = [self.keys(value)[:1] if isinstance(value, Ref) else [(value,)] for value in eq]
-        return tuple(keys[0][0] for keys in found) if all(found) else None
+        values = [self.keys(value)[:1] if isinstance(value, Ref) else [(value,)] for value in eq]
+        return tuple(keys[0][0] for keys in values) if all(values) else None
 
 
 def referred(schema: Schema, reads: Sequence[ReadOp], ref: Ref) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from perdure.engines.shared.migrations import Additions, additions, parse_declaration
-from perdure.errors import CorruptError, UnsupportedError, shown
+from perdure.errors import CorruptError, UnsupportedError, short_repr
 from perdure.kernel.schema import Schema
 
 META = "perdure_meta"
@@ -48,7 +48,7 @@ def refuse_unless_usable(recorded: Recorded, schema: Schema, where: str, thing: 
     if recorded.version == schema.version and recorded.digest != schema.digest():
         raise UnsupportedError(
             f"{where} holds schema version {recorded.version} with other declarations than this build's"
-            f" (digest {shown(recorded.digest)}, here {schema.digest()})",
+            f" (digest {short_repr(recorded.digest)}, here {schema.digest()})",
             hint=f"open it with the build that made it; the {thing} was not changed",
         )
     if recorded.version < schema.version:

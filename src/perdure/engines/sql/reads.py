@@ -12,8 +12,8 @@ from typing import Any
 
 from perdure.engines.sql.dialect import Dialect, Marks, index_name
 from perdure.engines.sql.terms import (
-    Kept,
     Shape,
+    ShapeCache,
     beyond_arguments,
     beyond_term,
     where_arguments,
@@ -39,13 +39,13 @@ class TableReads:
         chosen += [dialect.body.format(f"t.{quote('body')}"), *[f"t.{quote(c)}" for c in table.column_names]]
         self.chosen = ", ".join(chosen)
         """The columns of every answer, in the order that `rows` takes apart: key, rev, body, columns."""
-        self._scans: Kept[str] = Kept()
+        self._scans: ShapeCache[str] = ShapeCache()
 
-    def rows(self, found: Iterable[Any]) -> list[Row]:
+    def rows(self, answers: Iterable[Any]) -> list[Row]:
         """Answers as rows."""
-        width, place = len(self.table.key), self.table.place
+        width, positions = len(self.table.key), self.table.positions
         values = width + 2
-        return [Row(row[:width], row[values:], row[width], row[width + 1], place) for row in found]
+        return [Row(row[:width], row[values:], row[width], row[width + 1], positions) for row in answers]
 
     def sql_get(self, marks: Marks) -> str:
         """One row by its key; the arguments are the key."""
@@ -76,7 +76,7 @@ class TableReads:
         """The values of a scan."""
         arguments = [value for value in eq if value is not None and type(value) is not Ref]
         if scan.after is not None:
-            after = [scan.after[place] for place, _ in self._keyset(scan, len(eq))]
+            after = [scan.after[position] for position, _ in self._keyset(scan, len(eq))]
             arguments += beyond_arguments(self._dialect, after)
         arguments += [*where_arguments(self._dialect, scan.where), *scan.upto.values()]
         if scan.limit is not None:
@@ -84,15 +84,15 @@ class TableReads:
         return arguments
 
     def _keyset(self, scan: Scan, fixed: int) -> list[tuple[int, str]]:
-        """Places and names of the `after` values that matter: those that `eq` already fixes do not."""
+        """Positions and names of the `after` values that matter: those that `eq` already fixes do not."""
         key = self.table.key_names
         index = self.table.index_by_name[scan.index] if scan.index is not None else None
         done = set(index.by if index else key[:fixed])
         order = (*index.order, *key) if index else key
         keyset = []
-        for place, name in enumerate(order):
+        for position, name in enumerate(order):
             if name not in done:
-                keyset.append((place, name))
+                keyset.append((position, name))
                 done.add(name)
         return keyset
 
@@ -155,8 +155,8 @@ class TableReads:
         if not self._dialect.primary:
             return source
         # A filter that names the one row of a unique group is answered by that group's index.
-        given = [name for name, value in scan.where.items() if value is not None and type(value) is not tuple]
-        named = {*self.table.key_names[:fixed], *given}
+        filtered = [name for name, value in scan.where.items() if value is not None and type(value) is not tuple]
+        named = {*self.table.key_names[:fixed], *filtered}
         group = next((group for group in self.table.unique if named.issuperset(group)), None)
         name = self._dialect.primary if group is None else index_name(self.table.name, "unique_" + "_".join(group))
         return self._dialect.hinted(source, name)
@@ -175,7 +175,7 @@ class LogReads:
         """The columns of every answer: an entry as the kernel has it."""
         self.in_order = dialect.hinted(f"{source} m", by_seq)
         self._by_unique = {c: dialect.hinted(f"{source} m", index_name(log.name, c)) for c in log.unique}
-        self._reads: Kept[str] = Kept()
+        self._reads: ShapeCache[str] = ShapeCache()
 
     def read(self, read: Read) -> Statement:
         """Entries of a partition, without regard to `segments`."""
@@ -229,8 +229,8 @@ class LogReads:
     def segments(self, read: Read) -> list[Segment]:
         """The segments within the read's own window, without those that it or a filter on them leaves empty."""
         column = self.log.segment or ""
-        wanted = read.where.get(column)
-        values = None if column not in read.where else wanted if isinstance(wanted, tuple) else (wanted,)
+        allowed = read.where.get(column)
+        values = None if column not in read.where else allowed if isinstance(allowed, tuple) else (allowed,)
         clipped = []
         for segment in read.segments or ():
             after = max(read.after, segment.after)
@@ -242,6 +242,6 @@ class LogReads:
 
 
 def in_order_asked(keys: Sequence[Any], rows: Iterable[Row]) -> list[Row | None]:
-    """Rows that were found in any order, as `Get` answers: in the order asked, None for an absent one."""
-    found = {row.key: row for row in rows}
-    return [found.get(key) for key in keys]
+    """Rows in any order, as `Get` answers them: in the order asked, None for an absent one."""
+    by_key = {row.key: row for row in rows}
+    return [by_key.get(key) for key in keys]

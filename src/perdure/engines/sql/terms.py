@@ -15,15 +15,15 @@ T = TypeVar("T")
 Shape = tuple[Any, ...]
 
 # Shapes are few in practice (stores build their reads in a handful of places); the bound is against abuse.
-SHAPES_KEPT = 4096
+MAX_SHAPES = 4096
 
 
-class Kept(dict[Shape, T], Generic[T]):
+class ShapeCache(dict[Shape, T], Generic[T]):
     """Statements by shape, bounded."""
 
     def keep(self, shape: Shape, statement: T) -> T:
         """Remember a statement that was just built."""
-        if len(self) >= SHAPES_KEPT:
+        if len(self) >= MAX_SHAPES:
             self.clear()
         self[shape] = statement
         return statement

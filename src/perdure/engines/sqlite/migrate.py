@@ -35,7 +35,7 @@ from perdure.engines.sqlite.schema import (
     refuse_foreign_meta,
 )
 from perdure.engines.sqlite.target import usable_path
-from perdure.errors import CorruptError, PerdureError, UnsupportedError, shown
+from perdure.errors import CorruptError, PerdureError, UnsupportedError, short_repr
 from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
 
@@ -153,7 +153,7 @@ def _read_recorded(connection: sqlite3.Connection, path: str, objects: Sequence[
     rows = connection.execute(f'SELECT "name", "value" FROM {META} LIMIT 100').fetchall()
     other = [value for row in rows for value in row if not isinstance(value, str)]
     if other:
-        raise CorruptError(f"{META} holds {shown(other[0])}, not text", where=path, hint="restore a backup")
+        raise CorruptError(f"{META} holds {short_repr(other[0])}, not text", where=path, hint="restore a backup")
     return recorded_from(dict(rows), path)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from perdure.engines.shared.schema_record import META
 from perdure.engines.sql.embedded.schema import DDL
-from perdure.errors import CorruptError, shown
+from perdure.errors import CorruptError, short_repr
 from perdure.kernel.schema import Schema
 
 CREATE_META = f'CREATE TABLE {META} ("name" TEXT PRIMARY KEY NOT NULL, "value" TEXT NOT NULL) WITHOUT ROWID'
@@ -51,7 +51,7 @@ class Object(NamedTuple):
 
     def __str__(self) -> str:
         kind = self.kind if self.kind in ("table", "index", "view", "trigger") else "object"
-        return f"{kind} {self.name if _is_plain(self.name) else shown(self.name)}"
+        return f"{kind} {self.name if _is_plain(self.name) else short_repr(self.name)}"
 
 
 class Difference(NamedTuple):

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from perdure.engines.sqlite.connections.forks import Identity, identity_of, registry
-from perdure.errors import CorruptError, InvalidError, UnavailableError, shown
+from perdure.errors import CorruptError, InvalidError, UnavailableError, short_repr
 
 _SMALLEST_DATABASE = 512
 _LOG_SECONDS = 0.02
@@ -21,14 +21,14 @@ _LOG_SECONDS = 0.02
 def usable_path(path: str) -> str:
     """The absolute path with all links resolved; raises if it cannot be that of a database."""
     if not path or path == ":memory:" or "\0" in path:
-        raise InvalidError(f"{shown(path)} is not a file name", hint="use memory:// for a store without a file")
+        raise InvalidError(f"{short_repr(path)} is not a file name", hint="use memory:// for a store without a file")
     try:
         return _usable_path(path)
     except UnicodeError:
-        raise InvalidError(f"{shown(path)} is not a file name: the system cannot spell it") from None
+        raise InvalidError(f"{short_repr(path)} is not a file name: the system cannot spell it") from None
     except OSError as error:
         raise UnavailableError(
-            f"{shown(path)} cannot be opened: {error.strerror or error}",
+            f"{short_repr(path)} cannot be opened: {error.strerror or error}",
             hint="check the name, and the permissions of the directories that lead to it",
         ) from None
 

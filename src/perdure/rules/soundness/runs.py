@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, WAITING, Run
-from perdure.rules.soundness.stored import Facts, Place, Problem, Problems, Produced, StoredRow, ThreadRows
+from perdure.rules.soundness.stored import Facts, MessageFacts, Problem, Problems, Produced, StoredRow, ThreadRows
 
 _POINTERS = {"active_run": (RUNNING,), "open_run": (CREATED, RUNNING, WAITING), "latest_run": STATUSES}
 _ENDS = ("input_first", "input_last", "output_first", "output_last")
@@ -57,7 +57,7 @@ def _input_problems(record: str, row: StoredRow, facts: Facts, length: int) -> P
         yield Problem("run.input", record, f"its input is {first} to {last}, the log ends at {length}")
         return
     for seq in (first, last):
-        message = facts.places.get(seq)
+        message = facts.messages.get(seq)
         if message is not None and message.at != row["created_at"]:
             yield Problem("run.input", record, f"message {seq} of its input was not written with it")
             return
@@ -71,14 +71,14 @@ def _output_problems(record: str, row: StoredRow, facts: Facts) -> Problems:
             yield Problem("run.output", record, f"it produced nothing, at {first} to {last}")
         return
     made = facts.produced.get(str(row.key[0])) or Produced()
-    own = all(_is_output(facts.places.get(seq or 0), row.key[0]) for seq in (first, last))
+    own = all(_is_output(facts.messages.get(seq or 0), row.key[0]) for seq in (first, last))
     right = own and made.first <= first <= last <= made.last and count <= min(made.count, last - first + 1)
     if not right or (count > 1) != (last > first):
         text = f"it counts {count} from {first} to {last}, the log has {made.count} from {made.first} to {made.last}"
         yield Problem("run.output", record, text)
 
 
-def _is_output(message: Place | None, run: str | int) -> bool:
+def _is_output(message: MessageFacts | None, run: str | int) -> bool:
     return message is not None and message.visible and message.run == run
 
 
@@ -140,7 +140,7 @@ def _receipt_problem(row: StoredRow, facts: Facts, length: int) -> str | None:
     if len(seqs) != count:
         return f"it names messages that are not there: {count} up to version {version}, the log ends at {length}"
     for seq, message_id in zip(seqs, ids, strict=True):
-        message = facts.places.get(seq)
+        message = facts.messages.get(seq)
         if message is None or message.id != message_id:
             return (
                 f"it names message {message_id!r} at {seq}, where {'nothing' if message is None else message.id!r} is"

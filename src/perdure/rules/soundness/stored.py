@@ -91,7 +91,7 @@ class ThreadRows(msgspec.Struct, frozen=True, kw_only=True):
     queue: StoredRow | None = None
 
 
-class Place(msgspec.Struct, frozen=True):
+class MessageFacts(msgspec.Struct, frozen=True):
     """The columns of a message that the rules compare, without its body."""
 
     id: str
@@ -122,7 +122,7 @@ class Facts(Protocol):
     """What rules ask about a log: its messages by seq, its branches, and what its runs produced."""
 
     @property
-    def places(self) -> Lookup[int, Place]:
+    def messages(self) -> Lookup[int, MessageFacts]:
         """A message by its seq."""
         ...
 
@@ -138,31 +138,31 @@ class Facts(Protocol):
 
 
 class LogFacts(msgspec.Struct):
-    """The facts that one pass over a log collects. `places` holds the messages with these `seqs`."""
+    """The facts that one pass over a log collects. `messages` holds the messages with these `seqs`."""
 
     seqs: set[int]
-    places: dict[int, Place] = {}
+    messages: dict[int, MessageFacts] = {}
     lines: dict[int, Line] = {}
     produced: dict[str, Produced] = {}
 
     def add(self, seq: int, columns: Sequence[Any]) -> None:
         """Take in the next message: its seq and the log's columns in declared order."""
-        message = place_of(columns)
+        message = message_facts(columns)
         add_to_line(self.lines, seq, message)
         if seq in self.seqs:
-            self.places[seq] = message
+            self.messages[seq] = message
         if message.run is not None and message.visible:
             made = self.produced.setdefault(message.run, Produced(first=seq))
             made.count, made.last = made.count + 1, seq
 
 
-def place_of(columns: Sequence[Any]) -> Place:
+def message_facts(columns: Sequence[Any]) -> MessageFacts:
     """A message's place, from the log's columns in declared order."""
     message_id, role, branch, visibility, run, _step, at = columns
-    return Place(message_id, branch, run, visibility == "all" and role in ("assistant", "tool"), at)
+    return MessageFacts(message_id, branch, run, visibility == "all" and role in ("assistant", "tool"), at)
 
 
-def add_to_line(lines: dict[int, Line], seq: int, message: Place) -> None:
+def add_to_line(lines: dict[int, Line], seq: int, message: MessageFacts) -> None:
     """Count the next message of a log in with its branch."""
     line = lines.get(message.branch)
     if line is None:

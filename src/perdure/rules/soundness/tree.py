@@ -24,7 +24,7 @@ def tree_problems(rows: ThreadRows, facts: Facts) -> Problems:
     numbers = [int(row.key[1]) for row in rows.branches]
     known = set(numbers)
     if sorted(numbers) != list(range(len(numbers))) or head["branches"] != len(numbers):
-        text = f"it counts {head['branches']} branches, the rows are {_shown(numbers)}"
+        text = f"it counts {head['branches']} branches, the rows are {_listed(numbers)}"
         yield Problem("branch.number", record, text)
     if len(numbers) > limits.BRANCHES_PER_THREAD:
         yield Problem("branch.number", record, f"it has more than {limits.BRANCHES_PER_THREAD} branches")
@@ -67,7 +67,7 @@ def _origin_problems(row: StoredRow, numbers: set[int], facts: Facts) -> Problem
     if parent not in numbers or parent >= int(number):
         yield Problem("branch.parent", record, f"its parent is branch {parent}")
         return
-    message = facts.places.get(fork_seq)
+    message = facts.messages.get(fork_seq)
     if message is None or message.id != fork or message.branch != parent:
         there = "not there" if message is None else f"message {message.id!r} of branch {message.branch}"
         text = f"it forks from branch {parent} at {fork_seq} {fork!r}, which is {there}"
@@ -91,7 +91,7 @@ def _line_problems(row: StoredRow, line: Line) -> Problems:
 def label_problems(rows: ThreadRows, facts: Facts) -> Problems:
     """Every label is on the message it names."""
     for row in rows.labels:
-        message = facts.places.get(row["seq"])
+        message = facts.messages.get(row["seq"])
         if message is None or message.id != row.key[1]:
             there = "nothing" if message is None else f"message {message.id!r}"
             record = f"the label on message {row.key[1]!r} of thread {rows.thread!r}"
@@ -99,5 +99,5 @@ def label_problems(rows: ThreadRows, facts: Facts) -> Problems:
             yield Problem("label", record, text)
 
 
-def _shown(numbers: list[int]) -> str:
+def _listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers[:10])) + (" …" if len(numbers) > 10 else "") or "none"

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from perdure import limits
-from perdure.errors import InvalidError, shown
+from perdure.errors import InvalidError, short_repr
 from perdure.ids import new_id
 from perdure.kernel import codec
 from perdure.model.faithful import Faithful, Reader, as_dict, carries_unknown, fields_of, to_json
@@ -137,7 +137,7 @@ def _check_run(run: Any, thread_id: str) -> str | None:
         raise InvalidError(f"run must be a Run, RunChange or NewRun, not a {type(run).__name__}", hint=hint)
     record = run.run if isinstance(run, RunChange) else run
     if type(record) is not Run:
-        raise InvalidError(f"run.run must be a Run, not {shown(record)}")
+        raise InvalidError(f"run.run must be a Run, not {short_repr(record)}")
     run_machine.check_read(record)
     if record.thread_id != thread_id:
         raise InvalidError(f"run {record.id!r} belongs to thread {record.thread_id!r}, not to {thread_id!r}")
@@ -153,7 +153,7 @@ def _check_record(record: Any, kind: type[Faithful], path: str) -> None:
     if record is None and kind is not RunBody:
         return
     if type(record) is not kind:
-        raise InvalidError(f"must be a {kind.__name__}, not {shown(record)}", path=path)
+        raise InvalidError(f"must be a {kind.__name__}, not {short_repr(record)}", path=path)
     fields_of(getattr(record, "extra", None), path)
     try:
         plain = to_json(record)

@@ -17,7 +17,7 @@ from perdure.kernel.ops import LogEntry, Row
 from perdure.kernel.schema import Schema
 from perdure.rules.columns import check_plausible
 from perdure.rules.message_shape import check_block_count
-from perdure.rules.soundness.stored import Problem, ThreadRows, add_to_line, place_of
+from perdure.rules.soundness.stored import Problem, ThreadRows, add_to_line, message_facts
 from perdure.rules.soundness.thread import thread_problems
 from perdure.scratch import Scratch
 from perdure.stores.records import pending_from
@@ -95,10 +95,10 @@ class ThreadCheck:
 
     def _message(self, thread: str, entry: LogEntry) -> None:
         _refuse(message_problems(thread, entry, is_new=True))
-        seq, place = entry[0], place_of(entry[2:-1])
-        add_to_line(self._log.lines, seq, place)
-        if not self._log.add(seq, place):
-            raise InvalidError(f"the message id {place.id!r} is there twice")
+        seq, facts = entry[0], message_facts(entry[2:-1])
+        add_to_line(self._log.lines, seq, facts)
+        if not self._log.add(seq, facts):
+            raise InvalidError(f"the message id {facts.id!r} is there twice")
 
     def _finish(self, head: Row) -> None:
         """The hot row closes a thread: now everything must fit."""
@@ -128,7 +128,7 @@ def _as_row(line: RowLine) -> Row:
     """The row as it will be stored, with what a file does not carry as a new thread has it."""
     columns = {**dict.fromkeys(NOT_CARRIED[HOT], 0), **line.columns} if line.table.name == HOT else line.columns
     values = tuple(columns.get(name) for name in line.table.column_names)
-    return Row(line.key, values, 1, line.body, line.table.place)
+    return Row(line.key, values, 1, line.body, line.table.positions)
 
 
 def _refuse(problems: Iterable[Problem]) -> None:

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET
 
 from perdure import limits
-from perdure.errors import InvalidError, shown
+from perdure.errors import InvalidError, short_repr
 from perdure.kernel import codec
 from perdure.kernel.ops import Append, LogEntry, Put, Row
 from perdure.kernel.schema import Key, Log, Schema, Table
@@ -233,7 +233,7 @@ def _entry(schema: Schema, text: _Text) -> EntryLine:
     unknown = columns.keys() - log.types.keys()
     if unknown:
         raise InvalidError(
-            f"{log.name} has no column {shown(min(unknown))}", hint="the file may come from a newer Perdure"
+            f"{log.name} has no column {short_repr(min(unknown))}", hint="the file may come from a newer Perdure"
         )
     body = _body(text, log.name)
     if body is None:

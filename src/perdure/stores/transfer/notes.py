@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.kernel.ops import Row
 from perdure.kernel.schema import Table
-from perdure.rules.soundness.stored import Line, Place, Produced
+from perdure.rules.soundness.stored import Line, MessageFacts, Produced
 from perdure.scratch import Scratch
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -38,7 +38,7 @@ class NotedRows:
 
     def _row(self, data: bytes) -> Row:
         key, values, body = _decode(data)
-        return Row(tuple(key), tuple(values), 1, body, self._table.place)
+        return Row(tuple(key), tuple(values), 1, body, self._table.positions)
 
     def find(self, *key: str | int) -> Row | None:
         """The row of a key."""
@@ -58,19 +58,19 @@ class NotedStatuses:
         return None if row is None else row["status"]
 
 
-class NotedPlaces:
+class NotedMessages:
     """The messages of the thread by seq."""
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
 
-    def get(self, known: int, /) -> Place | None:
+    def get(self, known: int, /) -> MessageFacts | None:
         """What a message's columns say."""
         columns = self._scratch.message(known)
         if columns is None:
             return None
         message_id, branch, run, visible, at = columns
-        return Place(message_id, branch, run, bool(visible), at)
+        return MessageFacts(message_id, branch, run, bool(visible), at)
 
 
 class NotedOutput:
@@ -90,10 +90,10 @@ class NotedLog:
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
         self.lines: dict[int, Line] = {}
-        self.places: NotedPlaces = NotedPlaces(scratch)
+        self.messages: NotedMessages = NotedMessages(scratch)
         self.produced: NotedOutput = NotedOutput(scratch)
 
-    def add(self, seq: int, place: Place) -> bool:
+    def add(self, seq: int, message: MessageFacts) -> bool:
         """Note a message; False if its id is there already."""
-        message = (place.id, place.branch, place.run, int(place.visible), place.at)
-        return self._scratch.add_message(seq, message)
+        columns = (message.id, message.branch, message.run, int(message.visible), message.at)
+        return self._scratch.add_message(seq, columns)

@@ -100,24 +100,24 @@ async def open_connection(target: Target) -> Connection:
             return await _open_once(target, max(0.05, deadline - time.monotonic()))
         except DRIVER_ERRORS as error:
             if code_of(error) not in _STARTING:
-                raise translate(error, target.shown) from error
+                raise translate(error, target.display_url) from error
             if time.monotonic() + pause >= deadline:
-                raise not_reached(error, target.shown, target.connect_timeout) from error
+                raise not_reached(error, target.display_url, target.connect_timeout) from error
         except PerdureError:
             raise
         except Exception as error:
             if _NEEDS_KEY in str(error):
                 raise _needs_key(target) from error
-            raise not_mysql(error, target.shown) from error
+            raise not_mysql(error, target.display_url) from error
         await asyncio.sleep(pause * (0.5 + random.random()))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _needs_key(target: Target) -> PerdureError:
     if not target.allow_cleartext:
-        return asks_for_password(target.shown)
+        return asks_for_password(target.display_url)
     return UnsupportedError(
-        f"{target.shown} wants the password encrypted with its key, and the package cryptography is not installed",
+        f"{target.display_url} asks for the password encrypted with its key, but the package cryptography is missing",
         hint="pip install cryptography, or use TLS",
     )
 
@@ -135,7 +135,7 @@ async def _open_once(target: Target, seconds: float) -> Connection:
     except DRIVER_ERRORS as error:
         if meter.offence is not None:
             # A server that is about to restart never does that, so a retry would not help.
-            raise not_mysql(OSError(meter.offence), target.shown) from error
+            raise not_mysql(OSError(meter.offence), target.display_url) from error
         raise
 
 

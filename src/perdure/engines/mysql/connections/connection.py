@@ -22,7 +22,7 @@ class Connection:
     def __init__(self, driver: DriverConnection, transport: asyncio.Transport, target: Target) -> None:
         self._driver = driver
         self._transport = transport
-        self._where = target.shown
+        self._where = target.display_url
         self.timeout = target.command_timeout
         self.version: str = driver.get_server_info()
         self.packet_bytes = 0

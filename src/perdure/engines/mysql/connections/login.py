@@ -53,7 +53,7 @@ def password_for(target: Target) -> bytes:
     """The password for the driver: hidden unless the server will have proved its identity."""
     if target.unix_socket is not None or target.verifies or target.allow_cleartext:
         return target.password.encode()
-    return HiddenPassword(target.password, target.shown)
+    return HiddenPassword(target.password, target.display_url)
 
 
 class Meter:

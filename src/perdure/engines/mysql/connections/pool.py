@@ -34,7 +34,7 @@ class Pool:
 
     def __init__(self, target: Target, *, read_only: bool = False) -> None:
         self.target = target
-        self.lifecycle = Lifecycle(self, target.shown, read_only=read_only, one_loop=True)
+        self.lifecycle = Lifecycle(self, target.display_url, read_only=read_only, one_loop=True)
         self._permits = Permits(target.connections)
         self._idle: list[Connection] = []
         self._busy: dict[Connection, Use] = {}
@@ -48,7 +48,7 @@ class Pool:
             await self._permits.take(use, self.target.command_timeout)
         except TimeoutError:
             raise UnavailableError(
-                f"all {self.target.connections} connections to {self.target.shown} stayed busy",
+                f"all {self.target.connections} connections to {self.target.display_url} stayed busy",
                 hint="raise connections= in the URL, or do less at once",
             ) from None
         try:
@@ -143,7 +143,7 @@ async def ask(pool: Pool, question: Callable[[Connection], Awaitable[T]]) -> T:
             return await question(connection)
         except DRIVER_ERRORS as error:
             if not reconnects or not lost(error) or isinstance(error, TimeoutError):
-                raise translate(error, pool.target.shown) from error
+                raise translate(error, pool.target.display_url) from error
         finally:
             pool.release(connection)
         reconnects -= 1

@@ -121,7 +121,7 @@ class Transaction:
         if op.expect is not None and op.expect != head:
             raise Conflict(step.position, "length", op.expect, head)
         for column in step.log.unique:
-            position = step.log.position[column]
+            position = step.log.positions[column]
             values: set[Any] = set()
             for entry in op.entries:
                 value = entry[position]
@@ -205,7 +205,7 @@ class Transaction:
     def _entry_owners(self, step: LogStep, op: Append) -> Iterator[Owner]:
         for column in step.log.unique:
             for entry in op.entries:
-                value = entry[step.log.position[column]]
+                value = entry[step.log.positions[column]]
                 if value is not None:
                     sql = f"SELECT 1 FROM {quote(op.log)} WHERE {step.where} AND {equal((column,), (value,))}"
                     conflict = Conflict(step.position, "unique", None, {column: value})

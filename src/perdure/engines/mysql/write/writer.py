@@ -73,7 +73,7 @@ class Writer:
         self._schema = schema
         self._pool = pool
         self._queries = queries
-        self._where = pool.target.shown
+        self._where = pool.target.display_url
         self.retried = 0
 
     async def transact(self, scope: str, ops: Sequence[Op]) -> Applied:

@@ -63,7 +63,7 @@ class Connector:
                 return await self._try_hosts(deadline)
             except DRIVER_ERRORS as error:
                 if not restarting(error) or (first and isinstance(error, socket.gaierror)):
-                    raise translate(error, target.shown) from error
+                    raise translate(error, target.display_url) from error
                 # The deadline may have cut the last try short, which says less than those before it.
                 reason = reason if reason is not None and isinstance(error, asyncio.TimeoutError) else error
                 pause = min(pause * random.uniform(1.5, 2.5), _LONGEST_PAUSE)
@@ -74,7 +74,7 @@ class Connector:
             except (ValueError, KeyError):
                 # The driver's message may quote a piece of the URL, and with it of a password.
                 raise InvalidError(
-                    f"the URL of {target.shown} cannot be used", hint="check its host and options"
+                    f"the URL of {target.display_url} cannot be used", hint="check its host and options"
                 ) from None
             await asyncio.sleep(pause)
 
@@ -105,14 +105,14 @@ class Connector:
             return await asyncpg.connect(dsn, loop=loop, connection_class=GuardedConnection, **options)
         except Exception as error:
             if loop.refusal is not None:
-                raise loop.refusal(self._target.shown) from error
+                raise loop.refusal(self._target.display_url) from error
             if loop.connected and not isinstance(error, DRIVER_ERRORS):
                 raise unreadable(error) from error
             raise
 
 
 def _not_reached(error: BaseException, target: Target) -> UnavailableError:
-    translated = translate(error, target.shown)
+    translated = translate(error, target.display_url)
     return UnavailableError(
         f"{translated.message} (tried for {target.connect_timeout:g} s)",
         hint=translated.hint or "check that the server is running",

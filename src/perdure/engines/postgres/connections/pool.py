@@ -40,9 +40,9 @@ class Pool(ABC):
 
     def __init__(self, target: Target, *, size: int, ours: bool, read_only: bool) -> None:
         self.needs_setup = not target.prepared
-        self.where = target.shown
+        self.where = target.display_url
         self.size = size
-        self.lifecycle = Lifecycle(self, target.shown, read_only=read_only, one_loop=True)
+        self.lifecycle = Lifecycle(self, target.display_url, read_only=read_only, one_loop=True)
         self._ours = ours
         self._command_timeout = target.command_timeout
         self._loop = asyncio.get_running_loop()

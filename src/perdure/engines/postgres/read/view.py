@@ -23,7 +23,7 @@ from typing import Any
 from perdure.engines.postgres.connections.pool import Pool
 from perdure.engines.postgres.read.index_scans import ALL
 from perdure.engines.postgres.read.read_sql import Parameters, ReadSql, ReadStatement
-from perdure.engines.sql.terms import Kept
+from perdure.engines.sql.terms import ShapeCache
 from perdure.kernel.ops import Get, ReadOp, Ref, Scan
 
 Cut = Callable[[list[Any]], list[Any]]
@@ -50,7 +50,7 @@ class ViewReader:
 
     def __init__(self, read_sql: ReadSql) -> None:
         self._sql = read_sql
-        self._views: Kept[ViewStatement] = Kept()
+        self._views: ShapeCache[ViewStatement] = ShapeCache()
 
     async def view(self, pool: Pool, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """The answers to all reads, from one snapshot."""

@@ -65,7 +65,7 @@ def _unique_conflict(error: Any, transaction: Transaction, schema: Schema) -> Ex
     log = schema.log.get(owner)
     for column in log.unique if log else ():
         if index == index_name(owner, column):
-            return _entry_conflict(error, transaction, owner, column, schema.log[owner].position[column])
+            return _entry_conflict(error, transaction, owner, column, schema.log[owner].positions[column])
     table = schema.table.get(owner)
     for group in table.unique if table else ():
         if index == index_name(owner, "unique_" + "_".join(group)):

@@ -24,7 +24,7 @@ from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Marks
 from perdure.engines.sql.expressions import assigned_values, assignment
 from perdure.engines.sql.reads import TableReads
-from perdure.engines.sql.terms import Kept
+from perdure.engines.sql.terms import ShapeCache
 from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Scan, Taken
@@ -36,7 +36,7 @@ class Claims:
 
     def __init__(self, read_sql: ReadSql) -> None:
         self._tables = read_sql.tables
-        self._statements: Kept[str] = Kept()
+        self._statements: ShapeCache[str] = ShapeCache()
 
     async def take(self, pool: Pool, scope: str, scan: Scan, changes: Mapping[str, Any], clock: int | None) -> Taken:
         """Select, update and return the rows, and the clock."""

@@ -107,7 +107,7 @@ class RowDecoder:
     def rows(self, sent: Sequence[Any]) -> list[Row | None]:
         """Rows as scripts send them: encoded key, body, then rev and columns."""
         rows: list[Row | None] = []
-        positions = self._table.place
+        positions = self._table.positions
         for row in sent:
             if row is None:
                 rows.append(None)

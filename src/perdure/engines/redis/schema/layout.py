@@ -31,7 +31,7 @@ class Layout:
         for log in schema.logs:
             names = self.columns[log.name]
             same = names == log.column_names
-            self.order[log.name] = None if same else tuple(log.position[name] for name in names)
+            self.order[log.name] = None if same else tuple(log.positions[name] for name in names)
         self._bases: dict[str, bytes] = {}
 
     def base(self, scope: str) -> bytes:

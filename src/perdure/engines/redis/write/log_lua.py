@@ -46,8 +46,8 @@ class LogCodes:
         self._log = log
         self._order = order
         self._integers = [position for position, at in enumerate(stored) if log.columns[at].type == "int"]
-        self._unique = [(f"{name}+", log.position[name]) for name in log.unique]
-        self._segment = None if log.segment is None else log.position[log.segment]
+        self._unique = [(f"{name}+", log.positions[name]) for name in log.unique]
+        self._segment = None if log.segment is None else log.positions[log.segment]
         self._codes: dict[tuple[tuple[int, ...], bool, bool], AppendCode] = {}
 
     def append(self, op: Append) -> tuple[AppendCode, list[bytes]]:

@@ -20,7 +20,7 @@ from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Dialect, Marks
 from perdure.engines.sql.embedded.schema import seq_index
 from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
-from perdure.engines.sql.terms import Kept, where_arguments, where_shape, where_terms
+from perdure.engines.sql.terms import ShapeCache, where_arguments, where_shape, where_terms
 from perdure.errors import CorruptError
 from perdure.kernel.ops import Get, Heads, LogEntry, Now, Read, ReadOp, Ref, Row, Scan, Segment
 from perdure.kernel.schema import Log, Schema, Table
@@ -90,7 +90,7 @@ class LogQueries:
         name = quote(log.name)
         self.head = f'SELECT max("seq") FROM {name} WHERE "scope" = ? AND {quote(log.partition)} = ?'
         self._reads = LogReads(log, DIALECT, name, seq_index(log))
-        self._segmented: Kept[str] = Kept()
+        self._segmented: ShapeCache[str] = ShapeCache()
 
     def last(self, cursor: sqlite3.Cursor, scope: str, partition: str) -> int:
         """The last seq of a partition, 0 if it is empty."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from perdure.engines.sql.ddl import names, quote
 from perdure.engines.sql.expressions import Operators, Parameter, assignment, condition_terms
-from perdure.engines.sql.terms import Kept, Shape
+from perdure.engines.sql.terms import Shape, ShapeCache
 from perdure.kernel.ops import ABSENT, ANY, PRESENT, Condition, Inc, Max, Min, Now, Presence, Seq, Swap
 from perdure.kernel.schema import Log, Schema, Table
 
@@ -82,7 +82,7 @@ class TableStatements:
     def __init__(self, table: Table, moment: Moment) -> None:
         self.table = table
         self.columns = table.column_names
-        self.patches: Kept[PatchPlan] = Kept()
+        self.patches: ShapeCache[PatchPlan] = ShapeCache()
         self._getters: dict[type, Getter] = {
             Inc: attrgetter("by"),
             Max: attrgetter("value"),
@@ -91,7 +91,7 @@ class TableStatements:
             Now: moment.time,
             Seq: moment.seq,
         }
-        self._conditional: Kept[str] = Kept()
+        self._conditional: ShapeCache[str] = ShapeCache()
         self._name = quote(table.name)
         width = 1 + len(table.key)
         every = ("scope", *table.key_names, *table.column_names, "rev", "body")
@@ -158,7 +158,7 @@ class LogStatements:
         self.drop = f'DELETE FROM {name} WHERE "scope" = ? AND {partition} = ? AND "seq" > ?'
         # Entries before the refused one are already in, with the rev of this transaction.
         owner = f'SELECT 1 FROM {name} WHERE "scope" = ? AND {partition} = ? AND "rev" <> ?'
-        self.unique = [UniqueColumn(c, log.position[c], f"{owner} AND {quote(c)} = ?") for c in log.unique]
+        self.unique = [UniqueColumn(c, log.positions[c], f"{owner} AND {quote(c)} = ?") for c in log.unique]
 
 
 class Statements:
