@@ -110,7 +110,7 @@ class UnavailableError(PerdureError):
     """
 
     code = "unavailable"
-    retryable = True
+    retryable: bool = True
 
     def __init__(self, message: str, *, hint: str | None = None, retryable: bool = True) -> None:
         super().__init__(message, hint=hint)
