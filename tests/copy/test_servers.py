@@ -79,7 +79,7 @@ def test_a_row_that_the_destination_cannot_hold_is_named(original: str, tmp_path
 
     async def scenario() -> None:
         before = mend(text)
-        with pytest.raises(CorruptError, match=r"table threads, scope .*, '.*: .* cannot store .*mend or delete it"):
+        with pytest.raises(CorruptError, match=r"table threads, scope .*, '.*: .* cannot store .*repair or delete it"):
             await copy_store(f"sqlite:///{path}", target)
         async with engine_at(target, read_only=True) as engine:
             for scope in await engine.scopes():
