@@ -35,6 +35,10 @@ WRITERS = frozenset(
 IMPURE_BUILTINS = frozenset({"open", "print", "input"})
 # Participles that stand for a noun: `found` may be a row, a list or an error. Name the thing.
 VAGUE_NAMES = frozenset("found told given wanted shown kept said taken seen got res place places".split())
+ENGINE_PARTS = frozenset(
+    "__init__ engine open target connections errors schema migrate read write watch health".split()
+)
+"""The modules and folders of an engine: knowing one engine is knowing all."""
 VAGUE_NAMES_ALLOWED: dict[str, dict[str, str]] = {
     "kernel/engine.py": {"wanted": "a field of Migration, which `perdure migrate --json` prints"},
 }
@@ -188,6 +192,15 @@ def one_place_writes_to_the_terminal(file: File) -> Iterator[Finding]:
             yield call.lineno, "no text is read as markup: it may hold a stranger's words"
 
 
+def engines_have_one_shape(file: File) -> Iterator[Finding]:
+    parts = file.path.parts
+    if not file.inside("engines") or len(parts) < 5 or parts[3] in ("shared", "sql"):
+        return
+    part = parts[4].removesuffix(".py")
+    if part not in ENGINE_PARTS:
+        yield 1, f"an engine has {', '.join(sorted(ENGINE_PARTS))}, and not {part}"
+
+
 def values_are_named_by_nouns(file: File) -> Iterator[Finding]:
     if not file.is_product:
         return
@@ -213,6 +226,7 @@ RULES: tuple[Callable[[File], Iterator[Finding]], ...] = (
     sql_stays_in_engines,
     server_urls_are_read_by_one_parser,
     one_place_writes_to_the_terminal,
+    engines_have_one_shape,
     values_are_named_by_nouns,
 )
 
