@@ -192,7 +192,7 @@ BUGS = (
     ),
     Bug(
         "kernel: a unique value may pass between rows",
-        "kernel/handover.py",
+        "kernel/unique_handover.py",
         "        return all(op.columns.get(name) is not None for name in columns)",
         "        return op.if_ is not ABSENT",
         ("test:tests/unit/test_validate.py::test_a_unique_value_is_not_handed_over_in_a_transaction",),

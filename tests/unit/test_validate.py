@@ -10,7 +10,6 @@ import pytest
 from tests.engines.toys import SCHEMA as TOYS
 
 from perdure.errors import InvalidError
-from perdure.kernel.handover import may_release, may_take
 from perdure.kernel.ops import (
     ABSENT,
     NOW,
@@ -33,6 +32,7 @@ from perdure.kernel.ops import (
     Swap,
 )
 from perdure.kernel.schema import Table
+from perdure.kernel.unique_handover import may_release, may_take
 from perdure.kernel.validate import Kernel, check_ops, check_reads
 from perdure.stores.schema import SCHEMA
 from perdure.testkit.kit import registry, run_case

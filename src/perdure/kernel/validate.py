@@ -12,7 +12,6 @@ from typing import Any
 from perdure import limits
 from perdure.errors import InvalidError, short_repr
 from perdure.kernel.engine import Engine, Watch
-from perdure.kernel.handover import RowOp, refuse_handover
 from perdure.kernel.ops import (
     ABSENT,
     ANY,
@@ -41,6 +40,7 @@ from perdure.kernel.ops import (
     Taken,
 )  # fmt: skip
 from perdure.kernel.schema import ColumnType, Log, Schema, Table
+from perdure.kernel.unique_handover import RowOp, refuse_handover
 
 _NULL = type(None)
 _FITS: dict[ColumnType, frozenset[type]] = {"text": frozenset((str, _NULL)), "int": frozenset((int, _NULL))}
