@@ -301,8 +301,8 @@ BUGS = (
     Bug(
         "redis: a row that moves in an index stays at its old place too",
         "engines/redis/write/row_lua.py",
-        'entry("ZREM", index_position(self.table, index, old), key)',
-        'entry("ZREM", None, key)',
+        "yield from [entry.remove for entry in self._entries([holder], old, frame.key)]",
+        "yield from ()",
         ("case:threads/list-by-activity@redis",),
     ),
     Bug(

@@ -26,7 +26,7 @@ from perdure.engines.redis.schema.keys import ordered
 from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.schema.table_info import pack
 from perdure.engines.redis.watch import Hub
-from perdure.engines.redis.write.outcomes import Claim, Committed, OtherSchema, Refused, claim_reply, commit_reply
+from perdure.engines.redis.write.outcomes import Claim, Committed, OtherSchema, claim_reply, commit_reply
 from perdure.engines.redis.write.transaction_scripts import Program
 from perdure.engines.redis.write.writer import Groups, Writer, conflict_of, encode_record
 from perdure.engines.shared.durability import DurabilityReading
@@ -98,9 +98,9 @@ class RedisEngine:
 
     def _refusal(self, outcome: Any, ops: Sequence[Op], groups: Groups) -> Exception:
         """The error for a script that refused to write."""
-        if type(outcome) is Refused:
-            return conflict_of(self._layout, ops, groups, outcome.conflict)
-        return _schema_changed()
+        if type(outcome) is OtherSchema:
+            return _schema_changed()
+        return conflict_of(self._layout, ops, groups, outcome)
 
     def _gate(self, rev: int) -> list[bytes]:
         """The arguments of `lua/gate.lua`."""
@@ -179,7 +179,7 @@ class RedisEngine:
                 scan.table, tuple("" if column.type == "text" else 0 for column in declared.key), dict(changes)
             )
             code, (_, *values) = self._writer.row(patch)
-            program = self._writer.programs.take(code)
+            program = self._writer.programs.get(code)
             arguments = [*self._gate(rev), encode_record(request), *values]
             outcome = await self._write(program, scope, rev, arguments, claim_reply)
             if type(outcome) is OtherSchema and outcome.mark is not None:

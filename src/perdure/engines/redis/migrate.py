@@ -49,9 +49,9 @@ class StoreRecord(NamedTuple):
     columns: Mapping[str, list[str]]
 
 
-async def read_record(network: Network, where: str) -> StoreRecord:
+async def read_record(network: Network) -> StoreRecord:
     """Read the record of the store."""
-    key = f"{network.target.prefix}:meta".encode()
+    key, where = f"{network.target.prefix}:meta".encode(), network.target.display_url
     fields = await network.request(key, b"HGETALL", key, shape=reply_shapes.pairs)
     if not fields:
         return StoreRecord(None, {})
@@ -63,10 +63,10 @@ async def read_record(network: Network, where: str) -> StoreRecord:
         raise CorruptError(f"the schema record is damaged: {escaped(str(error))[:200]}", where=where) from None
 
 
-async def bring_up_to_date(network: Network, schema: Schema, where: str) -> StoreRecord:
+async def bring_up_to_date(network: Network, schema: Schema) -> StoreRecord:
     """Make the store hold this schema, or refuse it untouched."""
-    record = await read_record(network, where)
-    waited, attempts = 0.0, 0
+    record = await read_record(network)
+    waited, attempts, where = 0.0, 0, network.target.display_url
     while not is_current(record, schema, where):
         if attempts == _ATTEMPTS:
             raise UnavailableError(
@@ -76,24 +76,25 @@ async def bring_up_to_date(network: Network, schema: Schema, where: str) -> Stor
         if record.schema is None:
             await _write_record(network, schema, record)
             attempts += 1
-        elif await _try_migrate(network, schema, where):
+        elif await _try_migrate(network, schema):
             attempts += 1
         elif waited > _PATIENCE:
             raise UnavailableError(f"{where}: another client has been migrating for too long")
         else:
             await asyncio.sleep(0.1)
             waited += 0.1
-        record = await read_record(network, where)
+        record = await read_record(network)
     return record
 
 
-async def _try_migrate(network: Network, schema: Schema, where: str) -> bool:
+async def _try_migrate(network: Network, schema: Schema) -> bool:
     """Migrate the store; False if another client is doing so."""
-    token = secrets.token_hex(8).encode()
-    if not await _lock(network, token):
+    key, token = f"{network.target.prefix}:lock".encode(), secrets.token_hex(8).encode()
+    lock = (b"SET", key, token, b"NX", b"PX", _LOCK_MS)
+    if await network.request(key, *lock, shape=reply_shapes.data_or_none) != b"OK":
         return False
     try:
-        await _migrate(network, schema, where, token)
+        await _migrate(network, schema, token)
     finally:
         await _extend_lock(network, token, b"0")
     return True
@@ -105,12 +106,6 @@ def is_current(record: StoreRecord, schema: Schema, where: str) -> bool:
         return False
     refuse_unless_usable(record.schema, schema, where, "store")
     return record.schema.version == schema.version
-
-
-async def _lock(network: Network, token: bytes) -> bool:
-    key = f"{network.target.prefix}:lock".encode()
-    arguments = (b"SET", key, token, b"NX", b"PX", _LOCK_MS)
-    return await network.request(key, *arguments, shape=reply_shapes.data_or_none) == b"OK"
 
 
 async def _extend_lock(network: Network, token: bytes, milliseconds: bytes) -> bool:
@@ -128,8 +123,8 @@ async def _write_record(network: Network, schema: Schema, record: StoreRecord) -
     await network.script(RECORD, key, before, *flat, shape=reply_shapes.number)
 
 
-async def _migrate(network: Network, schema: Schema, where: str, token: bytes) -> None:
-    record = await read_record(network, where)
+async def _migrate(network: Network, schema: Schema, token: bytes) -> None:
+    record, where = await read_record(network), network.target.display_url
     if record.schema is None or is_current(record, schema, where):
         return
     layout = Layout(schema, network.target.prefix, network.target.db, record.columns)
@@ -159,17 +154,12 @@ def refuse_damaged_mark(mark: str, where: str) -> int:
     return int(match[1])
 
 
-def is_newer(mark: str, layout: Layout) -> bool:
-    """Whether another build, not older than this one, has marked a scope."""
-    version = refuse_damaged_mark(mark, "the scope")
-    return version >= layout.schema.version and mark not in (layout.mark, layout.filling)
-
-
 async def bring_scope(
     network: Network, layout: Layout, scope: str, mark: str, *, tables: Iterable[str], token: bytes | None = None
 ) -> None:
     """Bring a scope with this mark up to date: shut out older builds and fill the indexes of these tables."""
-    if mark and is_newer(mark, layout):
+    newest = bool(mark) and refuse_damaged_mark(mark, "the scope") >= layout.schema.version
+    if newest and mark not in (layout.mark, layout.filling):
         raise UnsupportedError(
             f"scope {scope!r} was brought to schema {mark} by another build of Perdure; this one has {layout.mark}",
             hint="upgrade Perdure; nothing was written",
@@ -178,12 +168,10 @@ async def bring_scope(
     if await _set_mark(network, base, mark, layout.filling, layout.mark) == layout.mark:
         return
     for name in tables:
-        table = layout.schema.table[name]
-        kinds = [column.type == "int" for column in table.key]
         after = NOTHING
         while True:
-            batch = (name, kinds, layout.shapes.whole[name], after, _BATCH)
-            (reached,) = await network.script(REBUILD, base, pack(batch), shape=partial(parts, count=1))
+            batch = pack((*layout.walk_info[name], after, _BATCH))
+            (reached,) = await network.script(REBUILD, base, batch, shape=partial(parts, count=1))
             if token is not None and not await _extend_lock(network, token, _LOCK_MS):
                 raise UnavailableError("the lock of this migration expired", hint="open the store again")
             if reached == NOTHING:
@@ -222,9 +210,9 @@ async def register(network: Network, scope: str) -> None:
     await network.request(key, b"SADD", key, scope.encode(), shape=reply_shapes.number)
 
 
-async def plan(network: Network, schema: Schema, where: str) -> Migration:
+async def plan(network: Network, schema: Schema) -> Migration:
     """What `bring_up_to_date` would do."""
-    record = await read_record(network, where)
+    record, where = await read_record(network), network.target.display_url
     if record.schema is None:
         return Migration("redis", None, schema.version, (f"record schema version {schema.version}",))
     if is_current(record, schema, where):

@@ -43,10 +43,10 @@ async def open_engine(
         if not read_only:
             await refuse_missing(network)
         if read_only or not target.migrate:
-            record = await read_record(network, target.display_url)
+            record = await read_record(network)
             refuse_unless_current(record.schema, schema, target.display_url, hint="run perdure migrate")
         else:
-            record = await bring_up_to_date(network, schema, target.display_url)
+            record = await bring_up_to_date(network, schema)
         layout = Layout(schema, target.prefix, target.db, record.columns)
     except Lost as lost:
         await network.close()
@@ -63,7 +63,7 @@ async def plan_migration(url: str, schema: Schema) -> Migration:
     target = parse(url)
     network = Network(target)
     try:
-        return await plan(network, schema, target.display_url)
+        return await plan(network, schema)
     except Lost as lost:
         raise UnavailableError(str(lost), hint="try again") from lost
     finally:

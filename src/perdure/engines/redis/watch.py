@@ -10,8 +10,6 @@ tried again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from perdure import limits
@@ -75,8 +73,12 @@ class Hub(HintHub[bytes]):
             reconnecting = True
 
     async def _receive(self) -> None:
-        with self._polling():
-            connection = await connect(self._network.target, await self._network.locate())
+        polling = asyncio.get_running_loop().create_task(self._poll())
+        try:
+            # Any node does: every node of a cluster receives every hint.
+            connection = await connect(self._network.target, (await self._network.servers())[0])
+        finally:
+            polling.cancel()
         try:
             self._connection, self._subscribed = connection, set()
             self._update_channels()
@@ -93,24 +95,11 @@ class Hub(HintHub[bytes]):
         if kind == b"subscribe" or (kind == b"message" and sender != self._sender):
             self.ring((channel,))
 
-    @contextlib.contextmanager
-    def _polling(self) -> Iterator[None]:
-        """Ring all watchers every second while the block runs."""
-        loop = asyncio.get_running_loop()
-        timers: list[asyncio.TimerHandle] = []
-
-        def schedule() -> None:
-            timers[:] = [loop.call_later(limits.FOLLOW_POLL_MS / 1000, ring)]
-
-        def ring() -> None:
+    async def _poll(self) -> None:
+        """Ring all watchers every second."""
+        while True:
+            await asyncio.sleep(limits.FOLLOW_POLL_MS / 1000)
             self.ring_all()
-            schedule()
-
-        schedule()
-        try:
-            yield
-        finally:
-            timers[0].cancel()
 
     async def close(self) -> None:
         """Ring all watchers a last time and stop listening; may be called again if it was cancelled."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
+from typing import Any, TypeVar
 
 from perdure.engines.redis.connections import reply_shapes
 from perdure.engines.redis.connections.connection import Connection
@@ -26,7 +26,8 @@ _PLAIN_REPLIES = (b"+", b"-")
 _NO_CONNECTION = (ErrorReply, InvalidReply, OSError, UnicodeError, Lost)
 """Errors that mean there is no connection; `UnicodeError` for a host that is not a valid DNS name."""
 
-_Begin = Callable[[Connection], Awaitable[None]]
+T = TypeVar("T")
+Begin = Callable[[Connection, Target], Awaitable[T]]
 
 
 def problem_of(target: Target, host: str) -> str | None:
@@ -37,8 +38,10 @@ def problem_of(target: Target, host: str) -> str | None:
 
 async def connect(target: Target, address: Address) -> Connection:
     """A connection that is ready for commands; `UnavailableError` if it cannot be made within `connect_timeout`."""
+    server = await locate(target, address)
     try:
-        return await _open_with(target, address, lambda connection: _log_in(connection, target))
+        connection, _ = await _open_with(target, server, _log_in)
+        return connection
     except ErrorReply as error:
         raise refusal(error, target.display_url) from error
     except _NO_CONNECTION as error:
@@ -57,14 +60,18 @@ async def _log_in(connection: Connection, target: Target) -> None:
 
 
 async def _expect(connection: Connection, expected: bytes, *arguments: bytes) -> None:
-    reply = await connection.ask(command(*arguments), SMALL)
-    if isinstance(reply, (ErrorReply, Lost)):
-        raise reply
-    if reply != expected:
+    if await _reply(connection, *arguments) != expected:
         raise Lost(f"the reply to {arguments[0].decode()} is not {expected.decode()}")
 
 
-async def _open_with(target: Target, address: Address, begin: _Begin) -> Connection:
+async def _reply(connection: Connection, *arguments: bytes) -> Any:
+    reply = await connection.ask(command(*arguments), SMALL)
+    if isinstance(reply, (ErrorReply, Lost)):
+        raise reply
+    return reply
+
+
+async def _open_with(target: Target, address: Address, begin: Begin[T]) -> tuple[Connection, T]:
     """Connect and run `begin` within `connect_timeout`; a connection that is not ready by then is closed."""
     # Before anything is sent: a caller who turns the warning into an error does not send the password.
     warn_insecure(problem_of(target, address[0]))
@@ -77,20 +84,20 @@ async def _open_with(target: Target, address: Address, begin: _Begin) -> Connect
                 await asyncio.wait({opening}, timeout=_PROBE_AFTER)
                 if not opening.done() and await _speaks_plain(address):
                     raise SpeaksPlain
-            await opening
+            result = await opening
     except BaseException:
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         connection.abort()
         raise
     connection.reply_timeout = target.command_timeout
-    return connection
+    return connection, result
 
 
-async def _open(connection: Connection, target: Target, address: Address, begin: _Begin) -> None:
+async def _open(connection: Connection, target: Target, address: Address, begin: Begin[T]) -> T:
     context = tls_context(target.ssl) if target.tls else None
     await asyncio.get_running_loop().create_connection(lambda: connection, *address, ssl=context)
-    await begin(connection)
+    return await begin(connection, target)
 
 
 async def _speaks_plain(address: Address) -> bool:
@@ -108,31 +115,29 @@ async def _speaks_plain(address: Address) -> bool:
             writer.transport.abort()
 
 
-async def ask_sentinels(target: Target) -> Address:
-    """The address of the master as the first sentinel that answers knows it."""
+async def locate(target: Target, address: Address) -> Address:
+    """The server behind an address of the target: with sentinels the master, as the first one that answers knows it."""
+    if target.kind != "sentinel":
+        return address
     failures: list[tuple[str, Exception | None]] = []
-    for address in target.addresses:
-        masters: list[Address] = []
+    for host, port in target.addresses:
+        failure = None
         try:
             # With TLS if the target uses TLS, and without user and password.
-            connection = await _open_with(target, address, partial(_ask_master, target=target, masters=masters))
+            connection, master = await _open_with(target, (host, port), _ask_master)
             connection.abort()
+            if master is not None:
+                return master
         except _NO_CONNECTION as error:
-            failures.append((f"{address[0]}:{address[1]}", error))
-            continue
-        if masters:
-            return masters[0]
-        failures.append((f"{address[0]}:{address[1]}", None))
+            failure = error
+        failures.append((f"{host}:{port}", failure))
     raise no_master(failures, target.display_url, target.master)
 
 
-async def _ask_master(connection: Connection, target: Target, masters: list[Address]) -> None:
-    """Append the address of the master to `masters`, if the sentinel knows it."""
-    reply = await connection.ask(command(b"SENTINEL", b"get-master-addr-by-name", target.master.encode()), SMALL)
-    if isinstance(reply, (ErrorReply, Lost)):
-        raise reply
-    if reply:
-        try:
-            masters.append(reply_shapes.address(reply))
-        except reply_shapes.Misfit as misfit:
-            raise Lost(f"the sentinel's reply {misfit}") from None
+async def _ask_master(connection: Connection, target: Target) -> Address | None:
+    """The address of the master, None if the sentinel does not know it."""
+    reply = await _reply(connection, b"SENTINEL", b"get-master-addr-by-name", target.master.encode())
+    try:
+        return reply_shapes.address(reply) if reply else None
+    except reply_shapes.Misfit as misfit:
+        raise Lost(f"the sentinel's reply {misfit}") from None

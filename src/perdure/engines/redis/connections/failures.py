@@ -40,15 +40,12 @@ _REFUSED_CONNECTIONS = ("max number of clients reached", "problem with LDAP serv
 
 
 class Lost(Exception):
-    """The connection broke after a request may have been sent and before its reply arrived."""
+    """The connection broke before the reply to a request arrived, or the reply is one that no server of this kind
+    sends: the outcome is unknown."""
 
 
 class Silent(Lost):
     """No reply arrived within the time limit of a command."""
-
-
-class Misanswered(Lost):
-    """The reply is one that no server of this kind sends, so the outcome of the request is unknown."""
 
 
 class Stopped(Lost):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure import limits
@@ -21,18 +20,15 @@ from perdure.engines.redis.errors import all_busy
 from perdure.engines.redis.target import Address, Target
 from perdure.kernel.lifecycle import closed
 
-Locate = Callable[[], Awaitable[Address]]
-
-
 _IDLE_CHECK = limits.IDLE_CHECK_MS / 1000
 
 
 class Pool:
     """At most `target.connections` connections to one server, the last used first; waiting requests go in order."""
 
-    def __init__(self, target: Target, locate: Locate) -> None:
+    def __init__(self, target: Target, address: Address) -> None:
         self._target = target
-        self._locate = locate
+        self._address = address
         self._idle: list[Connection] = []
         self._free = target.connections
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -74,7 +70,7 @@ class Pool:
         try:
             if self._closed:
                 raise closed()
-            return await self._live_idle() or await self._connect()
+            return await self._live_idle() or await connect(self._target, self._address)
         except BaseException:
             self._release_turn()
             raise
@@ -121,9 +117,6 @@ class Pool:
                 connection.abort()
                 self.drop_idle()
         return None
-
-    async def _connect(self) -> Connection:
-        return await connect(self._target, await self._locate())
 
     def drop_idle(self) -> None:
         """Close connections that may lead to the wrong server."""

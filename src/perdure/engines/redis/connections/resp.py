@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from perdure.engines.redis.connections.failures import InvalidReply, cleaned, parse_error
 
@@ -158,10 +158,7 @@ def _length(line: bytearray) -> int:
     return _number(line)
 
 
-class _Array:
+class _Array(NamedTuple):
     """The header of an array: how many values follow; -1 for NULL."""
 
-    __slots__ = ("size",)
-
-    def __init__(self, size: int) -> None:
-        self.size = size
+    size: int

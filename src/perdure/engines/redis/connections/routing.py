@@ -13,20 +13,12 @@ prevents that. The names must at least be a host and a port.
 from __future__ import annotations
 
 from binascii import crc_hqx
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from perdure.engines.redis.connections import reply_shapes
-from perdure.engines.redis.connections.connect import ask_sentinels
-from perdure.engines.redis.connections.failures import (
-    ErrorReply,
-    Lost,
-    Misanswered,
-    Redirection,
-    Stopped,
-    reason_of,
-)
+from perdure.engines.redis.connections.failures import ErrorReply, Lost, Redirection, Stopped, reason_of
 from perdure.engines.redis.connections.pool import Pool
 from perdure.engines.redis.connections.resp import LARGEST, SMALL, command
 from perdure.engines.redis.connections.scripts import Script
@@ -59,17 +51,23 @@ class Network:
 
     async def request(self, key: bytes, *arguments: bytes, shape: Shape[T], room: int = SMALL) -> T:
         """Run a command on the server of a key."""
+        return await self._answer(self._routed(key, command(*arguments), room), shape, arguments[0])
+
+    async def at(self, address: Address, *arguments: bytes, shape: Shape[T]) -> T:
+        """Run a command on the server at an address."""
+        return await self._answer(self._pool(address).request(command(*arguments)), shape, arguments[0])
+
+    async def _answer(self, request: Awaitable[Any], shape: Shape[T], name: bytes) -> T:
         try:
-            reply = await self._routed(key, command(*arguments), room)
+            return self._shaped(await request, shape, name)
         except ErrorReply as error:
-            raise await self._refused(error) from error
-        return self._shaped(reply, shape, arguments[0])
+            raise self._refused(error) from error
 
     def _shaped(self, reply: Any, shape: Shape[T], name: bytes) -> T:
         try:
             return shape(reply)
         except reply_shapes.Misfit as misfit:
-            raise Misanswered(f"{self.target.display_url}: the reply to {name.decode()} {misfit}") from None
+            raise Lost(f"{self.target.display_url}: the reply to {name.decode()} {misfit}") from None
 
     async def script(self, script: Script, base: bytes, *arguments: bytes, shape: Shape[T]) -> T:
         """Run a script on the server of a scope: by its hash, or with its text if the server does not know the hash.
@@ -81,7 +79,7 @@ class Network:
                 raise Stopped(
                     f"{self.target.display_url}: the server stopped the commit ({reason_of(error)})"
                 ) from error
-            raise await self._refused(error) from error
+            raise self._refused(error) from error
         return self._shaped(reply, shape, b"EVAL")
 
     async def _run(self, script: Script, base: bytes, arguments: tuple[bytes, ...]) -> Any:
@@ -96,7 +94,7 @@ class Network:
         self._known_scripts.add(script.sha)
         return reply
 
-    async def _refused(self, error: ErrorReply) -> PerdureError:
+    def _refused(self, error: ErrorReply) -> PerdureError:
         if error.code in ("READONLY", "MASTERDOWN"):
             # This server is no longer the master, so no connection to it is of use.
             for pool in self._pools.values():
@@ -140,11 +138,7 @@ class Network:
         if pool is None:
             if len(self._pools) >= reply_shapes.MOST_NODES:
                 self._close_unused()
-
-            async def locate() -> Address:
-                return await ask_sentinels(self.target) if self.target.kind == "sentinel" else address
-
-            pool = self._pools[address] = Pool(self.target, locate)
+            pool = self._pools[address] = Pool(self.target, address)
         return pool
 
     def _close_unused(self) -> None:
@@ -155,12 +149,11 @@ class Network:
     async def _owner(self, slot: int) -> Address:
         if slot not in self._slots:
             await self._read_slots()
-        try:
-            return self._slots[slot]
-        except KeyError:
+        if slot not in self._slots:
             raise UnavailableError(
                 f"{self.target.display_url}: no node serves slot {slot}", hint="is the cluster complete?"
-            ) from None
+            )
+        return self._slots[slot]
 
     async def _read_slots(self) -> None:
         errors: list[Exception] = []
@@ -168,10 +161,9 @@ class Network:
             try:
                 reply = await self._pool(address).request(command(b"CLUSTER", b"SLOTS"))
                 self._slots.update(self._shaped(reply, partial(reply_shapes.slots, source=address), b"CLUSTER SLOTS"))
+                return
             except (UnavailableError, Lost, ErrorReply) as error:
                 errors.append(error)
-                continue
-            return
         raise no_cluster(errors, self.target.display_url)
 
     async def servers(self) -> list[Address]:
@@ -186,30 +178,15 @@ class Network:
             )
         return list(dict.fromkeys(self._slots.values()))
 
-    async def at(self, address: Address, *arguments: bytes, shape: Shape[T]) -> T:
-        """Run a command on the server at an address."""
-        try:
-            reply = await self._pool(address).request(command(*arguments))
-        except ErrorReply as error:
-            raise await self._refused(error) from error
-        return self._shaped(reply, shape, arguments[0])
-
     async def at_or_none(self, address: Address, *arguments: bytes, shape: Shape[T]) -> T | None:
-        """The same; None if the server does not allow it."""
+        """The same as `at`; None if the server does not allow it."""
         try:
-            reply = await self._pool(address).request(command(*arguments))
+            return self._shaped(await self._pool(address).request(command(*arguments)), shape, arguments[0])
         except ErrorReply as error:
             # A rejected login or a server that is not ready does not answer this question.
             if error.is_login or error.code in ("LOADING", "MASTERDOWN", "CLUSTERDOWN"):
-                raise await self._refused(error) from error
+                raise self._refused(error) from error
             return None
-        return self._shaped(reply, shape, arguments[0])
-
-    async def locate(self) -> Address:
-        """An address to subscribe to channels at: every node of a cluster receives every hint."""
-        if self.target.kind == "sentinel":
-            return await ask_sentinels(self.target)
-        return (await self.servers())[0]
 
     async def close(self) -> None:
         """Close every connection."""

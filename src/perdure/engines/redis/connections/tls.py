@@ -32,15 +32,14 @@ def tls_options(options: Mapping[str, str]) -> dict[str, Any]:
             "ssl_check_hostname=yes requires a checked certificate, but ssl_cert_reqs is none",
             hint="remove one of them",
         )
-    files = {name: options[name] for name in ("ssl_ca_certs", "ssl_certfile") if name in options}
-    for name, path in files.items():
-        _refuse_without_certificate(name, path)
+    for name in ("ssl_ca_certs", "ssl_certfile"):
+        if name in options:
+            _refuse_without_certificate(name, options[name])
     if "ssl_certfile" in options:
         _refuse_without_key(options)
     elif "ssl_keyfile" in options:
         raise InvalidError("ssl_keyfile needs ssl_certfile", hint="add the file of the certificate with ssl_certfile=")
-    if "ssl_keyfile" in options:
-        files["ssl_keyfile"] = options["ssl_keyfile"]
+    files = {name: options[name] for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile") if name in options}
     return {"ssl_cert_reqs": checks, "ssl_check_hostname": check_host, **files}
 
 

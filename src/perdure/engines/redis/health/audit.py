@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from perdure.engines.redis.read.decode import NOTHING, lossy, onward, parts, tex
 from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.schema.table_info import pack, unique_name
 from perdure.errors import CorruptError
-from perdure.kernel.schema import Log, Table
+from perdure.kernel.schema import Log
 
 _BATCH = 500
 _MOST_STEPS = 1_000_000
@@ -74,7 +74,7 @@ class Audit:
             raise _TooMany
         self._findings.append(escaped(finding))
 
-    async def _continuing(self, work: Awaitable[None]) -> None:
+    async def _continuing(self, work: Awaitable[object]) -> None:
         """Report damage that ends one part of the check, and go on with the others."""
         try:
             await work
@@ -84,9 +84,8 @@ class Audit:
     async def _scope(self, scope: str) -> None:
         base = self._layout.base(scope)
         await self._continuing(self._mark(scope))
-        for table in self._layout.schema.tables:
-            ask = partial(self._ask_rows, table)
-            await self._continuing(self._all(base, ask))
+        for info in self._layout.walk_info.values():
+            await self._continuing(self._all(base, "rows", *info))
         for log in self._layout.schema.logs:
             await self._continuing(self._log(base, log))
 
@@ -96,27 +95,19 @@ class Audit:
         elif await has_data(self._network, self._layout, scope):
             self._report(f"scope {scope!r} has lost the mark of its schema")
 
-    def _ask_rows(self, table: Table, after: msgspec.Raw) -> tuple[Any, ...]:
-        return ("rows", *self._table(table), after, _BATCH)
-
-    def _table(self, table: Table) -> tuple[Any, ...]:
-        kinds = [column.type == "int" for column in table.key]
-        return (table.name, kinds, self._layout.shapes.whole[table.name])
-
-    async def _all(self, base: bytes, ask: Callable[[msgspec.Raw], tuple[Any, ...]]) -> None:
+    async def _all(self, base: bytes, *request: Any) -> None:
         """Check batch after batch until the walk ends."""
         after = NOTHING
         for _ in range(_MOST_STEPS):
-            reached = await self._batch(base, ask(after))
+            reached = await self._batch(base, *request, after, _BATCH)
             if reached == NOTHING:
                 return
             after = onward(after, reached, self._where)
         raise CorruptError("the server's walk over the keys does not end", where=self._where)
 
-    async def _batch(self, base: bytes, request: tuple[Any, ...]) -> msgspec.Raw:
+    async def _batch(self, base: bytes, *request: Any) -> msgspec.Raw:
         """Report the findings of one batch; returns where the next one begins."""
-        shape = partial(parts, count=2)
-        packed, reached = await self._network.script(AUDIT, base, pack(request), shape=shape)
+        packed, reached = await self._network.script(AUDIT, base, pack(request), shape=partial(parts, count=2))
         try:
             findings = _TEXTS.decode(packed)
         except (msgspec.MsgspecError, RecursionError) as error:
@@ -140,8 +131,7 @@ class Audit:
         if not await self._network.request(base, b"EXISTS", entries, shape=reply_shapes.number):
             self._report(f"{log.name} {partition} is among the partitions and has no entries")
         for step in range(_MOST_STEPS):
-            request = ("log", log.name, partition, *about, step * _BATCH + 1, _BATCH)
-            if await self._batch(base, request) == NOTHING:
+            if await self._batch(base, "log", log.name, partition, *about, step * _BATCH + 1, _BATCH) == NOTHING:
                 return
         raise CorruptError(f"{log.name} {partition} does not end", where=self._where)
 
@@ -155,16 +145,13 @@ class Audit:
             for name in names:
                 await self._continuing(self._key(name, known, rows))
             for (base, table), keys in rows.items():
-                await self._continuing(self._unordered(base, table, keys))
+                await self._continuing(self._batch(base, "row", table, keys))
             if cursor == b"0":
                 return
             if cursor in cursors:
                 break
             cursors.add(cursor)
         raise CorruptError("the server's list of keys does not end", where=self._where)
-
-    async def _unordered(self, base: bytes, table: str, keys: list[str]) -> None:
-        await self._batch(base, ("row", table, keys))
 
     async def _key(self, name: bytes, known: set[bytes], rows: dict[tuple[bytes, str], list[str]]) -> None:
         end = name.find(b"}:") + 2
@@ -194,11 +181,10 @@ class Audit:
             return
         number = [index.name for index in table.indexes].index(index_name) + 1
         order = [table.types[column] == "int" for column in table.indexes[number - 1].order]
-        about = (name, *self._table(table), number, order)
-        await self._all(base, lambda after: ("index", *about, after, _BATCH))
+        await self._all(base, "index", name, *self._layout.walk_info[table.name], number, order)
 
     async def _unique(self, base: bytes, name: str) -> None:
         for table in self._layout.schema.tables:
             for number, group in enumerate(table.unique, 1):
                 if name.encode() == base + unique_name(table, group).encode():
-                    await self._batch(base, ("unique", name, *self._table(table), number))
+                    await self._batch(base, "unique", name, *self._layout.walk_info[table.name], number)

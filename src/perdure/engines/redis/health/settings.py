@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.engines.redis.connections import reply_shapes
-from perdure.engines.redis.connections.connect import problem_of
+from perdure.engines.redis.connections.connect import locate, problem_of
 from perdure.engines.redis.connections.failures import escaped
 from perdure.engines.redis.connections.routing import Network
 from perdure.engines.redis.target import Target
@@ -25,7 +25,7 @@ async def settings(network: Network) -> list[dict[str, str]]:
     """The settings of each server that holds data."""
     servers = []
     for address in await network.servers():
-        host, port = await network.locate() if network.target.kind == "sentinel" else address
+        host, port = await locate(network.target, address)
         server = {"server": f"{host}:{port}"}
         for name in _SETTINGS:
             server[name] = await _setting(network, address, name)
@@ -45,9 +45,7 @@ async def _info(network: Network, address: Any) -> dict[str, str]:
     facts = dict(line.split(":", 1) for line in lines if ":" in line)
     names = ("redis_version", "valkey_version", "used_memory", "connected_slaves", "aof_last_write_status", "role")
     known = {name: facts[name] for name in names if name in facts}
-    for name in ("maxmemory", "maxmemory_policy"):
-        if name in facts:
-            known[name.replace("_", "-")] = facts[name]
+    known |= {name.replace("_", "-"): facts[name] for name in ("maxmemory", "maxmemory_policy") if name in facts}
     if facts.get("aof_enabled") == "0":
         known["appendonly"] = "no"
     return known

@@ -64,8 +64,7 @@ def parts(reply: Any, count: int) -> list[msgspec.Raw]:
 
 def lossy(part: msgspec.Raw) -> str:
     """A packed text, even if its bytes are not UTF-8: findings quote damaged text."""
-    packed = bytes(part)
-    return packed[_HEADER.get(packed[0], 1) :].decode(errors="replace")
+    return _content(part).decode(errors="replace")
 
 
 def onward(before: msgspec.Raw, reached: msgspec.Raw, where: str) -> msgspec.Raw:
@@ -143,41 +142,39 @@ class RowDecoder:
         """Raise for the first column with an invalid value."""
         for name, value, number in zip(self._names, stored, (True, *self._whole), strict=True):
             try:
-                if value is not False or name == "rev":
-                    whole(value) if number else _refuse_unless_text(value)
+                if number and (value is not False or name == "rev"):
+                    whole(value)
             except ValueError as error:
                 raise self._corrupt(encoded, name, str(error)) from None
+            if value is True:
+                raise self._corrupt(encoded, name, "True is not text")
         raise self._corrupt(encoded, "the row", "it cannot be read")
 
     def _name_unreadable(self, part: msgspec.Raw, reason: Exception) -> NoReturn:
         """Raise for the first column that cannot be decoded."""
-        where = self._table.name
         try:
             rows = _ROWS_IN_PARTS.decode(part)
         except _UNREADABLE:
-            raise CorruptError(f"stored data cannot be read: {reason}", where=where) from None
-        for row in rows:
-            if row is None:
-                continue
+            rows = []
+        for row in filter(None, rows):
             for name, value in zip(("the key", *self._names), (row[0], *row[2]), strict=False):
                 try:
                     _TEXT_OR_NULL.decode(value)
                 except _UNREADABLE as error:
                     raise self._corrupt(lossy(row[0]), name, str(error)) from None
-        raise CorruptError(f"stored data cannot be read: {reason}", where=where)
+        raise CorruptError(f"stored data cannot be read: {reason}", where=self._table.name)
 
     @property
     def _names(self) -> tuple[str, ...]:
         return ("rev", *self._table.column_names)
 
     def _corrupt(self, encoded: str, column: str, reason: str) -> CorruptError:
-        where = f"{self._table.name} {escaped(encoded)!r:.200}"
-        return CorruptError(f"{column}: {reason}", where=where, hint="run perdure doctor")
+        return _corrupt(self._table, encoded, f"{column}: {reason}")
 
 
-def _refuse_unless_text(value: Any) -> None:
-    if type(value) is not str:
-        raise ValueError(f"{value!r:.80} is not text")
+def _corrupt(shape: Table | Log, key: str, message: str) -> CorruptError:
+    """The error for a row or a partition."""
+    return CorruptError(message, where=f"{shape.name} {escaped(key)!r:.200}", hint="run perdure doctor")
 
 
 class EntryDecoder:
@@ -188,8 +185,9 @@ class EntryDecoder:
         self._log = log
         self._columns = columns
         self._reordered = reordered
-        self._kinds = tuple(int if log.types[name] == "int" else str for name in columns)
-        kinds: Any = (int, int, *[kind | None for kind in self._kinds], bytes)
+        columns_kinds = [int if log.types[name] == "int" else str for name in columns]
+        self._kinds = (int, int, *columns_kinds, bytes)
+        kinds: Any = (int, int, *[kind | None for kind in columns_kinds], bytes)
         entries: Any = list.__class_getitem__(tuple.__class_getitem__(kinds))
         self._whole: Callable[[Any], list[LogEntry]] = msgspec.msgpack.Decoder(entries).decode
 
@@ -204,18 +202,17 @@ class EntryDecoder:
 
     def _one_by_one(self, part: msgspec.Raw, partition: str) -> list[LogEntry]:
         """Entries of which some may be older than the newest columns; those are NULL in them."""
-        where = f"{self._log.name} {escaped(partition)!r:.200}"
         try:
             stored = _ENTRIES.decode(part)
         except _UNREADABLE as error:
-            raise CorruptError(f"an entry cannot be read: {error}", where=where, hint="run perdure doctor") from None
+            raise _corrupt(self._log, partition, f"an entry cannot be read: {error}") from None
         entries = []
         for entry in stored:
             if not 3 <= len(entry) <= len(self._columns) + 3:
-                raise CorruptError(f"an entry has {len(entry)} parts", where=where, hint="run perdure doctor")
+                raise _corrupt(self._log, partition, f"an entry has {len(entry)} parts")
             missing = len(self._columns) + 3 - len(entry)
             filled = (*entry[:-1], *[None] * missing, entry[-1])
-            self._refuse_wrong(filled, where)
+            self._refuse_wrong(filled, partition)
             entries.append(filled)
         return entries
 
@@ -227,16 +224,13 @@ class EntryDecoder:
         whole_page = read.limit is None or len(seqs) <= read.limit
         if whole_page and all(low < high for low, high in pairwise((read.after, *seqs))):
             return
-        where = f"{self._log.name} {escaped(read.partition)!r:.200}"
-        raise CorruptError("entries are out of order", where=where, hint="run perdure doctor")
+        raise _corrupt(self._log, read.partition, "entries are out of order")
 
-    def _refuse_wrong(self, entry: LogEntry, where: str) -> None:
-        kinds = (int, int, *self._kinds, bytes)
-        for name, kind, value in zip(("seq", "rev", *self._columns, "body"), kinds, entry, strict=True):
-            optional = name in self._columns
-            if type(value) is not kind and not (value is None and optional):
+    def _refuse_wrong(self, entry: LogEntry, partition: str) -> None:
+        for name, kind, value in zip(("seq", "rev", *self._columns, "body"), self._kinds, entry, strict=True):
+            if type(value) is not kind and not (value is None and name in self._columns):
                 message = f"entry {entry[0]!r:.20}: {name}: {value!r:.80} is not of type {kind.__name__}"
-                raise CorruptError(message, where=where, hint="run perdure doctor")
+                raise _corrupt(self._log, partition, message)
 
     def _declared(self, entry: LogEntry) -> LogEntry:
         values = dict(zip(self._columns, entry[2:-1], strict=True))

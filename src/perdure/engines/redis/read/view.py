@@ -14,9 +14,9 @@ import msgspec
 from perdure.engines.redis.read.decode import EntryDecoder, RowDecoder
 from perdure.engines.redis.schema.keys import encode_key, grouped, ordered, source, stored
 from perdure.engines.redis.schema.layout import Layout
-from perdure.errors import CorruptError, InvalidError
+from perdure.errors import CorruptError
 from perdure.kernel.ops import Get, Heads, Now, Read, ReadOp, Ref, Row, Scan
-from perdure.kernel.schema import Index, Table
+from perdure.kernel.schema import Column, Index, Table
 
 _EQUAL, _AMONG, _AT_MOST = 1, 2, 3
 _GROUP, _INTEGER, _TEXT, _LAST = 1, 2, 3, 4
@@ -49,10 +49,7 @@ class Reads:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._slots = {
-            table.name: {name: position for position, name in enumerate(table.column_names, 2)}
-            for table in layout.schema.tables
-        }
+        self._sources = {table.name: _sources(table) for table in layout.schema.tables}
         self.rows = {table.name: RowDecoder(table) for table in layout.schema.tables}
         self._entries = {
             log.name: EntryDecoder(log, layout.columns[log.name], reordered=layout.order[log.name] is not None)
@@ -71,12 +68,14 @@ class Reads:
             raise CorruptError(f"stored data cannot be read: {error}", where=self._layout.prefix) from None
 
     def _answer(self, read: ReadOp, part: msgspec.Raw) -> Any:
-        if isinstance(read, (Get, Scan)):
+        if isinstance(read, Get):
             rows = self.rows[read.table].decode(part)
-            if isinstance(read, Get) and not isinstance(read.keys, Ref):
+            if not isinstance(read.keys, Ref):
                 _refuse_other_count(len(rows), len(read.keys))
-            if isinstance(read, Scan):
-                self._refuse_repeated_page(read, rows)
+            return rows
+        if isinstance(read, Scan):
+            rows = self.rows[read.table].decode(part)
+            self._refuse_repeated_page(read, rows)
             return rows
         if isinstance(read, Read):
             return self._entries[read.log].decode(part, read)
@@ -103,7 +102,7 @@ class Reads:
 
     def _ask(self, read: ReadOp, reads: Sequence[ReadOp], clock: int | None) -> tuple[Any, ...]:
         if isinstance(read, Get):
-            table = self._layout.shapes.rows[read.table]
+            table = self._layout.row_info[read.table]
             if isinstance(read.keys, Ref):
                 return (1, table, False, self._reference(read.keys, reads))
             return (1, table, [encode_key(key) for key in read.keys], False)
@@ -112,16 +111,12 @@ class Reads:
         if isinstance(read, Heads):
             return (4, read.log, list(read.partitions))
         if isinstance(read, Now):
-            return (5, False if clock is None else clock, read.plus)
+            return (5, _or_false(clock), read.plus)
         return self._read(read)
 
     def _reference(self, ref: Ref, reads: Sequence[ReadOp]) -> list[Any]:
-        target = reads[ref.read]
-        if not isinstance(target, (Get, Scan)):
-            raise InvalidError("a Ref names a Get or a Scan")
-        table = self._layout.schema.table[target.table]
-        slots = self._slots[target.table]
-        return [ref.read + 1, [source(table, name, slots) for name in ref.columns]]
+        name = reads[ref.read].table  # type: ignore[union-attr]
+        return [ref.read + 1, [self._sources[name][column] for column in ref.columns]]
 
     def scan(self, scan: Scan, reads: Sequence[ReadOp] = ()) -> ScanRequest:
         """A scan, which may refer to the reads before it."""
@@ -129,23 +124,17 @@ class Reads:
         index = None if scan.index is None else table.index_by_name[scan.index]
         filters = self._row_filters(table, scan.where, scan.upto)
         parts = self._parts(table, index, scan.eq, reads)
-        after: Any = False if scan.after is None else encode_key(scan.after)
-        limit = False if scan.limit is None else scan.limit
+        late_parts = parts if isinstance(parts, list) else False
+        prefix = "" if isinstance(parts, list) else parts
+        after = False if scan.after is None else encode_key(scan.after)
         if index is None:
-            kinds: list[bool] = []
-            name, low, high = f"k:{table.name}", "-", "+"
-            if scan.eq and not isinstance(parts, list):
-                low, high = _bounds(parts, len(scan.eq) == len(table.key), after, desc=scan.desc)
-            elif not scan.eq:
-                low, high = _past("-", "+", after, desc=scan.desc)
+            kinds, name = [], f"k:{table.name}"
+            low, high = _bounds(prefix, len(scan.eq) == len(table.key), after, desc=scan.desc)
         else:
             kinds = [table.types[column] == "int" for column in index.order]
-            name = f"i:{table.name}:{index.name}:"
-            low, high = _past("-", "+", after, desc=scan.desc)
-            if not isinstance(parts, list):
-                name += parts
-        late_parts = parts if isinstance(parts, list) else False
-        row = self._layout.shapes.rows[table.name]
+            name = f"i:{table.name}:{index.name}:{prefix}"
+            low, high = _bounds("", False, after, desc=scan.desc)
+        row, limit = self._layout.row_info[table.name], _or_false(scan.limit)
         return ScanRequest(2, row, kinds, name, low, high, limit, scan.desc, filters, late_parts, index is None, after)
 
     def _parts(
@@ -153,61 +142,34 @@ class Reads:
     ) -> str | list[Any]:
         """The name of the group, or the prefix of members: text, or a list if a value comes from an earlier read."""
         parts: list[Any] = []
-        last = len(table.key) - 1
         for position, value in enumerate(eq):
-            is_last = index is None and position == last
+            is_last = position == len(table.key) - 1
             if isinstance(value, Ref):
-                if index is not None:
-                    form = _GROUP
-                elif table.key[position].type == "int":
-                    form = _INTEGER
-                else:
-                    form = _LAST if is_last else _TEXT
+                form = _GROUP if index is not None else _key_form(table.key[position], is_last)
                 parts.append([*self._reference(value, reads), form])
             else:
-                parts.append(grouped(value) if index is not None else ordered(value, last=is_last))
+                parts.append(ordered(value, last=is_last) if index is None else grouped(value))
         return parts if any(isinstance(part, list) for part in parts) else "".join(parts)
 
     def _row_filters(self, table: Table, where: Mapping[str, Any], upto: Mapping[str, int]) -> list[Any]:
-        slots = self._slots[table.name]
-        packed: list[Any] = []
-        for name, value in where.items():
-            packed += (source(table, name, slots), *_filter(value))
-        for name, bound in upto.items():
-            packed += (source(table, name, slots), _AT_MOST, bound)
-        return packed
+        sources = self._sources[table.name]
+        packed = [part for name, value in where.items() for part in (sources[name], *_filter(value))]
+        return packed + [part for name, bound in upto.items() for part in (sources[name], _AT_MOST, bound)]
 
     def _read(self, read: Read) -> tuple[Any, ...]:
         log = self._layout.schema.log[read.log]
         columns = self._layout.columns[read.log]
-        filters: list[Any] = []
-        for name, value in read.where.items():
-            filters += (columns.index(name) + 1, *_filter(value))
+        filters = [part for name, value in read.where.items() for part in (columns.index(name) + 1, *_filter(value))]
+        choices = {name: value if isinstance(value, tuple) else (value,) for name, value in read.where.items()}
+        unique = [name for name, values in choices.items() if name in log.unique and None not in values]
         lookup: Any = False
-        if read.segments is None:
-            for name, value in read.where.items():
-                values = value if isinstance(value, tuple) else (value,)
-                if name in log.unique and None not in values:
-                    lookup = (name, [stored(choice) for choice in values])
-                    break
         segments: Any = False
         if read.segments is not None:
-            segments = [(stored(s.value), s.after, False if s.upto is None else s.upto) for s in read.segments]
-        upto = False if read.upto is None else read.upto
-        limit = False if read.limit is None else read.limit
-        return (
-            3,
-            read.log,
-            read.partition,
-            read.after,
-            upto,
-            limit,
-            read.desc,
-            filters,
-            lookup,
-            segments,
-            len(columns),
-        )
+            segments = [(stored(s.value), s.after, _or_false(s.upto)) for s in read.segments]
+        elif unique:
+            lookup = (unique[0], [stored(value) for value in choices[unique[0]]])
+        span = (read.after, _or_false(read.upto), _or_false(read.limit), read.desc)
+        return (3, read.log, read.partition, *span, filters, lookup, segments, len(columns))
 
 
 def _refuse_other_count(answers: int, questions: int) -> None:
@@ -221,19 +183,30 @@ def _filter(value: Any) -> tuple[int, Any]:
     return _EQUAL, stored(value)
 
 
-def _past(low: str, high: str, after: Any, *, desc: bool) -> tuple[Any, Any]:
-    if after is False:
-        return low, high
-    return (low, f"({after}") if desc else (f"({after}", high)
+def _key_form(column: Column, is_last: bool) -> int:
+    text = _LAST if is_last else _TEXT
+    return _INTEGER if column.type == "int" else text
 
 
-def _bounds(prefix: str, whole: bool, after: Any, *, desc: bool) -> tuple[Any, Any]:
-    """The range of the members that begin with a prefix (or equal it), past a keyset."""
-    # A prefix ends in NUL or a digit. With that character raised by one it sorts after all its members.
-    upper = prefix if whole else prefix[:-1] + chr(ord(prefix[-1]) + 1)
-    low, high = f"[{prefix}", f"[{prefix}" if whole else f"({upper}"
-    if after is False:
-        return low, high
-    if desc:
-        return (low, f"({after}") if after.encode() <= upper.encode() else (low, high)
-    return (f"({after}", high) if after.encode() >= prefix.encode() else (low, high)
+def _or_false(value: int | None) -> int | bool:
+    """A value as scripts get it: NULL would be a hole in a Lua table."""
+    return False if value is None else value
+
+
+def _sources(table: Table) -> dict[str, int]:
+    slots = {name: position for position, name in enumerate(table.column_names, 2)}
+    return {name: source(table, name, slots) for name in table.types}
+
+
+def _bounds(prefix: str, whole: bool, after: str | bool, *, desc: bool) -> tuple[str, str]:
+    """The range of the members that begin with a prefix (or equal it, if it is a whole key), past a keyset."""
+    low, high, upper = "-", "+", None
+    if prefix or whole:
+        # A prefix ends in NUL or a digit. With that character raised by one it sorts after all its members.
+        upper = prefix if whole else prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        low, high = f"[{prefix}", f"[{prefix}" if whole else f"({upper}"
+    if isinstance(after, str) and desc and (upper is None or after.encode() <= upper.encode()):
+        high = f"({after}"
+    elif isinstance(after, str) and not desc and after.encode() >= prefix.encode():
+        low = f"({after}"
+    return low, high

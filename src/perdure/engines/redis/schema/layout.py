@@ -7,13 +7,15 @@ later version declares, at whatever position, is stored after the columns that e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 
 from perdure.engines.redis.schema.keys import base_of, utf8
-from perdure.engines.redis.schema.table_info import Shapes
+from perdure.engines.redis.schema.table_info import row_info, walk_info
 from perdure.errors import CorruptError
 from perdure.kernel.schema import Schema
 
 Columns = Mapping[str, Sequence[str]]
+_MOST_BASES = 10_000
 
 
 class Layout:
@@ -23,25 +25,17 @@ class Layout:
         self.schema = schema
         self.prefix = prefix
         self._hints = b"h%d:" % db
-        self.shapes = Shapes(schema)
+        self.row_info = {table.name: row_info(table) for table in schema.tables}
+        self.walk_info = {table.name: walk_info(table) for table in schema.tables}
         self.columns = log_columns(schema, columns or {}, prefix)
         self.mark = f"{schema.version}:{schema.digest()}"
         self.filling = f"{self.mark}:filling"
         self.order: dict[str, tuple[int, ...] | None] = {}
         for log in schema.logs:
-            names = self.columns[log.name]
-            same = names == log.column_names
-            self.order[log.name] = None if same else tuple(log.positions[name] for name in names)
-        self._bases: dict[str, bytes] = {}
-
-    def base(self, scope: str) -> bytes:
+            order = tuple(log.positions[name] for name in self.columns[log.name])
+            self.order[log.name] = None if order == tuple(range(len(order))) else order
+        self.base = lru_cache(_MOST_BASES)(partial(base_of, prefix))
         """What all keys of a scope begin with."""
-        base = self._bases.get(scope)
-        if base is None:
-            if len(self._bases) > 10_000:
-                self._bases.clear()
-            base = self._bases[scope] = base_of(self.prefix, scope)
-        return base
 
     def channel(self, scope: str, topic: str) -> bytes:
         """Where hints on a topic are published; channels are shared by all databases of a server."""

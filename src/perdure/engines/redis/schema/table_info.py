@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perdure.engines.redis.schema.keys import source
-from perdure.kernel.schema import Schema, Table
+from perdure.kernel.schema import Table
 
 pack = msgspec.msgpack.encode
 unpack = msgspec.msgpack.decode
@@ -22,17 +22,19 @@ def unique_name(table: Table, group: tuple[str, ...]) -> str:
     return f"u:{table.name}:{','.join(group)}"
 
 
-class Shapes:
-    """By the name of a table: `rows` for reading it, `whole` for walking over it with its indexes and unique groups."""
+def row_info(table: Table) -> msgspec.Raw:
+    """For reading rows of a table."""
+    return msgspec.Raw(pack((f"t:{table.name}:", ["rev", *table.column_names, "body"], _key_kinds(table))))
 
-    def __init__(self, schema: Schema) -> None:
-        self.rows: dict[str, msgspec.Raw] = {}
-        self.whole: dict[str, msgspec.Raw] = {}
-        for table in schema.tables:
-            fields = ["rev", *table.column_names, "body"]
-            kinds = [column.type == "int" for column in table.key]
-            self.rows[table.name] = msgspec.Raw(pack((f"t:{table.name}:", fields, kinds)))
-            self.whole[table.name] = msgspec.Raw(pack(_whole(table)))
+
+def walk_info(table: Table) -> tuple[str, list[bool], msgspec.Raw]:
+    """For walking over a table with its indexes and unique groups."""
+    return table.name, _key_kinds(table), msgspec.Raw(pack(_whole(table)))
+
+
+def _key_kinds(table: Table) -> list[bool]:
+    """Which of the key columns are integers."""
+    return [column.type == "int" for column in table.key]
 
 
 def _whole(table: Table) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ _CHECK, _WRITE, _DROP = Template(lua("append_check")), Template(lua("append_writ
 
 
 class DropCode:
-    """Removes a partition or its end: the arguments are its name and how many entries stay."""
+    """The Lua that removes a partition or its end: the arguments are its name and how many entries stay."""
 
     size = 2
 
@@ -30,11 +30,7 @@ class DropCode:
         positions = {name: columns.index(name) + 4 for name in log.unique}
         unique = ", ".join(f"[{quoted(f'{name}+')}] = {position}" for name, position in positions.items())
         last = max(positions.values(), default=3) - 1
-        self._facts = {"log": quoted(log.name), "unique": f"{{{unique}}}", "columns": last}
-
-    def write(self) -> str:
-        """The Lua that removes."""
-        return _DROP.substitute(self._facts)
+        self.text = _DROP.substitute(log=quoted(log.name), unique=f"{{{unique}}}", columns=last)
 
 
 class LogCodes:
@@ -87,7 +83,7 @@ class AppendCode:
         self.log = log
         self._times, self._mixed, self._several = times, mixed, several
         bounds = [-1, *times, len(log.columns) + 1]
-        self._spans = [(slice(first + 1, last), _head_size(last - first - 1)) for first, last in pairwise(bounds)]
+        self._spans = [(slice(first + 1, last), len(_head(last - first - 1))) for first, last in pairwise(bounds)]
 
     def pieces(self, entry: tuple[Any, ...]) -> list[bytes]:
         """An entry as bytes around its clock values."""
@@ -108,35 +104,21 @@ class AppendCode:
         return _WRITE.substitute(self._facts(group))
 
     def _facts(self, group: int) -> dict[str, Any]:
-        spans = len(self._spans)
-        pieces, count = ["ARGV[at + 1]"], spans
+        count = 2 * len(self._spans) - 1 if self._mixed else len(self._spans)
+        pieces = [f"ARGV[at + {at}]" for at in range(1, count + 1)]
         if self._mixed:
-            count = 2 * spans - 1
-            for at in range(2, count, 2):
-                pieces += (f"(ARGV[at + {at}] == '' and packed_clock or ARGV[at + {at}])", f"ARGV[at + {at + 1}]")
-        else:
-            for at in range(2, count + 1):
-                pieces += ("packed_clock", f"ARGV[at + {at}]")
+            pieces[1::2] = [f"({piece} == '' and packed_clock or {piece})" for piece in pieces[1::2]]
         return {
             "group": group,
             "log": quoted(self.log.name),
             "unique": len(self.log.unique),
             "segments": "count" if self._several else int(self.log.segment is not None),
             "pieces_each": count,
-            "pieces": " .. ".join(pieces),
-            "start": quoted_bytes(_head(len(self.log.columns) + 3)),
+            "pieces": (" .. " if self._mixed else " .. packed_clock .. ").join(pieces),
+            "start": quoted(_head(len(self.log.columns) + 3)),
         }
-
-
-def quoted_bytes(data: bytes) -> str:
-    """Bytes as a Lua string."""
-    return "'" + "".join(f"\\{byte:03d}" for byte in data) + "'"
 
 
 def _head(count: int) -> bytes:
     """The header of a msgpack array of `count` values."""
     return bytes([0x90 + count]) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
-
-
-def _head_size(count: int) -> int:
-    return len(_head(count))

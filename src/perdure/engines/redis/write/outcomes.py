@@ -13,7 +13,6 @@ from perdure.errors import CorruptError
 _CONFLICT, _OTHER_SCHEMA = 1, 2
 _NUMBERS = re.compile(rb"[0-9]{1,16}(?: [0-9]{1,16})*")
 _LAST_OF_ASCII = 127
-_REFUSAL = msgspec.msgpack.Decoder(tuple[int, Any])
 _CLAIM = msgspec.msgpack.Decoder(tuple[int, int, list[tuple[str, bytes | None, list[str | bool]]]])
 
 
@@ -37,8 +36,9 @@ class OtherSchema(NamedTuple):
     mark: str | None
 
 
-class ConflictReport(NamedTuple):
-    """Which operation failed: the number of its group and its position there, both from 1, and why."""
+class ConflictReport(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A condition failed and nothing was written: the number of the operation's group and its position there, both from
+    1, and why."""
 
     group: int
     position: int
@@ -47,13 +47,10 @@ class ConflictReport(NamedTuple):
     unique_name: Any = None
 
 
-class Refused(NamedTuple):
-    """A condition failed; nothing was written."""
-
-    conflict: ConflictReport
+_REFUSAL = msgspec.msgpack.Decoder(tuple[int, ConflictReport | str | bool])
 
 
-def commit_reply(reply: Any, appended: int) -> Committed | OtherSchema | Refused:
+def commit_reply(reply: Any, appended: int) -> Committed | OtherSchema | ConflictReport:
     """The shape of the reply to a transaction that appends to `appended` partitions. Digits mean that it committed."""
     text = data(reply)
     if text[0] > _LAST_OF_ASCII:
@@ -65,7 +62,7 @@ def commit_reply(reply: Any, appended: int) -> Committed | OtherSchema | Refused
     return Committed(now, tuple(seqs))
 
 
-def claim_reply(reply: Any) -> Claim | OtherSchema | Refused:
+def claim_reply(reply: Any) -> Claim | OtherSchema | ConflictReport:
     """The shape of the reply to a claim: {0, now, rows}, or a refusal."""
     packed = data(reply)
     if packed[0] != 0x93:
@@ -77,21 +74,15 @@ def claim_reply(reply: Any) -> Claim | OtherSchema | Refused:
     return Claim(now, rows)
 
 
-def _refusal(packed: bytes) -> OtherSchema | Refused:
+def _refusal(packed: bytes) -> OtherSchema | ConflictReport:
     try:
         kind, details = _REFUSAL.decode(packed)
     except UnicodeDecodeError as error:
         raise CorruptError(f"a stored text is not UTF-8: {error.reason}", where="what a commit depends on") from None
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Misfit(f"is not a refusal: {error}") from None
-    if kind == _OTHER_SCHEMA and details is False:
-        return OtherSchema(None)
-    if kind == _OTHER_SCHEMA and isinstance(details, str):
-        return OtherSchema(details)
-    if kind == _CONFLICT and isinstance(details, list) and _is_report(details):
-        return Refused(ConflictReport(*details))
+    if kind == _OTHER_SCHEMA and (details is False or isinstance(details, str)):
+        return OtherSchema(None if details is False else details)
+    if kind == _CONFLICT and isinstance(details, ConflictReport):
+        return details
     raise Misfit("is not a refusal")
-
-
-def _is_report(details: list[Any]) -> bool:
-    return len(details) in (4, 5) and [type(part) for part in details[:3]] == [int, int, str]

@@ -24,7 +24,8 @@ FIRST = 7
 _USES_BEFORE_OWN = 3
 _MOST_OWN = 64
 _MOST_PROGRAMS = 1_000
-_MOST_SINGLE = 40
+MOST_SINGLE = 40
+"""With up to this many groups, an operation that is alone in its group gets their own variables: Lua allows few."""
 
 
 Code = RowCode | AppendCode | DropCode
@@ -59,19 +60,15 @@ class Programs:
         self._programs: dict[object, Program] = {}
         self._own: set[bytes] = set()
 
-    def transaction(self, steps: tuple[Step, ...]) -> Program:
-        """For a transaction."""
-        return self._programs.get(steps) or self._add(steps, transaction_text(steps))
-
-    def take(self, code: RowCode) -> Program:
-        """For claiming rows."""
-        return self._programs.get(code) or self._add(code, take_text(code))
-
-    def _add(self, key: object, text: str) -> Program:
-        if len(self._programs) >= _MOST_PROGRAMS:
-            self._programs.clear()
-        program = self._programs[key] = Program(text)
-        program.own = program.script.sha in self._own
+    def get(self, steps: tuple[Step, ...] | RowCode) -> Program:
+        """For a transaction of these steps, or for claiming rows that this code changes."""
+        program = self._programs.get(steps)
+        if program is None:
+            if len(self._programs) >= _MOST_PROGRAMS:
+                self._programs.clear()
+            text = take_text(steps) if isinstance(steps, RowCode) else transaction_text(steps)
+            program = self._programs[steps] = Program(text)
+            program.own = program.script.sha in self._own
         return program
 
     def call(self, program: Program, arguments: list[bytes]) -> tuple[Script, list[bytes]]:
@@ -85,25 +82,19 @@ class Programs:
         return COMPILE, [*arguments, program.script.text]
 
 
-def is_single(groups: int) -> bool:
-    """Whether operations that are alone in their group get their own variables: Lua allows few."""
-    return groups <= _MOST_SINGLE
-
-
 def transaction_text(steps: Sequence[Step]) -> str:
     """The whole script: all checks, then all writes; appends first, because columns may hold their seqs."""
     rows: list[Group] = []
     appends: list[tuple[int, AppendCode]] = []
     first = FIRST
     for number, step in enumerate(steps, 1):
-        code = step[0] if isinstance(step, tuple) else step
-        if isinstance(code, AppendCode):
-            appends.append((number, code))
-        elif isinstance(step, tuple):
-            rows.append(Group(number, code, None))
-        else:
-            rows.append(Group(number, code, first))
+        if isinstance(step, RowCode):
+            rows.append(Group(number, step, first))
             first += step.size
+        elif isinstance(step[0], AppendCode):
+            appends.append((number, step[0]))
+        else:
+            rows.append(Group(number, step[0], None))
     lines = [f"local at, lasts, seqs, owners = {first - 1}, '', {{}}, {{}}"]
     lines += [code.check(number) for number, code in appends]
     lines += [line for group in rows for line in _checks(group)]
@@ -126,12 +117,9 @@ def take_text(code: RowCode) -> str:
 
 def with_helpers(text: str) -> str:
     """A script with the functions that it calls and no others: defining one costs every call."""
-    helpers = ["gate"]
-    if "escaped(" in text or "grouped(" in text:
-        helpers.append("text")
-    if "swapped(" in text:
-        helpers.append("swap")
-    return f"{lua(*helpers)}\n{text}"
+    calls = {"escaped(": "text", "grouped(": "text", "swapped(": "swap"}
+    helpers = dict.fromkeys(helper for call, helper in calls.items() if call in text)
+    return f"{lua('gate', *helpers)}\n{text}"
 
 
 def _frame(group: Group) -> Frame:
@@ -141,38 +129,33 @@ def _frame(group: Group) -> Frame:
     return Frame(lambda k: f"ARGV[{first + k}]", f"key{number}", f"name{number}", f"row{number}", f"{number}, 1")
 
 
-def _naming(group: Group) -> str:
-    frame, code = _frame(group), group.code
-    table = quoted(f"t:{code.table.name}:") if isinstance(code, RowCode) else ""
+def _naming(code: RowCode, frame: Frame) -> str:
+    table = quoted(f"t:{code.table.name}:")
     return f"local {frame.key} = {frame.argument(0)}\nlocal {frame.name} = base .. {table} .. {frame.key}"
 
 
 def _checks(group: Group) -> Iterator[str]:
-    code, number = group.code, group.number
-    checks = code.checks(_frame(group)) if isinstance(code, RowCode) else ()
-    if group.first is not None:
-        yield f"{_naming(group)}\nlocal row{number}"
-        yield from checks
-        return
-    yield f"held[{number}], at = {{}}, at + 1"
-    yield "for i = 1, tonumber(ARGV[at]) do\nlocal first, row = at + 1, {}"
+    number, code, first = group
+    if first is None:
+        yield f"held[{number}], at = {{}}, at + 1"
+        yield "for i = 1, tonumber(ARGV[at]) do\nlocal first, row = at + 1, {}"
     if isinstance(code, RowCode):
-        yield _naming(group)
-        yield from checks
-    yield f"row.first = first\nheld[{number}][i] = row\nat = at + {code.size}\nend"
+        frame = _frame(group)
+        yield _naming(code, frame)
+        if first is not None:
+            yield f"local {frame.row}"
+        yield from code.checks(frame)
+    if first is None:
+        yield f"row.first = first\nheld[{number}][i] = row\nat = at + {code.size}\nend"
 
 
 def _writes(group: Group) -> Iterator[str]:
-    code = group.code
-    if isinstance(code, RowCode) and group.first is not None:
-        yield "do"
+    number, code, first = group
+    yield "do" if first is not None else f"for i, row in ipairs(held[{number}]) do\nlocal first = row.first"
+    if isinstance(code, DropCode):
+        yield code.text
+    else:
+        if first is None:
+            yield _naming(code, _frame(group))
         yield from code.writes(_frame(group))
-        yield "end"
-        return
-    yield f"for i, row in ipairs(held[{group.number}]) do\nlocal first = row.first"
-    if isinstance(code, RowCode):
-        yield _naming(group)
-        yield from code.writes(_frame(group))
-    elif isinstance(code, DropCode):
-        yield code.write()
     yield "end"

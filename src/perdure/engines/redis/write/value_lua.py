@@ -20,6 +20,18 @@ NULL = b"\xff"
 
 NEEDS_OLD = frozenset((ADDED, RAISED, LOWERED, SWAPPED))
 _ARGUMENTS = {NOTHING: 0, TIME: 0, LAST_SEQ: 0, SWAPPED: 2}
+_EXPRESSIONS = {
+    LITERAL: "{0}",
+    NOTHING: "false",
+    TIME: "now",
+    LATER: "format('%.0f', clock + {0})",
+    ADDED: "format('%.0f', ({old} or 0) + {0})",
+    RAISED: "({old} and format('%.0f', math.max({old}, {0})) or {0})",
+    LOWERED: "({old} and format('%.0f', math.min({old}, {0})) or {0})",
+    SWAPPED: "swapped({old}, {0}, {1})",
+    LAST_SEQ: "seqs[{log}]",
+    EARLIER_SEQ: "format('%.0f', seqs[{log}] - {0})",
+}
 
 
 def codes_of(values: Iterable[Any], arguments: list[bytes]) -> tuple[str, ...]:
@@ -43,45 +55,21 @@ def codes_of(values: Iterable[Any], arguments: list[bytes]) -> tuple[str, ...]:
         elif value is None:
             add(NOTHING)
         else:
-            add(_CODES[kind](value, arguments))
+            code, *data = _CODES[kind](value)
+            arguments += map(plain, data)
+            add(code)
     return tuple(codes)
 
 
-def _number(code: str, name: str) -> Callable[[Any, list[bytes]], str]:
-    def encode(value: Any, arguments: list[bytes]) -> str:
-        arguments.append(b"%d" % getattr(value, name))
-        return code
-
-    return encode
-
-
-def _time(value: Now, arguments: list[bytes]) -> str:
-    if not value.plus:
-        return TIME
-    arguments.append(b"%d" % value.plus)
-    return LATER
-
-
-def _seq(value: Seq, arguments: list[bytes]) -> str:
-    if not value.back:
-        return LAST_SEQ + value.log
-    arguments.append(b"%d" % value.back)
-    return EARLIER_SEQ + value.log
-
-
-def _swap(value: Swap, arguments: list[bytes]) -> str:
-    arguments += (plain(value.old), plain(value.new))
-    return SWAPPED
-
-
-_CODES: dict[type, Callable[[Any, list[bytes]], str]] = {
-    Max: _number(RAISED, "value"),
-    Min: _number(LOWERED, "value"),
-    AtMost: _number(LOWERED, "limit"),
-    Now: _time,
-    Seq: _seq,
-    Swap: _swap,
+_CODES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    Max: lambda value: (RAISED, value.value),
+    Min: lambda value: (LOWERED, value.value),
+    AtMost: lambda value: (LOWERED, value.limit),
+    Now: lambda value: (LATER, value.plus) if value.plus else (TIME,),
+    Seq: lambda value: (EARLIER_SEQ + value.log, value.back) if value.back else (LAST_SEQ + value.log,),
+    Swap: lambda value: (SWAPPED, value.old, value.new),
 }
+"""The code of an expression, and its arguments."""
 
 
 def plain(value: str | int | None) -> bytes:
@@ -91,44 +79,17 @@ def plain(value: str | int | None) -> bytes:
     return value.encode() if isinstance(value, str) else b"%d" % value
 
 
-def argument_count(codes: Iterable[str]) -> int:
-    """How many arguments values with these codes add."""
-    return sum(_ARGUMENTS.get(code[0], 1) for code in codes)
-
-
-def may_be_null(code: str) -> bool:
-    """Whether a column may hold NULL after such a change."""
-    return code in (NOTHING, SWAPPED)
-
-
-def bounded(code: str, arguments: Sequence[str], old: str) -> str | None:
-    """Lua that is true if a counter would exceed what a double holds exactly; None if it cannot."""
-    if code != ADDED:
-        return None
-    return f"math.abs(({old} or 0) + {arguments[0]}) >= 9007199254740992"
+def argument_count(code: str) -> int:
+    """How many arguments a value with this code adds."""
+    return _ARGUMENTS.get(code[0], 1)
 
 
 def expression(code: str, arguments: Sequence[str], old: str) -> str:
     """Lua for the new value of a column, given its arguments: text, or false for NULL."""
-    if code == LITERAL:
-        return arguments[0]
-    if code == NOTHING:
-        return "false"
-    if code == TIME:
-        return "now"
-    if code == LATER:
-        return f"format('%.0f', clock + {arguments[0]})"
-    if code == ADDED:
-        return f"format('%.0f', ({old} or 0) + {arguments[0]})"
-    if code == SWAPPED:
-        return f"swapped({old}, {arguments[0]}, {arguments[1]})"
-    if code in (RAISED, LOWERED):
-        chosen = "math.max" if code == RAISED else "math.min"
-        return f"({old} and format('%.0f', {chosen}({old}, {arguments[0]})) or {arguments[0]})"
-    last = f"seqs[{quoted(code[1:])}]"
-    return last if code[0] == LAST_SEQ else f"format('%.0f', {last} - {arguments[0]})"
+    return _EXPRESSIONS[code[0]].format(*arguments, old=old, log=quoted(code[1:]))
 
 
-def quoted(text: str) -> str:
-    """A text as a Lua string."""
-    return "'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\{b:03d}" for b in text.encode()) + "'"
+def quoted(text: str | bytes) -> str:
+    """A text or bytes as a Lua string."""
+    data = text.encode() if isinstance(text, str) else text
+    return "'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\{b:03d}" for b in data) + "'"

@@ -15,25 +15,13 @@ from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.schema.table_info import pack
 from perdure.engines.redis.write.log_lua import AppendCode, LogCodes
 from perdure.engines.redis.write.outcomes import ConflictReport
-from perdure.engines.redis.write.row_lua import CHECK, DELETE, PATCH, PUT, REV, Changes, RowCode, Signature
-from perdure.engines.redis.write.transaction_scripts import Code, Program, Programs, Step, is_single
+from perdure.engines.redis.write.row_lua import REV, Changes, RowCode
+from perdure.engines.redis.write.transaction_scripts import MOST_SINGLE, Code, Program, Programs, Step
 from perdure.engines.redis.write.value_lua import codes_of, plain
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import (
-    ANY,
-    PRESENT,
-    Append,
-    Check,
-    Delete,
-    Drop,
-    Op,
-    Patch,
-    Presence,
-    Put,
-)
+from perdure.kernel.ops import ANY, PRESENT, Append, Check, Delete, Drop, Op, Patch, Presence, Put
 
-_KINDS = {Check: CHECK, Put: PUT, Patch: PATCH, Delete: DELETE}
 _MOST_CODES = 1_000
 
 
@@ -74,7 +62,7 @@ class Writer:
             groups = self._grouped(ops)
         except UnicodeEncodeError as error:
             raise InvalidError(f"{error.object!r:.80} is not valid Unicode: {error.reason}") from None
-        alone = is_single(len(groups))
+        alone = len(groups) <= MOST_SINGLE
         steps: list[Step] = []
         singles: list[bytes] = []
         appends: list[bytes] = []
@@ -88,7 +76,7 @@ class Writer:
                 following = appends if type(code) is AppendCode else others
                 following.append(b"%d" % len(positions))
                 following += arguments
-        program = self.programs.transaction(tuple(steps))
+        program = self.programs.get(tuple(steps))
         return Prepared(program, singles + appends + others, groups)
 
     def _grouped(self, ops: Sequence[Op]) -> Groups:
@@ -121,12 +109,12 @@ class Writer:
                 default = _changes(op.default.columns, op.default.body, arguments)
         elif type(op) is Put:
             changes = _changes(op.columns, op.body, arguments)
-        signature = (_KINDS[type(op)], op.table, condition, changes, default)
+        signature = (op.table, type(op), condition, changes, default)
         code = self._rows.get(signature)
         if code is None:
             if len(self._rows) >= _MOST_CODES:
                 self._rows.clear()
-            code = self._rows[signature] = RowCode(self._layout.schema.table[op.table], Signature(*signature))
+            code = self._rows[signature] = RowCode(self._layout.schema.table[op.table], *signature[1:])
         if code.by_key:
             arguments += map(plain, op.key)
         return code, arguments
@@ -141,10 +129,9 @@ def _condition(condition: Any, arguments: list[bytes]) -> Any:
 
 def _changes(columns: Mapping[str, Any], body: bytes | None, arguments: list[bytes]) -> Changes:
     codes = codes_of(columns.values(), arguments)
-    if body is None:
-        return tuple(columns), codes, False
-    arguments.append(body)
-    return tuple(columns), codes, True
+    if body is not None:
+        arguments.append(body)
+    return tuple(columns), codes, body is not None
 
 
 def encode_record(record: Any) -> bytes:

@@ -44,24 +44,25 @@ local function audit_row(tbl, kinds, shape, encoded)
   end
 end
 
--- Members are in the order of their bytes only if all scores are the same.
-local function audit_scores(name)
-  if call('ZCOUNT', name, 0, 0) ~= call('ZCARD', name) then
+-- Audit a batch of members; the first one also the scores: members are in the order of their bytes only if all are the
+-- same.
+local function audit_members(name, after, count, audit)
+  if not after and call('ZCOUNT', name, 0, 0) ~= call('ZCARD', name) then
     report(name .. ' is not in order: it has scores that are not 0')
   end
+  local members = call('ZRANGEBYLEX', name, after and '(' .. after or '-', '+', 'LIMIT', 0, count)
+  for _, member in ipairs(members) do
+    audit(member)
+  end
+  return #members == count and members[#members]
 end
 
 local audits = {}
 
 function audits.rows(_, tbl, kinds, shape, after, count)
-  if not after then
-    audit_scores(base .. 'k:' .. tbl)
-  end
-  local keys = call('ZRANGEBYLEX', base .. 'k:' .. tbl, after and '(' .. after or '-', '+', 'LIMIT', 0, count)
-  for _, encoded in ipairs(keys) do
+  return audit_members(base .. 'k:' .. tbl, after, count, function(encoded)
     guarded(tbl .. ' ' .. encoded, audit_row, tbl, kinds, shape, encoded)
-  end
-  return #keys == count and keys[#keys]
+  end)
 end
 
 function audits.row(_, tbl, keys)
@@ -86,14 +87,9 @@ local function audit_member(name, tbl, kinds, shape, number, order, member)
 end
 
 function audits.index(_, name, tbl, kinds, shape, number, order, after, count)
-  if not after then
-    audit_scores(name)
-  end
-  local members = call('ZRANGEBYLEX', name, after and '(' .. after or '-', '+', 'LIMIT', 0, count)
-  for _, member in ipairs(members) do
+  return audit_members(name, after, count, function(member)
     guarded('the entry ' .. member .. ' of the index ' .. name, audit_member, name, tbl, kinds, shape, number, order, member)
-  end
-  return #members == count and members[#members]
+  end)
 end
 
 local function audit_claim(name, tbl, kinds, shape, number, claim, encoded)

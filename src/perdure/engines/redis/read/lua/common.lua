@@ -34,8 +34,6 @@ end
 local function array_of(count)
   if count < 16 then
     return char(144 + count)
-  elseif count < 65536 then
-    return char(220, math.floor(count / 256), count % 256)
   end
-  return char(221, math.floor(count / 16777216), math.floor(count / 65536) % 256, math.floor(count / 256) % 256, count % 256)
+  return count < 65536 and '\220' .. struct.pack('>I2', count) or '\221' .. struct.pack('>I4', count)
 end

@@ -22,15 +22,9 @@ end
 local function matches(filters, values, key)
   for i = 1, #filters, 3 do
     local value, test, operand = pick(filters[i], values, key), filters[i + 1], filters[i + 2]
-    local met = false
-    if test == EQUAL then
-      met = value == operand
-    elseif test == AT_MOST then
-      met = value and tonumber(value) <= operand
-    else
-      met = operand[value]
-    end
-    if not met then
+    if test == EQUAL and value ~= operand
+        or test == AMONG and not operand[value]
+        or test == AT_MOST and not (value and tonumber(value) <= operand) then
       return false
     end
   end
@@ -45,10 +39,8 @@ local function binary(value)
   local size = #value
   if size < 256 then
     return char(196, size) .. value
-  elseif size < 65536 then
-    return char(197, math.floor(size / 256), size % 256) .. value
   end
-  return char(198, math.floor(size / 16777216), math.floor(size / 65536) % 256, math.floor(size / 256) % 256, size % 256) .. value
+  return (size < 65536 and '\197' .. struct.pack('>I2', size) or '\198' .. struct.pack('>I4', size)) .. value
 end
 
 -- The reply to a call on a key; an error names the key, which the server's own error does not.
@@ -204,20 +196,15 @@ end
 
 -- The columns of an entry as stored values. An entry may be older than the newest columns.
 local function entry_values(entry, count)
-  local first, at, have = byte(entry), 1, nil
-  if first == 220 then
-    have, at = byte(entry, 2) * 256 + byte(entry, 3), 3
-  else
-    have = first - 144
+  local size, at = byte(entry) - 144, 1
+  if byte(entry) == 220 then
+    size, at = byte(entry, 2) * 256 + byte(entry, 3), 3
   end
-  local held = math.min(count, have - 3)
+  local held = math.min(count, size - 3)
   local values = {cmsgpack.unpack_limit(entry, held + 2, at)}
   for i = 1, count do
     local value = i <= held and values[i + 3]
-    if type(value) == 'number' then
-      value = decimal(value)
-    end
-    values[i] = value or false
+    values[i] = type(value) == 'number' and decimal(value) or value or false
   end
   return values
 end
@@ -228,19 +215,10 @@ local function collect(read, results, list, first, last)
   local limit, desc, filters, width = read[6], read[7], read[8], read[11]
   local filtered, count = #filters > 0, #results
   while first < last do
-    local from, upto = first, math.min(last, first + 64)
-    if desc then
-      from, upto = math.max(first, last - 64), last
-    end
-    if limit and not filtered and upto - from > limit - count then
-      if desc then
-        from = upto - (limit - count)
-      else
-        upto = from + (limit - count)
-      end
-    end
-    local entries = checked_reply(list, redis.pcall('LRANGE', list, from, upto - 1))
-    if #entries ~= upto - from then
+    local size = math.min(64, last - first, limit and not filtered and limit - count or 64)
+    local from = desc and last - size or first
+    local entries = checked_reply(list, redis.pcall('LRANGE', list, from, from + size - 1))
+    if #entries ~= size then
       error('PERDURE_CORRUPT ' .. list .. ' is shorter than it should be')
     end
     for i = desc and #entries or 1, desc and 1 or #entries, desc and -1 or 1 do
@@ -255,7 +233,7 @@ local function collect(read, results, list, first, last)
     if desc then
       last = from
     else
-      first = upto
+      first = from + size
     end
   end
   return false

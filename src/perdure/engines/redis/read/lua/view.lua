@@ -39,10 +39,10 @@ local function encoded_key(values, kinds)
   return concat(parts)
 end
 
--- The text of all pieces, nil if a reference leads nowhere. The form of a referred value: GROUP, INTEGER, TEXT that
--- something follows, or LAST.
-local GROUP, INTEGER, TEXT = 1, 2, 3
+-- The forms of a referred value: as a group, an integer, text that something follows, and text at the end.
+local FORMS = {grouped, ordered_integer, function(value) return escaped(value) .. '\0' end, escaped}
 
+-- The text of all pieces, nil if a reference leads nowhere.
 local function joined(pieces)
   local parts = {}
   for i, piece in ipairs(pieces) do
@@ -50,15 +50,8 @@ local function joined(pieces)
       local first = referred(piece)[1]
       if not first then
         return nil
-      elseif piece[3] == GROUP then
-        piece = grouped(first[1])
-      elseif piece[3] == INTEGER then
-        piece = ordered_integer(first[1])
-      elseif piece[3] == TEXT then
-        piece = escaped(first[1]) .. '\0'
-      else
-        piece = escaped(first[1])
       end
+      piece = FORMS[piece[3]](first[1])
     end
     parts[i] = piece
   end
@@ -125,34 +118,28 @@ local function packed_rows(tbl, rows)
 end
 
 -- Put the answer to one read behind what is sent.
-local function answer(ask, sent)
-  local kind = ask[1]
+local function answer(number, ask, sent)
+  local kind, last = ask[1], #sent + 1
   if kind == 1 or kind == 2 then
     local rows = kind == 1 and get(ask) or scan(ask)
     local packed, present = packed_rows(ask[2], rows)
-    answers[#answers + 1] = {rows = present, kinds = ask[2][3]}
-    sent[#sent + 1] = packed
-    return
-  end
-  answers[#answers + 1] = {rows = {}, kinds = {}}
-  if kind == 3 then
+    answers[number] = {rows = present, kinds = ask[2][3]}
+    sent[last] = packed
+  elseif kind == 3 then
     local entries = read_log(ask)
-    local last = #sent + 1
     sent[last] = array_of(#entries)
     for i, entry in ipairs(entries) do
       sent[last + i] = entry
     end
-    return
-  end
-  if kind == 5 then
+  elseif kind == 4 then
+    sent[last] = array_of(#ask[3])
+    for i, partition in ipairs(ask[3]) do
+      local list = base .. 'l:' .. ask[2] .. ':' .. partition
+      sent[last + i] = pack(checked_reply(list, redis.pcall('LLEN', list)))
+    end
+  else
     local time = ask[2] or call('TIME')
-    sent[#sent + 1] = pack((ask[2] or time[1] * 1000 + math.floor(time[2] / 1000)) + ask[3])
-    return
-  end
-  sent[#sent + 1] = array_of(#ask[3])
-  for _, partition in ipairs(ask[3]) do
-    local list = base .. 'l:' .. ask[2] .. ':' .. partition
-    sent[#sent + 1] = pack(checked_reply(list, redis.pcall('LLEN', list)))
+    sent[last] = pack((ask[2] or time[1] * 1000 + math.floor(time[2] / 1000)) + ask[3])
   end
 end
 
@@ -173,8 +160,8 @@ if ARGV[2] and not filled(ARGV[2]) then
 end
 local asks = cmsgpack.unpack(ARGV[1])
 local sent = {array_of(#asks)}
-for _, ask in ipairs(asks) do
-  answer(ask, sent)
+for number, ask in ipairs(asks) do
+  answer(number, ask, sent)
 end
 -- Few pieces go as one string, which is quicker to receive. Many go as they are: joining a long history would take
 -- the server several times as long as reading it.
