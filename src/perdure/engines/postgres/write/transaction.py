@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,8 +23,6 @@ _SOLO_OPERATIONS = 32
 _SOLO_ROWS = 2
 """With more rows of one table than this they are arrays: a statement for every number of state documents, and for every
 mix of guarded and unguarded ones, would be hundreds, and each takes half a megabyte of the server's memory."""
-_FEW_APPENDS = 2
-"""With more appends than this, statements do not depend on their numbers of entries: there would be too many."""
 _CACHED_FORMS = 1_000
 
 RowName = tuple[str, int, tuple[Any, ...]]
@@ -44,12 +42,12 @@ class Form:
     """What transactions of the same shapes have in common.
 
     `kind` is equal for transactions that may share a statement: the shapes of their operations, each once; `groups`
-    holds, for every operation, the position of its shape in `kind`. `lasts` are the positions of the first append to
-    each log. A `batchable` transaction may share a statement; a `bulk` one is sent as arrays even when it runs solo; a
-    `stepwise` one runs as steps. `statements` caches its solo statements.
+    holds, for every operation, the position of its shape in `kind`. `appends` are the positions of all appends, `lasts`
+    those of the first to each log. A `batchable` transaction may share a statement; a `bulk` one is sent as arrays even
+    when it runs solo; a `stepwise` one runs as steps. `statements` caches its solo statements.
     """
 
-    __slots__ = ("batchable", "bulk", "few_appends", "groups", "kind", "lasts", "statements", "stepwise")
+    __slots__ = ("appends", "batchable", "bulk", "groups", "kind", "lasts", "statements", "stepwise")
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.lasts: dict[str, int] = {}
@@ -57,18 +55,16 @@ class Form:
         self.kind = _kind(members)
         self.groups = [self.kind.index(member.shape) for member in members]
         owners = Counter(member.shape.owner for member in members)
-        appends = [member.shape.owner for member in members if member.shape.op is Append]
+        self.appends = [position for position, member in enumerate(members) if member.shape.op is Append]
+        for position in self.appends:
+            first = self.lasts.setdefault(members[position].shape.owner, position)
+            if members[first].number > members[position].number:
+                self.lasts[members[position].shape.owner] = position
         stepwise = any(_needs_steps(member.shape) for member in members)
         # Entries of two partitions of one log could not tell their seqs apart.
-        arrays = not stepwise and len(set(appends)) == len(appends)
+        arrays = not stepwise and len(self.lasts) == len(self.appends)
         arrays = arrays and not any(isinstance(m.shape, RowShape) and m.shape.default for m in members)
-        for position, member in enumerate(members):
-            if member.shape.op is Append:
-                first = self.lasts.get(member.shape.owner)
-                if first is None or members[first].number > member.number:
-                    self.lasts[member.shape.owner] = position
         many = len(members) > _SOLO_OPERATIONS
-        self.few_appends = len(appends) <= _FEW_APPENDS
         self.batchable = arrays and len(self.kind) == len(owners)
         self.bulk = arrays and (many or max(owners.values()) > _SOLO_ROWS)
         self.stepwise = stepwise or (many and not arrays)
@@ -92,17 +88,14 @@ def _kind(members: Sequence[Member]) -> tuple[Shape, ...]:
     return tuple(sorted(shapes, key=lambda shape: (owners[shape.owner], repr(shape))))
 
 
-class Transaction:
+class Transaction(NamedTuple):
     """An analysed transaction: its form, its members in lock order and the names of their rows."""
 
-    __slots__ = ("form", "members", "names", "rev", "scope")
-
-    def __init__(self, scope: str, rev: int, form: Form, members: list[Member], names: list[RowName]) -> None:
-        self.scope = scope
-        self.rev = rev
-        self.form = form
-        self.members = members
-        self.names = names
+    scope: str
+    rev: int
+    form: Form
+    members: list[Member]
+    names: list[RowName]
 
     def batchable(self) -> bool:
         """True when it may share a statement with others: by its form, and small enough."""
