@@ -80,13 +80,11 @@ class BatchStatements:
 
 def _group(sql: OperationSql, shape: Shape) -> Group:
     """Writes the operation once without a source, to learn which values it binds."""
-    if isinstance(shape, LogShape):
-        group = Group(shape, [], [])
-        sql.head(shape, binder := group.binder("", ""))
-    else:
-        logs = dict.fromkeys(kind.log for kind in shape.columns.kinds if isinstance(kind, SeqOf))
-        group = Group(shape, [], list(logs))
-        sql.write(shape, binder := group.binder("", ""))
+    kinds = () if isinstance(shape, LogShape) else shape.columns.kinds
+    logs = dict.fromkeys(kind.log for kind in kinds if isinstance(kind, SeqOf))
+    group = Group(shape, [], list(logs))
+    binder = group.binder("", "")
+    sql.write(shape, binder)
     return group._replace(types=binder.types)
 
 
@@ -127,21 +125,19 @@ def _build(sql: OperationSql, groups: Sequence[Group], constants: Constants, *, 
     ctes, cases, logs = [], [], []
     for number, group in enumerate(groups):
         binder = group.binder(clock, parameters.group_rows(group))
+        write, _ = sql.write(group.shape, binder)
+        ctes.append(f"w{number} AS ({write})")
         if isinstance(group.shape, LogShape):
-            ctes += _append(sql, group.shape, number, binder, parameters)
+            ctes += _entries(sql, group.shape, number, clock, parameters)
             logs.append(group.shape.owner)
-        else:
-            write, _ = sql.write(group.shape, binder)
-            ctes.append(f"w{number} AS ({write})")
         refusal = sql.refusal(group.shape, number, "NULL, NULL", "NULL")
         cases.append(f"WHEN (SELECT count(*) FROM w{number}) <> {parameters.add('bigint')} THEN {refusal}")
     seqs = "".join(f', (SELECT s FROM "lasts of {log}")' for log in logs)
     return f"WITH {', '.join(ctes)} SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
 
 
-def _append(sql: OperationSql, shape: LogShape, number: int, binder: Binder, parameters: _Parameters) -> list[str]:
+def _entries(sql: OperationSql, shape: LogShape, number: int, clock: str, parameters: _Parameters) -> list[str]:
     log = sql.schema.log[shape.owner]
-    head, _ = sql.head(shape, binder)
     types = sql.entry_types(shape)
     columns = [("scope", "text"), ("rev", "bigint"), ("part", "text"), ("m", "bigint"), ("back", "bigint")]
     columns += [(f"c{n}", sent_as(sql_type)) for n, sql_type in enumerate(types)]
@@ -150,9 +146,8 @@ def _append(sql: OperationSql, shape: LogShape, number: int, binder: Binder, par
     entries = EntrySource("e.part", seq, [f"e.c{n}{cast(sql_type)}" for n, sql_type in enumerate(types)], rows)
     order = f'"scope", {quote(log.partition)}'
     return [
-        f"w{number} AS ({head})",
         f'"lasts of {log.name}" AS (SELECT array_agg("last" ORDER BY {order}) AS s FROM w{number})',
-        f"e{number} AS ({sql.entries(shape, Binder('e.scope', 'e.rev', binder.clock), entries)})",
+        f"e{number} AS ({sql.entries(shape, Binder('e.scope', 'e.rev', clock), entries)})",
     ]
 
 

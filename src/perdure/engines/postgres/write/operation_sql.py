@@ -49,8 +49,15 @@ class OperationSql:
         self.layout = layout
         self.schema = layout.schema
 
-    def write(self, shape: RowShape, binder: Binder) -> tuple[str, list[str]]:
-        """The statement of an operation on a row, and its bound key: always an operation's first values."""
+    def write(self, shape: Shape, binder: Binder) -> tuple[str, list[str]]:
+        """The statement of an operation, and its bound key: always an operation's first values.
+
+        That of an append moves a partition's head, and so takes its lock; it returns the new last seq. Its key is the
+        partition, and the number of entries.
+        """
+        return self._head(shape, binder) if isinstance(shape, LogShape) else self._row(shape, binder)
+
+    def _row(self, shape: RowShape, binder: Binder) -> tuple[str, list[str]]:
         table = self.schema.table[shape.owner]
         name = f"{self.layout.table(table.name)} AS t"
         key = [binder.bind(SQL_TYPES[column.type]) for column in table.key]
@@ -76,18 +83,17 @@ class OperationSql:
         insert = f"INSERT INTO {name} ({names((*unique, *row))}) SELECT {values}{_from(binder)}"
         return f"{insert} ON CONFLICT ({names(unique)}) {_on_conflict(shape.condition, changes, terms)}", key
 
-    def head(self, shape: LogShape, binder: Binder) -> tuple[str, list[str]]:
-        """The statement that moves a partition's head, and so takes its lock; it returns the new last seq. Also the
-        bound partition and number of entries."""
+    def _head(self, shape: LogShape, binder: Binder) -> tuple[str, list[str]]:
         log = self.schema.log[shape.owner]
         partition, count = binder.bind("text"), binder.bind("bigint")
         heads, key = f"{self.layout.heads(log.name)} AS t", ("scope", log.partition)
         returning = f'RETURNING t."scope", t.{quote(log.partition)}, t."last"'
         if shape.expect:
-            terms = [f't."scope" = {binder.scope}', f"t.{quote(log.partition)} = {partition}"]
-            terms.append(f't."last" = {binder.bind("bigint")}')
-            changes = f'"last" = t."last" + {count}'
-            sql = f"UPDATE {heads} SET {changes}{_from(binder)} WHERE {_all(terms)} {returning}"
+            where = f't."scope" = {binder.scope} AND t.{quote(log.partition)} = {partition}'
+            sql = (
+                f'UPDATE {heads} SET "last" = t."last" + {count}{_from(binder)}'
+                f' WHERE {where} AND t."last" = {binder.bind("bigint")} {returning}'
+            )
             return sql, [partition, count]
         only = ' WHERE t."last" = 0' if shape.expect is False else ""
         sql = (

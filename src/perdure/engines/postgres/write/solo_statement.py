@@ -67,15 +67,14 @@ def _build(sql: OperationSql, transaction: Transaction, counts: Sequence[int], *
     entry_counts = iter(counts)
     for position, member in enumerate(transaction.members):
         shape = member.shape
+        write, key = sql.write(shape, binder)
+        ctes.append(f"w{position} AS ({write})")
         if isinstance(shape, LogShape):
-            write, (partition, total) = sql.head(shape, binder)
+            partition, total = key
             key = [partition]
             rows, values = _entry_rows(sql.entry_types(shape), binder, next(entry_counts))
             source = EntrySource(partition, f'h."last" - {total} + e.o', values, f"w{position} AS h, {rows}")
-            ctes += [f"w{position} AS ({write})", f"e{position} AS ({sql.entries(shape, binder, source)})"]
-        else:
-            write, key = sql.write(shape, binder)
-            ctes.append(f"w{position} AS ({write})")
+            ctes.append(f"e{position} AS ({sql.entries(shape, binder, source)})")
         texts = ", ".join(f"({value})::text" for value in key)
         refusal = sql.refusal(shape, position, f"$1::text, ARRAY[{texts}]", _literal(sql.observe(shape)))
         cases.append(f"WHEN NOT EXISTS (SELECT FROM w{position}) THEN {refusal}")

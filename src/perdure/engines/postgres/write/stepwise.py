@@ -68,7 +68,7 @@ class _Script:
 
     def _append(self, position: int, member: Member, shape: LogShape) -> None:
         refusal = {"state": LENGTH, "observe": self._sql.observe(shape), "key": [len(self.arguments) + 1]}
-        head, (partition, _) = self._sql.head(shape, self._binder())
+        head, (partition, _) = self._sql.write(shape, self._binder())
         self._add_arguments(member.values)
         self._step(position, f'WITH h AS ({head}) SELECT "last" FROM h', appends=True, **refusal)
         types, count = self._sql.entry_types(shape), len(member.op.entries)
@@ -96,13 +96,12 @@ class _Script:
             self._step(position, f"WITH gone AS ({delete}) SELECT count(*) FROM gone")
 
     def _row(self, position: int, member: Member, shape: RowShape) -> None:
-        first = len(self.arguments) + 1
-        run, key = self._sql.write(shape, self._binder())
-        refusal = {"state": CONDITION, "observe": self._sql.observe(shape), "key": [first + n for n in range(len(key))]}
+        shapes = [shape]
         if shape.op is Delete and shape.condition in (ANY, ABSENT):
             occupying = RowShape(Patch, shape.owner, shape.condition, default=NO_COLUMNS)
-            occupy, _ = self._sql.write(occupying, self._binder())
-            self._step(position, occupy, **refusal)
-            run, _ = self._sql.write(shape._replace(condition=PRESENT), self._binder())
-        self._step(position, run, **refusal)
+            shapes = [occupying, shape._replace(condition=PRESENT)]
+        for each in shapes:
+            run, bound_key = self._sql.write(each, self._binder())
+            key = [len(self.arguments) + n for n in range(1, len(bound_key) + 1)]
+            self._step(position, run, state=CONDITION, observe=self._sql.observe(shape), key=key)
         self._add_arguments(member.values)

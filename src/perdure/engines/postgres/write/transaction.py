@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from perdure.engines.postgres.write.operation_shapes import DESCRIBE, LogShape, RowShape, Shape, Values
+from perdure.engines.sql.terms import ShapeCache
 from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Drop, Op, Patch, Put
 from perdure.kernel.schema import Schema
 
@@ -23,7 +24,6 @@ _SOLO_OPERATIONS = 32
 _SOLO_ROWS = 2
 """With more rows of one table than this they are arrays: a statement for every number of state documents, and for every
 mix of guarded and unguarded ones, would be hundreds, and each takes half a megabyte of the server's memory."""
-_CACHED_FORMS = 1_000
 
 RowName = tuple[str, int, tuple[Any, ...]]
 """A row or partition: scope, position of its table or log in the lock order, key."""
@@ -117,7 +117,7 @@ class Analyser:
     def __init__(self, schema: Schema) -> None:
         owners = [log.name for log in schema.logs] + [table.name for table in schema.tables]
         self._lock_order = {name: position for position, name in enumerate(owners)}
-        self._forms: dict[tuple[Any, ...], Form] = {}
+        self._forms: ShapeCache[Form] = ShapeCache()
 
     def analyse(self, scope: str, rev: int, ops: Sequence[Op]) -> Transaction:
         """Every commit comes through here, hence the one loop."""
@@ -139,13 +139,5 @@ class Analyser:
         cache_key: tuple[Any, ...] = tuple([member.shape for member in members])
         if partitions > 1:
             cache_key = (*cache_key, *[member.number for member in members])
-        form = self._forms.get(cache_key)
-        if form is None:
-            form = self._add_form(cache_key, members)
+        form = self._forms.get(cache_key) or self._forms.keep(cache_key, Form(members))
         return Transaction(scope, rev, form, members, [(scope, position, key) for position, key, _ in located])
-
-    def _add_form(self, cache_key: tuple[Any, ...], members: list[Member]) -> Form:
-        if len(self._forms) >= _CACHED_FORMS:
-            self._forms.clear()
-        form = self._forms[cache_key] = Form(members)
-        return form
