@@ -113,6 +113,11 @@ class _Parameters:
         # OFFSET hides which columns are constant, or the planner might read all rows of that scope.
         return f"(SELECT {', '.join(selected)} FROM {source} OFFSET 0) AS {alias}"
 
+    def count(self) -> str:
+        """The number of rows of a group, always a plain value."""
+        next(self._constants)
+        return self.add("bigint")
+
     def group_rows(self, group: Group) -> str:
         """The rows of a group: scope, rev, an index into the seqs of each log it uses, and its values."""
         columns = [("scope", "text"), ("rev", "bigint"), *[(f"m{n}", "bigint") for n in range(len(group.logs))]]
@@ -131,7 +136,7 @@ def _build(sql: OperationSql, groups: Sequence[Group], constants: Constants, *, 
             ctes += _entries(sql, group.shape, number, clock, parameters)
             logs.append(group.shape.owner)
         refusal = sql.refusal(group.shape, number, "NULL, NULL", "NULL")
-        cases.append(f"WHEN (SELECT count(*) FROM w{number}) <> {parameters.add('bigint')} THEN {refusal}")
+        cases.append(f"WHEN (SELECT count(*) FROM w{number}) <> {parameters.count()} THEN {refusal}")
     seqs = "".join(f', (SELECT s FROM "lasts of {log}")' for log in logs)
     return f"WITH {', '.join(ctes)} SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
 
@@ -161,13 +166,12 @@ class _Row(NamedTuple):
 
 
 class BatchColumns:
-    """Many transactions as columns: per group the columns of its rows (of a log also those of its entries)."""
+    """Many transactions as columns: per group the columns of its rows (of a log also those of its entries), and one
+    with their number."""
 
     def __init__(self, groups: Sequence[Group], transactions: Sequence[Transaction]) -> None:
         self.ranks: Ranks = {}
         self._columns: list[list[Any]] = []
-        self._groups: list[tuple[int, int]] = []
-        """Per group: where its columns end, and its number of rows."""
         self._revs: set[int] = set()
         for number, group in enumerate(groups):
             rows = _group_rows(number, transactions)
@@ -179,7 +183,7 @@ class BatchColumns:
                 self.ranks[group.shape.owner] = {row.transaction: rank for rank, row in enumerate(rows, 1)}
                 self._revs.add(len(self._columns) + 1)
                 self._columns += _entry_columns(transactions, rows, group.shape)
-            self._groups.append((len(self._columns), len(rows)))
+            self._columns.append([len(rows)])
 
     def constants(self, known: Constants | None) -> Constants:
         """Which columns hold one value in all rows, in this batch and in those before it: the set of constant columns
@@ -191,14 +195,8 @@ class BatchColumns:
 
     def arguments(self, constants: Constants, clock: int | None) -> Values:
         """The arguments of the statement."""
-        arguments: Values = [] if clock is None else [clock]
         values = [column[0] if constant else column for constant, column in zip(constants, self._columns, strict=True)]
-        start = 0
-        for end, count in self._groups:
-            arguments += values[start:end]
-            arguments.append(count)
-            start = end
-        return arguments
+        return values if clock is None else [clock, *values]
 
 
 def _group_rows(number: int, transactions: Sequence[Transaction]) -> list[_Row]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from perdure.engines.postgres.connections.pool import Pool
-from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome, unreadable
+from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, readable, translate, unknown_outcome
 from perdure.engines.postgres.schema.clock import StampClock
 from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.postgres.write.batch_statement import BatchStatements
@@ -24,7 +23,6 @@ from perdure.engines.postgres.write.operation_sql import OperationSql
 from perdure.engines.postgres.write.solo_statement import solo_statement
 from perdure.engines.postgres.write.stepwise import stepwise_statement
 from perdure.engines.postgres.write.transaction import Transaction
-from perdure.engines.shared.server_answers import NONSENSE
 from perdure.kernel.ops import Applied
 
 _ATTEMPTS = 10
@@ -84,7 +82,7 @@ class Executor:
         steps = transaction.form.stepwise or transaction.form.bulk
         statement = stepwise_statement if steps else solo_statement
         rows = await self._pool.run(*statement(self._sql, transaction, self._clock.now()))
-        with _readable():
+        with readable():
             ((now, *lasts),) = rows
             if steps:
                 (lasts,) = lasts  # the function returns all of them as one array
@@ -95,7 +93,7 @@ class Executor:
         sql, arguments, ranks = self._batches.build(transactions, self._clock.now())
         try:
             rows = await self._pool.run(sql, arguments, tuned=True)
-            with _readable():
+            with readable():
                 ((now, *heads),) = rows
                 results = []
                 for number, transaction in enumerate(transactions):
@@ -110,15 +108,6 @@ class Executor:
         for job, applied in zip(batch, results, strict=True):
             job.finish(applied)
         return []
-
-
-@contextmanager
-def _readable() -> Iterator[None]:
-    """An answer of the wrong shape proves as little as a lost one."""
-    try:
-        yield
-    except NONSENSE as error:
-        raise unreadable(error) from error
 
 
 def _applied(transaction: Transaction, now: Any, lasts: Sequence[Any]) -> Applied:

@@ -79,13 +79,11 @@ def _needs_steps(shape: Shape) -> bool:
 
 def _kind(members: Sequence[Member]) -> tuple[Shape, ...]:
     """The shapes, each once; those of one table always in the same order, whatever their rows."""
-    owners: dict[str, int] = {}
-    for member in members:
-        owners.setdefault(member.shape.owner, len(owners))
+    owners = list(dict.fromkeys(member.shape.owner for member in members))
     shapes = dict.fromkeys(member.shape for member in members)
     if len(shapes) == len(owners):
         return tuple(shapes)
-    return tuple(sorted(shapes, key=lambda shape: (owners[shape.owner], repr(shape))))
+    return tuple(sorted(shapes, key=lambda shape: (owners.index(shape.owner), repr(shape))))
 
 
 class Transaction(NamedTuple):
@@ -115,8 +113,7 @@ class Analyser:
     """Analyses transactions on one schema."""
 
     def __init__(self, schema: Schema) -> None:
-        owners = [log.name for log in schema.logs] + [table.name for table in schema.tables]
-        self._lock_order = {name: position for position, name in enumerate(owners)}
+        self._lock_order = {name: position for position, name in enumerate((*schema.log, *schema.table))}
         self._forms: ShapeCache[Form] = ShapeCache()
 
     def analyse(self, scope: str, rev: int, ops: Sequence[Op]) -> Transaction:
@@ -126,12 +123,10 @@ class Analyser:
         partitions = 0
         for number, op in enumerate(ops):
             shape, values = DESCRIBE[type(op)](op)
-            member = Member(number, op, shape, values)
-            if isinstance(shape, LogShape):
-                located.append((order[shape.owner], (values[0],), member))
-                partitions += 1
-            else:
-                located.append((order[shape.owner], op.key, member))  # type: ignore[union-attr]
+            is_log = isinstance(shape, LogShape)
+            partitions += is_log
+            key = (values[0],) if is_log else op.key  # type: ignore[union-attr]
+            located.append((order[shape.owner], key, Member(number, op, shape, values)))
         # No row is named twice, so no comparison reaches the member.
         located.sort()
         members = [member for _, _, member in located]
