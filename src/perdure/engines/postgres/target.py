@@ -164,12 +164,9 @@ def _host_options(hosts: tuple[Host, ...]) -> dict[str, str]:
         names = [str(Host(host.name)) for host in hosts]
         return {"host": ",".join(names), "port": ",".join(str(host.port) for host in hosts)}
     # The driver's default port, which the environment may set, is for hosts without one; the others carry theirs.
-    return {"host": ",".join(map(_host_with_port, hosts))}
-
-
-def _host_with_port(host: Host) -> str:
     # A socket is a file in the directory that the URL names, called after the port.
-    return f"{host.name}/.s.PGSQL.{host.port}" if host.is_socket and host.port else str(host)
+    names = [f"{host.name}/.s.PGSQL.{host.port}" if host.is_socket and host.port else str(host) for host in hosts]
+    return {"host": ",".join(names)}
 
 
 def _listen_dsn(url: str) -> str:

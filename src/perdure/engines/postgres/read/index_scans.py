@@ -61,11 +61,8 @@ class OrderedReads(TableReads):
 
 def by_several(index: Index | None, eq: tuple[Any, ...]) -> TypeGuard[Index]:
     """True for a scan by more than one column of an index, with a value for each."""
-    return (
-        index is not None
-        and len(index.by) == len(eq) > 1
-        and not any(value is None or isinstance(value, Ref) for value in eq)
-    )
+    plain = not any(value is None or isinstance(value, Ref) for value in eq)
+    return index is not None and len(index.by) == len(eq) > 1 and plain
 
 
 def one_by_one(chosen: str, keys: str, row: str, alias: str) -> str:

@@ -46,9 +46,6 @@ class ReadStatement(msgspec.Struct, frozen=True):
 class Parameters(Marks):
     """Numbered through the whole statement; the scope is the first of those that are `used` already."""
 
-    def __init__(self, used: int = 1) -> None:
-        super().__init__(DIALECT, used)
-
     def scope(self) -> str:
         """Always the first."""
         return "$1"

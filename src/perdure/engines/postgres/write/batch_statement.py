@@ -127,17 +127,16 @@ class _Parameters:
 def _build(sql: OperationSql, groups: Sequence[Group], constants: Constants, *, bound_clock: bool) -> str:
     clock = "$1::bigint" if bound_clock else SERVER_CLOCK
     parameters = _Parameters(1 if bound_clock else 0, constants)
-    ctes, cases, logs = [], [], []
+    ctes, cases, seqs = [], [], ""
     for number, group in enumerate(groups):
         binder = group.binder(clock, parameters.group_rows(group))
         write, _ = sql.write(group.shape, binder)
         ctes.append(f"w{number} AS ({write})")
         if isinstance(group.shape, LogShape):
             ctes += _entries(sql, group.shape, number, clock, parameters)
-            logs.append(group.shape.owner)
+            seqs += f', (SELECT s FROM "lasts of {group.shape.owner}")'
         refusal = sql.refusal(group.shape, number, "NULL, NULL", "NULL")
         cases.append(f"WHEN (SELECT count(*) FROM w{number}) <> {parameters.count()} THEN {refusal}")
-    seqs = "".join(f', (SELECT s FROM "lasts of {log}")' for log in logs)
     return f"WITH {', '.join(ctes)} SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
 
 

@@ -39,11 +39,6 @@ class Columns(NamedTuple):
     names: tuple[str, ...]
     kinds: tuple[Any, ...]
 
-    @property
-    def pairs(self) -> list[tuple[str, Any]]:
-        """Each name with its kind."""
-        return list(zip(self.names, self.kinds, strict=True))
-
 
 NO_COLUMNS = Columns((), ())
 

@@ -161,8 +161,8 @@ def _set(changes: dict[str, str]) -> str:
 
 
 def _assignments(table: Table, columns: Columns, binder: Binder) -> dict[str, str]:
-    types = {**table.types, BODY: BODY}
-    return {name: _assign(f"t.{quote(name)}", SQL_TYPES[types[name]], kind, binder) for name, kind in columns.pairs}
+    types, pairs = {**table.types, BODY: BODY}, zip(*columns, strict=True)
+    return {name: _assign(f"t.{quote(name)}", SQL_TYPES[types[name]], kind, binder) for name, kind in pairs}
 
 
 def _assign(column: str, sql_type: str, kind: Any, binder: Binder) -> str:
@@ -179,7 +179,7 @@ def _condition(table: Table, condition: Any, binder: Binder) -> list[str]:
     if condition is int:
         return [f't."rev" = {binder.bind("bigint")}']
     terms = []
-    for name, kind in condition.pairs:
+    for name, kind in zip(*condition, strict=True):
         column = f"t.{quote(name)}"
         if kind is NULL:
             terms.append(f"{column} IS NULL")

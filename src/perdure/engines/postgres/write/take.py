@@ -11,7 +11,7 @@ from typing import Any
 
 from perdure.engines.postgres.connections.pool import Pool
 from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, readable, translate, unknown_outcome
-from perdure.engines.postgres.read.index_scans import by_several
+from perdure.engines.postgres.read.index_scans import DIALECT, by_several
 from perdure.engines.postgres.read.read_sql import Parameters, ReadSql
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.schema.tables import SQL_TYPES
@@ -59,7 +59,7 @@ class Claims:
 
 
 def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str:
-    marks = Parameters(used=3)  # the scope, the rev and the clock
+    marks = Parameters(DIALECT, used=3)  # the scope, the rev and the clock
     declared = table.table
     picked = table.sql_scan(scan, scan.eq, marks, tail=" FOR UPDATE OF t SKIP LOCKED")
     width = len(declared.key) + 2 + len(declared.columns)

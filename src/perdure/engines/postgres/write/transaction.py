@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -86,7 +86,7 @@ def _kind(members: Sequence[Member]) -> tuple[Shape, ...]:
     return tuple(sorted(shapes, key=lambda shape: (owners.index(shape.owner), repr(shape))))
 
 
-class Transaction(NamedTuple):
+class Transaction(msgspec.Struct, frozen=True):
     """An analysed transaction: its form, its members in lock order and the names of their rows."""
 
     scope: str
