@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -52,10 +53,7 @@ class PostgresEngine:
         self._reader = ViewReader(read_sql)
         self._claims = Claims(read_sql)
         self._closing = asyncio.Lock()
-        self._durability = DurabilityReading(self._read_durability, "process", self._set_durability)
-
-    async def _read_durability(self) -> Durability:
-        return await health.durability_now(self._pool)
+        self._durability = DurabilityReading(partial(health.durability_now, pool), "process", self._set_durability)
 
     def _set_durability(self, durability: Durability) -> None:
         self.capabilities = msgspec.structs.replace(self.capabilities, durability=durability)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import asyncpg
 
-from perdure.engines.shared.server_answers import repeated
+from perdure.engines.shared.server_answers import NONSENSE, repeated
 from perdure.errors import (
     CorruptError,
     InvalidError,
@@ -37,6 +39,25 @@ _TOO_MANY_CONNECTIONS = "53300"
 _NO_TLS, _NOT_A_SETTING = "rejected SSL upgrade", "unsupported startup parameter"
 _WANTS_TLS = "no encryption"
 """From the messages of the driver, PgBouncer and PostgreSQL; the codes that come with them mean other things too."""
+
+_NO_TEXT = (InvalidError, "PostgreSQL cannot store this text: {reason}", "leave out NUL characters")
+_NO_TABLES = (CorruptError, "the database does not have the expected tables: {reason}", None)
+_MEANINGS: dict[str, tuple[type[PerdureError], str, str | None]] = {
+    "28": (InvalidError, "{where} refuses the login: {reason}", "check user and password in the URL"),
+    "3D000": (InvalidError, "{where}: {reason}", "create it (CREATE DATABASE) or name another in the URL"),
+    "42501": (UnsupportedError, "{where} does not allow it: {reason}", "grant the user the missing right"),
+    "25006": (UnavailableError, "{where} is read-only now: {reason}", "it may be a standby; connect to the primary"),
+    "22021": _NO_TEXT,
+    "22P05": _NO_TEXT,
+    "22": (InvalidError, "PostgreSQL cannot store this value: {reason}", None),
+    "42": _NO_TABLES,
+    "3F000": _NO_TABLES,
+    "0A000": _NO_TABLES,
+    "XX": (CorruptError, "{reason}", "restore a backup; see the server's log"),
+    "53": (UnavailableError, "{where} is out of resources: {reason}", "free some and retry"),
+    "": (UnavailableError, "PostgreSQL failed at {where}: {reason}", None),
+}
+"""What a refusal by the server means, by its SQLSTATE or by the first two characters of it; the last is for others."""
 
 
 def code_of(error: BaseException) -> str:
@@ -111,36 +132,25 @@ def _refused(code: str, reason: str, where: str) -> PerdureError:
     """For an error that the server reported, by its SQLSTATE."""
     if _NOT_A_SETTING in reason:
         return InvalidError(f"{where} cannot set up a session: {reason}", hint="behind PgBouncer use ?prepared=no")
+    kind, message, hint = _MEANINGS.get(code) or _MEANINGS.get(code[:2]) or _MEANINGS[""]
     if code[:2] == "28" and _WANTS_TLS in reason:
-        return InvalidError(
-            f"{where} refuses the login: {reason}", hint="the server requires TLS; use sslmode=require or stricter"
-        )
-    if code[:2] == "28":
-        return InvalidError(f"{where} refuses the login: {reason}", hint="check user and password in the URL")
-    if code == "3D000":
-        return InvalidError(f"{where}: {reason}", hint="create it (CREATE DATABASE) or name another in the URL")
-    if code == "42501":
-        return UnsupportedError(f"{where} does not allow it: {reason}", hint="grant the user the missing right")
-    if code == "25006":
-        return UnavailableError(
-            f"{where} is read-only now: {reason}", hint="it may be a standby; connect to the primary"
-        )
-    if code in ("22021", "22P05"):
-        return InvalidError(f"PostgreSQL cannot store this text: {reason}", hint="leave out NUL characters")
-    if code[:2] == "22":
-        return InvalidError(f"PostgreSQL cannot store this value: {reason}")
-    if code[:2] == "42" or code in ("3F000", "0A000"):
-        return CorruptError(f"the database does not have the expected tables: {reason}", where=where)
-    if code[:2] == "XX":
-        return CorruptError(reason, where=where, hint="restore a backup; see the server's log")
-    if code[:2] == "53":
-        return UnavailableError(f"{where} is out of resources: {reason}", hint="free some and retry")
-    return UnavailableError(f"PostgreSQL failed at {where}: {reason}")
+        hint = "the server requires TLS; use sslmode=require or stricter"
+    text = message.format(where=where, reason=reason)
+    return CorruptError(text, where=where, hint=hint) if kind is CorruptError else kind(text, hint=hint)
 
 
 def unreadable(error: Exception) -> asyncpg.InternalClientError:
     """For an answer that cannot be read, here or in the driver: treated like a lost connection."""
     return asyncpg.InternalClientError(f"the server's answer cannot be read: {repeated(repr(error))}")
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Around what reads an answer: one of the wrong shape proves as little as a lost one."""
+    try:
+        yield
+    except NONSENSE as error:
+        raise unreadable(error) from error
 
 
 def unknown_outcome(error: BaseException, rev: int) -> OutcomeUnknown:

@@ -116,11 +116,11 @@ async def findings(pool: Pool, layout: Layout) -> list[str]:
     tables = {name for (name,) in await pool.query(_TABLES, [layout.pg_schema])}
     indexes: dict[str, bool] = dict(map(tuple, await pool.query(_INDEXES, [layout.pg_schema])))
     damage = [f"table {name} is missing" for name in layout.tables() if name not in tables]
-    for name in index_names(layout.schema):
-        if name not in indexes:
-            damage.append(f"index {name} is missing")
-        elif not indexes[name]:
-            damage.append(f"index {name} is not valid")
+    damage += [
+        f"index {name} is {'not valid' if name in indexes else 'missing'}"
+        for name in index_names(layout.schema)
+        if not indexes.get(name)
+    ]
     if damage:
         return damage
     for log in layout.schema.logs:

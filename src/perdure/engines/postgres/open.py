@@ -59,7 +59,11 @@ async def open_engine(
                     connections.needs_setup = needs_transaction(await connection.fetchrow(READ_SESSION))
                 async with set_up(connection):
                     await _check_session(connection, connections.where, expected_database, durability)
-                await _prepare_schema(connection, layout, connections.where, target, read_only=read_only)
+                if target.migrate and not read_only:
+                    await migrate.bring_up_to_date(connection, layout, connections.where)
+                else:
+                    hint = _OPEN_ONCE if read_only else _MIGRATE
+                    await migrate.verify(connection, layout, connections.where, writing=not read_only, hint=hint)
             settings = await health.settings(connections, layout)
         for problem in health.transport_problems(connections).values():
             warn_insecure(problem)
@@ -112,15 +116,6 @@ async def _check_session(connection: Any, where: str, expected_database: str, du
             "durability='process' cannot be set for the sessions of your own pool or pooler",
             hint="create them with synchronous_commit=off (create_pool(server_settings=…), ALTER ROLE … SET …)",
         )
-
-
-async def _prepare_schema(connection: Any, layout: Layout, where: str, target: Target, *, read_only: bool) -> None:
-    if read_only:
-        await migrate.verify(connection, layout, where, writing=False, hint=_OPEN_ONCE)
-    elif not target.migrate:
-        await migrate.verify(connection, layout, where, writing=True, hint=_MIGRATE)
-    else:
-        await migrate.bring_up_to_date(connection, layout, where)
 
 
 def _capabilities(

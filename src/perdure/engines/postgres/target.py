@@ -113,8 +113,16 @@ def parse_target(url: str) -> Target:
 
 
 def _parsed(url: str, name: str) -> ServerUrl:
+    """The parts of a URL. Rejects what the driver would mistake for a server that is not up yet, or report less
+    clearly."""
     parts = parse_url(url, _DIALECT, name)
-    _check_passed_on(parts.options)
+    for option in _FILES:
+        file = parts.options.get(option)
+        if file is not None and not os.access(file, os.R_OK):
+            raise InvalidError(f"{option} names a file that cannot be read: {file:.200}")
+    sessions = parts.options.get("target_session_attrs", "any")
+    if sessions not in _SESSIONS:
+        raise InvalidError(f"target_session_attrs is one of {', '.join(_SESSIONS)}, not {sessions!r:.80}")
     return parts
 
 
@@ -156,12 +164,9 @@ def _host_options(hosts: tuple[Host, ...]) -> dict[str, str]:
         names = [str(Host(host.name)) for host in hosts]
         return {"host": ",".join(names), "port": ",".join(str(host.port) for host in hosts)}
     # The driver's default port, which the environment may set, is for hosts without one; the others carry theirs.
-    return {"host": ",".join(map(_host_with_port, hosts))}
-
-
-def _host_with_port(host: Host) -> str:
     # A socket is a file in the directory that the URL names, called after the port.
-    return f"{host.name}/.s.PGSQL.{host.port}" if host.is_socket and host.port else str(host)
+    names = [f"{host.name}/.s.PGSQL.{host.port}" if host.is_socket and host.port else str(host) for host in hosts]
+    return {"host": ",".join(names)}
 
 
 def _listen_dsn(url: str) -> str:
@@ -184,13 +189,3 @@ def each_host(dsn: str) -> tuple[str, ...]:
     hosts, ports = (parts.options.get(name, "").split(",") for name in ("host", "port"))
     pairs = [{"host": host, "port": port} if port else {"host": host} for host, port in zip_longest(hosts, ports)]
     return tuple(msgspec.structs.replace(parts, options={**parts.options, **pair}).build() for pair in pairs)
-
-
-def _check_passed_on(options: dict[str, str]) -> None:
-    """Reject what the driver would mistake for a server that is not up yet, or report less clearly."""
-    for name in _FILES:
-        if name in options and not os.access(options[name], os.R_OK):
-            raise InvalidError(f"{name} names a file that cannot be read: {options[name]:.200}")
-    sessions = options.get("target_session_attrs", "any")
-    if sessions not in _SESSIONS:
-        raise InvalidError(f"target_session_attrs is one of {', '.join(_SESSIONS)}, not {sessions!r:.80}")

@@ -50,7 +50,6 @@ class NotifyHub(HintHub[Topic]):
         self._pending: set[Topic] = set()
         self._sender: asyncio.Task[None] | None = None
         self._waker: asyncio.Task[None] | None = None
-        self._lost = asyncio.Event()
         self._closed = False
 
     def publish(self, scope: str, hints: Sequence[str]) -> None:
@@ -116,11 +115,11 @@ class NotifyHub(HintHub[Topic]):
 
     async def _listen_on(self, connection: Connection) -> None:
         """Listen until the connection is lost."""
-        self._lost.clear()
-        connection.add_termination_listener(lambda _: self._lost.set())
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
         await connection.add_listener(self._channel, self._on_notification)
         self.ring_all()
-        await self._lost.wait()
+        await lost.wait()
 
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         try:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from perdure.kernel.ops import ABSENT, AtMost, Condition, Inc, Max, Min, Now, Presence, Swap
 
+EXPRESSIONS: frozenset[Any] = frozenset((Inc, Max, Min, Now, Swap))
+"""The classes that `assignment` and `assigned_values` take apart; any other value is assigned as it is."""
 Parameter = Callable[[], str]
 """Writes the next parameter."""
 

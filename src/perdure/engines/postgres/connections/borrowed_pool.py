@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import asyncpg
 
 from perdure.engines.postgres.connections.connect import Connection
-from perdure.engines.postgres.connections.login import GuardedTransport
 from perdure.engines.postgres.connections.pool import Pool
-from perdure.engines.postgres.errors import DRIVER_ERRORS, all_in_use, translate, unreadable, unusable_pool
+from perdure.engines.postgres.errors import DRIVER_ERRORS, all_in_use, translate, unusable_pool
 from perdure.engines.postgres.target import Target
 
 
@@ -28,50 +26,29 @@ class BorrowedPool(Pool):
         self._discarded = 0
 
     async def acquire(self) -> Connection:
-        """One of the caller's connections."""
+        """One of the caller's connections. Waits for as long as other calls of this engine get theirs."""
         self.lifecycle.check_usable()
-        try:
-            connection = await self._wait_while_queue_moves()
-        except asyncpg.InterfaceError as error:
-            raise unusable_pool(error) from error
-        except DRIVER_ERRORS as error:
-            raise translate(error, self.where) from error
-        self._served += 1
-        return connection
-
-    async def _wait_while_queue_moves(self) -> Connection:
-        """Wait for a connection, for as long as other calls of this engine get theirs."""
         while True:
             served = self._served
             try:
-                return await self._borrow()
+                connection = await self._pool.acquire(timeout=self._timeout)
+            except asyncpg.InterfaceError as error:
+                raise unusable_pool(error) from error
             except TimeoutError as error:
+                if self._pool.get_size() < self.size or self._pool.get_idle_size():
+                    raise translate(error, self.where) from error  # one was being opened
                 if self._served == served:
                     hint = "raise the pool's max_size, or hold connections for a shorter time"
                     raise all_in_use(self.where, self.size, hint) from error
-
-    async def _borrow(self) -> Connection:
-        try:
-            return await self._pool.acquire(timeout=self._timeout)
-        except TimeoutError as error:
-            if self._pool.get_size() < self.size or self._pool.get_idle_size():
-                raise translate(error, self.where) from error  # one was being opened
-            raise
-
-    async def fetch(
-        self, connection: Connection, sql: str, arguments: Sequence[Any] = (), *, tuned: bool = False
-    ) -> list[Any]:
-        """Run one statement; an answer that the driver cannot handle raises one of the driver's errors."""
-        try:
-            return await super().fetch(connection, sql, arguments, tuned=tuned)
-        except DRIVER_ERRORS:
-            raise
-        except Exception as error:
-            raise unreadable(error) from error
+            except DRIVER_ERRORS as error:
+                raise translate(error, self.where) from error
+            else:
+                self._served += 1
+                return connection
 
     def release(self, connection: Connection) -> None:
         """Return it in a task: the caller's pool resets it, which takes a moment."""
-        task = self._loop.create_task(self._return(connection))
+        task = asyncio.create_task(self._return(connection))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
@@ -83,14 +60,8 @@ class BorrowedPool(Pool):
         self.release(connection)
 
     async def _return(self, connection: Connection) -> None:
-        try:
+        with suppress(*DRIVER_ERRORS):  # the caller's pool replaces it
             await self._pool.release(connection, timeout=self._timeout)
-        except DRIVER_ERRORS:
-            return  # the caller's pool replaces it
-
-    def transports(self) -> list[GuardedTransport]:
-        """None: the caller decides how these connections are protected."""
-        return []
 
     def counters(self) -> dict[str, int]:
         """What `health` shows."""

@@ -52,10 +52,8 @@ class LoginLoop:
         if self.refusal is not None:
             # The driver would retry the same server without TLS.
             raise ConnectionError("this server was refused")
-        _, meeting = await self.running.create_connection(
-            lambda: _Meeting(self, factory(), host), host, port, **options
-        )
-        return meeting.transport, meeting.protocol
+        _, guard = await self.running.create_connection(lambda: _Guard(self, factory(), host), host, port, **options)
+        return guard.transport, guard.protocol
 
     async def start_tls(self, transport: GuardedTransport, protocol: Any, context: Any, **options: Any) -> Any:
         """Upgrade the connection to TLS, guarded as before."""
@@ -90,7 +88,9 @@ class GuardedTransport:
 
     def set_protocol(self, protocol: Any) -> None:
         """Deliver what arrives to another protocol, guarded as before."""
-        self.inner.set_protocol(_Guard(self, protocol))
+        guard = _Guard(self._loop, protocol, self.host)
+        guard.transport = self
+        self.inner.set_protocol(guard)
 
     def write(self, data: Any) -> None:
         """Send. The first message other than the TLS request starts the login."""
@@ -124,50 +124,32 @@ class GuardedTransport:
         self.inner.abort()
 
 
-class _Meeting(asyncio.Protocol):
-    """Connects the driver's protocol to the guarded transport; replaced before the first byte arrives."""
+class _Guard:
+    """The driver's protocol as the event loop sees it: it gets the guarded transport, and what that admits."""
+
+    transport: GuardedTransport
 
     def __init__(self, loop: LoginLoop, protocol: Any, host: str | None) -> None:
         self.protocol = protocol
         self._loop = loop
         self._host = host
-        self.transport: GuardedTransport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.protocol, name)
 
     def connection_made(self, transport: Any) -> None:
         self._loop.connected = True
         self.transport = GuardedTransport(self._loop, transport, self._host)
-        self.transport.set_protocol(self.protocol)
         self.protocol.connection_made(self.transport)
 
-
-class _Guard(asyncio.Protocol):
-    """Passes what the transport admits to the driver's protocol."""
-
-    def __init__(self, transport: GuardedTransport, protocol: Any) -> None:
-        self._transport = transport
-        self._protocol = protocol
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._protocol.connection_lost(exc)
-
-    def eof_received(self) -> bool | None:
-        closing: bool | None = self._protocol.eof_received()
-        return closing
-
-    def pause_writing(self) -> None:
-        self._protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._protocol.resume_writing()
-
     def data_received(self, data: bytes) -> None:
-        admitted = self._transport.admit(data)
+        admitted = self.transport.admit(data)
         if not admitted:
             return
         try:
-            self._protocol.data_received(admitted)
+            self.protocol.data_received(admitted)
         except Exception:  # noqa: BLE001 - an unexpected answer breaks the driver; asyncio would log it as fatal
-            self._transport.cut_off(Offence("it sent an unexpected message"))
+            self.transport.cut_off(Offence("it sent an unexpected message"))
 
 
 def _asks_for_cleartext(where: str) -> PerdureError:

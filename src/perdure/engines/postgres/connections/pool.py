@@ -25,13 +25,15 @@ from perdure.engines.postgres.connections.connect import Connection, Connector
 from perdure.engines.postgres.connections.login import GuardedTransport
 from perdure.engines.postgres.connections.permits import Permits
 from perdure.engines.postgres.connections.session_settings import BEGIN, KEEPALIVE
-from perdure.engines.postgres.errors import DRIVER_ERRORS, all_in_use, lost, never_sent, translate
+from perdure.engines.postgres.errors import DRIVER_ERRORS, all_in_use, lost, never_sent, translate, unreadable
 from perdure.engines.postgres.target import Target
 from perdure.engines.shared.lifecycle import Lifecycle
 
 IDLE_SECONDS = 30.0
 """A connection that was idle for longer is tried before it is used."""
 TRIAL_SECONDS = 5.0
+_READ_ONLY = "default_transaction_read_only"
+"""Whether the server takes no writes now: PostgreSQL 14 and newer report it with the answer to any statement."""
 
 
 class Pool(ABC):
@@ -45,7 +47,6 @@ class Pool(ABC):
         self.lifecycle = Lifecycle(self, target.display_url, read_only=read_only, one_loop=True)
         self._ours = ours
         self._command_timeout = target.command_timeout
-        self._loop = asyncio.get_running_loop()
 
     @abstractmethod
     async def acquire(self) -> Connection:
@@ -59,9 +60,10 @@ class Pool(ABC):
     def discard(self, connection: Connection) -> None:
         """Give up a connection whose state is not known."""
 
-    @abstractmethod
     def transports(self) -> list[GuardedTransport]:
-        """The network connections that this pool opened and that are open now."""
+        """The network connections that this pool opened and that are open now; how others are protected is up to the
+        caller."""
+        return []
 
     @abstractmethod
     def counters(self) -> dict[str, int]:
@@ -88,9 +90,7 @@ class Pool(ABC):
             raise
         self.release(connection)
 
-    async def fetch(
-        self, connection: Connection, sql: str, arguments: Sequence[Any] = (), *, tuned: bool = False
-    ) -> list[Any]:
+    async def fetch(self, connection: Connection, sql: str, arguments: Sequence[Any], *, tuned: bool) -> list[Any]:
         """Run one statement: as it is where the session suits it, else in a transaction that sets the session up."""
         timeout = self._command_timeout
         if not self.needs_setup and (self._ours or not tuned):
@@ -138,6 +138,8 @@ class Pool(ABC):
                     self.release(connection)
                 else:
                     self.discard(connection)
+                if isinstance(error, Exception) and not isinstance(error, DRIVER_ERRORS):
+                    raise unreadable(error) from error
                 if not never_sent(error):
                     raise
             else:
@@ -209,7 +211,7 @@ class OwnPool(Pool):
         """Keep it for the next caller."""
         if connection.is_closed() or self.lifecycle.is_closed:
             self._drop(connection)
-        elif self._target.read_write and _is_read_only(connection):
+        elif self._target.read_write and getattr(connection.get_settings(), _READ_ONLY, "off") == "on":
             # Another server is the primary now. The idle connections lead to the same server.
             self._drop(connection)
             self._drop_idle()
@@ -271,8 +273,3 @@ class OwnPool(Pool):
         self._idle.clear()
         for connection in list(self._open):
             self._drop(connection)
-
-
-def _is_read_only(connection: Connection) -> bool:
-    """Whether the server takes no writes now (PostgreSQL 14 and newer report it with the answer to any statement)."""
-    return getattr(connection.get_settings(), "default_transaction_read_only", "off") == "on"

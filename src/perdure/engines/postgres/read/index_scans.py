@@ -13,7 +13,7 @@ not. These reads work in any session, and cost nothing where the planner has sta
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from perdure import limits
 from perdure.engines.postgres.schema.tables import SQL_TYPES
@@ -48,7 +48,7 @@ class OrderedReads(TableReads):
 
     def same(self, index: Index | None, eq: tuple[Any, ...], marks: Marks, resolve: Resolve | None) -> list[str]:
         """A range of rows instead of an equality for each column."""
-        if index is None or not by_several(index, eq):
+        if not by_several(index, eq):
             return super().same(index, eq, marks, resolve)
         columns = ", ".join(f"t.{quote(name)}" for name in index.by)
         values = ", ".join(f"{marks.take()}::{SQL_TYPES[self.table.types[name]]}" for name in index.by)
@@ -56,12 +56,13 @@ class OrderedReads(TableReads):
 
     def leading(self, index: Index | None, eq: tuple[Any, ...]) -> list[str]:
         """Those columns: to the planner they are not constant, so it uses an index that has them in order."""
-        return [] if index is None or not by_several(index, eq) else [f"t.{quote(name)}" for name in index.by]
+        return [f"t.{quote(name)}" for name in index.by] if by_several(index, eq) else []
 
 
-def by_several(index: Index, eq: tuple[Any, ...]) -> bool:
-    """True for a scan by more than one column, with a value for each."""
-    return len(index.by) == len(eq) > 1 and not any(value is None or isinstance(value, Ref) for value in eq)
+def by_several(index: Index | None, eq: tuple[Any, ...]) -> TypeGuard[Index]:
+    """True for a scan by more than one column of an index, with a value for each."""
+    plain = not any(value is None or isinstance(value, Ref) for value in eq)
+    return index is not None and len(index.by) == len(eq) > 1 and plain
 
 
 def one_by_one(chosen: str, keys: str, row: str, alias: str) -> str:

@@ -31,8 +31,6 @@ from perdure.engines.sql.terms import Shape, where_arguments, where_shape, where
 from perdure.kernel.ops import Get, Heads, Now, Read, ReadOp, Ref, Scan, Segment
 from perdure.kernel.schema import Schema, Table
 
-_NOTHING = "nothing"
-
 
 class ReadStatement(msgspec.Struct, frozen=True):
     """The SQL of a read. `types` are those of its columns; `bounded`: it ends in a LIMIT; `entries`: it reads a log;
@@ -47,9 +45,6 @@ class ReadStatement(msgspec.Struct, frozen=True):
 
 class Parameters(Marks):
     """Numbered through the whole statement; the scope is the first of those that are `used` already."""
-
-    def __init__(self, used: int = 1) -> None:
-        super().__init__(DIALECT, used)
 
     def scope(self) -> str:
         """Always the first."""
@@ -88,14 +83,12 @@ class ReadSql:
             return (Now,)
         if read.segments is None:
             return (Read, read.log, *self.logs[read.log].read_shape(read))
-        if not read.segments:
-            return (_NOTHING,)
-        return (Segment, read.log, read.desc, read.limit is None, *where_shape(read.where))
+        return (Segment, not read.segments, read.log, read.desc, read.limit is None, *where_shape(read.where))
 
     def arguments(self, read: ReadOp) -> list[Any]:
-        """The values of a read, without the scope."""
+        """The values of a read that can have an answer, without the scope."""
         if isinstance(read, Get):
-            if isinstance(read.keys, Ref) or not read.keys:
+            if isinstance(read.keys, Ref):
                 return []
             if len(read.keys) == 1:
                 return list(read.keys[0])
@@ -108,12 +101,7 @@ class ReadSql:
             return [self._clock.now(), read.plus]
         if read.segments is None:
             return self.logs[read.log].read_arguments(read)
-        return self._segment_arguments(read, read.segments)
-
-    def _segment_arguments(self, read: Read, segments: Sequence[Segment]) -> list[Any]:
-        if not segments:
-            return []
-        ordered = list(reversed(segments)) if read.desc else segments
+        ordered = read.segments[::-1] if read.desc else read.segments
         arguments: list[Any] = [
             [s.value for s in ordered],
             [s.after for s in ordered],
@@ -130,8 +118,7 @@ class ReadSql:
         if isinstance(read, Scan):
             table = self.tables[read.table]
             sql = table.sql_scan(read, read.eq, marks, lambda ref: self._first_value(reads, ref))
-            index = None if read.index is None else table.table.index_by_name[read.index]
-            tuned = index is not None and by_several(index, read.eq)
+            tuned = by_several(table.table.index_by_name.get(read.index or ""), read.eq)
             return ReadStatement(sql, _row_types(table.table), bounded=read.limit is not None, tuned=tuned)
         if isinstance(read, Heads):
             partition = quote(self.schema.log[read.log].partition)
@@ -155,27 +142,24 @@ class ReadSql:
         return ReadStatement(_segmented(log, read, marks), types, bounded=read.limit is not None, entries=True)
 
     def _get(self, table: TableReads, read: Get, reads: Sequence[ReadOp], marks: Marks) -> ReadStatement | None:
-        types, declared = _row_types(table.table), table.table
-        if isinstance(read.keys, Ref):
-            return ReadStatement(self._get_referred(table, read.keys, reads, marks), types)
-        if not read.keys:
-            return None
-        if len(read.keys) == 1:
-            return ReadStatement(table.sql_get(marks), types)
-        keys = ", ".join(f"{marks.take()}::{SQL_TYPES[c.type]}[]" for c in declared.key)
+        declared, keys = table.table, read.keys
+        types = _row_types(declared)
         parts = [f"k{i}" for i in range(len(declared.key))]
-        source = f"unnest({keys}) AS k({', '.join(parts)})"
-        row = f"SELECT t.* FROM {table.source} t WHERE {_same(table, parts, marks)}"
-        return ReadStatement(one_by_one(table.chosen, source, row, "t"), types)
-
-    def _get_referred(self, table: TableReads, ref: Ref, reads: Sequence[ReadOp], marks: Marks) -> str:
-        columns = self._columns(reads, ref)
-        parts = [f"k{i}" for i in range(len(columns))]
-        keys = ", ".join(f"{column} AS {part}" for column, part in zip(columns, parts, strict=True))
-        present = " AND ".join(f"{column} IS NOT NULL" for column in columns)
-        source = f"(SELECT {keys} FROM r{ref.read} WHERE {present}) k"
-        row = f"SELECT t.* FROM {table.source} t WHERE {_same(table, parts, marks)}"
-        return one_by_one(table.chosen, source, row, "t")
+        if isinstance(keys, Ref):
+            columns = self._columns(reads, keys)
+            chosen = ", ".join(f"{column} AS {part}" for column, part in zip(columns, parts, strict=True))
+            present = " AND ".join(f"{column} IS NOT NULL" for column in columns)
+            source = f"(SELECT {chosen} FROM r{keys.read} WHERE {present}) k"
+        elif len(keys) > 1:
+            arrays = ", ".join(f"{marks.take()}::{SQL_TYPES[c.type]}[]" for c in declared.key)
+            source = f"unnest({arrays}) AS k({', '.join(parts)})"
+        else:
+            return ReadStatement(table.sql_get(marks), types) if keys else None
+        terms = [f"t.{quote(c)} = k.{part}" for c, part in zip(declared.key_names, parts, strict=True)]
+        where = " AND ".join([f't."scope" = {marks.scope()}', *terms])
+        return ReadStatement(
+            one_by_one(table.chosen, source, f"SELECT t.* FROM {table.source} t WHERE {where}", "t"), types
+        )
 
     def _first_value(self, reads: Sequence[ReadOp], ref: Ref) -> str:
         (column,) = self._columns(reads, ref)
@@ -206,12 +190,6 @@ class ReadSql:
 def _row_types(table: Table) -> tuple[str, ...]:
     key = [SQL_TYPES[c.type] for c in table.key]
     return (*key, "bigint", "text", *[SQL_TYPES[c.type] for c in table.columns])
-
-
-def _same(table: TableReads, parts: Sequence[str], marks: Marks) -> str:
-    terms = [f't."scope" = {marks.scope()}']
-    terms += [f"t.{quote(c)} = k.{part}" for c, part in zip(table.table.key_names, parts, strict=True)]
-    return " AND ".join(terms)
 
 
 def _segmented(log: LogReads, read: Read, marks: Marks) -> str:

@@ -21,7 +21,7 @@ from operator import itemgetter
 from typing import Any
 
 from perdure.engines.postgres.connections.pool import Pool
-from perdure.engines.postgres.read.index_scans import ALL
+from perdure.engines.postgres.read.index_scans import ALL, DIALECT
 from perdure.engines.postgres.read.read_sql import Parameters, ReadSql, ReadStatement
 from perdure.engines.sql.terms import ShapeCache
 from perdure.kernel.ops import Get, ReadOp, Ref, Scan
@@ -77,7 +77,7 @@ class ViewReader:
         ]
 
     def _build(self, reads: Sequence[ReadOp]) -> ViewStatement:
-        parameters = Parameters()
+        parameters = Parameters(DIALECT, used=1)
         statements: list[ReadStatement | None] = []
         for read in reads:
             pointless = any(statements[ref.read] is None for ref in _refs(read))

@@ -13,8 +13,8 @@ from __future__ import annotations
 from perdure.engines.sql.ddl import Ddl, Style, heads_name, quote
 from perdure.kernel.schema import Schema
 
-SQL_TYPES = {"text": "text", "int": "bigint"}
-"""The types of declared columns; text columns are created with `COLLATE "C"`."""
+SQL_TYPES = {"text": "text", "int": "bigint", "body": "json"}
+"""The types of declared columns and of bodies; text columns are created with `COLLATE "C"`."""
 TABLE_FILL, HEADS_FILL = 80, 70
 # Entries of up to a page stay in line as they are: compressing one of 2 KB costs as much as the rest of its insert.
 ENTRY_BYTES = 8160

@@ -22,11 +22,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
-from perdure.engines.postgres.write.binders import BatchBinder, cast, sent_as
-from perdure.engines.postgres.write.operation_shapes import LogShape, Shape, Values, entry_columns
+from perdure.engines.postgres.write.binders import Binder, cast, sent_as
+from perdure.engines.postgres.write.operation_shapes import LogShape, SeqOf, Shape, Values, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Member, Transaction
 from perdure.engines.sql.ddl import quote
@@ -36,22 +34,20 @@ _CACHED_STATEMENTS = 1_000
 Constants = tuple[bool, ...]
 """Per column of a batch: whether it holds the same value in every row."""
 Ranks = dict[str, dict[int, int]]
-"""Per log: the position of each transaction's seq among those that the statement returns, from 1."""
-
-
-class BatchStatement(msgspec.Struct, frozen=True):
-    """A statement for many transactions; `logs` are those whose seqs it returns."""
-
-    sql: str
-    logs: tuple[str, ...]
+"""Per log, in the order in which the statement returns their seqs: the position of each transaction's, from 1."""
 
 
 class Group(NamedTuple):
     """The operations of one shape in a batch; `types` are those of its values, `logs` those whose seqs it uses."""
 
     shape: Shape
-    types: tuple[str, ...]
-    logs: tuple[str, ...]
+    types: list[str]
+    logs: list[str]
+
+    def binder(self, clock: str, source: str) -> Binder:
+        """Values are columns of the row `v`; of each log, a column `m…` is the index into the array of all heads."""
+        lasts = {log: f'(SELECT s FROM "lasts of {log}")[v.m{n}]' for n, log in enumerate(self.logs)}
+        return Binder("v.scope", "v.rev", clock, "v.c{number}{cast}", lasts, source=source)
 
 
 class BatchStatements:
@@ -61,9 +57,9 @@ class BatchStatements:
         self._sql = sql
         self._constants: dict[tuple[Shape, ...], Constants] = {}
         self._groups: dict[tuple[Shape, ...], list[Group]] = {}
-        self._statements: dict[tuple[Any, ...], BatchStatement] = {}
+        self._statements: dict[tuple[Any, ...], str] = {}
 
-    def build(self, transactions: Sequence[Transaction], clock: int | None) -> tuple[BatchStatement, Values, Ranks]:
+    def build(self, transactions: Sequence[Transaction], clock: int | None) -> tuple[str, Values, Ranks]:
         """The statement for transactions of one kind, its arguments, and the positions of their seqs."""
         kind = transactions[0].form.kind
         groups = self._groups.get(kind)
@@ -84,12 +80,12 @@ class BatchStatements:
 
 def _group(sql: OperationSql, shape: Shape) -> Group:
     """Writes the operation once without a source, to learn which values it binds."""
-    binder = BatchBinder()
-    if isinstance(shape, LogShape):
-        sql.head(shape, binder)
-    else:
-        sql.write(shape, binder)
-    return Group(shape, tuple(binder.types), tuple(binder.logs))
+    kinds = () if isinstance(shape, LogShape) else shape.columns.kinds
+    logs = dict.fromkeys(kind.log for kind in kinds if isinstance(kind, SeqOf))
+    group = Group(shape, [], list(logs))
+    binder = group.binder("", "")
+    sql.write(shape, binder)
+    return group._replace(types=binder.types)
 
 
 class _Parameters:
@@ -117,40 +113,35 @@ class _Parameters:
         # OFFSET hides which columns are constant, or the planner might read all rows of that scope.
         return f"(SELECT {', '.join(selected)} FROM {source} OFFSET 0) AS {alias}"
 
+    def count(self) -> str:
+        """The number of rows of a group, always a plain value."""
+        next(self._constants)
+        return self.add("bigint")
+
     def group_rows(self, group: Group) -> str:
         """The rows of a group: scope, rev, an index into the seqs of each log it uses, and its values."""
         columns = [("scope", "text"), ("rev", "bigint"), *[(f"m{n}", "bigint") for n in range(len(group.logs))]]
         return self.rows("v", columns + [(f"c{n}", sql_type) for n, sql_type in enumerate(group.types, 1)])
 
 
-def _build(sql: OperationSql, groups: Sequence[Group], constants: Constants, *, bound_clock: bool) -> BatchStatement:
+def _build(sql: OperationSql, groups: Sequence[Group], constants: Constants, *, bound_clock: bool) -> str:
     clock = "$1::bigint" if bound_clock else SERVER_CLOCK
     parameters = _Parameters(1 if bound_clock else 0, constants)
-    ctes, cases, logs = [], [], []
+    ctes, cases, seqs = [], [], ""
     for number, group in enumerate(groups):
-        binder = BatchBinder(clock, parameters.group_rows(group))
+        binder = group.binder(clock, parameters.group_rows(group))
+        write, _ = sql.write(group.shape, binder)
+        ctes.append(f"w{number} AS ({write})")
         if isinstance(group.shape, LogShape):
-            ctes += _append(sql, group.shape, number, binder, parameters)
-            logs.append(group.shape.owner)
-        else:
-            write, _ = sql.write(group.shape, binder)
-            ctes.append(f"w{number} AS ({write})")
+            ctes += _entries(sql, group.shape, number, clock, parameters)
+            seqs += f', (SELECT s FROM "lasts of {group.shape.owner}")'
         refusal = sql.refusal(group.shape, number, "NULL, NULL", "NULL")
-        cases.append(f"WHEN (SELECT count(*) FROM w{number}) <> {parameters.add('bigint')} THEN {refusal}")
-    seqs = "".join(f', (SELECT s FROM "lasts of {log}")' for log in logs)
-    text = f"WITH {', '.join(ctes)} SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
-    return BatchStatement(text, tuple(logs))
+        cases.append(f"WHEN (SELECT count(*) FROM w{number}) <> {parameters.count()} THEN {refusal}")
+    return f"WITH {', '.join(ctes)} SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
 
 
-class _EntryBinder(BatchBinder):
-    """Entries of many transactions: each row has its own scope and rev."""
-
-    scope, rev = "e.scope", "e.rev"
-
-
-def _append(sql: OperationSql, shape: LogShape, number: int, binder: BatchBinder, parameters: _Parameters) -> list[str]:
+def _entries(sql: OperationSql, shape: LogShape, number: int, clock: str, parameters: _Parameters) -> list[str]:
     log = sql.schema.log[shape.owner]
-    head, _ = sql.head(shape, binder)
     types = sql.entry_types(shape)
     columns = [("scope", "text"), ("rev", "bigint"), ("part", "text"), ("m", "bigint"), ("back", "bigint")]
     columns += [(f"c{n}", sent_as(sql_type)) for n, sql_type in enumerate(types)]
@@ -159,9 +150,8 @@ def _append(sql: OperationSql, shape: LogShape, number: int, binder: BatchBinder
     entries = EntrySource("e.part", seq, [f"e.c{n}{cast(sql_type)}" for n, sql_type in enumerate(types)], rows)
     order = f'"scope", {quote(log.partition)}'
     return [
-        f"w{number} AS ({head})",
         f'"lasts of {log.name}" AS (SELECT array_agg("last" ORDER BY {order}) AS s FROM w{number})',
-        f"e{number} AS ({sql.entries(shape, _EntryBinder(binder.clock), entries)})",
+        f"e{number} AS ({sql.entries(shape, Binder('e.scope', 'e.rev', clock), entries)})",
     ]
 
 
@@ -175,13 +165,12 @@ class _Row(NamedTuple):
 
 
 class BatchColumns:
-    """Many transactions as columns: per group the columns of its rows (of a log also those of its entries)."""
+    """Many transactions as columns: per group the columns of its rows (of a log also those of its entries), and one
+    with their number."""
 
     def __init__(self, groups: Sequence[Group], transactions: Sequence[Transaction]) -> None:
         self.ranks: Ranks = {}
         self._columns: list[list[Any]] = []
-        self._groups: list[tuple[int, int]] = []
-        """Per group: where its columns end, and its number of rows."""
         self._revs: set[int] = set()
         for number, group in enumerate(groups):
             rows = _group_rows(number, transactions)
@@ -193,7 +182,7 @@ class BatchColumns:
                 self.ranks[group.shape.owner] = {row.transaction: rank for rank, row in enumerate(rows, 1)}
                 self._revs.add(len(self._columns) + 1)
                 self._columns += _entry_columns(transactions, rows, group.shape)
-            self._groups.append((len(self._columns), len(rows)))
+            self._columns.append([len(rows)])
 
     def constants(self, known: Constants | None) -> Constants:
         """Which columns hold one value in all rows, in this batch and in those before it: the set of constant columns
@@ -205,14 +194,8 @@ class BatchColumns:
 
     def arguments(self, constants: Constants, clock: int | None) -> Values:
         """The arguments of the statement."""
-        arguments: Values = [] if clock is None else [clock]
         values = [column[0] if constant else column for constant, column in zip(constants, self._columns, strict=True)]
-        start = 0
-        for end, count in self._groups:
-            arguments += values[start:end]
-            arguments.append(count)
-            start = end
-        return arguments
+        return values if clock is None else [clock, *values]
 
 
 def _group_rows(number: int, transactions: Sequence[Transaction]) -> list[_Row]:
@@ -227,23 +210,13 @@ def _group_rows(number: int, transactions: Sequence[Transaction]) -> list[_Row]:
 
 
 def _entry_columns(transactions: Sequence[Transaction], rows: Sequence[_Row], shape: LogShape) -> list[Values]:
-    scopes: Values = []
-    revs: Values = []
-    partitions: Values = []
-    ranks: Values = []
-    backs: Values = []
-    columns: list[Values] = []
-    for rank, row in enumerate(rows, 1):
-        count = len(row.member.op.entries)
-        scopes += [row.scope] * count
-        revs += [transactions[row.transaction].rev] * count
-        partitions += [row.member.op.partition] * count
-        ranks += [rank] * count
-        backs += range(count - 1, -1, -1)
-        entries = entry_columns(row.member.op, shape.kinds)
-        if not columns:
-            columns = entries
-        else:
-            for column, more in zip(columns, entries, strict=True):
-                column += more
-    return [scopes, revs, partitions, ranks, backs, *columns]
+    counts = [len(row.member.op.entries) for row in rows]
+    owners = [(rank, row) for rank, (row, count) in enumerate(zip(rows, counts, strict=True), 1) for _ in range(count)]
+    return [
+        [row.scope for _, row in owners],
+        [transactions[row.transaction].rev for _, row in owners],
+        [row.member.op.partition for _, row in owners],
+        [rank for rank, _ in owners],
+        [back for count in counts for back in reversed(range(count))],
+        *entry_columns([entry for row in rows for entry in row.member.op.entries], shape.kinds),
+    ]

@@ -6,6 +6,7 @@ the values, so the operation that would have written them is searched for here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from perdure.engines.postgres.errors import code_of
 from perdure.engines.postgres.schema.functions import CONDITION, LENGTH
 from perdure.engines.postgres.write.transaction import Transaction
-from perdure.engines.sql.ddl import index_name
+from perdure.engines.sql.ddl import index_name, unique_name
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import ABSENT, ANY, PRESENT, Append, Patch, Put, Swap
@@ -61,47 +62,38 @@ def overtaken(refusal: Exception) -> bool:
 
 
 def _unique_conflict(error: Any, transaction: Transaction, schema: Schema) -> Exception:
+    """Of the operation whose values are in the server's message, else of the first that writes to the table or log."""
     owner, index = error.table_name, error.constraint_name
-    log = schema.log.get(owner)
-    for column in log.unique if log else ():
-        if index == index_name(owner, column):
-            return _entry_conflict(error, transaction, owner, column, schema.log[owner].positions[column])
-    table = schema.table.get(owner)
-    for group in table.unique if table else ():
-        if index == index_name(owner, "unique_" + "_".join(group)):
-            return _row_conflict(error, transaction, owner, group, schema.table[owner].key_names)
-    return CorruptError(f"{index} was violated: {error}", where=str(owner))
-
-
-def _entry_conflict(error: Any, transaction: Transaction, log: str, column: str, position: int) -> Conflict:
-    """The entry whose value is in the server's message, else the first append to the log."""
-    appends = [m for m in transaction.members if type(m.op) is Append and m.op.log == log]
-    for member in appends:
-        for entry in member.op.entries:
-            value = entry[position]
-            if value is not None and f", {value}, {member.op.partition})" in str(error.detail):
-                return Conflict(member.number, "unique", None, {column: value})
-    return Conflict(appends[0].number, "unique", None, None)
-
-
-def _row_conflict(
-    error: Any, transaction: Transaction, table: str, group: tuple[str, ...], key_names: tuple[str, ...]
-) -> Conflict:
-    """The operation whose values are in the server's message, else the first that writes to the table."""
-    candidates = [m for m in transaction.members if type(m.op) in (Put, Patch) and m.op.table == table]
-    for member in candidates:
-        key = dict(zip(key_names, member.op.key, strict=True))
-        for columns in _written_columns(member.op):
-            values = {name: key[name] if name in key else _new_value(columns.get(name)) for name in group}
-            if f"=({', '.join([transaction.scope, *map(str, values.values())])})" in str(error.detail):
+    groups: dict[str, tuple[str, ...]] = {}
+    if owner in schema.log:
+        groups = {index_name(owner, column): (column,) for column in schema.log[owner].unique}
+    elif owner in schema.table:
+        groups = {unique_name(owner, group): group for group in schema.table[owner].unique}
+    if index not in groups:
+        return CorruptError(f"{index} was violated: {error}", where=str(owner))
+    writers = [m for m in transaction.members if m.shape.owner == owner and m.shape.op in (Append, Put, Patch)]
+    for member in writers:
+        for values, message in _written(member.op, groups[index], transaction.scope, schema):
+            if message in str(error.detail):
                 return Conflict(member.number, "unique", None, values)
-    return Conflict(candidates[0].number, "unique", None, None)
+    return Conflict(writers[0].number, "unique", None, None)
 
 
-def _written_columns(op: Put | Patch) -> list[dict[str, Any]]:
-    if isinstance(op, Put):
-        return [op.columns]
-    return [op.set] if op.default is None else [op.set, op.default.columns]
+def _written(
+    op: Append | Put | Patch, group: tuple[str, ...], scope: str, schema: Schema
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """What an operation writes to the columns of a unique group: the values, and how the server's message has them."""
+    if isinstance(op, Append):
+        (column,) = group
+        for value in [entry[schema.log[op.log].positions[column]] for entry in op.entries]:
+            if value is not None:
+                yield {column: value}, f", {value}, {op.partition})"
+        return
+    key = dict(zip(schema.table[op.table].key_names, op.key, strict=True))
+    rows = [op.columns] if isinstance(op, Put) else [op.set] if op.default is None else [op.set, op.default.columns]
+    for columns in rows:
+        values = {name: key[name] if name in key else _new_value(columns.get(name)) for name in group}
+        yield values, f"=({', '.join([scope, *map(str, values.values())])})"
 
 
 def _new_value(value: Any) -> Any:

@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from perdure.engines.postgres.connections.pool import Pool
-from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome, unreadable
-from perdure.engines.postgres.schema.clock import SERVER_CLOCK, StampClock
-from perdure.engines.postgres.schema.functions import run_steps
+from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, readable, translate, unknown_outcome
+from perdure.engines.postgres.schema.clock import StampClock
 from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.postgres.write.batch_statement import BatchStatements
 from perdure.engines.postgres.write.conflicts import LOCKED, REFUSALS, RETRIED, conflict, overtaken
 from perdure.engines.postgres.write.job import Job
 from perdure.engines.postgres.write.operation_sql import OperationSql
 from perdure.engines.postgres.write.solo_statement import solo_statement
-from perdure.engines.postgres.write.stepwise import Script
+from perdure.engines.postgres.write.stepwise import stepwise_statement
 from perdure.engines.postgres.write.transaction import Transaction
-from perdure.engines.shared.server_answers import NONSENSE
 from perdure.kernel.ops import Applied
 
 _ATTEMPTS = 10
@@ -44,7 +39,6 @@ class Executor:
         self._clock = clock
         self._sql = OperationSql(layout)
         self._batches = BatchStatements(self._sql)
-        self._run_steps_function = run_steps(layout.pg_schema)
 
     async def run(self, batch: list[Job]) -> list[Job]:
         """Run jobs in one statement; returns those that have to run again, each solo."""
@@ -85,42 +79,26 @@ class Executor:
         return True
 
     async def _run_solo(self, transaction: Transaction) -> Applied:
-        clock = self._clock.now()
-        if transaction.form.stepwise or transaction.form.bulk:
-            return await self._run_steps(transaction, clock)
-        statement, arguments = solo_statement(self._sql, transaction, clock)
-        rows = await self._pool.run(statement.sql, arguments)
-        with _readable():
+        steps = transaction.form.stepwise or transaction.form.bulk
+        statement = stepwise_statement if steps else solo_statement
+        rows = await self._pool.run(*statement(self._sql, transaction, self._clock.now()))
+        with readable():
             ((now, *lasts),) = rows
-            return _applied(transaction, now, statement.appends, lasts)
-
-    async def _run_steps(self, transaction: Transaction, clock: int | None) -> Applied:
-        script = Script(self._sql, transaction)
-        arguments: list[Any] = [transaction.scope, transaction.rev]
-        if clock is not None:
-            arguments.append(clock)
-        time = SERVER_CLOCK if clock is None else "$3::bigint"
-        steps = f"${len(arguments) + 1}::text::jsonb, ${len(arguments) + 2}::text[]"
-        sql = f"SELECT {time}, {self._run_steps_function}($1::text, $2::bigint, {time}, {steps})"
-        arguments += [msgspec.json.encode(script.steps).decode(), script.arguments]
-        rows = await self._pool.run(sql, arguments)
-        with _readable():
-            ((now, lasts),) = rows
-            return _applied(transaction, now, script.appends, lasts)
+            if steps:
+                (lasts,) = lasts  # the function returns all of them as one array
+            return _applied(transaction, now, lasts)
 
     async def _run_batch(self, batch: list[Job]) -> list[Job]:
         transactions = [job.transaction for job in batch]
-        statement, arguments, ranks = self._batches.build(transactions, self._clock.now())
-        logs = statement.logs
+        sql, arguments, ranks = self._batches.build(transactions, self._clock.now())
         try:
-            rows = await self._pool.run(statement.sql, arguments, tuned=True)
-            with _readable():
+            rows = await self._pool.run(sql, arguments, tuned=True)
+            with readable():
                 ((now, *heads),) = rows
                 results = []
                 for number, transaction in enumerate(transactions):
-                    lasts = [seqs[ranks[log][number] - 1] for log, seqs in zip(logs, heads, strict=True)]
-                    appends = [transaction.form.lasts[log] for log in logs]
-                    results.append(_applied(transaction, now, appends, lasts))
+                    lasts = [seqs[ranks[log][number] - 1] for log, seqs in zip(ranks, heads, strict=True)]
+                    results.append(_applied(transaction, now, lasts))
         except DRIVER_ERRORS as error:
             if not lost(error):
                 return batch
@@ -132,18 +110,9 @@ class Executor:
         return []
 
 
-@contextmanager
-def _readable() -> Iterator[None]:
-    """An answer of the wrong shape proves as little as a lost one."""
-    try:
-        yield
-    except NONSENSE as error:
-        raise unreadable(error) from error
-
-
-def _applied(transaction: Transaction, now: Any, appends: Sequence[int], lasts: Sequence[Any]) -> Applied:
-    """The result of a transaction; `lasts` are the last seqs of the partitions of `appends`, by position."""
+def _applied(transaction: Transaction, now: Any, lasts: Sequence[Any]) -> Applied:
+    """The result of a transaction; `lasts` are the last seqs of its appends."""
     if not all(type(number) is int for number in (now, *lasts)):
         raise TypeError("numbers were expected")
-    ops = [transaction.members[position].op for position in appends]
+    ops = [transaction.members[position].op for position in transaction.form.appends]
     return Applied(transaction.rev, {(op.log, op.partition): last for op, last in zip(ops, lasts, strict=True)}, now)

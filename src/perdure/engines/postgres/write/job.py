@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from perdure.engines.postgres.write.transaction import Transaction
 from perdure.kernel.ops import Applied
 
 
-class Job:
+class Job(msgspec.Struct, eq=False):
     """One submitted transaction. `solo`: it does not share a statement. `retried`: it was in a statement that was
     refused. `queued`: it is in the queues of its rows, behind `blockers` other jobs."""
 
-    __slots__ = ("blockers", "future", "queued", "retried", "solo", "transaction")
-
-    def __init__(self, transaction: Transaction) -> None:
-        self.transaction = transaction
-        self.future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-        self.solo = False
-        self.retried = False
-        self.queued = False
-        self.blockers = 0
+    transaction: Transaction
+    future: asyncio.Future[Applied]
+    solo: bool = False
+    retried: bool = False
+    queued: bool = False
+    blockers: int = 0
 
     def finish(self, applied: Applied) -> None:
         """Resolve the future, unless the caller cancelled it: a statement that was sent is not undone."""

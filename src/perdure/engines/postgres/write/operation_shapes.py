@@ -3,7 +3,7 @@
 Stores build their operations in a handful of modules, so shapes are few; each becomes SQL once, and the hot path looks
 it up. Example: `Patch("runs", ("r-1",), {"status": "done", "turns": Inc(2)}, {"status": "running"})` has the shape
 
-    RowShape(Patch, "runs", Columns(("status",), (PLAIN,)), Columns(("status", "turns"), (PLAIN, Inc)), False, None)
+    RowShape(Patch, "runs", Columns(("status",), (PLAIN,)), Columns(("status", "turns"), (PLAIN, Inc)), None)
 
 and the values `["r-1", "done", 2, "running"]`.
 """
@@ -15,26 +15,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from perdure import limits
-from perdure.kernel.ops import (
-    Append,
-    AtMost,
-    Check,
-    Condition,
-    Delete,
-    Drop,
-    Inc,
-    Max,
-    Min,
-    Now,
-    Patch,
-    Presence,
-    Put,
-    Seq,
-    Swap,
-)  # fmt: skip
+from perdure.engines.sql.expressions import EXPRESSIONS, assigned_values
+from perdure.kernel.ops import Append, AtMost, Check, Condition, Delete, Drop, Now, Patch, Presence, Put, Seq
 
 Values = list[Any]
 
+BODY = "body"
 PLAIN, NULL, NOW, NOW_OR_VALUE = "plain", "null", "now", "now or value"
 """How a column gets its value; classes of expressions (`Inc`, `Swap`, `Now` with an offset) are kinds too."""
 CLOCK_MARK = -limits.INTEGER_MAX - 1
@@ -53,32 +39,19 @@ class Columns(NamedTuple):
     names: tuple[str, ...]
     kinds: tuple[Any, ...]
 
-    @property
-    def pairs(self) -> list[tuple[str, Any]]:
-        """Each name with its kind."""
-        return list(zip(self.names, self.kinds, strict=True))
-
 
 NO_COLUMNS = Columns((), ())
 
 
-class DefaultShape(NamedTuple):
-    """The shape of the row that a `Patch` inserts when there is none."""
-
-    columns: Columns
-    has_body: bool
-
-
 class RowShape(NamedTuple):
     """The shape of an operation on a row; `op` is its class. `condition` is a rule, columns, or the class `int` for a
-    rev."""
+    rev. The body, if there is one, is the last of the `columns`. `default` is the row that a `Patch` inserts."""
 
     op: type
     owner: str
     condition: Any
     columns: Columns = NO_COLUMNS
-    has_body: bool = False
-    default: DefaultShape | None = None
+    default: Columns | None = None
 
 
 class LogShape(NamedTuple):
@@ -97,23 +70,16 @@ Shape = RowShape | LogShape
 
 def _put(op: Put) -> tuple[Shape, Values]:
     values: Values = [*op.key]
-    columns, has_body = _columns(op.columns, values), _body(op.body, values)
-    return RowShape(Put, op.table, _condition(op.if_, values), columns, has_body), values
+    columns = _columns(op.columns, op.body, values)
+    return RowShape(Put, op.table, _condition(op.if_, values), columns), values
 
 
 def _patch(op: Patch) -> tuple[Shape, Values]:
     values: Values = [*op.key]
-    columns, has_body = _columns(op.set, values), _body(op.body, values)
+    columns = _columns(op.set, op.body, values)
     condition = _condition(op.if_, values)
-    default = op.default
-    inserted = None if default is None else DefaultShape(_columns(default.columns, values), _body(default.body, values))
-    return RowShape(Patch, op.table, condition, columns, has_body, inserted), values
-
-
-def _body(body: bytes | None, values: Values) -> bool:
-    if body is not None:
-        values.append(body.decode())
-    return body is not None
+    default = None if op.default is None else _columns(op.default.columns, op.default.body, values)
+    return RowShape(Patch, op.table, condition, columns, default), values
 
 
 def _guard(op: Check | Delete) -> tuple[Shape, Values]:
@@ -147,9 +113,9 @@ def _kinds_of(types: tuple[type, ...]) -> tuple[str, ...]:
     return tuple(NOW if each is Now else PLAIN for each in types[:-1])
 
 
-def entry_columns(op: Append, kinds: tuple[str, ...]) -> list[list[Any]]:
-    """The entries column by column, without those that are the clock; the last one holds the bodies."""
-    *columns, bodies = zip(*op.entries, strict=True)
+def entry_columns(entries: Sequence[tuple[Any, ...]], kinds: tuple[str, ...]) -> list[list[Any]]:
+    """Entries column by column, without those that are the clock; the last one holds the bodies."""
+    *columns, bodies = zip(*entries, strict=True)
     sent: list[list[Any]] = []
     for kind, values in zip(kinds, columns, strict=True):
         if kind is PLAIN:
@@ -160,31 +126,25 @@ def entry_columns(op: Append, kinds: tuple[str, ...]) -> list[list[Any]]:
     return sent
 
 
-def _columns(columns: Mapping[str, Any], values: Values) -> Columns:
+def _columns(columns: Mapping[str, Any], body: bytes | None, values: Values) -> Columns:
     kinds: list[Any] = []
     for value in columns.values():
         kind = type(value)
-        if kind is Now:
-            kinds.append(Now if value.plus else NOW)
-            if value.plus:
-                values.append(value.plus)
-        elif kind is Inc:
-            kinds.append(Inc)
-            values.append(value.by)
-        elif kind is Seq:
+        if kind is Seq:
             kinds.append(SeqOf(value.log))
             values.append(value.back)
-        elif kind is Swap:
-            kinds.append(Swap)
-            values.append(value.old)
-            values.append(value.new)
-        elif kind is Max or kind is Min:
+        elif kind is Now and not value.plus:
+            kinds.append(NOW)
+        elif kind in EXPRESSIONS:
             kinds.append(kind)
-            values.append(value.value)
+            values += assigned_values(value)
         else:
             kinds.append(PLAIN)
             values.append(value)
-    return Columns(tuple(columns), tuple(kinds))
+    if body is None:
+        return Columns(tuple(columns), tuple(kinds))
+    values.append(body.decode())
+    return Columns((*columns, BODY), (*kinds, PLAIN))
 
 
 def _condition(condition: Condition, values: Values) -> Any:

@@ -14,6 +14,7 @@ from perdure.engines.postgres.schema.functions import CONDITION, LENGTH, refuse
 from perdure.engines.postgres.schema.tables import SQL_TYPES, Layout
 from perdure.engines.postgres.write.binders import Binder
 from perdure.engines.postgres.write.operation_shapes import (
+    BODY,
     CLOCK_MARK,
     NOW,
     NOW_OR_VALUE,
@@ -26,10 +27,9 @@ from perdure.engines.postgres.write.operation_shapes import (
 )
 from perdure.engines.sql.ddl import names, quote
 from perdure.engines.sql.expressions import Operators, assignment
-from perdure.kernel.ops import ABSENT, PRESENT, AtMost, Check, Patch, Presence, Put
+from perdure.kernel.ops import ABSENT, ANY, AtMost, Check, Delete, Presence, Put
 from perdure.kernel.schema import Table
 
-BODY = "json"
 OPERATORS = Operators()
 
 
@@ -49,74 +49,51 @@ class OperationSql:
         self.layout = layout
         self.schema = layout.schema
 
-    def write(self, shape: RowShape, binder: Binder) -> tuple[str, list[str]]:
-        """The statement of an operation on a row, and its bound key: always an operation's first values."""
+    def write(self, shape: Shape, binder: Binder) -> tuple[str, list[str]]:
+        """The statement of an operation, and its bound key: always an operation's first values.
+
+        That of an append moves a partition's head, and so takes its lock; it returns the new last seq. Its key is the
+        partition, and the number of entries.
+        """
+        return self._head(shape, binder) if isinstance(shape, LogShape) else self._row(shape, binder)
+
+    def _row(self, shape: RowShape, binder: Binder) -> tuple[str, list[str]]:
         table = self.schema.table[shape.owner]
+        name = f"{self.layout.table(table.name)} AS t"
         key = [binder.bind(SQL_TYPES[column.type]) for column in table.key]
-        if shape.op is Put:
-            return self._put(table, key, shape, binder), key
-        if shape.op is Patch:
-            return self._patch(table, key, shape, binder), key
-        terms = [*_key_terms(table, key, binder), *_condition(table, shape.condition, binder)]
+        changes = _assignments(table, shape.columns, binder) | {"rev": binder.rev}
+        terms = _condition(table, shape.condition, binder)
+        same_key = [f"t.{quote(column)} = {value}" for column, value in zip(table.key_names, key, strict=True)]
+        where = _all([f't."scope" = {binder.scope}', *same_key, *terms])
         if shape.op is Check:
             rows = f"{binder.source}, " if binder.source else ""
-            return f"SELECT 1 FROM {rows}{self._name(table)} WHERE {_all(terms)} FOR SHARE OF t", key
-        using = f" USING {binder.source}" if binder.source else ""
-        return f"DELETE FROM {self._name(table)}{using} WHERE {_all(terms)} RETURNING 1", key
-
-    def _name(self, table: Table) -> str:
-        return f"{self.layout.table(table.name)} AS t"
-
-    def _put(self, table: Table, key: list[str], shape: RowShape, binder: Binder) -> str:
-        assignments = _assignments(table, shape.columns, binder)
-        body = binder.bind(BODY) if shape.has_body else "NULL"
-        row = {name: assignments.get(name, "NULL") for name in table.column_names} | {"rev": binder.rev, "body": body}
-        if shape.condition is PRESENT or shape.condition is int:
-            terms = [*_key_terms(table, key, binder), *_condition(table, shape.condition, binder)]
-            return self._update(table, row, terms, binder)
-        insert, target = self._insert(table, key, row, binder)
-        if shape.condition is ABSENT:
-            return f"{insert} ON CONFLICT {target} DO NOTHING RETURNING 1"
-        replaced = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in row)
-        return f"{insert} ON CONFLICT {target} DO UPDATE SET {replaced} RETURNING 1"
-
-    def _patch(self, table: Table, key: list[str], shape: RowShape, binder: Binder) -> str:
-        changes = _assignments(table, shape.columns, binder) | {"rev": binder.rev}
-        if shape.has_body:
-            changes["body"] = binder.bind(BODY)
-        terms = _condition(table, shape.condition, binder)
-        if shape.default is None:
-            return self._update(table, changes, [*_key_terms(table, key, binder), *terms], binder)
-        row = _assignments(table, shape.default.columns, binder) | {"rev": binder.rev}
-        if shape.default.has_body:
-            row["body"] = binder.bind(BODY)
-        insert, target = self._insert(table, key, row, binder)
-        if shape.condition is ABSENT:
-            return f"{insert} ON CONFLICT {target} DO NOTHING RETURNING 1"
-        where = f" WHERE {_all(terms)}" if terms else ""
-        return f"{insert} ON CONFLICT {target} DO UPDATE SET {_set(changes)}{where} RETURNING 1"
-
-    def _update(self, table: Table, changes: dict[str, str], terms: list[str], binder: Binder) -> str:
-        return f"UPDATE {self._name(table)} SET {_set(changes)}{_from(binder)} WHERE {_all(terms)} RETURNING 1"
-
-    def _insert(self, table: Table, key: list[str], row: dict[str, str], binder: Binder) -> tuple[str, str]:
-        target = f"({names(('scope', *table.key_names))})"
+            return f"SELECT 1 FROM {rows}{name} WHERE {where} FOR SHARE OF t", key
+        if shape.op is Delete:
+            using = f" USING {binder.source}" if binder.source else ""
+            return f"DELETE FROM {name}{using} WHERE {where} RETURNING 1", key
+        row = None if shape.default is None else _assignments(table, shape.default, binder) | {"rev": binder.rev}
+        if shape.op is Put:
+            changes = dict.fromkeys((*table.column_names, BODY), "NULL") | changes
+            if shape.condition is ANY or shape.condition is ABSENT:
+                row, changes = changes, {column: f"excluded.{quote(column)}" for column in changes}
+        if row is None:
+            return f"UPDATE {name} SET {_set(changes)}{_from(binder)} WHERE {where} RETURNING 1", key
+        unique = ("scope", *table.key_names)
         values = ", ".join([binder.scope, *key, *row.values()])
-        columns = names(("scope", *table.key_names, *row))
-        return f"INSERT INTO {self._name(table)} ({columns}) SELECT {values}{_from(binder)}", target
+        insert = f"INSERT INTO {name} ({names((*unique, *row))}) SELECT {values}{_from(binder)}"
+        return f"{insert} ON CONFLICT ({names(unique)}) {_on_conflict(shape.condition, changes, terms)}", key
 
-    def head(self, shape: LogShape, binder: Binder) -> tuple[str, list[str]]:
-        """The statement that moves a partition's head, and so takes its lock; it returns the new last seq. Also the
-        bound partition and number of entries."""
+    def _head(self, shape: LogShape, binder: Binder) -> tuple[str, list[str]]:
         log = self.schema.log[shape.owner]
         partition, count = binder.bind("text"), binder.bind("bigint")
         heads, key = f"{self.layout.heads(log.name)} AS t", ("scope", log.partition)
         returning = f'RETURNING t."scope", t.{quote(log.partition)}, t."last"'
         if shape.expect:
-            terms = [f't."scope" = {binder.scope}', f"t.{quote(log.partition)} = {partition}"]
-            terms.append(f't."last" = {binder.bind("bigint")}')
-            changes = f'"last" = t."last" + {count}'
-            sql = f"UPDATE {heads} SET {changes}{_from(binder)} WHERE {_all(terms)} {returning}"
+            where = f't."scope" = {binder.scope} AND t.{quote(log.partition)} = {partition}'
+            sql = (
+                f'UPDATE {heads} SET "last" = t."last" + {count}{_from(binder)}'
+                f' WHERE {where} AND t."last" = {binder.bind("bigint")} {returning}'
+            )
             return sql, [partition, count]
         only = ' WHERE t."last" = 0' if shape.expect is False else ""
         sql = (
@@ -142,7 +119,7 @@ class OperationSql:
     def entry_types(self, shape: LogShape) -> list[str]:
         """The SQL types of `entry_columns`."""
         kinds = zip(self.schema.log[shape.owner].kinds, shape.kinds, strict=True)
-        return [*[SQL_TYPES[declared] for declared, kind in kinds if kind is not NOW], BODY]
+        return [*[SQL_TYPES[declared] for declared, kind in kinds if kind is not NOW], SQL_TYPES[BODY]]
 
     def observe(self, shape: Shape) -> str:
         """The query that reads what a refused operation met, by scope and key: a JSON array of the rev and the columns
@@ -164,9 +141,11 @@ class OperationSql:
         return f"{refuse(self.layout.pg_schema)}('{state}', {position}, {observe}, {key})"
 
 
-def _key_terms(table: Table, key: list[str], binder: Binder) -> list[str]:
-    terms = [f"t.{quote(name)} = {value}" for name, value in zip(table.key_names, key, strict=True)]
-    return [f't."scope" = {binder.scope}', *terms]
+def _on_conflict(condition: Any, changes: dict[str, str], terms: list[str]) -> str:
+    if condition is ABSENT:
+        return "DO NOTHING RETURNING 1"
+    where = f" WHERE {_all(terms)}" if terms else ""
+    return f"DO UPDATE SET {_set(changes)}{where} RETURNING 1"
 
 
 def _from(binder: Binder) -> str:
@@ -182,16 +161,15 @@ def _set(changes: dict[str, str]) -> str:
 
 
 def _assignments(table: Table, columns: Columns, binder: Binder) -> dict[str, str]:
-    return {
-        name: _assign(f"t.{quote(name)}", SQL_TYPES[table.types[name]], kind, binder) for name, kind in columns.pairs
-    }
+    types, pairs = {**table.types, BODY: BODY}, zip(*columns, strict=True)
+    return {name: _assign(f"t.{quote(name)}", SQL_TYPES[types[name]], kind, binder) for name, kind in pairs}
 
 
 def _assign(column: str, sql_type: str, kind: Any, binder: Binder) -> str:
     if kind is NOW:
         return binder.clock
     if isinstance(kind, SeqOf):
-        return f"{binder.last(kind.log)} - {binder.bind('bigint')}"
+        return f"{binder.lasts[kind.log]} - {binder.bind('bigint')}"
     return assignment(kind, column, lambda: binder.bind(sql_type), binder.clock, OPERATORS)
 
 
@@ -201,7 +179,7 @@ def _condition(table: Table, condition: Any, binder: Binder) -> list[str]:
     if condition is int:
         return [f't."rev" = {binder.bind("bigint")}']
     terms = []
-    for name, kind in condition.pairs:
+    for name, kind in zip(*condition, strict=True):
         column = f"t.{quote(name)}"
         if kind is NULL:
             terms.append(f"{column} IS NULL")

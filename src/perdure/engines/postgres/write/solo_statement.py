@@ -19,10 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
-from perdure.engines.postgres.write.binders import SoloBinder, cast, sent_as
+from perdure.engines.postgres.write.binders import Binder, cast, sent_as
 from perdure.engines.postgres.write.operation_shapes import LogShape, Values, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Transaction
@@ -30,17 +28,13 @@ from perdure.engines.postgres.write.transaction import Transaction
 _FEW_ENTRIES = 4
 """Up to this many entries of an append are plain parameters."""
 _AS_ARRAYS = 0
+_FEW_APPENDS = 2
+"""With more appends than this, statements do not depend on their numbers of entries: there would be too many."""
 
 
-class SoloStatement(msgspec.Struct, frozen=True):
-    """A statement for one transaction; `appends` are the positions of the members whose seqs it returns."""
-
-    sql: str
-    appends: tuple[int, ...]
-
-
-def solo_statement(sql: OperationSql, transaction: Transaction, clock: int | None) -> tuple[SoloStatement, Values]:
+def solo_statement(sql: OperationSql, transaction: Transaction, clock: int | None) -> tuple[str, Values]:
     """The statement of a transaction, and its arguments. Without `clock` the time is the server's."""
+    form = transaction.form
     arguments: Values = [transaction.scope, transaction.rev]
     counts: list[int] = []
     if clock is not None:
@@ -48,55 +42,53 @@ def solo_statement(sql: OperationSql, transaction: Transaction, clock: int | Non
     for member in transaction.members:
         arguments += member.values
         if isinstance(member.shape, LogShape):
-            columns = entry_columns(member.op, member.shape.kinds)
+            columns = entry_columns(member.op.entries, member.shape.kinds)
             count = len(member.op.entries)
-            if count > _FEW_ENTRIES or not transaction.form.few_appends:
+            if count > _FEW_ENTRIES or len(form.appends) > _FEW_APPENDS:
                 arguments += columns
                 count = _AS_ARRAYS
             else:
                 for entry in zip(*columns, strict=True):
                     arguments += entry
             counts.append(count)
-    statements = transaction.form.statements
     cache_key = (clock is None, *counts)
-    statement = statements.get(cache_key)
+    statement = form.statements.get(cache_key)
     if statement is None:
-        statement = statements[cache_key] = _build(sql, transaction, counts, bound_clock=clock is not None)
+        statement = form.statements[cache_key] = _build(sql, transaction, counts, bound_clock=clock is not None)
     return statement, arguments
 
 
-def _build(sql: OperationSql, transaction: Transaction, counts: Sequence[int], *, bound_clock: bool) -> SoloStatement:
-    clock = "$3::bigint" if bound_clock else SERVER_CLOCK
-    heads = {log: f"w{position}" for log, position in transaction.form.lasts.items()}
-    binder = SoloBinder(3 if bound_clock else 2, clock, heads)
+def _build(sql: OperationSql, transaction: Transaction, counts: Sequence[int], *, bound_clock: bool) -> str:
+    form = transaction.form
+    clock, used = ("$3::bigint", 3) if bound_clock else (SERVER_CLOCK, 2)
+    lasts = {log: f'(SELECT "last" FROM w{position})' for log, position in form.lasts.items()}
+    binder = Binder("$1::text", "$2::bigint", clock, "${number}::{sent}{cast}", lasts, used)
     ctes, cases = [], []
-    appends: list[int] = []
+    entry_counts = iter(counts)
     for position, member in enumerate(transaction.members):
         shape = member.shape
+        write, key = sql.write(shape, binder)
+        ctes.append(f"w{position} AS ({write})")
         if isinstance(shape, LogShape):
-            write, (partition, total) = sql.head(shape, binder)
+            partition, total = key
             key = [partition]
-            rows, values = _entry_rows(sql.entry_types(shape), binder, counts[len(appends)])
+            rows, values = _entry_rows(sql.entry_types(shape), binder, next(entry_counts))
             source = EntrySource(partition, f'h."last" - {total} + e.o', values, f"w{position} AS h, {rows}")
-            ctes += [f"w{position} AS ({write})", f"e{position} AS ({sql.entries(shape, binder, source)})"]
-            appends.append(position)
-        else:
-            write, key = sql.write(shape, binder)
-            ctes.append(f"w{position} AS ({write})")
+            ctes.append(f"e{position} AS ({sql.entries(shape, binder, source)})")
         texts = ", ".join(f"({value})::text" for value in key)
         refusal = sql.refusal(shape, position, f"$1::text, ARRAY[{texts}]", _literal(sql.observe(shape)))
         cases.append(f"WHEN NOT EXISTS (SELECT FROM w{position}) THEN {refusal}")
-    seqs = "".join(f', (SELECT "last" FROM w{position})' for position in appends)
+    seqs = "".join(f', (SELECT "last" FROM w{position})' for position in form.appends)
     final = f"SELECT CASE {' '.join(cases)} ELSE {clock} END{seqs}"
     # A CTE that nothing reads does not run; it only gives a type to a parameter that no operation uses.
-    text = " ".join(ctes)
-    unused = [parameter for parameter in binder.bound if parameter not in text and parameter not in final]
+    text = " ".join([*ctes, final])
+    unused = [parameter for parameter in (binder.scope, binder.rev, *binder.bound) if parameter not in text]
     if unused:
         ctes.append(f"unused AS (SELECT {', '.join(unused)})")
-    return SoloStatement(f"WITH {', '.join(ctes)} {final}", tuple(appends))
+    return f"WITH {', '.join(ctes)} {final}"
 
 
-def _entry_rows(types: Sequence[str], binder: SoloBinder, count: int) -> tuple[str, list[str]]:
+def _entry_rows(types: Sequence[str], binder: Binder, count: int) -> tuple[str, list[str]]:
     """Entries as rows of VALUES, or unnested from arrays when they are many; and the expressions of their columns."""
     columns = ", ".join([f"c{n}" for n in range(len(types))] + ["o"])
     if count == _AS_ARRAYS:

@@ -12,28 +12,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.engines.postgres.schema.functions import CONDITION, LENGTH
-from perdure.engines.postgres.schema.tables import SQL_TYPES
-from perdure.engines.postgres.write.binders import StepBinder
-from perdure.engines.postgres.write.operation_shapes import LogShape, RowShape, Shape, entry_columns
+import msgspec
+
+from perdure.engines.postgres.schema.clock import SERVER_CLOCK
+from perdure.engines.postgres.schema.functions import CONDITION, LENGTH, run_steps
+from perdure.engines.postgres.write.binders import Binder
+from perdure.engines.postgres.write.operation_shapes import NO_COLUMNS, LogShape, RowShape, Values, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Member, Transaction
 from perdure.engines.sql.ddl import names, quote
-from perdure.kernel.ops import ABSENT, ANY, Append, Delete
-from perdure.kernel.schema import Table
+from perdure.kernel.ops import ABSENT, ANY, PRESENT, Append, Delete, Patch
 
 
-class Script:
-    """Builds the steps of one transaction and collects their arguments; `appends` are the positions of its appends."""
+def stepwise_statement(sql: OperationSql, transaction: Transaction, clock: int | None) -> tuple[str, Values]:
+    """The call that runs a transaction as steps, and its arguments. Without `clock` the time is the server's."""
+    script = _Script(sql, transaction)
+    arguments: Values = [transaction.scope, transaction.rev]
+    if clock is not None:
+        arguments.append(clock)
+    time = SERVER_CLOCK if clock is None else "$3::bigint"
+    steps = f"${len(arguments) + 1}::text::jsonb, ${len(arguments) + 2}::text[]"
+    arguments += [msgspec.json.encode(script.steps).decode(), script.arguments]
+    call = f"{run_steps(sql.layout.pg_schema)}($1::text, $2::bigint, {time}, {steps})"
+    return f"SELECT {time}, {call}", arguments
+
+
+class _Script:
+    """Builds the steps of one transaction and collects their arguments."""
 
     def __init__(self, sql: OperationSql, transaction: Transaction) -> None:
         self.steps: list[dict[str, Any]] = []
         self.arguments: list[str | None] = []
-        self.appends: list[int] = []
         self._sql = sql
         self._layout = sql.layout
-        self._transaction = transaction
-        self._heads: dict[str, int] = {}
+        self._seqs = {position: f"($5)[{n}]" for n, position in enumerate(transaction.form.appends, 1)}
+        """By position of an append: the last seq, which its step returned."""
+        self._lasts = {log: self._seqs[position] for log, position in transaction.form.lasts.items()}
         for position, member in enumerate(transaction.members):
             shape = member.shape
             if isinstance(shape, RowShape):
@@ -43,8 +57,8 @@ class Script:
             else:
                 self._drop(position, member, shape)
 
-    def _binder(self) -> StepBinder:
-        return StepBinder(len(self.arguments), self._heads)
+    def _binder(self) -> Binder:
+        return Binder("$1", "$2", "$3", "($4)[{number}]::{type}", self._lasts, used=len(self.arguments))
 
     def _add_arguments(self, values: list[Any]) -> None:
         self.arguments += [None if value is None else str(value) for value in values]
@@ -52,25 +66,17 @@ class Script:
     def _step(self, position: int, run: str, **options: Any) -> None:
         self.steps.append({"op": position, "run": run, **options})
 
-    def _refusal(self, shape: Shape, state: str, key: list[int]) -> dict[str, Any]:
-        return {"state": state, "observe": self._sql.observe(shape), "key": key}
-
     def _append(self, position: int, member: Member, shape: LogShape) -> None:
-        key = [len(self.arguments) + 1]
-        head, (partition, _) = self._sql.head(shape, self._binder())
+        refusal = {"state": LENGTH, "observe": self._sql.observe(shape), "key": [len(self.arguments) + 1]}
+        head, (partition, _) = self._sql.write(shape, self._binder())
         self._add_arguments(member.values)
-        run = f'WITH h AS ({head}) SELECT "last" FROM h'
-        self._step(position, run, appends=True, **self._refusal(shape, LENGTH, key))
-        self.appends.append(position)
-        if self._transaction.form.lasts[shape.owner] == position:
-            self._heads[shape.owner] = len(self.appends)
-        last, count = f"($5)[{len(self.appends)}]", len(member.op.entries)
-        types = self._sql.entry_types(shape)
-        for number, entry in enumerate(zip(*entry_columns(member.op, shape.kinds), strict=True), 1):
+        self._step(position, f'WITH h AS ({head}) SELECT "last" FROM h', appends=True, **refusal)
+        types, count = self._sql.entry_types(shape), len(member.op.entries)
+        for number, entry in enumerate(zip(*entry_columns(member.op.entries, shape.kinds), strict=True), 1):
             binder = self._binder()
             values = [binder.bind(sql_type) for sql_type in types]
             self._add_arguments(list(entry))
-            source = EntrySource(partition, f"{last} - {count - number}", values, "(SELECT) AS e")
+            source = EntrySource(partition, f"{self._seqs[position]} - {count - number}", values, "(SELECT) AS e")
             self._step(position, self._sql.entries(shape, binder, source) + " RETURNING 1")
 
     def _drop(self, position: int, member: Member, shape: LogShape) -> None:
@@ -90,27 +96,12 @@ class Script:
             self._step(position, f"WITH gone AS ({delete}) SELECT count(*) FROM gone")
 
     def _row(self, position: int, member: Member, shape: RowShape) -> None:
-        table = self._layout.schema.table[shape.owner]
-        first = len(self.arguments) + 1
-        refusal = self._refusal(shape, CONDITION, list(range(first, first + len(table.key))))
+        shapes = [shape]
         if shape.op is Delete and shape.condition in (ANY, ABSENT):
-            insert, delete = self._occupy_and_delete(table)
-            if shape.condition is ANY:
-                self._step(position, f'{insert} DO UPDATE SET "rev" = excluded."rev" RETURNING 1')
-            else:
-                self._step(position, f"{insert} DO NOTHING RETURNING 1", **refusal)
-            self._step(position, delete)
-        else:
-            run, _ = self._sql.write(shape, self._binder())
-            self._step(position, run, **refusal)
+            occupying = RowShape(Patch, shape.owner, shape.condition, default=NO_COLUMNS)
+            shapes = [occupying, shape._replace(condition=PRESENT)]
+        for each in shapes:
+            run, bound_key = self._sql.write(each, self._binder())
+            key = [len(self.arguments) + n for n in range(1, len(bound_key) + 1)]
+            self._step(position, run, state=CONDITION, observe=self._sql.observe(shape), key=key)
         self._add_arguments(member.values)
-
-    def _occupy_and_delete(self, table: Table) -> tuple[str, str]:
-        """The insert that occupies a key, up to what it does on conflict, and the delete of that row."""
-        name, columns = self._layout.table(table.name), names(("scope", *table.key_names))
-        binder = self._binder()
-        key = [binder.bind(SQL_TYPES[column.type]) for column in table.key]
-        insert = f'INSERT INTO {name} ({columns}, "rev") VALUES ($1, {", ".join(key)}, $2) ON CONFLICT ({columns})'
-        terms = [f"{quote(column)} = {value}" for column, value in zip(table.key_names, key, strict=True)]
-        where = " AND ".join(['"scope" = $1', *terms])
-        return insert, f"DELETE FROM {name} WHERE {where} RETURNING 1"

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import asyncpg
-
 from perdure.engines.postgres.connections.pool import Pool
-from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, translate, unknown_outcome, unreadable
-from perdure.engines.postgres.read.index_scans import by_several
+from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, readable, translate, unknown_outcome
+from perdure.engines.postgres.read.index_scans import DIALECT, by_several
 from perdure.engines.postgres.read.read_sql import Parameters, ReadSql
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.schema.tables import SQL_TYPES
 from perdure.engines.postgres.write.conflicts import UNIQUE_VIOLATION
 from perdure.engines.postgres.write.operation_sql import OPERATORS
-from perdure.engines.shared.server_answers import NONSENSE
 from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Marks
 from perdure.engines.sql.expressions import assigned_values, assignment
@@ -48,27 +45,21 @@ class Claims:
         for value in changes.values():
             arguments += assigned_values(value)
         tuned = by_several(table.table.index_by_name[scan.index or ""], scan.eq)
-        result = await _send(pool, sql, arguments, rev, tuned=tuned)
         try:
-            rows = table.rows(row[1:-1] for row in result if row[1] is not None)
-            return Taken(rows, result[0][0])
-        except NONSENSE as error:
-            raise unknown_outcome(unreadable(error), rev) from error
-
-
-async def _send(pool: Pool, sql: str, arguments: list[Any], rev: int, *, tuned: bool) -> list[Any]:
-    try:
-        return await pool.run(sql, arguments, tuned=tuned)
-    except DRIVER_ERRORS as error:
-        if isinstance(error, asyncpg.PostgresError) and code_of(error) == UNIQUE_VIOLATION:
-            raise Conflict(0, "unique", None, None) from None
-        if lost(error):
-            raise unknown_outcome(error, rev) from error
-        raise translate(error, pool.where) from error
+            result = await pool.run(sql, arguments, tuned=tuned)
+            with readable():
+                rows = table.rows(row[1:-1] for row in result if row[1] is not None)
+                return Taken(rows, result[0][0])
+        except DRIVER_ERRORS as error:
+            if code_of(error) == UNIQUE_VIOLATION:
+                raise Conflict(0, "unique", None, None) from None
+            if lost(error):
+                raise unknown_outcome(error, rev) from error
+            raise translate(error, pool.where) from error
 
 
 def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str:
-    marks = Parameters(used=3)  # the scope, the rev and the clock
+    marks = Parameters(DIALECT, used=3)  # the scope, the rev and the clock
     declared = table.table
     picked = table.sql_scan(scan, scan.eq, marks, tail=" FOR UPDATE OF t SKIP LOCKED")
     width = len(declared.key) + 2 + len(declared.columns)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from perdure.engines.postgres.write.operation_shapes import DESCRIBE, LogShape, RowShape, Shape, Values
+from perdure.engines.sql.terms import ShapeCache
 from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Drop, Op, Patch, Put
 from perdure.kernel.schema import Schema
 
@@ -23,9 +24,6 @@ _SOLO_OPERATIONS = 32
 _SOLO_ROWS = 2
 """With more rows of one table than this they are arrays: a statement for every number of state documents, and for every
 mix of guarded and unguarded ones, would be hundreds, and each takes half a megabyte of the server's memory."""
-_FEW_APPENDS = 2
-"""With more appends than this, statements do not depend on their numbers of entries: there would be too many."""
-_CACHED_FORMS = 1_000
 
 RowName = tuple[str, int, tuple[Any, ...]]
 """A row or partition: scope, position of its table or log in the lock order, key."""
@@ -44,12 +42,12 @@ class Form:
     """What transactions of the same shapes have in common.
 
     `kind` is equal for transactions that may share a statement: the shapes of their operations, each once; `groups`
-    holds, for every operation, the position of its shape in `kind`. `lasts` are the positions of the first append to
-    each log. A `batchable` transaction may share a statement; a `bulk` one is sent as arrays even when it runs solo; a
-    `stepwise` one runs as steps. `statements` caches its solo statements.
+    holds, for every operation, the position of its shape in `kind`. `appends` are the positions of all appends, `lasts`
+    those of the first to each log. A `batchable` transaction may share a statement; a `bulk` one is sent as arrays even
+    when it runs solo; a `stepwise` one runs as steps. `statements` caches its solo statements.
     """
 
-    __slots__ = ("batchable", "bulk", "few_appends", "groups", "kind", "lasts", "statements", "stepwise")
+    __slots__ = ("appends", "batchable", "bulk", "groups", "kind", "lasts", "statements", "stepwise")
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.lasts: dict[str, int] = {}
@@ -57,18 +55,16 @@ class Form:
         self.kind = _kind(members)
         self.groups = [self.kind.index(member.shape) for member in members]
         owners = Counter(member.shape.owner for member in members)
-        appends = [member.shape.owner for member in members if member.shape.op is Append]
+        self.appends = [position for position, member in enumerate(members) if member.shape.op is Append]
+        for position in self.appends:
+            first = self.lasts.setdefault(members[position].shape.owner, position)
+            if members[first].number > members[position].number:
+                self.lasts[members[position].shape.owner] = position
         stepwise = any(_needs_steps(member.shape) for member in members)
         # Entries of two partitions of one log could not tell their seqs apart.
-        arrays = not stepwise and len(set(appends)) == len(appends)
+        arrays = not stepwise and len(self.lasts) == len(self.appends)
         arrays = arrays and not any(isinstance(m.shape, RowShape) and m.shape.default for m in members)
-        for position, member in enumerate(members):
-            if member.shape.op is Append:
-                first = self.lasts.get(member.shape.owner)
-                if first is None or members[first].number > member.number:
-                    self.lasts[member.shape.owner] = position
         many = len(members) > _SOLO_OPERATIONS
-        self.few_appends = len(appends) <= _FEW_APPENDS
         self.batchable = arrays and len(self.kind) == len(owners)
         self.bulk = arrays and (many or max(owners.values()) > _SOLO_ROWS)
         self.stepwise = stepwise or (many and not arrays)
@@ -83,26 +79,21 @@ def _needs_steps(shape: Shape) -> bool:
 
 def _kind(members: Sequence[Member]) -> tuple[Shape, ...]:
     """The shapes, each once; those of one table always in the same order, whatever their rows."""
-    owners: dict[str, int] = {}
-    for member in members:
-        owners.setdefault(member.shape.owner, len(owners))
+    owners = list(dict.fromkeys(member.shape.owner for member in members))
     shapes = dict.fromkeys(member.shape for member in members)
     if len(shapes) == len(owners):
         return tuple(shapes)
-    return tuple(sorted(shapes, key=lambda shape: (owners[shape.owner], repr(shape))))
+    return tuple(sorted(shapes, key=lambda shape: (owners.index(shape.owner), repr(shape))))
 
 
-class Transaction:
+class Transaction(msgspec.Struct, frozen=True):
     """An analysed transaction: its form, its members in lock order and the names of their rows."""
 
-    __slots__ = ("form", "members", "names", "rev", "scope")
-
-    def __init__(self, scope: str, rev: int, form: Form, members: list[Member], names: list[RowName]) -> None:
-        self.scope = scope
-        self.rev = rev
-        self.form = form
-        self.members = members
-        self.names = names
+    scope: str
+    rev: int
+    form: Form
+    members: list[Member]
+    names: list[RowName]
 
     def batchable(self) -> bool:
         """True when it may share a statement with others: by its form, and small enough."""
@@ -122,9 +113,8 @@ class Analyser:
     """Analyses transactions on one schema."""
 
     def __init__(self, schema: Schema) -> None:
-        owners = [log.name for log in schema.logs] + [table.name for table in schema.tables]
-        self._lock_order = {name: position for position, name in enumerate(owners)}
-        self._forms: dict[tuple[Any, ...], Form] = {}
+        self._lock_order = {name: position for position, name in enumerate((*schema.log, *schema.table))}
+        self._forms: ShapeCache[Form] = ShapeCache()
 
     def analyse(self, scope: str, rev: int, ops: Sequence[Op]) -> Transaction:
         """Every commit comes through here, hence the one loop."""
@@ -133,12 +123,10 @@ class Analyser:
         partitions = 0
         for number, op in enumerate(ops):
             shape, values = DESCRIBE[type(op)](op)
-            member = Member(number, op, shape, values)
-            if isinstance(shape, LogShape):
-                located.append((order[shape.owner], (values[0],), member))
-                partitions += 1
-            else:
-                located.append((order[shape.owner], op.key, member))  # type: ignore[union-attr]
+            is_log = isinstance(shape, LogShape)
+            partitions += is_log
+            key = (values[0],) if is_log else op.key  # type: ignore[union-attr]
+            located.append((order[shape.owner], key, Member(number, op, shape, values)))
         # No row is named twice, so no comparison reaches the member.
         located.sort()
         members = [member for _, _, member in located]
@@ -146,13 +134,5 @@ class Analyser:
         cache_key: tuple[Any, ...] = tuple([member.shape for member in members])
         if partitions > 1:
             cache_key = (*cache_key, *[member.number for member in members])
-        form = self._forms.get(cache_key)
-        if form is None:
-            form = self._add_form(cache_key, members)
+        form = self._forms.get(cache_key) or self._forms.keep(cache_key, Form(members))
         return Transaction(scope, rev, form, members, [(scope, position, key) for position, key, _ in located])
-
-    def _add_form(self, cache_key: tuple[Any, ...], members: list[Member]) -> Form:
-        if len(self._forms) >= _CACHED_FORMS:
-            self._forms.clear()
-        form = self._forms[cache_key] = Form(members)
-        return form

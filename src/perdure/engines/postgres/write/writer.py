@@ -7,6 +7,7 @@ that one gives its connection up, and what was sent takes effect whole or not at
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from perdure.engines.postgres.connections.pool import Pool
@@ -31,7 +32,8 @@ class Writer:
 
     async def transact(self, scope: str, ops: Sequence[Op]) -> Applied:
         """Apply all operations or none; raises `Conflict`."""
-        return await self._batcher.submit(Job(self._analyser.analyse(scope, new_rev(), ops)))
+        future = asyncio.get_running_loop().create_future()
+        return await self._batcher.submit(Job(self._analyser.analyse(scope, new_rev(), ops), future))
 
     async def close(self) -> None:
         """Finish what was submitted."""
