@@ -14,10 +14,11 @@ from perdure.engines.mysql.read.view import view
 from perdure.engines.mysql.watch import Hub
 from perdure.engines.mysql.write.row_queue import RowQueue
 from perdure.engines.mysql.write.writer import Writer
+from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.shared.durability import DurabilityReading
 from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.signals import LoopSignal
-from perdure.kernel.engine import Capabilities, Durability, Health, Watch
+from perdure.kernel.engine import Durability, Health, Watch
 from perdure.kernel.ops import Append, Applied, Drop, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
 
@@ -50,16 +51,9 @@ class MysqlEngine:
         self._durability = DurabilityReading(lambda: ask(pool, health.durability_now), "process", self._set_durability)
 
     def _set_durability(self, durability: Durability) -> None:
-        self.capabilities = Capabilities(
-            engine="mysql",
-            durability=durability if self._requested == "power" else "process",
-            processes="many",
-            machines="many",
-            round_trips_per_commit=2,
-            watch="poll",
-            blocking=False,
-            notes=(*_NOTES, "opened read-only") if self._lifecycle.read_only else _NOTES,
-        )
+        promised = durability if self._requested == "power" else "process"
+        notes, read_only = dict.fromkeys(_NOTES, True), self._lifecycle.read_only
+        self.capabilities = capabilities("mysql", promised, notes, round_trips=2, watch="poll", read_only=read_only)
 
     @property
     def clock(self) -> Clock:

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from perdure.clock import Clock, system_clock
+from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.sql.embedded.read import Queries
 from perdure.engines.sql.embedded.statements import Statements
 from perdure.engines.sql.embedded.write import Session
@@ -91,18 +92,8 @@ def _open_read_only(path: str, schema: Schema, queries: Queries, durability: Syn
 
 
 def _capabilities(durability: Durability, *, read_only: bool) -> Capabilities:
-    notes = ["wake-ups between processes come by polling"]
-    if durability == "process":
-        notes.append("synchronous=NORMAL: a power failure may take the last commits")
-    if read_only:
-        notes.append("opened read-only")
-    return Capabilities(
-        engine="sqlite",
-        durability=durability,
-        processes="many",
-        machines="one",
-        round_trips_per_commit=0,
-        watch="poll",
-        blocking=True,
-        notes=tuple(notes),
-    )
+    notes = {
+        "wake-ups between processes come by polling": True,
+        "synchronous=NORMAL: a power failure may take the last commits": durability == "process",
+    }
+    return capabilities("sqlite", durability, notes, round_trips=0, watch="poll", read_only=read_only, embedded=True)
