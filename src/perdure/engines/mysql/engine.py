@@ -13,13 +13,14 @@ from perdure.engines.mysql.read.queries import Queries
 from perdure.engines.mysql.read.view import view
 from perdure.engines.mysql.watch import Hub
 from perdure.engines.mysql.write.row_queue import RowQueue
+from perdure.engines.mysql.write.steps import row_of
 from perdure.engines.mysql.write.writer import Writer
 from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.shared.durability import DurabilityReading
 from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.signals import LoopSignal
 from perdure.kernel.engine import Durability, Health, Watch
-from perdure.kernel.ops import Append, Applied, Drop, Op, ReadOp, Scan, Taken
+from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class MysqlEngine:
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable when it returns."""
         with self._lifecycle.call(write=True):
-            async with self._row_queue.turn([_row_of(scope, op) for op in ops]):
+            async with self._row_queue.turn([(scope, *row_of(op)) for op in ops]):
                 with self._sense:
                     applied = await self._writer.transact(scope, ops)
             self._hub.publish(scope, hints)
@@ -133,10 +134,3 @@ class MysqlEngine:
     def abandon(self) -> None:
         """Abort every connection, as the end of the process would."""
         self._pool.abandon()
-
-
-def _row_of(scope: str, op: Op) -> tuple[Any, ...]:
-    """The row or partition that an operation names."""
-    if isinstance(op, (Append, Drop)):
-        return (scope, op.log, op.partition)
-    return (scope, op.table, op.key)

@@ -7,7 +7,7 @@ Deletions of neighbouring rows form a group that one statement locks and another
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -76,30 +76,29 @@ Group = list[Step]
 """Steps that share a statement: one, or deletions of rows of one table."""
 
 
-class _Lock(NamedTuple):
-    """Where a step comes in the order of all locks."""
-
-    rank: int
-    key: tuple[Any, ...]
-    step: Step
+def row_of(op: Op) -> tuple[str, tuple[Any, ...]]:
+    """The row or partition that an operation names, as the table or log and a key in it."""
+    return (op.log, (op.partition,)) if isinstance(op, (Append, Drop)) else (op.table, op.key)
 
 
 def plan_steps(schema: Schema, scope: str, ops: Sequence[Op]) -> list[Step]:
     """The operations as steps, in the order in which every transaction locks."""
     ranks = {name: rank for rank, name in enumerate((*schema.table, *schema.log))}
-    locks: list[_Lock] = []
-    for position, op in enumerate(ops):
-        if isinstance(op, (Append, Drop)):
-            log = schema.log[op.log]
-            where = equal(("scope", log.partition), (scope, op.partition))
-            locks.append(_Lock(ranks[op.log], (op.partition,), LogStep(position, op, log, where)))
-        else:
-            table = schema.table[op.table]
-            where = equal(("scope", *table.key_names), (scope, *op.key))
-            step = RowStep(position, op, table, where, _columns_to_read(table, op))
-            locks.append(_Lock(ranks[op.table], op.key, step))
-    locks.sort(key=lambda lock: (lock.rank, lock.key))
-    return [lock.step for lock in locks]
+
+    def in_order_of_locks(step: Step) -> tuple[int, tuple[Any, ...]]:
+        name, key = row_of(step.op)
+        return ranks[name], key
+
+    return sorted([_plan(schema, scope, position, op) for position, op in enumerate(ops)], key=in_order_of_locks)
+
+
+def _plan(schema: Schema, scope: str, position: int, op: Op) -> Step:
+    if isinstance(op, (Append, Drop)):
+        log = schema.log[op.log]
+        return LogStep(position, op, log, equal(("scope", log.partition), (scope, op.partition)))
+    table = schema.table[op.table]
+    where = equal(("scope", *table.key_names), (scope, *op.key))
+    return RowStep(position, op, table, where, _columns_to_read(table, op))
 
 
 def _columns_to_read(table: Table, op: RowOp) -> tuple[str, ...]:
