@@ -10,7 +10,7 @@ its row serialises appends. NULLs are distinct in a unique index, so no index ne
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from perdure import limits
 from perdure.engines.shared.migrations import Additions
@@ -63,12 +63,12 @@ def create_all(schema: Schema) -> Iterator[str]:
 
 
 class Step(NamedTuple):
-    """One statement of a migration; not needed if its table already has the column or index."""
+    """One statement of a migration; not needed if `table` already has the column or index `name` that it adds."""
 
     sql: str
     table: str
-    new_column: str | None = None
-    new_index: str | None = None
+    adds: Literal["column", "index"] | None = None
+    name: str = ""
 
 
 def addition_steps(additions: Additions, schema: Schema) -> Iterator[Step]:
@@ -81,11 +81,11 @@ def addition_steps(additions: Additions, schema: Schema) -> Iterator[Step]:
     for owner, column in additions.columns:
         kind = _type(column, column.name in _indexed(schema.table.get(owner) or schema.log[owner]))
         sql = f"ALTER TABLE {quote(owner)} ADD COLUMN {quote(column.name)} {kind} NULL"
-        yield Step(sql, owner, new_column=column.name)
+        yield Step(sql, owner, "column", column.name)
     for table, index in additions.indexes:
         name = index_name(table.name, index.name)
         sql = f"CREATE INDEX {quote(name)} ON {quote(table.name)} ({names(index_columns(table, index))})"
-        yield Step(sql, table.name, new_index=name)
+        yield Step(sql, table.name, "index", name)
 
 
 def create_table(table: Table) -> str:

@@ -115,10 +115,7 @@ def is_harmless(item: Object) -> bool:
 
 def _described(sql: str) -> Object:
     """The row of `sqlite_master` that a statement of ours creates."""
-    head = _HEAD.match(sql)
-    if head is None:
-        raise ValueError(sql)
-    kind, name, table = head.groups()
+    kind, name, table = _HEAD.findall(sql)[0]
     return Object(kind.lower(), _unquoted(name), _unquoted(table or name), sql)
 
 

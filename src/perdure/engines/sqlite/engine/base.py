@@ -16,6 +16,7 @@ from perdure.engines.shared.signals import Signal
 from perdure.engines.sqlite import health
 from perdure.engines.sqlite.connections.interrupts import Stop
 from perdure.engines.sqlite.engine.database import Database
+from perdure.engines.sqlite.read import Question
 from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob
 from perdure.kernel.engine import Health, Watch
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
@@ -72,17 +73,17 @@ class DatabaseEngine(ABC):
         self._database.lifecycle.check_call()
         return Subscription(self._database.hub, topics_of(scope, topics), self._signal())
 
+    def _ask(self, question: Question[T]) -> Awaitable[T]:
+        return self._read(lambda stop: self._database.readers.ask(question, stop))
+
     async def scopes(self) -> list[str]:
         """Every scope that holds a row."""
-        readers = self._database.readers
-        return await self._read(lambda stop: readers.ask(lambda c: health.scopes(c, self.schema), stop))
+        return await self._ask(lambda connection: health.scopes(connection, self.schema))
 
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
-        readers, declared = self._database.readers, self.schema.log[log]
-        return await self._read(
-            lambda stop: readers.ask(lambda c: health.partitions(c, declared, scope, after, limit), stop)
-        )
+        declared = self.schema.log[log]
+        return await self._ask(lambda connection: health.partitions(connection, declared, scope, after, limit))
 
     async def check(self) -> list[str]:
         """SQLite's integrity check, missing tables, gaps in logs."""
