@@ -10,7 +10,7 @@ from perdure.engines.mysql import health
 from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.pool import Pool, ask
 from perdure.engines.mysql.read.queries import Queries
-from perdure.engines.mysql.read.view import view
+from perdure.engines.mysql.read.view import answer
 from perdure.engines.mysql.watch import Hub
 from perdure.engines.mysql.write.row_queue import RowQueue
 from perdure.engines.mysql.write.steps import row_of
@@ -82,8 +82,7 @@ class MysqlEngine:
 
     async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot."""
-        with self._sense:
-            return await view(self._pool, self._queries, scope, reads)
+        return await self._ask(lambda connection: answer(connection, self._queries, scope, reads))
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""

@@ -159,9 +159,7 @@ def _next_scopes(table: str, after: str, steps: int) -> str:
 async def partitions(connection: Connection, log: Log, scope: str, after: str | None, limit: int) -> list[str]:
     """Partitions with entries, in byte order."""
     column = quote(log.partition)
-    where = equal(("scope",), (scope,))
-    if after is not None:
-        where += f" AND {column} > {literals((after,))}"
+    where = f"{equal(('scope',), (scope,))} AND {column} > {literal(after or '')}"
     heads = quote(heads_name(log.name))
     (rows,) = await connection.run(f"SELECT {column} FROM {heads} WHERE {where} ORDER BY {column} LIMIT {limit}")
     return [name for (name,) in rows]

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from perdure.clock import Clock
 from perdure.engines.shared.hints import Subscription, topics_of
-from perdure.engines.shared.signals import LoopSignal, Signal, ThreadSignal
+from perdure.engines.shared.signals import LoopSignal, ThreadSignal
 from perdure.engines.sqlite import health
 from perdure.engines.sqlite.connections.interrupts import Stop
 from perdure.engines.sqlite.database import Database
@@ -30,7 +30,9 @@ T = TypeVar("T")
 
 
 class DatabaseEngine(ABC):
-    """The kernel contract on an open `Database`."""
+    """The kernel contract on an open `Database`. Callers wait for a hint with a signal of the type `_signal`."""
+
+    _signal: type[LoopSignal | ThreadSignal]
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -53,10 +55,6 @@ class DatabaseEngine(ABC):
     @abstractmethod
     def _read(self, action: Callable[[Stop | None], T]) -> Awaitable[T]:
         """The outcome of an action that reads; `action` ends early once its `Stop` is requested."""
-
-    @abstractmethod
-    def _signal(self) -> Signal:
-        """A signal that the caller can wait for."""
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable when it returns."""
@@ -102,6 +100,8 @@ class DatabaseEngine(ABC):
 class BlockingSqlite(DatabaseEngine):
     """The kernel contract for callers without an event loop. Usable from several threads at once."""
 
+    _signal = ThreadSignal
+
     async def _write(self, job: Job) -> Any:
         return self._database.writing().run(job)
 
@@ -114,9 +114,6 @@ class BlockingSqlite(DatabaseEngine):
         # Not through `_read`: one more coroutine would cost a short view several percent.
         self._database.lifecycle.check_call()
         return self._database.readers.view(scope, reads)
-
-    def _signal(self) -> ThreadSignal:
-        return ThreadSignal()
 
     def blocking(self) -> Engine:
         """This engine: it blocks already."""
@@ -139,6 +136,8 @@ class Turn:
 
 class SqliteEngine(DatabaseEngine):
     """The kernel contract on one SQLite file."""
+
+    _signal = LoopSignal
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -183,9 +182,6 @@ class SqliteEngine(DatabaseEngine):
         """A call that is cancelled stops reading."""
         self._database.lifecycle.check_call()
         return self._database.threads.run(action)
-
-    def _signal(self) -> LoopSignal:
-        return LoopSignal()
 
     def blocking(self) -> Engine:
         """The same file for callers without an event loop; both engines share one writer."""

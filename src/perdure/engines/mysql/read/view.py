@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.driver import Rows
-from perdure.engines.mysql.connections.pool import Pool, ask
 from perdure.engines.mysql.read.queries import Answering, Queries
 from perdure.engines.shared.references import Earlier
 from perdure.kernel.ops import Get, ReadOp, Ref, Scan
@@ -64,12 +63,9 @@ class View:
         return not self._waiting and not self._staged
 
 
-async def view(pool: Pool, queries: Queries, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
+async def answer(connection: Connection, queries: Queries, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
     """The answers, in the order of the reads."""
-    return await ask(pool, lambda connection: _answer(connection, View(queries, scope, reads)))
-
-
-async def _answer(connection: Connection, view: View) -> list[Any]:
+    view = View(queries, scope, reads)
     statements = view.begin()
     if not statements:
         return view.answers

@@ -72,8 +72,8 @@ class LogStep(msgspec.Struct, gc=False):
 
 
 Step = RowStep | LogStep
-Group = list[Step]
-"""Steps that share a statement: one, or deletions of rows of one table."""
+Group = LogStep | list[RowStep]
+"""What shares a statement: the step of a partition, that of a row, or deletions of rows of one table."""
 
 
 def row_of(op: Op) -> tuple[str, tuple[Any, ...]]:
@@ -121,15 +121,16 @@ def group_steps(steps: Sequence[Step]) -> list[Group]:
     """The steps in groups that share a statement."""
     groups: list[Group] = []
     for step in steps:
-        if groups and len(groups[-1]) < DELETED_AT_ONCE and _go_together(groups[-1][-1], step):
-            groups[-1].append(step)
+        last = groups[-1] if groups else None
+        if isinstance(step, LogStep):
+            groups.append(step)
+        elif isinstance(last, list) and len(last) < DELETED_AT_ONCE and _go_together(last[-1], step):
+            last.append(step)
         else:
             groups.append([step])
     return groups
 
 
-def _go_together(one: Step, other: Step) -> bool:
-    if not isinstance(one, RowStep) or not isinstance(other, RowStep) or not isinstance(one.op, Delete):
-        return False
+def _go_together(one: RowStep, other: RowStep) -> bool:
     same = one.table is other.table and one.columns == other.columns and one.may_be_absent == other.may_be_absent
-    return same and isinstance(other.op, Delete)
+    return same and isinstance(one.op, Delete) and isinstance(other.op, Delete)
