@@ -63,8 +63,8 @@ BUGS = (
     Bug(
         "memory: a message id can be taken twice",
         "engines/memory/write.py",
-        "values = set(log.owners(column, op.partition))",
-        "values = set[Any]()",
+        "lambda column: log.owners(column, op.partition)",
+        "lambda column: ()",
         ("case:commit/existing-id@memory",),
     ),
     Bug(

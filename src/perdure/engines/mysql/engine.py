@@ -25,7 +25,7 @@ from perdure.kernel.schema import Schema
 
 T = TypeVar("T")
 
-_NOTES = (
+_NOTES: tuple[str, ...] = (
     "verified on MariaDB 10.11; written for MariaDB 10.6 and MySQL 8.0 and later, MySQL itself not verified",
     "a commit is two packets: locking reads, then all writes and the COMMIT; a third if max_allowed_packet is exceeded",
     "InnoDB shows a commit to others an instant before it is on disk",

@@ -14,7 +14,6 @@ import os
 import weakref
 from collections.abc import Callable
 from enum import Enum
-from types import TracebackType
 
 from perdure.errors import PerdureError
 from perdure.kernel.lifecycle import closed, forked, opened_read_only, other_loop
@@ -111,9 +110,7 @@ class Lifecycle:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.in_flight -= 1
         if not self.in_flight:
             self._idle.set()

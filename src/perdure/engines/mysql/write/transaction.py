@@ -26,7 +26,7 @@ from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.literals import equal, insert, literal, literals, one_of
 from perdure.engines.mysql.schema import names, quote
 from perdure.engines.mysql.write.steps import LogStep, RowStep, group_steps, plan_steps
-from perdure.engines.shared.decisions import Moment, decide
+from perdure.engines.shared.decisions import Moment, decide, refuse_repeated
 from perdure.engines.sql.ddl import heads_name
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Append, Delete, Drop, Now, Op
@@ -119,14 +119,7 @@ class Transaction:
         head = step.head or 0
         if op.expect is not None and op.expect != head:
             raise Conflict(step.position, "length", op.expect, head)
-        for column in step.log.unique:
-            position = step.log.positions[column]
-            values: set[Any] = set()
-            for entry in op.entries:
-                value = entry[position]
-                if value is not None and value in values:
-                    raise Conflict(step.position, "unique", None, {column: value})
-                values.add(value)
+        refuse_repeated(step.position, step.log, op.entries)
         self.seqs[op.log, op.partition] = head + len(op.entries)
         return head + len(op.entries)
 
