@@ -22,7 +22,7 @@ from workload import Commit, bare, with_state
 
 from perdure.engines.sqlite import open_sqlite
 from perdure.engines.sqlite.connections.connect import PAGE_SIZE
-from perdure.engines.sqlite.engine.async_engine import SqliteEngine
+from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.ids import new_id
 from perdure.kernel.ops import ABSENT, NOW, Append, Inc, Op, Patch, Put, Seq
 from perdure.stores.schema import SCHEMA

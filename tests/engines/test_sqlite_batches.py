@@ -13,7 +13,7 @@ from tests.engines.toys import SCOPE, columns, do, note, notes, open_engine, row
 
 from perdure import failpoints
 from perdure.clock import ManualClock
-from perdure.engines.sqlite.engine.async_engine import SqliteEngine
+from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.errors import CorruptError, OutcomeUnknown, UnavailableError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import PRESENT, Append, Delete, Heads, Inc, Patch, Put, Read

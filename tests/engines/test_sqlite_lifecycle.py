@@ -17,7 +17,7 @@ import pytest
 import perdure
 from perdure import Message, UnavailableError
 from perdure.engines.sqlite.connections.forks import registry
-from perdure.engines.sqlite.engine.database import Database
+from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.migrate import prepare
 
 DEADLINE = 60.0

@@ -20,7 +20,7 @@ import perdure.sync
 from perdure import Message
 from perdure.copy import copy_store
 from perdure.engines.sqlite import open_sqlite, plan_migration
-from perdure.engines.sqlite.engine.async_engine import SqliteEngine
+from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.errors import InvalidError, UnavailableError
 from perdure.ids import new_id
 from perdure.kernel.ops import Append, Heads

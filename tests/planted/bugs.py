@@ -63,15 +63,15 @@ BUGS = (
     Bug(
         "memory: a message id can be taken twice",
         "engines/memory/write.py",
-        "values = set(log.owners(column, op.partition))",
-        "values = set[Any]()",
+        "lambda column: log.owners(column, op.partition)",
+        "lambda column: ()",
         ("case:commit/existing-id@memory",),
     ),
     Bug(
         "memory: a page begins with the last row of the one before",
         "engines/memory/schema.py",
-        "high = min(high, bisect_left(order, keyset))",
-        "high = min(high, bisect_left(order, keyset) + 1)",
+        "high = min(high, bisect_left(order, (keyset,)))",
+        "high = min(high, bisect_left(order, (keyset,)) + 1)",
         ("case:threads/list-pages@memory",),
     ),
     Bug(
@@ -245,8 +245,8 @@ BUGS = (
     Bug(
         "mysql: a lost commit is sent again",
         "engines/mysql/write/writer.py",
-        "if connection.broken or (connection.answered == len(last) - 1 and not undone(error)):",
-        "if not connection.broken and connection.answered == len(last) - 1 and not undone(error):",
+        "if connection.broken or (connection.answered == len(last) - 1 and not errors.undone(error)):",
+        "if not connection.broken and connection.answered == len(last) - 1 and not errors.undone(error):",
         ("fault:cuts --engine mysql --cuts 40 --seed 7",),
     ),
     Bug(

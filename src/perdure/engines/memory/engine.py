@@ -14,6 +14,7 @@ from perdure.clock import Clock, steady_clock, system_clock
 from perdure.engines.memory.read import answer, select
 from perdure.engines.memory.schema import Scope
 from perdure.engines.memory.write import Transaction
+from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.shared.decisions import Moment, updated_row
 from perdure.engines.shared.hints import HintHub, Subscription, Topic, topics_of
 from perdure.engines.shared.lifecycle import Lifecycle
@@ -21,20 +22,11 @@ from perdure.engines.shared.references import Earlier
 from perdure.engines.shared.signals import LoopSignal, Signal, ThreadSignal
 from perdure.errors import PerdureError, UnsupportedError
 from perdure.ids import new_rev
-from perdure.kernel.engine import Capabilities, Engine, Health, Watch
+from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
 
-_CAPABILITIES = Capabilities(
-    engine="memory",
-    durability="none",
-    processes="one",
-    machines="one",
-    round_trips_per_commit=0,
-    watch="push",
-    blocking=True,
-    notes=("nothing survives the process",),
-)
+_NOTES = {"nothing survives the process": True}
 
 
 def _copied_by_fork() -> UnsupportedError:
@@ -47,7 +39,7 @@ def _copied_by_fork() -> UnsupportedError:
 class MemoryEngine:
     """Everything in one process's memory."""
 
-    capabilities = _CAPABILITIES
+    capabilities = capabilities("memory", "none", _NOTES, round_trips=0, watch="push", embedded=True, processes="one")
 
     def __init__(self, schema: Schema, clock: Clock = system_clock) -> None:
         self.schema = schema

@@ -6,13 +6,15 @@ One `Scope` is one tenant's data. Callers hold the engine's lock and have alread
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
+from collections.abc import Iterator
 from typing import Any
 
 from perdure.kernel.ops import Row
-from perdure.kernel.schema import Index, Key, Log, Schema, Table
+from perdure.kernel.schema import Key, Log, Schema, Table
 
 Sortable = tuple[Any, ...]
+Entry = tuple[Sortable, Key]
 
 
 def sortable(values: tuple[Any, ...]) -> Sortable:
@@ -26,86 +28,63 @@ class TableData:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.rows: dict[Key, Row] = {}
-        self.orders: dict[str | None, list[tuple[Sortable, Key]]] = {None: []}
-        self.orders.update({index.name: [] for index in table.indexes})
+        self.orders: dict[str | None, list[Entry]] = {None: [], **{index.name: [] for index in table.indexes}}
         self.owners: dict[tuple[str, ...], dict[tuple[Any, ...], Key]] = {group: {} for group in table.unique}
         """By unique group: the row that has each value."""
 
     def replace(self, key: Key, row: Row | None) -> None:
         """Make `row` the row at `key` (None removes it) and move its index entries."""
-        old = self.rows.get(key)
+        old = self.rows.pop(key, None)
         if old is not None:
-            self._unindex(old)
-            del self.rows[key]
+            for order, entry in self._entries(old):
+                del order[bisect_left(order, entry)]
+            for owners, values in self._owned(old):
+                del owners[values]
         if row is not None:
             self.rows[key] = row
-            self._index(row)
+            for order, entry in self._entries(row):
+                insort(order, entry)
+            for owners, values in self._owned(row):
+                owners[values] = key
 
     def values(self, row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:
         """The row's values under these names, key columns included."""
         keyed = dict(zip(self.table.key_names, row.key, strict=True))
         return tuple(keyed[n] if n in keyed else row[n] for n in names)
 
-    def _entry(self, index: Index, row: Row) -> Sortable | None:
-        """Where a row comes in an index; None if it is not in it."""
-        by, order = self.values(row, index.by), self.values(row, index.order)
-        if None in order or (index.sparse and None in by):
-            return None
-        return sortable(by + order + row.key)
-
-    def _index(self, row: Row) -> None:
-        insort(self.orders[None], (sortable(row.key), row.key))
+    def _entries(self, row: Row) -> Iterator[tuple[list[Entry], Entry]]:
+        """The entry of a row in each order that it is part of."""
+        yield self.orders[None], (sortable(row.key), row.key)
         for index in self.table.indexes:
-            entry = self._entry(index, row)
-            if entry is not None:
-                insort(self.orders[index.name], (entry, row.key))
+            by, order = self.values(row, index.by), self.values(row, index.order)
+            if None not in order and not (index.sparse and None in by):
+                yield self.orders[index.name], (sortable(by + order + row.key), row.key)
+
+    def _owned(self, row: Row) -> Iterator[tuple[dict[tuple[Any, ...], Key], tuple[Any, ...]]]:
+        """The unique values that a row has, each with the owners of its group."""
         for group, owners in self.owners.items():
             values = self.values(row, group)
             if None not in values:
-                owners[values] = row.key
-
-    def _unindex(self, row: Row) -> None:
-        _remove(self.orders[None], (sortable(row.key), row.key))
-        for index in self.table.indexes:
-            entry = self._entry(index, row)
-            if entry is not None:
-                _remove(self.orders[index.name], (entry, row.key))
-        for group, owners in self.owners.items():
-            values = self.values(row, group)
-            if None not in values:
-                del owners[values]
+                yield owners, values
 
     def walk(self, index: str | None, eq: tuple[Any, ...], after: tuple[Any, ...] | None, *, desc: bool) -> list[Key]:
         """Keys under an `eq` prefix in order, starting after the keyset."""
         order = self.orders[index]
         prefix = sortable(eq)
-        low = bisect_left(order, (prefix,))
-        high = bisect_left(order, (prefix + ((2, 0),),))
+        low, high = bisect_left(order, (prefix,)), bisect_left(order, _beyond(prefix))
         if after is not None:
-            keyset = (sortable(eq + after) if index is not None else sortable(after),)
+            keyset = sortable(eq + after) if index is not None else sortable(after)
             if desc:
-                high = min(high, bisect_left(order, keyset))
+                high = min(high, bisect_left(order, (keyset,)))
             else:
-                low = max(low, bisect_right(order, (*keyset, _AFTER_ANY_KEY)))
+                low = max(low, bisect_left(order, _beyond(keyset)))
         keys = [key for _, key in order[low:high]]
         return keys[::-1] if desc else keys
 
 
-class _Greatest:
-    """Compares above every key."""
-
-    def __lt__(self, other: object) -> bool:
-        return False
-
-    def __gt__(self, other: object) -> bool:
-        return True
-
-
-_AFTER_ANY_KEY = _Greatest()
-
-
-def _remove(order: list[tuple[Sortable, Key]], entry: tuple[Sortable, Key]) -> None:
-    del order[bisect_left(order, entry)]
+def _beyond(prefix: Sortable) -> tuple[Sortable]:
+    """Compares above every entry that begins with these values."""
+    return ((*prefix, (2, 0)),)
 
 
 class LogData:

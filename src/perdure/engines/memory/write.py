@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.engines.memory.schema import Scope
-from perdure.engines.shared.decisions import Moment, decide
+from perdure.engines.shared.decisions import Moment, decide, refuse_repeated
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Append, Check, Delete, Drop, Now, Op, Patch, Put, Row
 from perdure.kernel.schema import Key
@@ -45,17 +45,9 @@ class Transaction:
         head = log.head(op.partition)
         if op.expect is not None and op.expect != head:
             raise Conflict(position, "length", op.expect, head)
-        entries = [
-            (seq, self.rev, *[self.now if isinstance(value, Now) else value for value in entry])
-            for seq, entry in enumerate(op.entries, head + 1)
-        ]
-        for column in log.log.unique:
-            values = set(log.owners(column, op.partition))
-            for entry in entries:
-                value = entry[log.position(column)]
-                if value is not None and value in values:
-                    raise Conflict(position, "unique", None, {column: value})
-                values.add(value)
+        values = [[self.now if isinstance(value, Now) else value for value in entry] for entry in op.entries]
+        refuse_repeated(position, log.log, values, lambda column: log.owners(column, op.partition))
+        entries = [(seq, self.rev, *entry) for seq, entry in enumerate(values, head + 1)]
         self.seqs[op.log, op.partition] = head + len(entries)
         self.last.setdefault(op.log, head + len(entries))
         self.appends.append((op.log, op.partition, entries))

@@ -10,20 +10,22 @@ from perdure.engines.mysql import health
 from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.pool import Pool, ask
 from perdure.engines.mysql.read.queries import Queries
-from perdure.engines.mysql.read.view import view
+from perdure.engines.mysql.read.view import answer
 from perdure.engines.mysql.watch import Hub
 from perdure.engines.mysql.write.row_queue import RowQueue
+from perdure.engines.mysql.write.steps import row_of
 from perdure.engines.mysql.write.writer import Writer
+from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.shared.durability import DurabilityReading
 from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.signals import LoopSignal
-from perdure.kernel.engine import Capabilities, Durability, Health, Watch
-from perdure.kernel.ops import Append, Applied, Drop, Op, ReadOp, Scan, Taken
+from perdure.kernel.engine import Durability, Health, Watch
+from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
 
 T = TypeVar("T")
 
-_NOTES = (
+_NOTES: tuple[str, ...] = (
     "verified on MariaDB 10.11; written for MariaDB 10.6 and MySQL 8.0 and later, MySQL itself not verified",
     "a commit is two packets: locking reads, then all writes and the COMMIT; a third if max_allowed_packet is exceeded",
     "InnoDB shows a commit to others an instant before it is on disk",
@@ -50,16 +52,9 @@ class MysqlEngine:
         self._durability = DurabilityReading(lambda: ask(pool, health.durability_now), "process", self._set_durability)
 
     def _set_durability(self, durability: Durability) -> None:
-        self.capabilities = Capabilities(
-            engine="mysql",
-            durability=durability if self._requested == "power" else "process",
-            processes="many",
-            machines="many",
-            round_trips_per_commit=2,
-            watch="poll",
-            blocking=False,
-            notes=(*_NOTES, "opened read-only") if self._lifecycle.read_only else _NOTES,
-        )
+        promised = durability if self._requested == "power" else "process"
+        notes, read_only = dict.fromkeys(_NOTES, True), self._lifecycle.read_only
+        self.capabilities = capabilities("mysql", promised, notes, round_trips=2, watch="poll", read_only=read_only)
 
     @property
     def clock(self) -> Clock:
@@ -73,7 +68,7 @@ class MysqlEngine:
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable when it returns."""
         with self._lifecycle.call(write=True):
-            async with self._row_queue.turn([_row_of(scope, op) for op in ops]):
+            async with self._row_queue.turn([(scope, *row_of(op)) for op in ops]):
                 with self._sense:
                     applied = await self._writer.transact(scope, ops)
             self._hub.publish(scope, hints)
@@ -87,8 +82,7 @@ class MysqlEngine:
 
     async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot."""
-        with self._sense:
-            return await view(self._pool, self._queries, scope, reads)
+        return await self._ask(lambda connection: answer(connection, self._queries, scope, reads))
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
@@ -139,10 +133,3 @@ class MysqlEngine:
     def abandon(self) -> None:
         """Abort every connection, as the end of the process would."""
         self._pool.abandon()
-
-
-def _row_of(scope: str, op: Op) -> tuple[Any, ...]:
-    """The row or partition that an operation names."""
-    if isinstance(op, (Append, Drop)):
-        return (scope, op.log, op.partition)
-    return (scope, op.table, op.key)

@@ -13,19 +13,6 @@ from perdure.engines.sql.ddl import heads_name
 from perdure.kernel.engine import Durability
 from perdure.kernel.schema import Log, Schema
 
-_VARIABLES = (
-    "innodb_flush_log_at_trx_commit",
-    "innodb_doublewrite",
-    "log_bin",
-    "sync_binlog",
-    "binlog_format",
-    "max_allowed_packet",
-    "max_connections",
-    "read_only",
-    "tx_isolation",
-    "transaction_isolation",
-    *SESSION_SETTINGS,
-)
 _NUMBERS = (
     "innodb_flush_log_at_trx_commit",
     "innodb_lock_wait_timeout",
@@ -33,16 +20,23 @@ _NUMBERS = (
     "max_connections",
     "sync_binlog",
 )
+_VARIABLES = (
+    *_NUMBERS,
+    "innodb_doublewrite",
+    "log_bin",
+    "binlog_format",
+    "read_only",
+    "tx_isolation",
+    "transaction_isolation",
+    *SESSION_SETTINGS,
+)
 SCOPES_AT_ONCE = 100
 
 
 async def settings(connection: Connection) -> dict[str, Any]:
     """The settings of this session that decide what the server can promise."""
     (rows,) = await connection.run(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({literals(_VARIABLES)})")
-    variables: dict[str, Any] = {name.lower(): value for name, value in rows}
-    for name in _NUMBERS:
-        if name in variables:
-            variables[name] = int(variables[name])
+    variables = {name.lower(): int(value) if name.lower() in _NUMBERS else value for name, value in rows}
     names = [variables.pop(name, None) for name in ("transaction_isolation", "tx_isolation")]
     isolation = names[0] or names[1]
     kind = flavour(connection.version).name
@@ -165,9 +159,7 @@ def _next_scopes(table: str, after: str, steps: int) -> str:
 async def partitions(connection: Connection, log: Log, scope: str, after: str | None, limit: int) -> list[str]:
     """Partitions with entries, in byte order."""
     column = quote(log.partition)
-    where = equal(("scope",), (scope,))
-    if after is not None:
-        where += f" AND {column} > {literals((after,))}"
+    where = f"{equal(('scope',), (scope,))} AND {column} > {literal(after or '')}"
     heads = quote(heads_name(log.name))
     (rows,) = await connection.run(f"SELECT {column} FROM {heads} WHERE {where} ORDER BY {column} LIMIT {limit}")
     return [name for (name,) in rows]

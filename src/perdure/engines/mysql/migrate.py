@@ -15,28 +15,22 @@ from perdure.engines.mysql.connections.connect import LONG_WORK, set_table_lock_
 from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.literals import literal, literals
 from perdure.engines.mysql.schema import CREATE_META, Step, addition_steps, create_all, quote, table_names
-from perdure.engines.shared.schema_record import (
-    META,
-    Recorded,
-    facts,
-    missing,
-    recorded_from,
-    refuse_unless_current,
-    refuse_unless_usable,
-)
+from perdure.engines.shared import schema_record
+from perdure.engines.shared.schema_record import META, Recorded
 from perdure.errors import UnavailableError, UnsupportedError
 from perdure.kernel.engine import Migration
 from perdure.kernel.schema import Schema
 
 LOCK_SECONDS = 60
 _HINT = "run `perdure migrate` on it"
+_LISTINGS = {"column": ("columns", "column_name"), "index": ("statistics", "index_name")}
 
 
 async def prepare(connection: Connection, schema: Schema, where: str) -> None:
     """Make the database hold this schema, or refuse it unchanged."""
     recorded = await read_recorded(connection, schema, where)
     if recorded is not None:
-        refuse_unless_usable(recorded, schema, where, "database")
+        schema_record.refuse_unless_usable(recorded, schema, where, "database")
         if recorded.version == schema.version:
             return
     await _lock(connection, where)
@@ -51,17 +45,14 @@ async def prepare(connection: Connection, schema: Schema, where: str) -> None:
 
 async def verify(connection: Connection, schema: Schema, where: str) -> None:
     """Raise unless the database holds exactly this schema."""
-    refuse_unless_current(await read_recorded(connection, schema, where), schema, where, _HINT)
+    schema_record.refuse_unless_current(await read_recorded(connection, schema, where), schema, where, _HINT)
 
 
 async def plan(connection: Connection, schema: Schema, where: str) -> Migration:
     """What `prepare` would run."""
     recorded = await read_recorded(connection, schema, where)
-    if recorded is None:
-        return Migration("mysql", None, schema.version, tuple(create_all(schema)))
-    refuse_unless_usable(recorded, schema, where, "database")
-    steps = await _steps(connection, schema, recorded, where)
-    return Migration("mysql", recorded.version, schema.version, tuple(step.sql for step in steps))
+    version = None if recorded is None else recorded.version
+    return Migration("mysql", version, schema.version, tuple(await _steps(connection, schema, recorded, where)))
 
 
 async def read_recorded(connection: Connection, schema: Schema, where: str) -> Recorded | None:
@@ -79,41 +70,39 @@ async def read_recorded(connection: Connection, schema: Schema, where: str) -> R
             )
         return None
     (rows,) = await connection.run(f"SELECT `name`, `value` FROM {quote(META)}")
-    return recorded_from({name: value.decode() for name, value in rows}, where) if rows else None
+    return schema_record.recorded_from({name: value.decode() for name, value in rows}, where) if rows else None
 
 
 async def _bring_up_to_date(connection: Connection, schema: Schema, recorded: Recorded | None, where: str) -> None:
     if recorded is None:
         await connection.run(CREATE_META)
-        steps = list(create_all(schema))
-    else:
-        refuse_unless_usable(recorded, schema, where, "database")
-        steps = [step.sql for step in await _steps(connection, schema, recorded, where)]
-    for sql in steps:
+    for sql in await _steps(connection, schema, recorded, where):
         failpoints.hit("mysql.in_migration")
         await connection.run(sql, timeout=LONG_WORK)
     failpoints.hit("mysql.in_migration")
-    values = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in facts(schema).items())
+    values = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in schema_record.facts(schema).items())
     await connection.run(f"REPLACE INTO {quote(META)} (`name`, `value`) VALUES {values}")
 
 
-async def _steps(connection: Connection, schema: Schema, recorded: Recorded, where: str) -> list[Step]:
-    """The steps that have yet to run."""
+async def _steps(connection: Connection, schema: Schema, recorded: Recorded | None, where: str) -> list[str]:
+    """The statements that have yet to run; raises when they are not enough."""
+    if recorded is None:
+        return list(create_all(schema))
+    schema_record.refuse_unless_usable(recorded, schema, where, "database")
     if recorded.version == schema.version:
         return []
-    steps = addition_steps(missing(recorded, schema, where), schema)
-    return [step for step in steps if not await _is_done(connection, step)]
+    steps = addition_steps(schema_record.missing(recorded, schema, where), schema)
+    return [step.sql for step in steps if not await _is_done(connection, step)]
 
 
 async def _is_done(connection: Connection, step: Step) -> bool:
-    if step.new_column is not None:
-        source = f"columns WHERE column_name = {literal(step.new_column)}"
-    elif step.new_index is not None:
-        source = f"statistics WHERE index_name = {literal(step.new_index)}"
-    else:
+    if step.adds is None:
         return False
-    table = f"table_schema = DATABASE() AND table_name = {literal(step.table)}"
-    (rows,) = await connection.run(f"SELECT 1 FROM information_schema.{source} AND {table} LIMIT 1")
+    listing, column = _LISTINGS[step.adds]
+    (rows,) = await connection.run(
+        f"SELECT 1 FROM information_schema.{listing} WHERE {column} = {literal(step.name)}"
+        f" AND table_schema = DATABASE() AND table_name = {literal(step.table)} LIMIT 1"
+    )
     return bool(rows)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from perdure.clock import Clock, system_clock
 from perdure.engines.mysql import health, migrate
@@ -11,7 +11,7 @@ from perdure.engines.mysql.connections.pool import Pool
 from perdure.engines.mysql.engine import MysqlEngine
 from perdure.engines.mysql.errors import DRIVER_ERRORS, translate
 from perdure.engines.mysql.target import parse_target
-from perdure.kernel.engine import Migration
+from perdure.kernel.engine import Durability, Migration
 from perdure.kernel.schema import Schema
 from perdure.kernel.transport import warn_insecure
 
@@ -34,16 +34,16 @@ async def open_engine(
     pool = Pool(target, read_only=read_only)
     try:
         with target.sense():
-            settings = await _prepare(pool, schema, read_only=read_only)
+            at_most = await _prepare(pool, schema, read_only=read_only)
         warn_insecure(target.transport_problem())
     except BaseException:
         pool.abandon()
         raise
-    return MysqlEngine(schema, pool, clock, health.durability(settings), requested=durability)
+    return MysqlEngine(schema, pool, clock, at_most, requested=durability)
 
 
-async def _prepare(pool: Pool, schema: Schema, *, read_only: bool) -> dict[str, Any]:
-    """Check the server, bring the tables up to date, and read the server's settings."""
+async def _prepare(pool: Pool, schema: Schema, *, read_only: bool) -> Durability:
+    """Check the server and bring the tables up to date; returns what the server's settings promise."""
     target = pool.target
     connection = await pool.acquire()
     try:
@@ -52,9 +52,7 @@ async def _prepare(pool: Pool, schema: Schema, *, read_only: bool) -> dict[str, 
             await migrate.verify(connection, schema, target.display_url)
         else:
             await migrate.prepare(connection, schema, target.display_url)
-        settings = await health.settings(connection)
-        health.durability(settings)
-        return settings
+        return health.durability(await health.settings(connection))
     except DRIVER_ERRORS as error:
         raise translate(error, target.display_url) from error
     finally:

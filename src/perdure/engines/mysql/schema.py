@@ -9,13 +9,14 @@ its row serialises appends. NULLs are distinct in a unique index, so no index ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from perdure import limits
 from perdure.engines.shared.migrations import Additions
 from perdure.engines.shared.schema_record import META
 from perdure.engines.sql.ddl import heads_name, index_columns, index_name, unique_name
+from perdure.engines.sql.dialect import Dialect
 from perdure.kernel.schema import Column, Log, Schema, Table
 
 HINTS = "perdure_hints"
@@ -34,14 +35,16 @@ CREATE_HINTS = (
 )
 
 
-def quote(name: str) -> str:
-    """A declared name as an SQL identifier."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def names(columns: Iterable[str]) -> str:
-    """Declared names as a column list."""
-    return ", ".join(map(quote, columns))
+DIALECT = Dialect(
+    mark=lambda _: "%s",
+    within="{0} IN {1}",
+    pack=tuple,
+    quotes="`",
+    hint=" FORCE INDEX ({0})",
+    primary="PRIMARY",
+    compares_rows=False,
+)
+quote, names = DIALECT.quote, DIALECT.names
 
 
 def table_names(schema: Schema) -> list[str]:
@@ -60,12 +63,12 @@ def create_all(schema: Schema) -> Iterator[str]:
 
 
 class Step(NamedTuple):
-    """One statement of a migration; not needed if its table already has the column or index."""
+    """One statement of a migration; not needed if `table` already has the column or index `name` that it adds."""
 
     sql: str
     table: str
-    new_column: str | None = None
-    new_index: str | None = None
+    adds: Literal["column", "index"] | None = None
+    name: str = ""
 
 
 def addition_steps(additions: Additions, schema: Schema) -> Iterator[Step]:
@@ -76,18 +79,18 @@ def addition_steps(additions: Additions, schema: Schema) -> Iterator[Step]:
         for sql in create_log(log):
             yield Step(sql, log.name)
     for owner, column in additions.columns:
-        kind = _type(column, column.name in _indexed(schema, owner))
+        kind = _type(column, column.name in _indexed(schema.table.get(owner) or schema.log[owner]))
         sql = f"ALTER TABLE {quote(owner)} ADD COLUMN {quote(column.name)} {kind} NULL"
-        yield Step(sql, owner, new_column=column.name)
+        yield Step(sql, owner, "column", column.name)
     for table, index in additions.indexes:
         name = index_name(table.name, index.name)
         sql = f"CREATE INDEX {quote(name)} ON {quote(table.name)} ({names(index_columns(table, index))})"
-        yield Step(sql, table.name, new_index=name)
+        yield Step(sql, table.name, "index", name)
 
 
 def create_table(table: Table) -> str:
     """A table with its indexes, in one statement: DDL is not transactional, so it exists whole or not at all."""
-    indexed = _indexed_in_table(table)
+    indexed = _indexed(table)
     parts = [_SCOPE, *[f"{quote(c.name)} {_type(c, True)} NOT NULL" for c in table.key]]
     parts += [f"{quote(c.name)} {_type(c, c.name in indexed)} NULL" for c in table.columns]
     parts += ["`rev` BIGINT NOT NULL", "`body` LONGTEXT NULL", f"PRIMARY KEY ({names(('scope', *table.key_names))})"]
@@ -115,14 +118,10 @@ def create_log(log: Log) -> Iterator[str]:
     )
 
 
-def _indexed_in_table(table: Table) -> set[str]:
-    used = {name for index in table.indexes for name in (*index.by, *index.order)}
-    return used | {name for group in table.unique for name in group}
-
-
-def _indexed(schema: Schema, owner: str) -> set[str]:
-    table = schema.table.get(owner)
-    return _indexed_in_table(table) if table is not None else set(schema.log[owner].unique)
+def _indexed(shape: Table | Log) -> set[str]:
+    if isinstance(shape, Log):
+        return set(shape.unique)
+    return {name for index in shape.indexes for name in (*index.by, *index.order)}.union(*shape.unique)
 
 
 def _type(column: Column, indexed: bool) -> str:

@@ -22,7 +22,41 @@ from perdure.kernel.url import Dialect, Host, ServerUrl, parse_url
 _EXAMPLE = "mysql://user:password@host:3306/database?connections=10"
 _ESCAPED = f"{_EXAMPLE}; in a password, write / ? # @ as %2F %3F %23 %40"
 _ADVICE = "use ssl_ca=/path/of/ca.pem, or ssl=verify"
-_SCHEMES = ("mysql", "mariadb")
+
+
+def _ssl(name: str, value: str) -> str:
+    if value not in ("no", "yes", "verify"):
+        raise InvalidError(f"{name} must be no, yes or verify, not {value!r:.80}")
+    return value
+
+
+def _path(name: str, value: str) -> str:
+    if not value:
+        raise InvalidError(f"{name} must name a file")
+    return value
+
+
+def _readable(name: str, value: str) -> str:
+    if not Path(_path(name, value)).is_file():
+        raise InvalidError(f"{name}: there is no file {value!r}")
+    if not os.access(value, os.R_OK):
+        raise InvalidError(f"{name}: permission denied: cannot read {value!r}")
+    return value
+
+
+_OPTIONS: dict[str, Callable[[str, str], Any]] = {
+    "connections": count,
+    "connect_timeout": seconds,
+    "command_timeout": seconds,
+    "migrate": yes_or_no,
+    "unix_socket": _path,
+    "ssl": _ssl,
+    "ssl_ca": _readable,
+    "ssl_cert": _readable,
+    "ssl_key": _readable,
+    "allow_cleartext": yes_or_no,
+}
+_DIALECT = Dialect("MySQL", _ESCAPED, schemes=("mysql", "mariadb"), options=tuple(_OPTIONS))
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -82,7 +116,7 @@ class Target(msgspec.Struct, frozen=True):
 
 def parse_target(url: str) -> Target:
     """The target that a URL names; raises `InvalidError` if it is not valid."""
-    parts = parse_url(url, _dialect(), "the URL of the database")
+    parts = parse_url(url, _DIALECT, "the URL of the database")
     if not parts.path or "/" in parts.path:
         raise InvalidError("the URL names no database", hint=_ESCAPED)
     host = _host(parts)
@@ -94,10 +128,6 @@ def parse_target(url: str) -> Target:
         database=parts.path,
         **_options(parts.options),
     )
-
-
-def _dialect() -> Dialect:
-    return Dialect("MySQL", _ESCAPED, schemes=_SCHEMES, options=tuple(_OPTIONS))
 
 
 def _host(parts: ServerUrl) -> Host:
@@ -113,37 +143,3 @@ def _options(options: dict[str, str]) -> dict[str, Any]:
     if "ssl_key" in options and "ssl_cert" not in options:
         raise InvalidError("ssl_key needs ssl_cert", hint="name the certificate's file with ssl_cert")
     return {name: _OPTIONS[name](name, value) for name, value in options.items()}
-
-
-def _ssl(name: str, value: str) -> str:
-    if value not in ("no", "yes", "verify"):
-        raise InvalidError(f"{name} must be no, yes or verify, not {value!r:.80}")
-    return value
-
-
-def _path(name: str, value: str) -> str:
-    if not value:
-        raise InvalidError(f"{name} must name a file")
-    return value
-
-
-def _readable(name: str, value: str) -> str:
-    if not Path(_path(name, value)).is_file():
-        raise InvalidError(f"{name}: there is no file {value!r}")
-    if not os.access(value, os.R_OK):
-        raise InvalidError(f"{name}: permission denied: cannot read {value!r}")
-    return value
-
-
-_OPTIONS: dict[str, Callable[[str, str], Any]] = {
-    "connections": count,
-    "connect_timeout": seconds,
-    "command_timeout": seconds,
-    "migrate": yes_or_no,
-    "unix_socket": _path,
-    "ssl": _ssl,
-    "ssl_ca": _readable,
-    "ssl_cert": _readable,
-    "ssl_key": _readable,
-    "allow_cleartext": yes_or_no,
-}

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.literals import literals
 from perdure.engines.mysql.connections.pool import Pool, ask
@@ -65,15 +64,11 @@ class Hub(HintHub[Topic]):
             return
         rows = ", ".join([f"({self._origin}, {literals(topic)})" for topic in sorted(unsent)])
         oldest = f"CAST(LAST_INSERT_ID() AS SIGNED) - {HINTS_KEPT}"
-
-        async def write(connection: Connection) -> None:
-            await connection.run(
+        try:
+            await self._run(
                 f"INSERT INTO {_TABLE} (`origin`, `scope`, `topic`) VALUES {rows};"
                 f"DELETE FROM {_TABLE} WHERE `id` < {oldest} ORDER BY `id` LIMIT 1000"
             )
-
-        try:
-            await ask(self._pool, write)
         except asyncio.CancelledError:
             self._unsent |= unsent  # the store is closing, and `close` flushes them
             raise
@@ -89,18 +84,17 @@ class Hub(HintHub[Topic]):
     async def _look(self, last: int | None) -> int:
         """Ring for what others have sent since the hint `last`; returns the newest id."""
         if last is None:
-            rows = await self._ask(f"SELECT COALESCE(MAX(`id`), 0) FROM {_TABLE}")
+            (rows,) = await self._run(f"SELECT COALESCE(MAX(`id`), 0) FROM {_TABLE}")
             self.ring_all()  # for what was sent before the first look
             return int(rows[0][0])
-        rows = await self._ask(
+        (rows,) = await self._run(
             f"SELECT `id`, `origin`, `scope`, `topic` FROM {_TABLE} WHERE `id` > {last} ORDER BY `id` LIMIT 1000"
         )
         self.ring({(scope, topic) for _, origin, scope, topic in rows if origin != self._origin})
         return int(rows[-1][0]) if rows else last
 
-    async def _ask(self, sql: str) -> Rows:
-        (rows,) = await ask(self._pool, lambda connection: connection.run(sql))
-        return rows
+    async def _run(self, sql: str) -> list[Rows]:
+        return await ask(self._pool, lambda connection: connection.run(sql))
 
     async def close(self) -> None:
         """Send what is unsent, and ring every watcher a last time."""

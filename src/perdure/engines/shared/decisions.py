@@ -6,12 +6,12 @@ row. `Patch({"n": Inc(1)})` on a row with n = 2 becomes `{"n": 3}`; on an absent
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import ANY, PRESENT, Check, Delete, Patch, Put, Row
-from perdure.kernel.schema import Table
+from perdure.kernel.schema import Log, Table
 from perdure.kernel.semantics import evaluate, meets, observed
 
 
@@ -47,6 +47,19 @@ def _new_row(table: Table, columns: Mapping[str, Any], body: bytes | None, momen
 def old_value(row: Row | None, name: str) -> Any:
     """The value of a column that was read; None for any other."""
     return row[name] if row is not None and name in row.positions else None
+
+
+def refuse_repeated(
+    position: int, log: Log, entries: Sequence[Sequence[Any]], owned: Callable[[str], Iterable[Any]] = lambda _: ()
+) -> None:
+    """Raise `Conflict` if a unique column has a value twice: in these entries, or among those that are `owned`."""
+    for column in log.unique:
+        values = set(owned(column))
+        for entry in entries:
+            value = entry[log.positions[column]]
+            if value is not None and value in values:
+                raise Conflict(position, "unique", None, {column: value})
+            values.add(value)
 
 
 def updated_row(row: Row, changes: Mapping[str, Any], rev: int, moment: Moment) -> Row:

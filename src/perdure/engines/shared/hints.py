@@ -46,10 +46,7 @@ class HintHub(Generic[TopicT]):
 
     def ring_all(self) -> None:
         """Wake every watcher."""
-        with self._lock:
-            signals = {signal for watchers in self._signals.values() for signal in watchers}
-        for signal in signals:
-            signal.ring()
+        self.ring(self.topics)
 
     def subscribe(self, topics: Sequence[TopicT], signal: Signal) -> None:
         """Ring `signal` at every hint on these topics."""

@@ -14,7 +14,6 @@ import os
 import weakref
 from collections.abc import Callable
 from enum import Enum
-from types import TracebackType
 
 from perdure.errors import PerdureError
 from perdure.kernel.lifecycle import closed, forked, opened_read_only, other_loop
@@ -99,17 +98,19 @@ class Lifecycle:
         if self.read_only:
             raise opened_read_only(self._where)
 
-    def call(self, *, write: bool = False) -> _Call:
-        """Begin a call that `drain` waits for; use it with `with`."""
+    def call(self, *, write: bool = False) -> Lifecycle:
+        """Begin a call that `drain` waits for; use it with `with`, which ends it."""
         if write:
             self.check_write()
         else:
             self.check_call()
         self.in_flight += 1
-        return _Call(self)
+        return self
 
-    def end_call(self) -> None:
-        """End a call that `call` began."""
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
         self.in_flight -= 1
         if not self.in_flight:
             self._idle.set()
@@ -142,23 +143,6 @@ class Lifecycle:
         if self._reset_in_child is not None:
             self._reset_in_child()
         return self._owner()
-
-
-class _Call:
-    """One call in flight."""
-
-    __slots__ = ("_lifecycle",)
-
-    def __init__(self, lifecycle: Lifecycle) -> None:
-        self._lifecycle = lifecycle
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._lifecycle.end_call()
 
 
 _live: weakref.WeakSet[Lifecycle] = weakref.WeakSet()

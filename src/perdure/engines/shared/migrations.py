@@ -40,34 +40,34 @@ def additions(old: Schema, new: Schema) -> Additions:
             f"schema {old.version} cannot become {new.version} by adding alone: {'; '.join(losses)}",
             hint="export with the older release and import with this one",
         )
-    columns = [
-        (shape.name, column)
-        for shape, known in _pairs(old, new)
-        for column in shape.columns
-        if column.name not in known.types
-    ]
-    indexes = [
-        (table, index)
-        for table in new.tables
-        if table.name in old.table
-        for index in table.indexes
-        if index.name not in old.table[table.name].index_by_name
-    ]
     return Additions(
-        tuple(t for t in new.tables if t.name not in old.table),
+        tuple(table for table in new.tables if table.name not in old.table),
         tuple(log for log in new.logs if log.name not in old.log),
-        tuple(columns),
-        tuple(indexes),
+        tuple(
+            (shape.name, column)
+            for shape, known in _pairs(old, new)
+            for column in shape.columns
+            if column.name not in known.types
+        ),
+        tuple(
+            (table, index)
+            for table, known in _table_pairs(old, new)
+            for index in table.indexes
+            if index.name not in known.index_by_name
+        ),
     )
 
 
-def _pairs(old: Schema, new: Schema) -> Iterator[tuple[Table | Log, Table | Log]]:
-    for table in new.tables:
-        if table.name in old.table:
-            yield table, old.table[table.name]
-    for log in new.logs:
-        if log.name in old.log:
-            yield log, old.log[log.name]
+def _table_pairs(old: Schema, new: Schema) -> list[tuple[Table, Table]]:
+    return [(table, old.table[table.name]) for table in new.tables if table.name in old.table]
+
+
+def _log_pairs(old: Schema, new: Schema) -> list[tuple[Log, Log]]:
+    return [(log, old.log[log.name]) for log in new.logs if log.name in old.log]
+
+
+def _pairs(old: Schema, new: Schema) -> list[tuple[Table | Log, Table | Log]]:
+    return [*_table_pairs(old, new), *_log_pairs(old, new)]
 
 
 def _losses(old: Schema, new: Schema) -> Iterator[str]:
@@ -77,14 +77,11 @@ def _losses(old: Schema, new: Schema) -> Iterator[str]:
         for column, kind in known.types.items():
             if shape.types.get(column) != kind:
                 yield f"{shape.name}.{column} is gone or has another type"
-    for table in new.tables:
-        if table.name in old.table:
-            yield from _table_losses(old.table[table.name], table)
-    for log in new.logs:
-        if log.name in old.log:
-            known_log = old.log[log.name]
-            if (log.partition, log.unique, log.segment) != (known_log.partition, known_log.unique, known_log.segment):
-                yield f"{log.name} has another partition, uniqueness or segment"
+    for table, known_table in _table_pairs(old, new):
+        yield from _table_losses(known_table, table)
+    for log, known_log in _log_pairs(old, new):
+        if (log.partition, log.unique, log.segment) != (known_log.partition, known_log.unique, known_log.segment):
+            yield f"{log.name} has another partition, uniqueness or segment"
 
 
 def _table_losses(old: Table, new: Table) -> Iterator[str]:

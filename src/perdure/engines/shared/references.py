@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.errors import InvalidError
 from perdure.kernel.ops import Get, ReadOp, Ref, Row, Scan
 from perdure.kernel.schema import Schema
 
@@ -20,7 +19,8 @@ class Earlier:
 
     def keys(self, ref: Ref) -> list[tuple[Any, ...]]:
         """The values of the named columns, without those that hold a NULL."""
-        key_names = referred(self._schema, self._reads, ref)
+        read = self._reads[ref.read]
+        key_names = self._schema.table[read.table].key_names if isinstance(read, (Get, Scan)) else ()
         rows: list[Row] = [row for row in self._answers[ref.read] if row is not None]
         if ref.columns == key_names:
             return [row.key for row in rows]
@@ -36,11 +36,3 @@ class Earlier:
             return eq
         values = [self.keys(value)[:1] if isinstance(value, Ref) else [(value,)] for value in eq]
         return tuple(keys[0][0] for keys in values) if all(values) else None
-
-
-def referred(schema: Schema, reads: Sequence[ReadOp], ref: Ref) -> tuple[str, ...]:
-    """The key columns of the table that a `Ref` points into; logs have no rows to point at."""
-    read = reads[ref.read]
-    if not isinstance(read, (Get, Scan)):
-        raise InvalidError("a Ref names a Get or a Scan")
-    return schema.table[read.table].key_names

@@ -1,4 +1,4 @@
-"""How an engine wakes whoever watches: one signal per watcher, for a task or for a plain thread.
+"""How an engine wakes whoever waits: tasks in their event loops, and watchers by one signal each.
 
 Any thread may ring. A signal rung while nobody waits is remembered, so a hint between a look and a wait is not lost.
 """
@@ -7,7 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+def call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
+    """Call `function` in the loop, from any thread; does nothing if the loop was closed, where no task waits."""
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        return
+
+
+def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    """Give a future its outcome, in its own loop; a task that was cancelled no longer waits for one."""
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 class Signal(Protocol):
@@ -31,10 +50,7 @@ class LoopSignal:
 
     def ring(self) -> None:
         """Wake the task from whichever thread this is."""
-        try:
-            self._loop.call_soon_threadsafe(self._event.set)
-        except RuntimeError:
-            return  # the loop is closed: nobody waits any more
+        call_in_loop(self._loop, self._event.set)
 
     async def wait(self, timeout: float) -> bool:
         """Suspend until rung."""

@@ -73,19 +73,16 @@ class Ddl:
         self.style = style
         self._types = {"text": style.text, "int": style.integer}
 
-    def create_all(self, schema: Schema) -> Iterator[str]:
-        """The statements that fill an empty database."""
-        for table in schema.tables:
+    def create_all(self, shapes: Schema | Additions) -> Iterator[str]:
+        """The statements that create these tables and logs."""
+        for table in shapes.tables:
             yield from self.create_table(table)
-        for log in schema.logs:
+        for log in shapes.logs:
             yield from self.create_log(log)
 
     def create_additions(self, additions: Additions) -> Iterator[str]:
         """The statements that bring an older database up to date."""
-        for table in additions.tables:
-            yield from self.create_table(table)
-        for log in additions.logs:
-            yield from self.create_log(log)
+        yield from self.create_all(additions)
         for owner, column in additions.columns:
             yield f"ALTER TABLE {self.style.table(owner)} ADD COLUMN {self.column(column)}"
         for table, index in additions.indexes:

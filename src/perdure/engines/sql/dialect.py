@@ -58,8 +58,3 @@ class Marks:
     def scope(self) -> str:
         """The parameter that holds the scope. Dialects with numbered parameters may name the same one every time."""
         return self.take()
-
-
-def index_name(owner: str, name: str) -> str:
-    """The name of a declared index inside the database."""
-    return f"{owner}__{name}"

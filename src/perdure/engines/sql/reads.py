@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from perdure.engines.sql.dialect import Dialect, Marks, index_name
+from perdure.engines.sql.ddl import index_name, unique_name
+from perdure.engines.sql.dialect import Dialect, Marks
 from perdure.engines.sql.terms import (
     Shape,
     ShapeCache,
@@ -158,7 +159,7 @@ class TableReads:
         filtered = [name for name, value in scan.where.items() if value is not None and type(value) is not tuple]
         named = {*self.table.key_names[:fixed], *filtered}
         group = next((group for group in self.table.unique if named.issuperset(group)), None)
-        name = self._dialect.primary if group is None else index_name(self.table.name, "unique_" + "_".join(group))
+        name = self._dialect.primary if group is None else unique_name(self.table.name, group)
         return self._dialect.hinted(source, name)
 
 

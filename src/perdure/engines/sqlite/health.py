@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from shutil import disk_usage
-from typing import Any
+from typing import Any, TypeVar
 
 from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.inspection import gap_problem, partitions_sql, scopes_sql
@@ -18,6 +18,7 @@ from perdure.engines.sqlite.migrate import read_recorded
 from perdure.engines.sqlite.schema import differences, read_objects
 from perdure.kernel.schema import Log, Schema
 
+T = TypeVar("T")
 _NETWORK = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
 _VOLATILE = ("tmpfs", "ramfs")
 _LOW_DISK_BYTES = 64 * 1024 * 1024
@@ -40,24 +41,18 @@ def settings(connection: sqlite3.Connection, path: str) -> dict[str, Any]:
         "page_size": pragma("page_size"),
         "schema_version": recorded.version if recorded else None,
         "file_bytes": file_size(path),
-        "file_mode": _mode(path),
+        "file_mode": _if_known(lambda: f"{stat.S_IMODE(Path(path).stat().st_mode):04o}"),
         "wal_bytes": file_size(f"{path}-wal"),
         "wal_present": Path(f"{path}-wal").exists(),
-        "disk_free_bytes": _free_bytes(path),
+        "disk_free_bytes": _if_known(lambda: disk_usage(Path(path).parent).free),
         "file_system": file_system(path),
     }
 
 
-def _free_bytes(path: str) -> int | None:
-    with suppress(OSError):  # the directory was moved or deleted
-        return disk_usage(Path(path).parent).free
-    return None
-
-
-def _mode(path: str) -> str | None:
-    """The file's permissions, as `chmod` accepts them."""
+def _if_known(read: Callable[[], T]) -> T | None:
+    """What the system says; None if the file or its directory was moved or deleted."""
     with suppress(OSError):
-        return f"{stat.S_IMODE(Path(path).stat().st_mode):04o}"
+        return read()
     return None
 
 

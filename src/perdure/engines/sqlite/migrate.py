@@ -16,14 +16,7 @@ from perdure import failpoints
 from perdure.engines.shared.migrations import parse_declaration
 from perdure.engines.shared.schema_record import META, Recorded, facts, missing, recorded_from, refuse_unless_usable
 from perdure.engines.sql.embedded.schema import DDL
-from perdure.engines.sqlite.connections.connect import (
-    PAGE_SIZE,
-    file_size,
-    lift_bound,
-    retry_busy,
-    still_connection,
-    use_wal,
-)
+from perdure.engines.sqlite.connections import connect
 from perdure.engines.sqlite.errors import DRIVER_ERRORS, translate
 from perdure.engines.sqlite.schema import (
     CREATE_META,
@@ -45,11 +38,11 @@ _OBJECTS_LISTED = 5
 def prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
     """Bring the file to this schema, or refuse it unchanged."""
     try:
-        recorded = retry_busy(lambda: inspect(connection, path, schema), path)
-        lift_bound(connection)
+        recorded = connect.retry_busy(lambda: inspect(connection, path, schema), path)
+        connect.lift_bound(connection)
         if recorded is None:
-            connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
-        use_wal(connection, path)
+            connection.execute(f"PRAGMA page_size={connect.PAGE_SIZE}")
+        connect.use_wal(connection, path)
         if recorded is None or recorded.version < schema.version:
             _bring_up_to_date(connection, path, schema)
     except DRIVER_ERRORS as error:
@@ -76,10 +69,10 @@ def plan(path: str, schema: Schema) -> Migration:
     """What opening would do to bring the file to this schema; changes nothing on disk."""
     path = usable_path(path)
     recorded = None
-    if file_size(path):
-        connection = still_connection(path)
+    if connect.file_size(path):
+        connection = connect.still_connection(path)
         try:
-            recorded = retry_busy(lambda: inspect(connection, path, schema), path)
+            recorded = connect.retry_busy(lambda: inspect(connection, path, schema), path)
         except DRIVER_ERRORS as error:
             raise translate(error, path) from error
         finally:
@@ -172,7 +165,7 @@ def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
-    retry_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
+    connect.retry_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
     try:
         # Another process may have been faster: only what is recorded under the write lock counts.
         recorded = inspect(connection, path, schema)

@@ -6,12 +6,13 @@ import asyncio
 from pathlib import Path
 
 from perdure.clock import Clock, system_clock
+from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.sql.embedded.read import Queries
 from perdure.engines.sql.embedded.statements import Statements
 from perdure.engines.sql.embedded.write import Session
 from perdure.engines.sqlite.connections.connect import Sync, check_library, stop_waiting, writer_connection
-from perdure.engines.sqlite.engine.async_engine import SqliteEngine
-from perdure.engines.sqlite.engine.database import Database
+from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.engines.sqlite.migrate import Inspector, plan, prepare
 from perdure.engines.sqlite.read import Readers, StillReaders, inspected
 from perdure.engines.sqlite.target import DatabaseFile, usable_path
@@ -91,18 +92,8 @@ def _open_read_only(path: str, schema: Schema, queries: Queries, durability: Syn
 
 
 def _capabilities(durability: Durability, *, read_only: bool) -> Capabilities:
-    notes = ["wake-ups between processes come by polling"]
-    if durability == "process":
-        notes.append("synchronous=NORMAL: a power failure may take the last commits")
-    if read_only:
-        notes.append("opened read-only")
-    return Capabilities(
-        engine="sqlite",
-        durability=durability,
-        processes="many",
-        machines="one",
-        round_trips_per_commit=0,
-        watch="poll",
-        blocking=True,
-        notes=tuple(notes),
-    )
+    notes = {
+        "wake-ups between processes come by polling": True,
+        "synchronous=NORMAL: a power failure may take the last commits": durability == "process",
+    }
+    return capabilities("sqlite", durability, notes, round_trips=0, watch="poll", read_only=read_only, embedded=True)

@@ -16,16 +16,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from perdure.engines.shared.signals import call_in_loop, settle
 from perdure.engines.sql.embedded.read import Queries
-from perdure.engines.sqlite.connections.connect import (
-    FileStamp,
-    file_stamp,
-    lift_bound,
-    reader_connection,
-    still_connection,
-)
+from perdure.engines.sqlite.connections import connect
 from perdure.engines.sqlite.connections.interrupts import ReadConnection, Stop
-from perdure.engines.sqlite.engine.futures import call_in_loop, settle
 from perdure.engines.sqlite.errors import DRIVER_ERRORS, locked, translate
 from perdure.engines.sqlite.migrate import Inspector
 from perdure.engines.sqlite.target import DatabaseFile
@@ -48,7 +42,7 @@ def inspected(connection: sqlite3.Connection, inspector: Inspector) -> sqlite3.C
     except BaseException:
         connection.close()
         raise
-    return lift_bound(connection)
+    return connect.lift_bound(connection)
 
 
 class Readers:
@@ -104,7 +98,7 @@ class Readers:
     def _open(self) -> sqlite3.Connection:
         # It opens by path, where another file may be by now: answers must not come from two databases.
         self._file.refuse_if_gone()
-        return reader_connection(self._path)
+        return connect.reader_connection(self._path)
 
     def _give_back(self, connection: ReadConnection) -> None:
         if len(self._idle) >= MAX_IDLE:
@@ -134,7 +128,7 @@ class StillReaders(Readers):
 
     def __init__(self, file: DatabaseFile, queries: Queries, inspector: Inspector) -> None:
         super().__init__(file, queries, inspector)
-        self._pool_state: FileStamp | bool | None = None
+        self._pool_state: connect.FileStamp | bool | None = None
         self._swap = threading.Lock()
         self._pool: Readers = _StillPool(file, queries, inspector)
 
@@ -162,16 +156,16 @@ class StillReaders(Readers):
         self._closed = True
         self._pool.close()
 
-    def _state(self) -> FileStamp | bool:
+    def _state(self) -> connect.FileStamp | bool:
         """True while there is a log, in which connections notice a writer; else the stamp of the file."""
-        return file_stamp(f"{self._path}-wal") is not None or file_stamp(self._path) or False
+        return connect.file_stamp(f"{self._path}-wal") is not None or connect.file_stamp(self._path) or False
 
 
 class _StillPool(Readers):
     """Connections of one state of the file: one opened before a change never serves a question after it."""
 
     def _open(self) -> sqlite3.Connection:
-        return still_connection(self._path)
+        return connect.still_connection(self._path)
 
 
 class ReaderThreads:

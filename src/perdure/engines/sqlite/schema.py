@@ -22,16 +22,14 @@ from perdure.kernel.schema import Schema
 CREATE_META = f'CREATE TABLE {META} ("name" TEXT PRIMARY KEY NOT NULL, "value" TEXT NOT NULL) WITHOUT ROWID'
 # The tables of ANALYZE and AUTOINCREMENT, and those of the backup tool Litestream. All are plain tables that no
 # statement of ours names; statistics influence plans, never answers.
-_HARMLESS = frozenset(
-    (
-        "CREATE TABLE sqlite_sequence(name,seq)",
-        "CREATE TABLE sqlite_stat1(tbl,idx,stat)",
-        "CREATE TABLE sqlite_stat2(tbl,idx,sampleno,sample)",
-        "CREATE TABLE sqlite_stat3(tbl,idx,neq,nlt,ndlt,sample)",
-        "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)",
-        "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)",
-        "CREATE TABLE _litestream_lock (id INTEGER)",
-    )
+_HARMLESS = (
+    "CREATE TABLE sqlite_sequence(name,seq)",
+    "CREATE TABLE sqlite_stat1(tbl,idx,stat)",
+    "CREATE TABLE sqlite_stat2(tbl,idx,sampleno,sample)",
+    "CREATE TABLE sqlite_stat3(tbl,idx,neq,nlt,ndlt,sample)",
+    "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)",
+    "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)",
+    "CREATE TABLE _litestream_lock (id INTEGER)",
 )
 _NAME = r'"(?:[^"]|"")*"|\w+'
 _HEAD = re.compile(rf"CREATE (?:UNIQUE )?(TABLE|INDEX) ({_NAME})(?: ON ({_NAME}))?")
@@ -115,10 +113,7 @@ def is_harmless(item: Object) -> bool:
 
 def _described(sql: str) -> Object:
     """The row of `sqlite_master` that a statement of ours creates."""
-    head = _HEAD.match(sql)
-    if head is None:
-        raise ValueError(sql)
-    kind, name, table = head.groups()
+    kind, name, table = _HEAD.findall(sql)[0]
     return Object(kind.lower(), _unquoted(name), _unquoted(table or name), sql)
 
 

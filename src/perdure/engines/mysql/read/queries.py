@@ -14,28 +14,19 @@ from typing import Any, TypeVar
 from perdure.clock import Clock, system_clock
 from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.literals import equal, literal, literals, one_of
-from perdure.engines.mysql.schema import names, quote
+from perdure.engines.mysql.schema import DIALECT, names, quote
 from perdure.engines.shared.references import Earlier
 from perdure.engines.sql.ddl import heads_name
-from perdure.engines.sql.dialect import Dialect, Marks
+from perdure.engines.sql.dialect import Marks
 from perdure.engines.sql.reads import LogReads, Statement, TableReads, in_order_asked
 from perdure.engines.sql.terms import where_arguments, where_terms
-from perdure.kernel.ops import Get, Heads, LogEntry, Now, Read, ReadOp, Ref, Row, Scan, Segment
+from perdure.kernel.ops import Get, Heads, LogEntry, Now, Read, ReadOp, Ref, Scan, Segment
 from perdure.kernel.schema import Log, Schema, Table
 
 T = TypeVar("T")
 SERVER_CLOCK = "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
 Answering = Generator[list[str], list[Rows], Any]
 
-DIALECT = Dialect(
-    mark=lambda _: "%s",
-    within="{0} IN {1}",
-    pack=tuple,
-    quotes="`",
-    hint=" FORCE INDEX ({0})",
-    primary="PRIMARY",
-    compares_rows=False,
-)
 KEYS_AT_ONCE = 500
 """The optimiser may rewrite longer lists (MariaDB makes a join of 1,000 values)."""
 SEGMENTS_AT_ONCE = 32
@@ -50,15 +41,29 @@ class TableQueries:
         self._reads = TableReads(table, DIALECT, quote(table.name))
         self.rows = self._reads.rows
 
-    def get(self, scope: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[str]:
-        """Rows by their keys, in no order."""
-        source = DIALECT.hinted(f"{self._reads.source} t", "PRIMARY")
-        for chunk in chunks(list(dict.fromkeys(keys)), KEYS_AT_ONCE):
-            where = f"{equal(('scope',), (scope,))} AND ({one_of(self.table.key_names, chunk)})"
-            yield f"SELECT {self._reads.chosen} FROM {source} WHERE {where}"
+    def get(self, scope: str, read: Get, earlier: Earlier) -> Answering:
+        """Rows in the order of their keys, None for an absent one; behind a `Ref`, only those that exist."""
+        keys = earlier.keys(read.keys) if isinstance(read.keys, Ref) else read.keys
+        chunked = chunks(list(dict.fromkeys(keys)), KEYS_AT_ONCE)
+        results = (yield [self._sql_get(scope, chunk) for chunk in chunked]) if keys else []
+        rows = in_order_asked(keys, chain.from_iterable(map(self.rows, results)))
+        return [row for row in rows if row is not None] if isinstance(read.keys, Ref) else rows
 
-    def scan(self, scope: str, scan: Scan, eq: tuple[Any, ...]) -> str:
+    def _sql_get(self, scope: str, keys: Sequence[tuple[Any, ...]]) -> str:
+        source = DIALECT.hinted(f"{self._reads.source} t", "PRIMARY")
+        where = f"{equal(('scope',), (scope,))} AND ({one_of(self.table.key_names, keys)})"
+        return f"SELECT {self._reads.chosen} FROM {source} WHERE {where}"
+
+    def scan(self, scope: str, read: Scan, earlier: Earlier) -> Answering:
         """Rows in the order of an index."""
+        eq = earlier.eq(read.eq)
+        if eq is None:
+            return []
+        (result,) = yield [self.sql_scan(scope, read, eq)]
+        return self.rows(result)
+
+    def sql_scan(self, scope: str, scan: Scan, eq: tuple[Any, ...]) -> str:
+        """The statement of a scan; `eq` has no `Ref` any more."""
         return bound(scope, self._reads.scan(scan, eq))
 
 
@@ -69,16 +74,25 @@ class LogQueries:
         self.log = log
         self._reads = LogReads(log, DIALECT, quote(log.name), "PRIMARY")
 
-    def read(self, scope: str, read: Read) -> str:
-        """Entries of a partition, whatever their segment."""
-        return bound(scope, self._reads.read(read))
-
-    def segments(self, read: Read) -> list[list[Segment]]:
-        """The segments in reading order, at most `SEGMENTS_AT_ONCE` at a time."""
+    def read(self, scope: str, read: Read) -> Answering:
+        """Entries of a partition."""
+        if read.segments is None:
+            (result,) = yield [bound(scope, self._reads.read(read))]
+            return list(result)
         segments = self._reads.segments(read)
-        return list(chunks(segments[::-1] if read.desc else segments, SEGMENTS_AT_ONCE))
+        groups = list(chunks(segments[::-1] if read.desc else segments, SEGMENTS_AT_ONCE))
+        if read.limit is None and groups:
+            results = yield [self._within(scope, read, group, None) for group in groups]
+            return list(chain.from_iterable(results))
+        entries: list[LogEntry] = []
+        for group in groups:
+            (result,) = yield [self._within(scope, read, group, (read.limit or 0) - len(entries))]
+            entries += result
+            if len(entries) == read.limit:
+                break
+        return entries
 
-    def within(self, scope: str, read: Read, segments: Sequence[Segment], limit: int | None) -> str:
+    def _within(self, scope: str, read: Read, segments: Sequence[Segment], limit: int | None) -> str:
         """Entries of some segments: each is a range of the primary key."""
         marks = Marks(DIALECT)
         terms = [self._reads.partition_term(marks), *where_terms(DIALECT, read.where, marks, "m.")]
@@ -92,13 +106,17 @@ class LogQueries:
         upto = "" if segment.upto is None else f" AND m.`seq` <= {segment.upto}"
         return f"(m.`seq` > {segment.after}{upto} AND m.{quote(self.log.segment or '')} = {segment.value})"
 
-    def heads(self, scope: str, partitions: Sequence[str]) -> Iterator[str]:
-        """The last seqs of the partitions that have any."""
-        chosen = names((self.log.partition, "last"))
-        for chunk in chunks(list(dict.fromkeys(partitions)), KEYS_AT_ONCE):
-            where = f"{equal(('scope',), (scope,))} AND {quote(self.log.partition)} IN ({literals(chunk)})"
-            source = DIALECT.hinted(quote(heads_name(self.log.name)), "PRIMARY")
-            yield f"SELECT {chosen} FROM {source} WHERE {where}"
+    def heads(self, scope: str, read: Heads) -> Answering:
+        """The last seqs of partitions, 0 for an empty one."""
+        chunked = chunks(list(dict.fromkeys(read.partitions)), KEYS_AT_ONCE)
+        results = (yield [self._sql_heads(scope, chunk) for chunk in chunked]) if read.partitions else []
+        last: dict[str, int] = dict(chain.from_iterable(results))
+        return [last.get(partition, 0) for partition in read.partitions]
+
+    def _sql_heads(self, scope: str, partitions: Sequence[str]) -> str:
+        source = DIALECT.hinted(quote(heads_name(self.log.name)), "PRIMARY")
+        where = f"{equal(('scope',), (scope,))} AND {quote(self.log.partition)} IN ({literals(partitions)})"
+        return f"SELECT {names((self.log.partition, 'last'))} FROM {source} WHERE {where}"
 
 
 class Queries:
@@ -113,61 +131,22 @@ class Queries:
     def answering(self, scope: str, read: ReadOp, earlier: Earlier) -> Answering:
         """The generator that answers one read; the read that its `Ref` names, if any, has been answered."""
         if isinstance(read, Get):
-            return self._get(scope, read, earlier)
+            return self.tables[read.table].get(scope, read, earlier)
         if isinstance(read, Scan):
-            return self._scan(scope, read, earlier)
+            return self.tables[read.table].scan(scope, read, earlier)
         if isinstance(read, Heads):
-            return self._heads(scope, read)
-        if isinstance(read, Now):
-            return self._now(read)
-        return self._read(scope, read)
+            return self.logs[read.log].heads(scope, read)
+        return self._now(read) if isinstance(read, Now) else self.logs[read.log].read(scope, read)
 
     def in_stages(self, read: ReadOp) -> bool:
         """True for a read that may need an answer before it knows its next statement."""
         return isinstance(read, Read) and read.limit is not None and len(read.segments or ()) > SEGMENTS_AT_ONCE
-
-    def _get(self, scope: str, read: Get, earlier: Earlier) -> Answering:
-        table = self.tables[read.table]
-        keys = earlier.keys(read.keys) if isinstance(read.keys, Ref) else read.keys
-        results = (yield list(table.get(scope, keys))) if keys else []
-        rows = in_order_asked(keys, chain.from_iterable(map(table.rows, results)))
-        return [row for row in rows if row is not None] if isinstance(read.keys, Ref) else rows
-
-    def _scan(self, scope: str, read: Scan, earlier: Earlier) -> Answering:
-        eq = earlier.eq(read.eq)
-        if eq is None:
-            return []
-        (result,) = yield [self.tables[read.table].scan(scope, read, eq)]
-        rows: list[Row] = self.tables[read.table].rows(result)
-        return rows
-
-    def _heads(self, scope: str, read: Heads) -> Answering:
-        results = (yield list(self.logs[read.log].heads(scope, read.partitions))) if read.partitions else []
-        last: dict[str, int] = dict(chain.from_iterable(results))
-        return [last.get(partition, 0) for partition in read.partitions]
 
     def _now(self, read: Now) -> Answering:
         if self.clock is not system_clock:
             return self.clock() + read.plus
         (result,) = yield [SERVER_CLOCK]
         return int(result[0][0]) + read.plus
-
-    def _read(self, scope: str, read: Read) -> Answering:
-        log = self.logs[read.log]
-        if read.segments is None:
-            (result,) = yield [log.read(scope, read)]
-            return list(result)
-        groups = log.segments(read)
-        if read.limit is None and groups:
-            results = yield [log.within(scope, read, group, None) for group in groups]
-            return list(chain.from_iterable(results))
-        entries: list[LogEntry] = []
-        for group in groups:
-            (result,) = yield [log.within(scope, read, group, (read.limit or 0) - len(entries))]
-            entries += result
-            if len(entries) == read.limit:
-                break
-        return entries
 
 
 def bound(scope: str, statement: Statement) -> str:

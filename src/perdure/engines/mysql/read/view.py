@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.driver import Rows
-from perdure.engines.mysql.connections.pool import Pool, ask
 from perdure.engines.mysql.read.queries import Answering, Queries
 from perdure.engines.shared.references import Earlier
 from perdure.kernel.ops import Get, ReadOp, Ref, Scan
@@ -30,22 +29,18 @@ class View:
     """The state of one view: which reads wait, which have statements in flight, and the answers so far."""
 
     def __init__(self, queries: Queries, scope: str, reads: Sequence[ReadOp]) -> None:
-        self._queries = queries
-        self._scope = scope
         self._reads = reads
         self.answers: list[Any] = [None] * len(reads)
-        self._earlier = Earlier(queries.schema, reads, self.answers)
-        self._waiting = list(range(len(reads)))
-        self._answered: set[int] = set()
+        earlier = Earlier(queries.schema, reads, self.answers)
+        self._waiting = {number: queries.answering(scope, read, earlier) for number, read in enumerate(reads)}
         self._in_flight: dict[int, _InFlight] = {}
         self._staged = any(queries.in_stages(read) for read in reads)
 
     def begin(self) -> list[str]:
         """The statements of every read that can run now; empty when all are answered."""
-        while ready := [number for number in self._waiting if _refers_to(self._reads[number]) <= self._answered]:
-            for number in ready:
-                self._waiting.remove(number)
-                self._advance(number, self._queries.answering(self._scope, self._reads[number], self._earlier), None)
+        for number in list(self._waiting):
+            if not any(ref in self._waiting or ref in self._in_flight for ref in _refers_to(self._reads[number])):
+                self._advance(number, self._waiting.pop(number), None)
         return [statement for read in self._in_flight.values() for statement in read.statements]
 
     def _advance(self, number: int, answering: Answering, results: list[Rows] | None) -> None:
@@ -55,7 +50,6 @@ class View:
         except StopIteration as done:
             self._in_flight.pop(number, None)
             self.answers[number] = done.value
-            self._answered.add(number)
 
     def feed(self, results: Sequence[Rows]) -> None:
         """Hand the results of the statements of `begin` to the reads that they belong to."""
@@ -69,12 +63,9 @@ class View:
         return not self._waiting and not self._staged
 
 
-async def view(pool: Pool, queries: Queries, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
+async def answer(connection: Connection, queries: Queries, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
     """The answers, in the order of the reads."""
-    return await ask(pool, lambda connection: _answer(connection, View(queries, scope, reads)))
-
-
-async def _answer(connection: Connection, view: View) -> list[Any]:
+    view = View(queries, scope, reads)
     statements = view.begin()
     if not statements:
         return view.answers

@@ -7,7 +7,7 @@ Deletions of neighbouring rows form a group that one statement locks and another
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -72,34 +72,33 @@ class LogStep(msgspec.Struct, gc=False):
 
 
 Step = RowStep | LogStep
-Group = list[Step]
-"""Steps that share a statement: one, or deletions of rows of one table."""
+Group = LogStep | list[RowStep]
+"""What shares a statement: the step of a partition, that of a row, or deletions of rows of one table."""
 
 
-class _Lock(NamedTuple):
-    """Where a step comes in the order of all locks."""
-
-    rank: int
-    key: tuple[Any, ...]
-    step: Step
+def row_of(op: Op) -> tuple[str, tuple[Any, ...]]:
+    """The row or partition that an operation names, as the table or log and a key in it."""
+    return (op.log, (op.partition,)) if isinstance(op, (Append, Drop)) else (op.table, op.key)
 
 
 def plan_steps(schema: Schema, scope: str, ops: Sequence[Op]) -> list[Step]:
     """The operations as steps, in the order in which every transaction locks."""
     ranks = {name: rank for rank, name in enumerate((*schema.table, *schema.log))}
-    locks: list[_Lock] = []
-    for position, op in enumerate(ops):
-        if isinstance(op, (Append, Drop)):
-            log = schema.log[op.log]
-            where = equal(("scope", log.partition), (scope, op.partition))
-            locks.append(_Lock(ranks[op.log], (op.partition,), LogStep(position, op, log, where)))
-        else:
-            table = schema.table[op.table]
-            where = equal(("scope", *table.key_names), (scope, *op.key))
-            step = RowStep(position, op, table, where, _columns_to_read(table, op))
-            locks.append(_Lock(ranks[op.table], op.key, step))
-    locks.sort(key=lambda lock: (lock.rank, lock.key))
-    return [lock.step for lock in locks]
+
+    def in_order_of_locks(step: Step) -> tuple[int, tuple[Any, ...]]:
+        name, key = row_of(step.op)
+        return ranks[name], key
+
+    return sorted([_plan(schema, scope, position, op) for position, op in enumerate(ops)], key=in_order_of_locks)
+
+
+def _plan(schema: Schema, scope: str, position: int, op: Op) -> Step:
+    if isinstance(op, (Append, Drop)):
+        log = schema.log[op.log]
+        return LogStep(position, op, log, equal(("scope", log.partition), (scope, op.partition)))
+    table = schema.table[op.table]
+    where = equal(("scope", *table.key_names), (scope, *op.key))
+    return RowStep(position, op, table, where, _columns_to_read(table, op))
 
 
 def _columns_to_read(table: Table, op: RowOp) -> tuple[str, ...]:
@@ -122,15 +121,16 @@ def group_steps(steps: Sequence[Step]) -> list[Group]:
     """The steps in groups that share a statement."""
     groups: list[Group] = []
     for step in steps:
-        if groups and len(groups[-1]) < DELETED_AT_ONCE and _go_together(groups[-1][-1], step):
-            groups[-1].append(step)
+        last = groups[-1] if groups else None
+        if isinstance(step, LogStep):
+            groups.append(step)
+        elif isinstance(last, list) and len(last) < DELETED_AT_ONCE and _go_together(last[-1], step):
+            last.append(step)
         else:
             groups.append([step])
     return groups
 
 
-def _go_together(one: Step, other: Step) -> bool:
-    if not isinstance(one, RowStep) or not isinstance(other, RowStep) or not isinstance(one.op, Delete):
-        return False
+def _go_together(one: RowStep, other: RowStep) -> bool:
     same = one.table is other.table and one.columns == other.columns and one.may_be_absent == other.may_be_absent
-    return same and isinstance(other.op, Delete)
+    return same and isinstance(one.op, Delete) and isinstance(other.op, Delete)

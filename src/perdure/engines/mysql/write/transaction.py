@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.literals import equal, insert, literal, literals, one_of
 from perdure.engines.mysql.schema import names, quote
-from perdure.engines.mysql.write.steps import Group, LogStep, RowStep, group_steps, plan_steps
-from perdure.engines.shared.decisions import Moment, decide
+from perdure.engines.mysql.write.steps import LogStep, RowStep, group_steps, plan_steps
+from perdure.engines.shared.decisions import Moment, decide, refuse_repeated
 from perdure.engines.sql.ddl import heads_name
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Append, Delete, Drop, Now, Op
-from perdure.kernel.schema import Schema, Table
+from perdure.kernel.schema import Schema
 
 STATEMENT_CHARACTERS = 1024 * 1024
 """Longer appends are split over statements, so that they can be split over packets."""
@@ -58,36 +58,36 @@ class Transaction:
         """The first packet: one SELECT per group of steps, in order."""
         statements = ["START TRANSACTION"]
         for group in self._groups:
-            step = group[0]
-            if isinstance(step, RowStep):
-                if step.may_be_absent:
-                    statements.append(self._occupy_rows(step.table, group))
-                statements.append(self._lock_rows(step, group))
+            if isinstance(group, LogStep):
+                if isinstance(group.op, Drop):
+                    statements.append(self._insert_head(group, 0) + " ON DUPLICATE KEY UPDATE `last` = `last`")
+                heads = quote(heads_name(group.log.name))
+                statements.append(f"SELECT `last` FROM {heads} WHERE {group.where} FOR UPDATE")
             else:
-                heads = quote(heads_name(step.log.name))
-                if isinstance(step.op, Drop):
-                    statements.append(self._insert_head(step, 0) + " ON DUPLICATE KEY UPDATE `last` = `last`")
-                statements.append(f"SELECT `last` FROM {heads} WHERE {step.where} FOR UPDATE")
+                if group[0].may_be_absent:
+                    statements.append(self._occupy_rows(group))
+                statements.append(self._lock_rows(group))
         return ";".join(statements)
 
-    def _lock_rows(self, step: RowStep, group: Group) -> str:
-        chosen, table = names(("rev", *step.columns)), step.table
+    def _lock_rows(self, group: list[RowStep]) -> str:
+        step, table = group[0], group[0].table
+        chosen = names(("rev", *step.columns))
         if len(group) == 1:
             return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where} FOR UPDATE"
         key = names(table.key_names)
         # Points of the primary key are visited in its order, which is the order of all locks. ORDER BY would not
         # promise more: the planner locks the rows first, and then sorts them.
-        return f"SELECT {chosen}, {key} FROM {self._rows_of(table, group)} FOR UPDATE"
+        return f"SELECT {chosen}, {key} FROM {self._rows_of(group)} FOR UPDATE"
 
-    def _rows_of(self, table: Table, group: Group) -> str:
+    def _rows_of(self, group: list[RowStep]) -> str:
         """The rows of many steps, as the source of a statement."""
-        scoped = equal(("scope",), (self.scope,))
-        listed = one_of(table.key_names, [step.op.key for step in group if isinstance(step, RowStep)])
+        table, scoped = group[0].table, equal(("scope",), (self.scope,))
+        listed = one_of(table.key_names, [step.op.key for step in group])
         return f"{quote(table.name)} t FORCE INDEX (PRIMARY) WHERE {scoped} AND ({listed})"
 
-    def _occupy_rows(self, table: Table, group: Group) -> str:
+    def _occupy_rows(self, group: list[RowStep]) -> str:
         # ON DUPLICATE KEY takes the exclusive lock at once; IGNORE would take a shared one and deadlock on upgrade.
-        rows = [(self.scope, *step.op.key, 0) for step in group if isinstance(step, RowStep)]
+        table, rows = group[0].table, [(self.scope, *step.op.key, 0) for step in group]
         return insert(table.name, ("scope", *table.key_names, "rev"), rows) + " ON DUPLICATE KEY UPDATE `rev` = `rev`"
 
     def _insert_head(self, step: LogStep, last: int) -> str:
@@ -99,17 +99,16 @@ class Transaction:
         self.now, self.seqs = now, {}
         last: dict[str, int] = {}
         for group, rows in zip(self._groups, results, strict=True):
-            step = group[0]
-            if isinstance(step, LogStep):
-                step.head = rows[0][0] if rows else None
-                if isinstance(step.op, Append):
-                    last.setdefault(step.op.log, self._decide_append(step, step.op))
+            if isinstance(group, LogStep):
+                group.head = rows[0][0] if rows else None
+                if isinstance(group.op, Append):
+                    last.setdefault(group.op.log, self._decide_append(group, group.op))
             elif len(group) == 1:
-                step.keep(rows[0] if rows else None)
+                group[0].keep(rows[0] if rows else None)
             else:
-                by_key = {row[1 + len(step.columns) :]: row for row in rows}
-                for row_step in [member for member in group if isinstance(member, RowStep)]:
-                    row_step.keep(by_key.get(row_step.op.key))
+                by_key = {row[1 + len(group[0].columns) :]: row for row in rows}
+                for member in group:
+                    member.keep(by_key.get(member.op.key))
         moment = Moment(now, last)
         for step in self._steps:
             if isinstance(step, RowStep):
@@ -120,26 +119,18 @@ class Transaction:
         head = step.head or 0
         if op.expect is not None and op.expect != head:
             raise Conflict(step.position, "length", op.expect, head)
-        for column in step.log.unique:
-            position = step.log.positions[column]
-            values: set[Any] = set()
-            for entry in op.entries:
-                value = entry[position]
-                if value is not None and value in values:
-                    raise Conflict(step.position, "unique", None, {column: value})
-                values.add(value)
+        refuse_repeated(step.position, step.log, op.entries)
         self.seqs[op.log, op.partition] = head + len(op.entries)
         return head + len(op.entries)
 
     def writing(self) -> Iterator[str]:
         """The statements between the locks and the commit."""
         for group in self._groups:
-            step = group[0]
-            if isinstance(step, LogStep):
-                yield from self._drop(step, step.op) if isinstance(step.op, Drop) else self._append(step, step.op)
-            elif isinstance(step.op, Delete) and len(group) > 1:
-                yield f"DELETE t FROM {self._rows_of(step.table, group)}"
-            elif isinstance(step.op, Delete):
+            if isinstance(group, LogStep):
+                yield from self._drop(group, group.op) if isinstance(group.op, Drop) else self._append(group, group.op)
+            elif len(group) > 1:
+                yield f"DELETE t FROM {self._rows_of(group)}"
+            elif isinstance((step := group[0]).op, Delete):
                 yield f"DELETE FROM {quote(step.table.name)} WHERE {step.where}"
             elif step.new is not None:
                 yield self._update(step, step.new) if step.occupied else self._insert(step, step.new)

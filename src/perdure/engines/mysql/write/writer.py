@@ -13,23 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from perdure.clock import system_clock
+from perdure.engines.mysql import errors
 from perdure.engines.mysql.connections.connect import LOCK_WAIT_SECONDS
 from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.literals import equal, literal
 from perdure.engines.mysql.connections.permits import Use
 from perdure.engines.mysql.connections.pool import RECONNECTS, Pool
-from perdure.engines.mysql.errors import (
-    DRIVER_ERRORS,
-    DUPLICATE,
-    LOCK_WAIT,
-    code_of,
-    lost,
-    stayed_locked,
-    translate,
-    undone,
-    unknown_outcome,
-)
 from perdure.engines.mysql.read.queries import SERVER_CLOCK, Queries
 from perdure.engines.mysql.schema import quote
 from perdure.engines.mysql.write.transaction import Transaction
@@ -97,10 +87,10 @@ class Writer:
                 return await attempt(connection)
             except Again:
                 pass
-            except DRIVER_ERRORS as error:
+            except errors.DRIVER_ERRORS as error:
                 # Only errors that certainly left nothing behind come here.
                 self._judge(error, patience)
-                if code_of(error) == LOCK_WAIT:
+                if errors.code_of(error) == errors.LOCK_WAIT:
                     use = "retry"
             except UnicodeEncodeError as error:
                 raise InvalidError("text with half a surrogate pair cannot be stored", hint="fix the text") from error
@@ -115,23 +105,23 @@ class Writer:
 
     def _judge(self, error: Exception, patience: _Patience) -> None:
         """Raise what a failed attempt means to the caller, unless another may succeed."""
-        if code_of(error) == LOCK_WAIT:
+        if errors.code_of(error) == errors.LOCK_WAIT:
             if patience.ends_with_this_wait():
-                raise stayed_locked(error, self._where, patience.seconds) from error
-        elif lost(error):
+                raise errors.stayed_locked(error, self._where, patience.seconds) from error
+        elif errors.lost(error):
             patience.dead += 1
             if patience.dead > RECONNECTS or isinstance(error, TimeoutError):
-                raise translate(error, self._where) from error
+                raise errors.translate(error, self._where) from error
             self._pool.drop_idle()
-        elif not undone(error):
-            raise translate(error, self._where) from error
+        elif not errors.undone(error):
+            raise errors.translate(error, self._where) from error
 
     async def _prepare(self, connection: Connection, transaction: Transaction) -> None:
         """Lock, read, decide. Whatever fails here has written nothing."""
         try:
             results, now = await self._lock(connection, transaction.locking())
             transaction.decide(results, now)
-        except (Conflict, *DRIVER_ERRORS):  # type: ignore[misc]
+        except (Conflict, *errors.DRIVER_ERRORS):  # type: ignore[misc]
             await connection.roll_back()
             raise
 
@@ -151,18 +141,13 @@ class Writer:
         try:
             for packet in ahead:
                 await connection.run(";".join(packet))
-        except DRIVER_ERRORS as error:
-            await self._refuse(connection, transaction, error)
-        try:
-            await connection.run(";".join(last))
-        except DRIVER_ERRORS as error:
-            if connection.broken or (connection.answered == len(last) - 1 and not undone(error)):
-                raise unknown_outcome(error, transaction.rev) from error
+            await _run_last(connection, last, transaction.rev)
+        except errors.DRIVER_ERRORS as error:
             await self._refuse(connection, transaction, error)
 
     async def _refuse(self, connection: Connection, transaction: Transaction, error: Exception) -> None:
         """A statement before the COMMIT failed, so nothing was written: raise the conflict, or `Again`."""
-        if code_of(error) != DUPLICATE:
+        if errors.code_of(error) != errors.DUPLICATE:
             await connection.roll_back()
             raise error
         owners = transaction.owners()
@@ -176,28 +161,33 @@ class Writer:
         """Select and update the first rows that no other transaction holds."""
         rev = new_rev()
         table = self._queries.tables[scan.table]
-        select = f"START TRANSACTION;{table.scan(scope, scan, scan.eq)} FOR UPDATE SKIP LOCKED"
+        select = f"START TRANSACTION;{table.sql_scan(scope, scan, scan.eq)} FOR UPDATE SKIP LOCKED"
 
         async def attempt(connection: Connection) -> Taken:
             try:
                 (result,), now = await self._lock(connection, select)
                 rows = [updated_row(row, changes, rev, Moment(now, {})) for row in table.rows(result)]
-            except DRIVER_ERRORS:
+                if not rows:
+                    await connection.run("COMMIT")
+                    return Taken([], now)
+                updates = [_update(table.table, scope, row, changes) for row in rows]
+                await _run_last(connection, [*updates, "COMMIT"], rev)
+            except errors.DRIVER_ERRORS:
                 await connection.roll_back()
                 raise
-            await self._finish_take(connection, [_update(table.table, scope, row, changes) for row in rows], rev)
             return Taken(rows, now)
 
         return await self._retry(attempt)
 
-    async def _finish_take(self, connection: Connection, updates: list[str], rev: int) -> None:
-        try:
-            await connection.run(";".join([*updates, "COMMIT"]))
-        except DRIVER_ERRORS as error:
-            if updates and (connection.broken or (connection.answered == len(updates) and not undone(error))):
-                raise unknown_outcome(error, rev) from error
-            await connection.roll_back()
-            raise
+
+async def _run_last(connection: Connection, last: Sequence[str], rev: int) -> None:
+    """Send the packet that ends with the COMMIT; raises `OutcomeUnknown` unless it certainly left nothing behind."""
+    try:
+        await connection.run(";".join(last))
+    except errors.DRIVER_ERRORS as error:
+        if connection.broken or (connection.answered == len(last) - 1 and not errors.undone(error)):
+            raise errors.unknown_outcome(error, rev) from error
+        raise
 
 
 def _update(table: Table, scope: str, row: Row, changes: Mapping[str, Any]) -> str:

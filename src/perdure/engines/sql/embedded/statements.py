@@ -96,10 +96,9 @@ class TableStatements:
         width = 1 + len(table.key)
         every = ("scope", *table.key_names, *table.column_names, "rev", "body")
         values = ", ".join(f"?{n}" for n in range(1, len(every) + 1))
-        insert = f"INSERT INTO {self._name} ({names(every)}) VALUES ({values})"
+        self.insert = insert = f"INSERT INTO {self._name} ({names(every)}) VALUES ({values})"
         at_key = f"ON CONFLICT ({names(every[:width])})"
         upsert = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in every[width:])
-        self.insert = insert
         replace = ", ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[width:], width + 1))
         key = " AND ".join(f"{quote(c)} = ?{n}" for n, c in enumerate(every[:width], 1))
         update = f"UPDATE {self._name} SET {replace} WHERE {key}"

@@ -181,11 +181,6 @@ class Committer:
         """Copy the log into the file; `idle` when no commit waits."""
         self.checkpoints.run(self.session.connection, idle=idle)
 
-    def problems(self) -> list[str]:
-        """Human-readable: why the last checkpoint failed."""
-        problem = self.checkpoints.problem
-        return [] if problem is None else [f"the last checkpoint failed: {problem}"]
-
     def gone(self) -> str | None:
         """Human-readable: the file or its log is no longer where it was opened, so commits are refused."""
         return self._file.gone(None if self._session is None else self._log, at_once=True)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perdure.engines.sqlite.engine.futures import call_in_loop, settle
+from perdure.engines.shared.signals import call_in_loop, settle
 from perdure.errors import OutcomeUnknown
 from perdure.ids import new_rev
 from perdure.kernel.ops import Op, Scan

@@ -75,7 +75,9 @@ class Database:
     def _writer_health(self, committer: Committer) -> tuple[dict[str, Any], list[str]]:
         settings = health.settings(committer.session.connection, self.path)
         problems = health.problems(settings, writing=True, gone=committer.gone())
-        return settings, problems + committer.problems()
+        if committer.checkpoints.problem is not None:
+            problems.append(f"the last checkpoint failed: {committer.checkpoints.problem}")
+        return settings, problems
 
     def close(self) -> None:
         """Finish what was submitted and release everything; idempotent, and nothing at all in a forked child."""
