@@ -25,7 +25,7 @@ from tests.engines.toys import DEADLINE, SCHEMA, SCOPE, drive
 
 from perdure.cli import main as command_line
 from perdure.engines.sqlite import health, open_sqlite
-from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.read import MAX_THREADS
 from perdure.kernel.ops import Heads
 

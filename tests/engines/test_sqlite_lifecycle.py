@@ -16,8 +16,8 @@ import pytest
 
 import perdure
 from perdure import Message, UnavailableError
+from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.connections.forks import registry
-from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.migrate import prepare
 
 DEADLINE = 60.0

@@ -17,8 +17,8 @@ from perdure.clock import Clock
 from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.signals import LoopSignal, ThreadSignal
 from perdure.engines.sqlite import health
+from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.connections.interrupts import Stop
-from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.read import Question
 from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, refuse
 from perdure.errors import PerdureError

@@ -11,7 +11,7 @@ from perdure.engines.sql.embedded.read import Queries
 from perdure.engines.sql.embedded.statements import Statements
 from perdure.engines.sql.embedded.write import Session
 from perdure.engines.sqlite.connections.connect import Sync, check_library, stop_waiting, writer_connection
-from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.engines.sqlite.migrate import Inspector, plan, prepare
 from perdure.engines.sqlite.read import Readers, StillReaders, inspected
