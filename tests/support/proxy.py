@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import weakref
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -36,18 +35,6 @@ class _Cut(Exception):
     """The armed number of bytes has passed."""
 
 
-class _Accepted(asyncio.StreamReaderProtocol):
-    """The protocol of a client's connection; it registers the transport, so that `close` misses none."""
-
-    def __init__(self, transports: weakref.WeakSet[asyncio.WriteTransport], *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._transports = transports
-
-    def connection_made(self, transport: Any) -> None:
-        self._transports.add(transport)
-        super().connection_made(transport)
-
-
 class Proxy:
     """A route to `host:port` whose faults a test chooses."""
 
@@ -67,7 +54,6 @@ class Proxy:
         self._rate: int | None = None
         self._silent = False
         self._stranded: set[asyncio.Task[None]] = set()
-        self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._listener: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="perdure-proxy", daemon=True)
@@ -145,18 +131,26 @@ class Proxy:
 
     def _listen(self) -> None:
         async def start() -> asyncio.Server:
-            return await self._loop.create_server(self._protocol, self.host, self.port)
+            return await asyncio.start_server(self._serve, self.host, self.port)
 
         self._listener = self._await(start())
-
-    def _protocol(self) -> asyncio.StreamReaderProtocol:
-        reader = asyncio.StreamReader(loop=self._loop)
-        return _Accepted(self._transports, reader, self._serve, loop=self._loop)
 
     def _refuse(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
-            self._on_loop(listener.close)
+            self._await(self._close_listener(listener))
+
+    async def _close_listener(self, listener: asyncio.Server) -> None:
+        """Stop accepting, let connections that were accepted get their transport, then close.
+
+        A server that closes in between makes asyncio drop the accepted socket unclosed (python/cpython: `_attach`
+        asserts that the server still has sockets), which fails whichever test runs when it is collected.
+        """
+        for listening in listener.sockets:
+            self._loop.remove_reader(listening.fileno())
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        listener.close()
 
     def _heal(self) -> None:
         # In one step: a client that came between the two would lose its first bytes and never be cut.
@@ -181,9 +175,6 @@ class Proxy:
             await asyncio.sleep(0)
             self._abort_links()
             await asyncio.gather(*self._links, return_exceptions=True)
-        for transport in self._transports:
-            transport.abort()  # accepted, and its task never began
-        await asyncio.sleep(0)
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
