@@ -21,7 +21,7 @@ _MINTED = re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")
 _MADE_NAME = re.compile(r"\b(branch-\d+-)[0-9a-hjkmnp-tv-z]{6}\b")
 _TIME = re.compile(r"(?<![\d.])17[0-3]\d{10}(?!\d)")
 _REV_KEYS = frozenset(("rev", "if_rev"))
-_LARGE = 1 << 41
+_LARGE = 1 << 32
 """Numbers in a conflict from here on are revs: counts and versions stay far below."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import asyncpg
 
@@ -16,6 +16,7 @@ from perdure.engines.postgres.schema.clock import StampClock
 from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.postgres.target import Target, parse_target
 from perdure.engines.postgres.watch import NotifyHub
+from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.shared.server_answers import Sense
 from perdure.errors import InvalidError, UnsupportedError
 from perdure.kernel.engine import Capabilities, Durability, Migration
@@ -121,22 +122,12 @@ async def _check_session(connection: Any, where: str, expected_database: str, du
 def _capabilities(
     durability: Durability, target: Target, pool: Pool, *, listens: bool, read_only: bool
 ) -> Capabilities:
-    notes = []
-    if not listens:
-        notes.append("wake-ups between processes come by polling; listen_url= turns them into a push")
-    if not target.prepared:
-        notes.append("behind a pooler every statement runs in an explicit transaction: three more round trips")
-    elif pool.needs_setup:
-        notes.append("the sessions of your pool need our settings for every statement: two more round trips")
-    if read_only:
-        notes.append("opened read-only")
-    return Capabilities(
-        engine="postgres",
-        durability=durability,
-        processes="many",
-        machines="many",
-        round_trips_per_commit=4 if not target.prepared else 3 if pool.needs_setup else 1,
-        watch="push" if listens else "poll",
-        blocking=False,
-        notes=tuple(notes),
-    )
+    pooler, setup = not target.prepared, target.prepared and pool.needs_setup
+    notes = {
+        "wake-ups between processes come by polling; listen_url= turns them into a push": not listens,
+        "behind a pooler every statement runs in an explicit transaction: three more round trips": pooler,
+        "the sessions of your pool need our settings for every statement: two more round trips": setup,
+    }
+    round_trips = 4 if pooler else 3 if setup else 1
+    watch: Literal["push", "poll"] = "push" if listens else "poll"
+    return capabilities("postgres", durability, notes, round_trips=round_trips, watch=watch, read_only=read_only)

@@ -13,6 +13,7 @@ from perdure.engines.redis.health import settings
 from perdure.engines.redis.migrate import bring_up_to_date, plan, read_record
 from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.target import parse
+from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.shared.schema_record import refuse_unless_current
 from perdure.errors import InvalidError, UnavailableError
 from perdure.kernel.engine import Capabilities, Durability, Migration
@@ -71,20 +72,9 @@ async def plan_migration(url: str, schema: Schema) -> Migration:
 
 
 def _capabilities(kind: str, durability: Durability, *, read_only: bool) -> Capabilities:
-    notes = ["a scope lives on one server: a cluster scales by scopes"]
-    if durability != "power":
-        notes.append(f"the server's settings promise durability {durability!r} only; health() says why")
-    if kind != "single":
-        notes.append("replication is asynchronous: a failover may lose acknowledged writes")
-    if read_only:
-        notes.append("opened read-only")
-    return Capabilities(
-        engine="redis",
-        durability=durability,
-        processes="many",
-        machines="many",
-        round_trips_per_commit=1,
-        watch="push",
-        blocking=False,
-        notes=tuple(notes),
-    )
+    notes = {
+        "a scope lives on one server: a cluster scales by scopes": True,
+        f"the server's settings promise durability {durability!r} only; health() says why": durability != "power",
+        "replication is asynchronous: a failover may lose acknowledged writes": kind != "single",
+    }
+    return capabilities("redis", durability, notes, round_trips=1, watch="push", read_only=read_only)
