@@ -35,11 +35,9 @@ CASCADE_THREADS: Final = 1_000
 INTEGER_MAX: Final = 2**52
 """Integers in declared columns stay within ±2^52, which every engine keeps exactly (Redis scripts use doubles)."""
 
-COMMIT_ATTEMPTS: Final = 8
-"""How often a store rebuilds a transaction whose guess about the current branch or tree proved stale."""
-
 CONTENTION_ATTEMPTS: Final = 256
-"""The same for pending queues, forks and edits of a thread: every try that loses has lost to another's success."""
+"""How often a store repeats a read or a transaction whose guess was stale: each try that loses has lost to another's
+success, so only a thread that changes this often during one call raises `ConflictError`."""
 
 KEY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 BUSY_TIMEOUT_MS: Final = 10_000

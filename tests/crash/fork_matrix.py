@@ -3,8 +3,8 @@
     python -m tests.crash.fork_matrix [--only refused | --only allowed]
 
 *Refused*: {the parent exits, closes, keeps its store} × {the child tries before, after that} × {a third process writes,
-or none}. The child tries every door there is. Should one be open, the child commits through it like any user, and what
-was acknowledged is counted in the end: that is how the loss showed when children were let in.
+or none}. The child tries every way to open or use the store. If one succeeds, the child commits through it like any
+user, and what was acknowledged is counted in the end: that is how the loss showed when children were let in.
 
 *Allowed*: a child of a parent that closed its store first, and a process that was spawned, commit 200 times, beside a
 third writer or alone, and everything is there.
@@ -96,30 +96,30 @@ def be_parent(path: str, line: Line, child_line: Line) -> None:
 def be_child(path: str, line: Line) -> None:
     """The forked process; what it is let into it uses."""
     owner = Owner(path, "child")
-    owner.serve(line, doors=lambda: try_doors(path), enter=lambda: enter(owner), elsewhere=lambda: elsewhere(path))
+    owner.serve(line, attempts=lambda: try_everything(path), enter=lambda: enter(owner), elsewhere=lambda: elsewhere(path))
 
 
 def enter(owner: Owner) -> str:
     """Open the store as a user would and keep it."""
-    return _tried(owner.open)
+    return _outcome(owner.open)
 
 
-def try_doors(path: str) -> Tries:
+def try_everything(path: str) -> Tries:
     """Every other way to the file, one after another; what opens is closed again."""
     folder = Path(path).parent
     link, other_name = folder / "link.db", folder / "hard.db"
     link.symlink_to(path)
     tries = {
-        "read-only": _tried(lambda: asyncio.run(_close(_open(path, read_only=True)))),
-        "blocking": _tried(lambda: perdure.sync.open(path).close()),
-        "blocking, read-only": _tried(lambda: perdure.sync.open(path, read_only=True).close()),
-        "plan": _tried(lambda: asyncio.run(plan_migration(path))),
-        "copy": _tried(lambda: asyncio.run(copy_store(path, str(folder / "copy.db")))),
-        "symbolic link": _tried(lambda: asyncio.run(_close(_open(str(link))))),
-        "symbolic link, read-only": _tried(lambda: asyncio.run(_close(_open(str(link), read_only=True)))),
+        "read-only": _outcome(lambda: asyncio.run(_close(_open(path, read_only=True)))),
+        "blocking": _outcome(lambda: perdure.sync.open(path).close()),
+        "blocking, read-only": _outcome(lambda: perdure.sync.open(path, read_only=True).close()),
+        "plan": _outcome(lambda: asyncio.run(plan_migration(path))),
+        "copy": _outcome(lambda: asyncio.run(copy_store(path, str(folder / "copy.db")))),
+        "symbolic link": _outcome(lambda: asyncio.run(_close(_open(str(link))))),
+        "symbolic link, read-only": _outcome(lambda: asyncio.run(_close(_open(str(link), read_only=True)))),
     }
     os.link(path, other_name)
-    tries["hard link"] = _tried(lambda: asyncio.run(_close(_open(str(other_name)))))
+    tries["hard link"] = _outcome(lambda: asyncio.run(_close(_open(str(other_name)))))
     link.unlink()
     other_name.unlink()
     return tries
@@ -129,9 +129,9 @@ async def _close(opening: Any) -> None:
     await (await opening).close()
 
 
-def _tried(door: Callable[[], Any]) -> str:
+def _outcome(attempt: Callable[[], Any]) -> str:
     try:
-        door()
+        attempt()
     except PerdureError as error:
         return f"{error.code}: {error}"
     return "let in"
@@ -201,7 +201,7 @@ def refused(folder: Path, parent_does: str, child_tries: str, *, third: bool) ->
     if third:
         acknowledged["third"] += third_writer(path)
     child.ask("close")
-    tries |= child.ask("doors")
+    tries |= child.ask("attempts")
     child.ask("elsewhere")
     if parent_does == "keeps":
         acknowledged["parent"] += parent.ask("commit", count=5)
@@ -215,10 +215,10 @@ def refused(folder: Path, parent_does: str, child_tries: str, *, third: bool) ->
 
 
 def demand_refusals(tries: Tries) -> int:
-    """All doors were shut, with words that say why and what to do."""
-    for door, outcome in tries.items():
+    """Every attempt was refused, with words that say why and what to do."""
+    for attempt, outcome in tries.items():
         if not outcome.startswith("unsupported: ") or "the fork" not in outcome or "spawn" not in outcome:
-            raise ForkFailed(f"the child tried {door!r}: {outcome}")
+            raise ForkFailed(f"the child tried {attempt!r}: {outcome}")
     return len(tries)
 
 

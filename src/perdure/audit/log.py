@@ -15,6 +15,7 @@ from perdure.audit.findings import CHUNK, UNREADABLE, Audit, problem_of
 from perdure.errors import UnavailableError
 from perdure.kernel.ops import LogEntry, Read
 from perdure.rules.soundness.stored import LogFacts
+from perdure.stores.records import MessageEntry
 from perdure.stores.soundness import entry_problems, message_problems
 
 LOG = "messages"
@@ -82,13 +83,14 @@ def _missing(first: int, last: int) -> str:
 
 async def _check_ids(audit: Audit, thread: str, entries: list[LogEntry]) -> None:
     """Look up every id as a reader would: finds ids that occur twice or that lead nowhere."""
-    ids = tuple(dict.fromkeys(entry[2] for entry in entries if type(entry[2]) is str))
+    named = [entry for entry in map(MessageEntry._make, entries) if type(entry.id) is str]
+    ids = tuple(dict.fromkeys(entry.id for entry in named))
     matches: list[LogEntry] = (await audit.view(Read(LOG, thread, where={"id": ids})))[0]
     by_id: dict[Any, list[int]] = {}
-    for entry in matches:
-        by_id.setdefault(entry[2], []).append(entry[0])
-    for entry in entries:
-        at = by_id.get(entry[2], [])
-        if at != [entry[0]] and type(entry[2]) is str:
-            problem = f"its id {entry[2]!r} leads to {' and '.join(map(str, at)) or 'nothing'}"
-            audit.report("log.id", f"message {entry[0]} of thread {thread!r}", problem)
+    for entry in map(MessageEntry._make, matches):
+        by_id.setdefault(entry.id, []).append(entry.seq)
+    for entry in named:
+        seqs = by_id.get(entry.id, [])
+        if seqs != [entry.seq]:
+            problem = f"its id {entry.id!r} leads to {' and '.join(map(str, seqs)) or 'nothing'}"
+            audit.report("log.id", f"message {entry.seq} of thread {thread!r}", problem)

@@ -20,6 +20,7 @@ from perdure.model.message import MessageRecord
 from perdure.rules.soundness.stored import ThreadRows
 from perdure.rules.soundness.thread import thread_problems, wanted_seqs
 from perdure.stores.deletion import is_arriving
+from perdure.stores.records import MessageEntry
 from perdure.stores.soundness import body_problems, row_problems
 
 COLD, HOT = "threads", "thread_heads"
@@ -185,8 +186,8 @@ async def _check_pending(audit: Audit, snapshot: Snapshot) -> None:
     if not ids:
         return
     entries: list[LogEntry] = (await audit.view(Read(LOG, snapshot.thread, where={"id": ids}, upto=snapshot.length)))[0]
-    for entry in entries:
-        record = f"pending message {entry[2]!r} of thread {snapshot.thread!r}"
+    for entry in map(MessageEntry._make, entries):
+        record = f"pending message {entry.id!r} of thread {snapshot.thread!r}"
         audit.report("pending.body", record, "it is in the log too")
 
 

@@ -18,6 +18,7 @@ from perdure.model.branch import MAIN
 from perdure.rules import checks
 from perdure.rules.branch_path import bounded, stretches
 from perdure.stores.context import MAIN_LINE, Context, Line, require
+from perdure.stores.records import MessageEntry
 from perdure.stores.retry import Stale, retry
 
 NO_SUCH_BRANCH = limits.BRANCHES_PER_THREAD
@@ -63,7 +64,7 @@ async def read_path(context: Context, thread_id: str, query: PathQuery) -> PathR
             raise NotFoundError(f"branch {line.branch} of thread {thread_id!r} does not exist")
         return _finish(thread_id, row, branch_row, query, results)
 
-    return await retry("thread", thread_id, attempt, attempts=limits.COMMIT_ATTEMPTS)
+    return await retry("thread", thread_id, attempt)
 
 
 def _asks_branch(query: PathQuery) -> bool:
@@ -114,7 +115,7 @@ def _finish(thread_id: str, head: Row, branch: Row | None, query: PathQuery, res
     if query.limit is not None:
         entries.reverse()
         if len(entries) > query.limit:
-            parent = entries[0][2]
+            parent = MessageEntry._make(entries[0]).id
             entries = entries[1:]
     elif head["branches"] == 1 and query.upto is None and len(entries) != head["version"]:
         raise CorruptError(

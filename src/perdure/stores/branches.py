@@ -112,14 +112,14 @@ class Branches:
                 raise NotFoundError(f"branch {guess} of thread {thread_id!r} does not exist")
             return await self._with_preview(rows[0], head)
 
-        return await retry("thread", thread_id, attempt, attempts=limits.COMMIT_ATTEMPTS)
+        return await retry("thread", thread_id, attempt)
 
     async def _with_preview(self, row: Row, head: Row) -> Branch:
         if row["head"] is None:
             return branch_from(row, head["branch"])
         thread = str(row.key[0])
         entries = (await self._context.view(Read(LOG, thread, where={"id": row["head"]})))[0]
-        return branch_from(row, head["branch"], preview(thread, entries[0]) if entries else None)
+        return branch_from(row, head["branch"], preview(thread, MessageEntry._make(entries[0])) if entries else None)
 
     async def fork(
         self,

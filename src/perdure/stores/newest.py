@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from perdure import limits
 from perdure.kernel.ops import Row
 from perdure.model.message import MessageRecord
 from perdure.rules.views import is_settled
@@ -40,7 +39,7 @@ async def newest_shown(context: Context, thread_id: str, query: PathQuery, tail:
     async def attempt() -> Records:
         return await _read_backwards(context, thread_id, query, tail)
 
-    records = await retry("thread", thread_id, attempt, attempts=limits.COMMIT_ATTEMPTS)
+    records = await retry("thread", thread_id, attempt)
     return records[-tail.limit :]
 
 

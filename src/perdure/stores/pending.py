@@ -38,7 +38,7 @@ from perdure.stores.pending_ops import (
     renumbered,
     reorder_ops,
 )
-from perdure.stores.records import message_entry, pending_from
+from perdure.stores.records import MessageEntry, message_entry, pending_from
 from perdure.stores.results import row_after_put
 from perdure.stores.retry import Stale, retry
 
@@ -96,7 +96,9 @@ class Pending:
         )
         head = require(heads[0], f"thread {thread_id!r}")
         row = queues[0]
-        return Queue(head, row, [entry_from(row) for row in rows], [entry[2] for entry in committed])
+        return Queue(
+            head, row, [entry_from(row) for row in rows], [entry.id for entry in map(MessageEntry._make, committed)]
+        )
 
     async def append(
         self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure.kernel.ops import LogEntry
 from perdure.model.message import ToolResult, text_of
-from perdure.stores.records import message_record
+from perdure.stores.records import MessageEntry, message_record
 
 _MOST = 80
 
@@ -33,7 +32,7 @@ class _Body(msgspec.Struct, gc=False):
 _glance = msgspec.json.Decoder(_Body).decode
 
 
-def preview(thread_id: str, entry: LogEntry) -> str:
+def preview(thread_id: str, entry: MessageEntry) -> str:
     """The first 80 characters of a message: its text, else its calls, else what a tool answered."""
     text = _glanced(entry)
     if text is None:
@@ -42,12 +41,12 @@ def preview(thread_id: str, entry: LogEntry) -> str:
     return text[: _MOST - 1] + "…" if len(text) > _MOST else text
 
 
-def _glanced(entry: LogEntry) -> str | None:
+def _glanced(entry: MessageEntry) -> str | None:
     """The message's text, or None if a glance is not enough to know."""
-    if None in (*entry[2:6], entry[8]):
+    if None in (entry.id, entry.role, entry.branch, entry.visibility, entry.at):
         return None
     try:
-        blocks = _glance(entry[-1]).content
+        blocks = _glance(entry.body).content
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
         return None
     text = _texts(blocks)
@@ -68,7 +67,7 @@ def _texts(blocks: Sequence[_Block]) -> str | None:
     return "".join(known) if len(known) == len(texts) else None
 
 
-def _read(thread_id: str, entry: LogEntry) -> str:
+def _read(thread_id: str, entry: MessageEntry) -> str:
     record = message_record(thread_id, entry, None)
     if record.text.strip():
         return record.text

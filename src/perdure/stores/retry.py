@@ -25,11 +25,10 @@ async def retry(
     name: str,
     attempt: Callable[[], Awaitable[T]],
     *,
-    attempts: int = limits.CONTENTION_ATTEMPTS,
     on: tuple[type[Exception], ...] = (Conflict, Stale),
 ) -> T:
     """The result of `attempt`, called again while it raises one of `on`; `kind` and `name` say what is contended."""
-    for _ in range(attempts):
+    for _ in range(limits.CONTENTION_ATTEMPTS):
         try:
             return await attempt()
         except on:

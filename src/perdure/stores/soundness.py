@@ -72,19 +72,20 @@ def body_problems(name: str, row: Row) -> Iterator[Problem]:
 
 def message_problems(thread: str, entry: LogEntry, *, is_new: bool = False) -> Iterator[Problem]:
     """What is wrong with a message whose columns are sound; one that `is_new` keeps limits that older builds lacked."""
-    record = f"message {entry[0]} of thread {thread!r}"
-    too_long = size_problem("messages", entry[-1])
+    stored = records.MessageEntry._make(entry)
+    record = f"message {stored.seq} of thread {thread!r}"
+    too_long = size_problem("messages", stored.body)
     if too_long is not None:
         yield Problem("log.body", record, too_long)
         return
     try:
-        check_json(codec.decode(entry[-1], record), "body", wrapped=_WRAPPED)
+        check_json(codec.decode(stored.body, record), "body", wrapped=_WRAPPED)
         message = records.message_record(thread, entry, None).message
         message_shape.check_message(message, "message")
         if is_new:
             message_shape.check_block_count(message, "message")
         if message.compaction is not None:
-            message_shape.check_summary_place(message.compaction, entry[0], "message")
+            message_shape.check_summary_place(message.compaction, stored.seq, "message")
     except (CorruptError, InvalidError) as error:
         yield Problem("log.body", record, error.message)
 

@@ -75,7 +75,7 @@ class Threads:
             rows = {op.table: row_after_put(op, applied) for op in ops if isinstance(op, Put)}
             return thread_from(rows["threads"], rows["thread_heads"])
 
-        return await retry("thread", name, attempt, attempts=limits.COMMIT_ATTEMPTS)
+        return await retry("thread", name, attempt)
 
     async def _after_conflict(self, birth: Birth) -> Birth:
         """The id has an owner: a living thread, one still being erased, or only a tombstone to replace."""

@@ -113,7 +113,7 @@ def stayed_locked(error: BaseException, where: str, seconds: float) -> Unavailab
     """For a transaction that waited for locks, repeatedly and for `seconds` in total, and wrote nothing."""
     return UnavailableError(
         f"{where}: rows stayed locked by others for {seconds:g} s: {_reason(error)}; nothing was written",
-        hint="end the transaction that holds them (SHOW PROCESSLIST names it), then retry",
+        hint="end the transaction that holds them (information_schema.innodb_trx lists open ones), then retry",
     )
 
 

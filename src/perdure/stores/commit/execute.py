@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure import failpoints, limits
+from perdure import failpoints
 from perdure.errors import AlreadyExists, OutcomeUnknown
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Applied, Get, Op
@@ -46,7 +46,7 @@ async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) 
         guess = await _guard_queue(context, commit, answer)
         raise Stale
 
-    return await retry("thread", commit.thread_id, attempt, attempts=limits.COMMIT_ATTEMPTS, on=(Stale,))
+    return await retry("thread", commit.thread_id, attempt, on=(Stale,))
 
 
 async def _attempt(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op]) -> Receipt | Guess:

@@ -20,6 +20,7 @@ from perdure.stores.commit.plan import LOG, Guess, first_guess
 from perdure.stores.commit.receipt import is_remembered, replay
 from perdure.stores.commit.request import Prepared
 from perdure.stores.context import Context
+from perdure.stores.records import MessageEntry
 from perdure.stores.thread_creation import Birth, ancestor_checks, is_expired
 
 
@@ -62,7 +63,7 @@ async def observe(context: Context, commit: Prepared, guess: Guess) -> Observed:
         key_run=key_runs[0] if key_runs else None,
         run=runs[0] if runs else None,
         state=dict(zip(guarded, states, strict=True)),
-        known_ids=[entry[2] for entry in known_ids],
+        known_ids=[entry.id for entry in map(MessageEntry._make, known_ids)],
         branch_number=guess.branch,
     )
 

@@ -65,10 +65,10 @@ class Request:
 
 def commit(world: World, **request: Any) -> Json:
     """`store.commit`."""
-    return carry_out(world, Request(**request))
+    return apply_request(world, Request(**request))
 
 
-def carry_out(world: World, request: Request) -> Json:
+def apply_request(world: World, request: Request) -> Json:
     """Refuse or do everything that was asked; the receipt as plain data."""
     refuse_shape(request)
     thread = world.threads.get(request.thread_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.testkit.reference.commit import Request, carry_out, live_key, refuse_message, refuse_shape, replay
+from perdure.testkit.reference.commit import Request, apply_request, live_key, refuse_message, refuse_shape, replay
 from perdure.testkit.reference.records import Json, Pending, Refusal, Thread, World
 from perdure.testkit.reference.views import pending_data
 
@@ -151,7 +151,7 @@ def freeze(
     if run is not None and "new" in run and len(selected) == 0:
         raise Refusal("SelectionConflict")
     request.messages = [entry.body for entry in selected]
-    receipt = carry_out(world, request)
+    receipt = apply_request(world, request)
     if selected or added:
         thread.queue_revision += 1
     thread.pending = [entry for entry in [*thread.pending, *added] if entry not in selected]

@@ -28,7 +28,7 @@ def _begin(status: str) -> Callable[..., Json]:
         new: Json = {"id": run_id, "agent_id": agent_id, "status": status}
         new.update({name: options.pop(name) for name in ("parent_run_id", "metadata", "trace") if name in options})
         request = commit.Request(run={"new": new}, messages=messages, inputs=True, **options)
-        run: Json = commit.carry_out(world, request)["run"]
+        run: Json = commit.apply_request(world, request)["run"]
         return run
 
     return begin

@@ -48,7 +48,7 @@ class RowQueue:
         return UnavailableError(
             f"earlier commits on the same rows of {self._where} took longer than {self._seconds:g} s;"
             " nothing was written",
-            hint="retry; if it persists, find what keeps the rows locked (SHOW PROCESSLIST)",
+            hint="retry; if it persists, see information_schema.innodb_trx for open transactions",
         )
 
     def _forget(self, rows: Sequence[Hashable], turn: Turn) -> None:
