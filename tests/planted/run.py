@@ -31,7 +31,7 @@ from tests.planted.bugs import BUGS  # noqa: E402
 
 AT_ONCE = 2
 LIMIT = 1200
-SLOWEST = 250
+SLOWEST = 10
 
 
 @dataclass(frozen=True)
