@@ -63,7 +63,7 @@ test: $(READY) ## everything: check, all tests on five engines, the cases under 
 	@$(PYTHON) tools/stages.py $(STATIC) \
 		tests '$(PARALLEL) tests' \
 		optimized '$(PYTHON) -O -m perdure.testkit.matrix $(EMBEDDED)' \
-		planted '$(PYTHON) tests/planted/run.py'
+		planted '$(PYTHON) tests/planted/run.py --after-tests'
 
 .PHONY: urls
 urls: $(READY) ## the URL tests of every engine

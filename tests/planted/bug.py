@@ -14,6 +14,8 @@ class Bug:
     old: str
     new: str
     watch: tuple[str, ...]
+    hangs: bool = False
+    """True when the bug shows as a wait for a deadline: that takes no processor, so such bugs run beside the others."""
 
     @property
     def on_servers(self) -> bool:

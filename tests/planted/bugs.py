@@ -116,6 +116,7 @@ BUGS = (
         "        while (work := self._work.get()) is not None:\n",
         "        while (work := self._work.get()) is not None:\n            self._busy -= 1\n",
         ("program:tests.engines.long_views",),
+        hangs=True,
     ),
     Bug(
         "sqlite: acknowledged early, before the commit",
@@ -269,6 +270,7 @@ BUGS = (
         "LOCK_WAIT_SECONDS = 1\n",
         "LOCK_WAIT_SECONDS = 3600\n",
         ("fault:locked_rows --engine mysql --rounds 1 --seed 7",),
+        hangs=True,
     ),
     Bug(
         "mysql: the expected length is not compared",

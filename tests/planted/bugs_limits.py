@@ -13,6 +13,7 @@ LIMIT_BUGS = (
         "        _bound_steps(connection)\n        for setting",
         "        for setting",
         ("test:tests/engines/test_sqlite_bombs.py::test_a_schema_without_end_is_refused[to write]",),
+        hangs=True,
     ),
     Bug(
         "stored JSON may have any length",
@@ -49,5 +50,6 @@ LIMIT_BUGS = (
         "        except UnavailableError:\n            raise\n"
         "        else:\n            # Nothing may come before this",
         (f"test:{_CANCEL}::test_a_commit_may_be_interrupted_anywhere_and_the_next_goes_through[1]",),
+        hangs=True,
     ),
 )

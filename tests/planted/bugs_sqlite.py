@@ -32,6 +32,7 @@ SQLITE_BUGS = (
         "            stop.request()\n            raise\n",
         "            raise\n",
         ("test:tests/engines/test_sqlite_cancel.py::test_cancelled_reads_stop_and_do_not_hold_up_the_close[tasks]",),
+        hangs=True,
     ),
     Bug(
         "sqlite: a stop reaches whoever has the connection now",

@@ -86,8 +86,8 @@ def run_fault(arguments: str) -> int:
 
 
 def run_test(path: str) -> int:
-    """A test of the suite."""
-    return _program(path.rpartition("::")[2], ["-m", "pytest", "-q", "-p", "no:cacheprovider", path])
+    """A test of the suite; one that does not exist is not a catch."""
+    return _program(path.rpartition("::")[2], ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path], red=(1,))
 
 
 def run_program(arguments: str) -> int:
@@ -96,7 +96,8 @@ def run_program(arguments: str) -> int:
     return _program(module.rpartition(".")[2].replace("_", " "), ["-m", module, *rest])
 
 
-def _program(name: str, arguments: list[str]) -> int:
+def _program(name: str, arguments: list[str], red: tuple[int, ...] = ()) -> int:
+    """Run a program; any exit code but 0 is red, or only those in `red`."""
     flags = ["-O"] if sys.flags.optimize else []
     ended = subprocess.run(
         [sys.executable, *flags, *arguments],
@@ -107,6 +108,8 @@ def _program(name: str, arguments: list[str]) -> int:
         check=False,
     )
     if ended.returncode != 0:
+        if red and ended.returncode not in red:
+            raise LookupError(f"{name} ended with {ended.returncode}: {(ended.stderr or ended.stdout)[-300:]}")
         told = [line for line in (ended.stderr or ended.stdout).splitlines() if line.strip()]
         raise Red(name, told[-1] if told else f"exit code {ended.returncode}")
     return 1

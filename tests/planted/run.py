@@ -1,6 +1,6 @@
 """Plant every bug, one at a time, in a copy of the product, and demand that the suite turns red.
 
-    python tests/planted/run.py [--only WORDS] [--optimized | --plain]
+    python tests/planted/run.py [--only WORDS] [--optimized | --plain] [--after-tests]
 
 Each bug is judged under `python` and under `python -O`, those that need a server under `python` alone: what `-O` leaves
 out is the same whatever engine is below, and starting servers takes time. First the unpatched copy must be green on
@@ -20,6 +20,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tests.planted.bug import Bug  # noqa: E402
 from tests.planted.bugs import BUGS  # noqa: E402
 
 AT_ONCE = 2
+HANGING_AT_ONCE = 3
 LIMIT = 1200
 SLOWEST = 10
 
@@ -96,9 +98,11 @@ def try_bug(bug: Bug, product: Path, *, optimized: bool) -> Verdict:
     return Verdict(bug.name, bug.file, optimized, caught, problem, time.monotonic() - begun)
 
 
-def check_green(bugs: list[Bug], product: Path, *, optimized: bool) -> str | None:
+def check_green(bugs: list[Bug], product: Path, *, optimized: bool, after_tests: bool) -> str | None:
     """The product as it is must be green on everything watched for; None if it is."""
     watched = tuple(dict.fromkeys(what for bug in bugs for what in bug.watch))
+    if after_tests:
+        watched = tuple(what for what in watched if not what.startswith(("case:", "test:")))
     mode = "python -O" if optimized else "python"
     try:
         told = judge(product, watched, optimized=optimized)
@@ -131,6 +135,11 @@ def main() -> int:
     parser.add_argument("--only", default="", help="bugs whose name or file contains this")
     parser.add_argument("--optimized", action="store_true", help="under python -O only")
     parser.add_argument("--plain", action="store_true", help="without python -O only")
+    parser.add_argument(
+        "--after-tests",
+        action="store_true",
+        help="the test suite was green just now: without a bug, run only what is neither a test nor a case of it",
+    )
     asked = parser.parse_args()
     bugs = [bug for bug in BUGS if asked.only in bug.name or asked.only in bug.file]
     modes = [mode for mode in (False, True) if not (asked.optimized and not mode) and not (asked.plain and mode)]
@@ -139,19 +148,26 @@ def main() -> int:
         # One copy for all, so that an edit made meanwhile is judged the next time, whole.
         product = plant(None, ROOT / "src", Path(folder))
         work = [(bug, mode) for bug in bugs for mode in modes if not (mode and bug.plain_only)]
-        watched = {mode: [bug for bug, judged in work if judged == mode] for mode in modes}
-        greens = list(pool.map(lambda mode: check_green(watched[mode], product, optimized=mode), modes))
-        verdicts = list(pool.map(lambda item: try_bug(item[0], product, optimized=item[1]), work))
+        watched = {mode: [bug for bug, bug_mode in work if bug_mode == mode] for mode in modes}
+        green = partial(check_green, product=product, after_tests=asked.after_tests)
+        greens = list(pool.map(lambda mode: green(watched[mode], optimized=mode), modes))
+        with ThreadPoolExecutor(HANGING_AT_ONCE) as waiting:
+            pools = [waiting if bug.hangs else pool for bug, _ in work]
+            judged = [
+                chosen.submit(try_bug, bug, product, optimized=mode)
+                for chosen, (bug, mode) in zip(pools, work, strict=True)
+            ]
+        verdicts = [verdict.result() for verdict in judged]
     print(table(verdicts))
     slowest = sorted(verdicts, key=lambda verdict: verdict.seconds, reverse=True)[:SLOWEST]
     problems = [problem for problem in greens if problem]
     problems += [f"{v.bug} ({'python -O' if v.optimized else 'python'}): {v.problem}" for v in verdicts if v.problem]
-    print(
-        f"\n{len(bugs)} bugs, {len(modes)} modes, {len(verdicts) - sum(bool(v.problem) for v in verdicts)} of "
-        f"{len(verdicts)} caught, {time.monotonic() - begun:.0f} s; slowest:"
-    )
+    print("\nslowest:")
     for verdict in slowest:
         print(f"  {verdict.seconds:3.0f} s  {verdict.bug}")
+    caught = sum(not verdict.problem for verdict in verdicts)
+    seconds = time.monotonic() - begun
+    print(f"{len(bugs)} bugs, {len(modes)} modes, {caught} of {len(verdicts)} caught, {seconds:.0f} s")
     for problem in problems:
         print(f"FAILED {problem}")
     return 1 if problems else 0
