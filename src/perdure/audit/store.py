@@ -16,6 +16,7 @@ from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Get, Heads, Read, Row
 from perdure.kernel.schema import Table
 from perdure.rules import checks
+from perdure.rules.lineage import upward_lines
 from perdure.stores.soundness import row_problems
 from perdure.stores.store import Store
 
@@ -124,16 +125,9 @@ async def _guarded(audit: Audit, record: str, check: Awaitable[None]) -> None:
 
 
 async def _check_cycles(audit: Audit, lineage: dict[str, str | None]) -> None:
-    settled: set[str] = set()
-    for thread in lineage:
-        walked: list[str] = []
-        current: str | None = thread
-        while current is not None and current in lineage and current not in settled and current not in walked:
-            walked.append(current)
-            current = lineage[current]
-        if current in walked:
-            await _confirm_cycle(audit, walked[walked.index(current) :])
-        settled.update(walked)
+    for line, end in upward_lines(lineage):
+        if end in line:
+            await _confirm_cycle(audit, line[line.index(end) :])
 
 
 async def _confirm_cycle(audit: Audit, members: list[str]) -> None:

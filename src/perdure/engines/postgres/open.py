@@ -47,8 +47,6 @@ async def open_engine(
     the caller's asyncpg pool: the engine uses it and never closes it, and the URL then only carries options.
     """
     target = parse_target(url)
-    if durability not in ("power", "process"):
-        raise InvalidError(f"durability is 'power' or 'process' on PostgreSQL, not {durability!r}")
     layout = Layout(schema, target.schema)
     connections = _pool(target, durability, pool, read_only=read_only)
     expected_database = "" if pool is None else target.database

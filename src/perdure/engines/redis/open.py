@@ -15,7 +15,7 @@ from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.target import parse
 from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.shared.schema_record import refuse_unless_current
-from perdure.errors import InvalidError, UnavailableError
+from perdure.errors import UnavailableError
 from perdure.kernel.engine import Capabilities, Durability, Migration
 from perdure.kernel.schema import Schema
 
@@ -30,11 +30,9 @@ async def open_engine(
 ) -> RedisEngine:
     """Open the store at `url`, creating it or bringing it up to date as needed.
 
-    What is durable is the server's to decide, not the client's: `durability` is checked and otherwise ignored, and the
-    capabilities and every receipt say what the server's settings promise.
+    The server decides what is durable, so `durability` is ignored: the capabilities and every receipt say what the
+    server's settings promise.
     """
-    if durability not in ("power", "process"):
-        raise InvalidError(f"durability is 'power' or 'process', not {durability!r}")
     target = parse(url)
     network = Network(target)
     try:

@@ -17,7 +17,7 @@ from perdure.engines.sqlite.migrate import Inspector, plan, prepare
 from perdure.engines.sqlite.read import Readers, StillReaders, inspected
 from perdure.engines.sqlite.target import DatabaseFile, usable_path
 from perdure.engines.sqlite.write.group_commit import Committer
-from perdure.errors import InvalidError, UnavailableError
+from perdure.errors import UnavailableError
 from perdure.kernel.engine import Capabilities, Durability, Migration
 from perdure.kernel.schema import Schema
 from perdure.kernel.threads import run_in_thread
@@ -57,8 +57,6 @@ async def plan_migration(path: str, schema: Schema) -> Migration:
 def open_database(path: str, schema: Schema, clock: Clock, durability: Sync, *, read_only: bool) -> Database:
     """Open the file, creating or migrating it as needed."""
     check_library()
-    if durability not in ("power", "process"):
-        raise InvalidError(f"durability is 'power' or 'process' on SQLite, not {durability!r}")
     path = usable_path(path)
     queries = Queries(schema, clock)
     if read_only:

@@ -15,6 +15,7 @@ from perdure.errors import ConflictError, CorruptError, NotFoundError, Unsupport
 from perdure.kernel.ops import Get, LogEntry, Read, Row, Scan
 from perdure.kernel.schema import Log, Schema
 from perdure.rules import checks
+from perdure.rules.lineage import upward_lines
 from perdure.stores.context import Context
 from perdure.stores.store import Store
 from perdure.stores.transfer.importing import Imported, check_lines, import_lines
@@ -113,15 +114,8 @@ async def _chosen(context: Context, threads: Sequence[str]) -> AsyncIterator[str
         if row is None:
             raise NotFoundError(f"thread {thread!r} does not exist")
         parents[thread] = row["parent"]
-    done: set[str] = set()
-    for thread in parents:
-        line: list[str] = []
-        current: str | None = thread
-        while current is not None and current in parents and current not in done and current not in line:
-            line.append(current)
-            current = parents[current]
+    for line, _ in upward_lines(parents):
         for name in reversed(line):
-            done.add(name)
             yield name
 
 
