@@ -20,6 +20,9 @@ ROOT = Path(__file__).parents[2]
 LIMIT = 400
 """Seconds for one crash program."""
 
+NO_SUCH_TEST = (4, 5)
+"""pytest's exit codes for a path it does not know and for a selection without tests."""
+
 MERE_ERRORS = ("NameError", "AttributeError", "TypeError", "ImportError", "SyntaxError", "KeyError")
 """A bug that only shows as one of these is no wrong answer: the product merely broke."""
 
@@ -87,7 +90,7 @@ def run_fault(arguments: str) -> int:
 
 def run_test(path: str) -> int:
     """A test of the suite; one that does not exist is not a catch."""
-    return _program(path.rpartition("::")[2], ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path], red=(1,))
+    return _program(path.rpartition("::")[2], ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path], absent=NO_SUCH_TEST)
 
 
 def run_program(arguments: str) -> int:
@@ -96,8 +99,8 @@ def run_program(arguments: str) -> int:
     return _program(module.rpartition(".")[2].replace("_", " "), ["-m", module, *rest])
 
 
-def _program(name: str, arguments: list[str], red: tuple[int, ...] = ()) -> int:
-    """Run a program; any exit code but 0 is red, or only those in `red`."""
+def _program(name: str, arguments: list[str], absent: tuple[int, ...] = ()) -> int:
+    """Run a program; any exit code but 0 is red, except those in `absent`: what was to run does not exist."""
     flags = ["-O"] if sys.flags.optimize else []
     ended = subprocess.run(
         [sys.executable, *flags, *arguments],
@@ -108,8 +111,8 @@ def _program(name: str, arguments: list[str], red: tuple[int, ...] = ()) -> int:
         check=False,
     )
     if ended.returncode != 0:
-        if red and ended.returncode not in red:
-            raise LookupError(f"{name} ended with {ended.returncode}: {(ended.stderr or ended.stdout)[-300:]}")
+        if ended.returncode in absent:
+            raise LookupError(f"{name} did not run: {(ended.stderr or ended.stdout)[-300:]}")
         told = [line for line in (ended.stderr or ended.stdout).splitlines() if line.strip()]
         raise Red(name, told[-1] if told else f"exit code {ended.returncode}")
     return 1
