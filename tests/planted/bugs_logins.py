@@ -11,6 +11,7 @@ LOGIN_BUGS = (
         "cleartext=self.verified or self._loop.allow_cleartext",
         "cleartext=self.verified or self.host is not None",
         ("test:tests/rogue/test_postgres.py::test_a_password_is_not_sent_in_clear",),
+        hangs=True,
     ),
     Bug(
         "postgres: encrypted is taken for verified",
@@ -18,6 +19,7 @@ LOGIN_BUGS = (
         "self.verified = tls is not None and tls.context.verify_mode == ssl.CERT_REQUIRED",
         "self.verified = tls is not None",
         ("test:tests/rogue/test_postgres.py::test_a_password_is_not_sent_in_clear",),
+        hangs=True,
     ),
     Bug(
         "postgres: a login may go on out of turn",
@@ -39,6 +41,7 @@ LOGIN_BUGS = (
         'return self.ssl == "verify" or self.ssl_ca is not None or self.ssl_cert is not None',
         'return self.ssl == "verify" or self.ssl_ca is not None',
         ("test:tests/rogue/test_mysql.py::test_who_shows_a_certificate_wants_to_see_one",),
+        hangs=True,
     ),
     Bug(
         "mysql: a request for a file comes through as the driver's own error",

@@ -90,7 +90,9 @@ def run_fault(arguments: str) -> int:
 
 def run_test(path: str) -> int:
     """A test of the suite; one that does not exist is not a catch."""
-    return _program(path.rpartition("::")[2], ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path], absent=NO_SUCH_TEST)
+    return _program(
+        path.rpartition("::")[2], ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path], absent=NO_SUCH_TEST
+    )
 
 
 def run_program(arguments: str) -> int:
