@@ -19,7 +19,7 @@ Entry = tuple[Sortable, Key]
 
 def sortable(values: tuple[Any, ...]) -> Sortable:
     """Values that compare with each other: NULL sorts first and equals NULL."""
-    return tuple((0, 0) if value is None else (1, value) for value in values)
+    return tuple([(0, 0) if value is None else (1, value) for value in values])
 
 
 class TableData:
@@ -27,6 +27,7 @@ class TableData:
 
     def __init__(self, table: Table) -> None:
         self.table = table
+        self._key = {name: position for position, name in enumerate(table.key_names)}
         self.rows: dict[Key, Row] = {}
         self.orders: dict[str | None, list[Entry]] = {None: [], **{index.name: [] for index in table.indexes}}
         self.owners: dict[tuple[str, ...], dict[tuple[Any, ...], Key]] = {group: {} for group in table.unique}
@@ -49,8 +50,8 @@ class TableData:
 
     def values(self, row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:
         """The row's values under these names, key columns included."""
-        keyed = dict(zip(self.table.key_names, row.key, strict=True))
-        return tuple(keyed[n] if n in keyed else row[n] for n in names)
+        positions = self.table.positions
+        return tuple([row.values[positions[n]] if n in positions else row.key[self._key[n]] for n in names])
 
     def _entries(self, row: Row) -> Iterator[tuple[list[Entry], Entry]]:
         """The entry of a row in each order that it is part of."""

@@ -6,7 +6,7 @@ row. `Patch({"n": Inc(1)})` on a row with n = 2 becomes `{"n": 3}`; on an absent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perdure.kernel.engine import Conflict
@@ -50,14 +50,14 @@ def old_value(row: Row | None, name: str) -> Any:
 
 
 def refuse_repeated(
-    position: int, log: Log, entries: Sequence[Sequence[Any]], owned: Callable[[str], Iterable[Any]] = lambda _: ()
+    position: int, log: Log, entries: Sequence[Sequence[Any]], owned: Callable[[str], Container[Any]] = lambda _: ()
 ) -> None:
     """Raise `Conflict` if a unique column has a value twice: in these entries, or among those that are `owned`."""
     for column in log.unique:
-        values = set(owned(column))
+        owners, column_position, values = owned(column), log.positions[column], set[Any]()
         for entry in entries:
-            value = entry[log.positions[column]]
-            if value is not None and value in values:
+            value = entry[column_position]
+            if value is not None and (value in values or value in owners):
                 raise Conflict(position, "unique", None, {column: value})
             values.add(value)
 
