@@ -67,11 +67,14 @@ class LogShape(NamedTuple):
 Shape = RowShape | LogShape
 """`owner` is the table or log that the operation is for."""
 
+_make = tuple.__new__
+"""`_make(Columns, (names, kinds))` is `Columns(names, kinds)` in a third of the time: every commit makes a dozen."""
+
 
 def _put(op: Put) -> tuple[Shape, Values]:
     values: Values = [*op.key]
     columns = _columns(op.columns, op.body, values)
-    return RowShape(Put, op.table, _condition(op.if_, values), columns), values
+    return _make(RowShape, (Put, op.table, _condition(op.if_, values), columns, None)), values
 
 
 def _patch(op: Patch) -> tuple[Shape, Values]:
@@ -79,7 +82,7 @@ def _patch(op: Patch) -> tuple[Shape, Values]:
     columns = _columns(op.set, op.body, values)
     condition = _condition(op.if_, values)
     default = None if op.default is None else _columns(op.default.columns, op.default.body, values)
-    return RowShape(Patch, op.table, condition, columns, default), values
+    return _make(RowShape, (Patch, op.table, condition, columns, default)), values
 
 
 def _guard(op: Check | Delete) -> tuple[Shape, Values]:
@@ -97,7 +100,7 @@ def _append(op: Append) -> tuple[Shape, Values]:
     if op.expect:
         values.append(op.expect)
     expect = None if op.expect is None else op.expect > 0
-    return LogShape(Append, op.log, expect, _entry_kinds(op.entries)), values
+    return _make(LogShape, (Append, op.log, expect, _entry_kinds(op.entries))), values
 
 
 def _entry_kinds(entries: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:
@@ -131,7 +134,7 @@ def _columns(columns: Mapping[str, Any], body: bytes | None, values: Values) -> 
     for value in columns.values():
         kind = type(value)
         if kind is Seq:
-            kinds.append(SeqOf(value.log))
+            kinds.append(_make(SeqOf, (value.log,)))
             values.append(value.back)
         elif kind is Now and not value.plus:
             kinds.append(NOW)
@@ -142,9 +145,9 @@ def _columns(columns: Mapping[str, Any], body: bytes | None, values: Values) -> 
             kinds.append(PLAIN)
             values.append(value)
     if body is None:
-        return Columns(tuple(columns), tuple(kinds))
+        return _make(Columns, (tuple(columns), tuple(kinds)))
     values.append(body.decode())
-    return Columns((*columns, BODY), (*kinds, PLAIN))
+    return _make(Columns, ((*columns, BODY), (*kinds, PLAIN)))
 
 
 def _condition(condition: Condition, values: Values) -> Any:
@@ -159,7 +162,7 @@ def _condition(condition: Condition, values: Values) -> Any:
             else:
                 kinds.append(PLAIN)
                 values.append(value)
-        return Columns(tuple(condition), tuple(kinds))
+        return _make(Columns, (tuple(condition), tuple(kinds)))
     if isinstance(condition, Presence):
         return condition
     values.append(condition)
