@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -32,7 +33,7 @@ class Dialect(msgspec.Struct, frozen=True):
 
     def quote(self, name: str) -> str:
         """A name as an identifier."""
-        return self.quotes + name.replace(self.quotes, self.quotes * 2) + self.quotes
+        return _quoted(name, self.quotes)
 
     def names(self, columns: Iterable[str]) -> str:
         """Names as a column list."""
@@ -41,6 +42,11 @@ class Dialect(msgspec.Struct, frozen=True):
     def hinted(self, table: str, index: str) -> str:
         """A table (already quoted) with the index that must be used, where the dialect can say so."""
         return table + self.hint.format(self.quote(index)) if self.hint else table
+
+
+@lru_cache(maxsize=1024)
+def _quoted(name: str, quotes: str) -> str:
+    return quotes + name.replace(quotes, quotes * 2) + quotes
 
 
 class Marks:

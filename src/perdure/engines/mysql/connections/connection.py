@@ -7,8 +7,9 @@ middle of an exchange is `broken` and never used again. `connect` opens connecti
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from perdure.engines.mysql.connections.driver import DriverConnection, Rows, rows_of
+from perdure.engines.mysql.connections.driver import DriverConnection, Rows, has_rows
 from perdure.engines.mysql.errors import DRIVER_ERRORS, lost, unreadable
 from perdure.engines.mysql.target import Target
 from perdure.errors import CorruptError
@@ -70,8 +71,8 @@ class Connection:
             self.answered += 1
             if self.answered > statements:
                 raise ValueError("there are more results than statements")
-            rows = await rows_of(cursor)
-            if rows is not None:
+            if has_rows(cursor):
+                rows: Any = await cursor.fetchall()
                 results.append(rows)
             if not await cursor.nextset():
                 return results

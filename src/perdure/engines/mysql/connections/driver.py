@@ -35,8 +35,7 @@ async def transport_of(connection: Connection) -> asyncio.Transport:
     return cast("asyncio.Transport", transport)
 
 
-async def rows_of(cursor: Cursor) -> Rows | None:
-    """The rows of the result that a cursor is at; None for a statement that returns no rows."""
+def has_rows(cursor: Cursor) -> bool:
+    """True if the result that a cursor is at has rows, however few; False after a statement that returns none."""
     description: Any = cursor.description  # the driver's stub does not know None
-    rows: Any = None if description is None else await cursor.fetchall()
-    return cast("Rows | None", rows)
+    return description is not None
