@@ -23,8 +23,6 @@ READS = {"find", "get", "list", "children", "validate_parent", "range", "history
 READS |= {"current", "labels", "threads", "latest", "load", "health"}
 """Methods that write nothing. Any other counts as a write, whose outcome can be unknown."""
 WIDTH = 118
-LONG_DOC = 6
-"""Docstrings of so many lines are cut to their first paragraph, with a pointer to the async method."""
 
 HEAD = '''"""The stores as blocking callers see them.
 
@@ -118,12 +116,9 @@ def call_arguments(node: Method) -> list[str]:
     return parts
 
 
-def docstring(node: Method, owner: str) -> str:
-    """The docstring of the async method; of a long one its first paragraph, and where to read the rest."""
+def docstring(node: Method) -> str:
+    """The docstring of the async method."""
     lines = (ast.get_docstring(node) or "").splitlines()
-    if len(lines) >= LONG_DOC:
-        first = lines[: lines.index("")]
-        lines = [*first, "", f"Parameters and details: `{owner}.{node.name}`."]
     indented = [lines[0], *[f"        {line}".rstrip() for line in lines[1:]]]
     text = "\n".join(indented) + ("\n        " if len(lines) > 1 else "")
     return f'        """{text}"""'
@@ -147,7 +142,7 @@ def method(node: Method, owner: str) -> str:
         body = fill(f"return self._driver.{drive}({target}(", arguments, "))", 8)
     if owner == "perdure.Store" and node.name in BODIES:
         body = f"        {BODIES[node.name]}"
-    lines += [fill(f"def {node.name}(", parameters(node), f") -> {returns}:", 4), docstring(node, owner), body]
+    lines += [fill(f"def {node.name}(", parameters(node), f") -> {returns}:", 4), docstring(node), body]
     return "\n".join(lines) + "\n"
 
 

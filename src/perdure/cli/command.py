@@ -182,7 +182,7 @@ def command(
         def call(ctx: typer.Context, *, store: str | None, scope: str | None, as_json: bool, **options: Any) -> None:
             shared: dict[str, Any] = ctx.find_root().params
             url = store or shared.get("store") or os.environ.get(STORE_VARIABLE)
-            tenant = scope or shared.get("scope")
+            tenant = shared.get("scope") if scope is None else scope
             as_json = as_json or bool(shared.get("as_json"))
             width = options.get("width")
             how = access(options) if callable(access) else access
@@ -195,7 +195,7 @@ def command(
                 target = named(url)
                 async with (
                     prepare(options, await is_new(target)) as prepared,
-                    await _open(target, tenant or "default", how) as opened,
+                    await _open(target, "default" if tenant is None else tenant, how) as opened,
                 ):
                     return await body(StoreContext(opened, as_json=as_json, width=width), **prepared)
 

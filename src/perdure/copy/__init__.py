@@ -7,13 +7,14 @@ both sides makes the copy fail; a write during that look or after it may be miss
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from perdure.copy.engines import Copied, CopyProgress, OnProgress, Part, chosen_scopes, copy_engine
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, short_repr
 from perdure.kernel.engine import Engine
 from perdure.kernel.redaction import redacted
 from perdure.opening import is_server, open_engine, plan_migration, sqlite_path
+from perdure.rules import checks
 
 __all__ = ["Copied", "Part", "OnProgress", "CopyProgress", "copy_engine", "copy_store"]
 
@@ -36,9 +37,13 @@ async def copy_store(
     at the source, or `ConflictError` names the first difference. Interrupted, it can be run again. A dry run changes
     nothing and tells what would be copied.
     """
-    for url in (source_url, target_url):
-        if url.startswith("memory://"):
-            raise InvalidError("memory:// stores are not persistent", hint="use sqlite:/// or a server")
+    refuse_volatile(source_url)
+    refuse_volatile(target_url)
+    scopes = _checked_scopes(scopes)
+    if type(dry_run) is not bool:
+        raise InvalidError(f"dry_run must be a bool, not {short_repr(dry_run)}")
+    if on_progress is not None and not callable(on_progress):
+        raise InvalidError(f"on_progress must be a function, not {short_repr(on_progress)}")
     file = _file(source_url)
     if source_url == target_url or (file is not None and file == _file(target_url)):
         raise InvalidError(f"source and destination are the same: {redacted(source_url)}")
@@ -53,6 +58,25 @@ async def copy_store(
             await target.close()
     finally:
         await source.close()
+
+
+def refuse_volatile(url: str) -> None:
+    """Refuse a URL whose store is gone when the process ends."""
+    if type(url) is not str:
+        raise InvalidError(f"a store's URL must be a str, not {short_repr(url)}", hint="e.g. sqlite:///agents.db")
+    if url.startswith("memory://"):
+        raise InvalidError("memory:// stores are not persistent", hint="use sqlite:/// or a server")
+
+
+def _checked_scopes(scopes: Sequence[str] | None) -> list[str] | None:
+    if scopes is None:
+        return None
+    if isinstance(scopes, str) or not isinstance(scopes, Iterable):
+        raise InvalidError(f"scopes must be a list of names, not {short_repr(scopes)}")
+    names = list(scopes)
+    for name in names:
+        checks.check_scope(name)
+    return names
 
 
 def _file(url: str) -> str | None:

@@ -80,10 +80,11 @@ class Store:
     ) -> Receipt:
         """Make everything of one step durable, in one transaction, or nothing of it.
 
-        A missing thread is created, unless the commit presumes that it exists (by a run, a fence, or a guard).
+        A missing thread is created, unless the commit presumes that it exists: by an existing run, a fence, an
+        `expect` above 0, an `expect_head`, a rev in `expect_state`, or a branch other than 0.
 
         - `messages`: appended to the branch, in order. Ids are minted where they are None.
-        - `run`: `NewRun(agent_id)` creates a run; a change such as `run.step()` or `run.finish()` moves one; a `Run`
+        - `run`: `NewRun(agent_id=…)` creates a run; a change such as `run.step()` or `run.finish()` moves one; a `Run`
           as it was read only guards that it has not changed. Messages without a producer get this run.
         - `branch`: the branch to append to, by number or name. By default the run's, else the current one.
         - `expect`: the thread's version; another one raises `VersionConflict`.
@@ -92,8 +93,8 @@ class Store:
           worker has taken over.
         - `state`: documents of the thread to write, by name: a JSON value, `Doc(value, schema)`, or `REMOVE`.
         - `run_state`: the same for documents of the run.
-        - `expect_state`: the rev of each of these documents of the thread, None for one that must not exist yet.
-          Another rev raises `VersionConflict`.
+        - `expect_state`: the rev of each of these documents of the thread. None: the document must not exist yet, and
+          this commit must write it. Another rev raises `VersionConflict`.
         - `key`: makes a retry safe. The same key with the same content has one effect, and returns the first receipt
           for a week; with other content it raises `KeyReused`. After a timeout, a cancellation or `OutcomeUnknown`,
           repeat the call with the same key.

@@ -216,7 +216,13 @@ class Branches:
     ) -> Branch:
         """Make a new branch that continues after one message, or replaces another.
 
-        Parameters and details: `perdure.stores.branches.Branches.fork`.
+        - `at`: the id of the message to continue after; None starts another root.
+        - `before`: the id of the message to replace: the branch continues after the one before it. Pass either `at` or
+          `before`.
+        - `name`: unique within the thread; by default `branch-<number>`. A name that exists raises `AlreadyExists`.
+        - `switch`: make the branch the current one. By default the current branch stays.
+
+        Raises `NotFoundError` for a thread or a message that does not exist. No message is copied.
         """
         return self._driver.run(self._inner.fork(thread_id, at=at, before=before, name=name, switch=switch))
 
@@ -294,7 +300,10 @@ class Pending:
     ) -> Receipt:
         """Move what this boundary takes from the queue into the log, with the run that consumes it, in one commit.
 
-        Parameters and details: `perdure.stores.pending.Pending.freeze`.
+        It goes to `branch`, else to the run's, else to the current one. `messages` are appended to the queue first, in
+        the same transaction. `expect_ids` are the pending ids the caller saw selected; another selection raises
+        `SelectionConflict` and changes nothing. So does a new run for which nothing is selected: of two workers that
+        race for one queue, the second learns that there is nothing left. A run that exists takes its step regardless.
         """
         return self._driver.run(self._inner.freeze(
             thread_id, boundary=boundary, run=run, messages=messages, mode=mode, branch=branch, expect=expect,
@@ -415,7 +424,26 @@ class Store:
     ) -> Receipt:
         """Make everything of one step durable, in one transaction, or nothing of it.
 
-        Parameters and details: `perdure.Store.commit`.
+        A missing thread is created, unless the commit presumes that it exists: by an existing run, a fence, an
+        `expect` above 0, an `expect_head`, a rev in `expect_state`, or a branch other than 0.
+
+        - `messages`: appended to the branch, in order. Ids are minted where they are None.
+        - `run`: `NewRun(agent_id=…)` creates a run; a change such as `run.step()` or `run.finish()` moves one; a `Run`
+          as it was read only guards that it has not changed. Messages without a producer get this run.
+        - `branch`: the branch to append to, by number or name. By default the run's, else the current one.
+        - `expect`: the thread's version; another one raises `VersionConflict`.
+        - `expect_head`: the id of the branch's last message; another one raises `VersionConflict`.
+        - `fence`: the number of the caller's claim. A lower one than the thread has seen raises `StaleClaim`: another
+          worker has taken over.
+        - `state`: documents of the thread to write, by name: a JSON value, `Doc(value, schema)`, or `REMOVE`.
+        - `run_state`: the same for documents of the run.
+        - `expect_state`: the rev of each of these documents of the thread. None: the document must not exist yet, and
+          this commit must write it. Another rev raises `VersionConflict`.
+        - `key`: makes a retry safe. The same key with the same content has one effect, and returns the first receipt
+          for a week; with other content it raises `KeyReused`. After a timeout, a cancellation or `OutcomeUnknown`,
+          repeat the call with the same key.
+
+        Nothing is written if it raises, except after `OutcomeUnknown`: then the commit may have been made.
         """
         return self._driver.run(self._inner.commit(
             thread_id, messages=messages, run=run, branch=branch, expect=expect, expect_head=expect_head, fence=fence,

@@ -20,7 +20,7 @@ from perdure.engines.shared.hints import HintHub, Subscription, Topic, topics_of
 from perdure.engines.shared.lifecycle import Lifecycle
 from perdure.engines.shared.references import Earlier
 from perdure.engines.shared.signals import LoopSignal, Signal, ThreadSignal
-from perdure.errors import PerdureError, UnsupportedError
+from perdure.errors import UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
@@ -116,11 +116,8 @@ class MemoryEngine:
 
     async def health(self) -> Health:
         """Never ok: nothing outlives the process."""
+        self._lifecycle.check_usable()
         problem = "data lives in this process only and is gone when it ends"
-        try:
-            self._lifecycle.check_usable()
-        except PerdureError as refusal:
-            problem = refusal.message
         return Health("memory", False, "none", {"scopes": len(self._scopes)}, (problem,))
 
     async def close(self) -> None:

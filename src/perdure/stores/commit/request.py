@@ -133,7 +133,7 @@ def _check_run(run: Any, thread_id: str) -> str | None:
         run_machine.check_new(run, thread_id)
         return run.id or new_id()
     if not isinstance(run, (Run, RunChange)):
-        hint = "pass a run, run.step(…), run.wait(…), run.finish(…), run.fail(…) or NewRun(agent_id)"
+        hint = "pass a run, run.step(…), run.wait(…), run.finish(…), run.fail(…) or NewRun(agent_id=…)"
         raise InvalidError(f"run must be a Run, RunChange or NewRun, not a {type(run).__name__}", hint=hint)
     record = run.run if isinstance(run, RunChange) else run
     if type(record) is not Run:
