@@ -29,7 +29,7 @@ class PerdureError(Exception):
 
 
 class InvalidError(PerdureError, ValueError):
-    """The request itself is wrong; nothing was read or written. `path` names the offending part when there is one."""
+    """The request itself is wrong; nothing was written. `path` names the offending part when there is one."""
 
     code = "invalid"
 

@@ -96,7 +96,9 @@ def be_parent(path: str, line: Line, child_line: Line) -> None:
 def be_child(path: str, line: Line) -> None:
     """The forked process; what it is let into it uses."""
     owner = Owner(path, "child")
-    owner.serve(line, attempts=lambda: try_everything(path), enter=lambda: enter(owner), elsewhere=lambda: elsewhere(path))
+    owner.serve(
+        line, attempts=lambda: try_everything(path), enter=lambda: enter(owner), elsewhere=lambda: elsewhere(path)
+    )
 
 
 def enter(owner: Owner) -> str:

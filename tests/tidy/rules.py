@@ -183,7 +183,10 @@ def one_place_writes_to_the_terminal(file: File) -> Iterator[Finding]:
         name = ast.unparse(call.func)
         words = {keyword.arg: keyword.value for keyword in call.keywords}
         if name in WRITERS or name.endswith((".from_markup", ".from_ansi")):
-            yield call.lineno, f"{name}() goes past the place that escapes; use CommandContext, console() or error_console()"
+            yield (
+                call.lineno,
+                f"{name}() bypasses the escaper; use CommandContext, console() or error_console()",
+            )
         elif name.endswith((".write", ".writelines")) and "sys.std" in name and not _is_literal(call.args):
             yield call.lineno, f"{name}() writes text that nobody escaped; use console() or error_console()"
         elif name.endswith("TextColumn"):

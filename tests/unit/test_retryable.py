@@ -9,7 +9,8 @@ import pytest
 
 import perdure
 import perdure.sync
-from perdure import UnavailableError
+from perdure import ConflictError, UnavailableError
+from perdure.stores.retry import Stale, retry
 
 
 def test_a_closed_store_is_not_worth_a_retry(tmp_path: Path) -> None:
@@ -29,3 +30,13 @@ def test_a_closed_store_is_not_worth_a_retry(tmp_path: Path) -> None:
         with pytest.raises(UnavailableError) as caught:
             store.threads.list()
         assert not caught.value.retryable
+
+
+def test_contention_is_worth_a_retry_and_other_conflicts_are_not() -> None:
+    async def attempt() -> None:
+        raise Stale
+
+    with pytest.raises(ConflictError, match="thread 't-1' kept changing") as caught:
+        asyncio.run(retry("thread", "t-1", attempt))
+    assert caught.value.retryable
+    assert not ConflictError("the destination has other data").retryable

@@ -46,7 +46,7 @@ class Thread(msgspec.Struct, frozen=True):
     open_run_id: str | None
     """A run that is not done yet: created, running or waiting."""
     latest_run_id: str | None
-    """The run that was created or moved to running most recently."""
+    """The run that was created, or changed while running, most recently."""
     rev: int
     """Changes when title, custom, resource or parent do. `threads.update(if_rev=…)` guards on it."""
 

@@ -33,4 +33,11 @@ async def retry(
             return await attempt()
         except on:
             continue
-    raise ConflictError(f"{kind} {name!r} kept changing during this call", hint="try again")
+    raise contention(kind, name)
+
+
+def contention(kind: str, name: str) -> ConflictError:
+    """The error of a call whose attempts were all overtaken; unlike other conflicts, it may succeed later."""
+    error = ConflictError(f"{kind} {name!r} kept changing during this call", hint="try again")
+    error.retryable = True
+    return error

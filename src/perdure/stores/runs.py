@@ -103,7 +103,7 @@ class Runs:
         return run
 
     async def latest(self, thread_id: str) -> Run | None:
-        """The thread's latest run: the one created or moved to running most recently; None if it has none."""
+        """The thread's latest run: the one created, or changed while running, most recently; None if it has none."""
         checks.check_id(thread_id, "thread id")
         heads, runs = await self._context.view(
             Get("thread_heads", [(thread_id,)]), Get("runs", Ref(0, ("latest_run",)))

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from perdure import limits
-from perdure.errors import ConflictError, InvalidError, NotFoundError, VersionConflict
+from perdure.errors import InvalidError, NotFoundError, VersionConflict
 from perdure.kernel import codec
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import ABSENT, ANY, NOW, PRESENT, Check, Condition, Delete, Get, Op, Patch, Put, Scan
@@ -18,6 +18,7 @@ from perdure.model.state import Doc, StateDoc
 from perdure.rules import checks
 from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.records import state_from
+from perdure.stores.retry import contention
 
 StateDocs = list[StateDoc]
 
@@ -97,7 +98,7 @@ class State:
             applied = await self._context.transact(ops, thread_topic(thread))
         except Conflict:
             await self._explain(key, if_rev)
-            raise ConflictError(f"state {key[2]!r} kept changing during this call", hint="try again") from None
+            raise contention("state", key[2]) from None
         return applied.rev, applied.now
 
     async def _explain(self, key: tuple[str, str, str], if_rev: int | None) -> None:

@@ -343,7 +343,7 @@ class Runs:
         return self._driver.read(self._inner.get(run_id))
 
     def latest(self, thread_id: str) -> Run | None:
-        """The thread's latest run: the one created or moved to running most recently; None if it has none."""
+        """The thread's latest run: the one created, or changed while running, most recently; None if it has none."""
         return self._driver.read(self._inner.latest(thread_id))
 
     def list(
