@@ -24,6 +24,8 @@ MISTAKES = [
     (["threads", "--order", "size"], "the order 'size' is not known (use active or created)"),
     (["threads", "--cursor", "made-up"], "the cursor is not one that this store made"),
     (["threads", "--scope", "x" * 65], "scope is 65 bytes long"),
+    (["threads", "--scope", ""], "scope must not be empty"),
+    (["--scope", "", "threads"], "scope must not be empty"),
     (["runs", "--status", "\x1b[2J"], "status"),
     (["log", "kyoto", "--view", "x-ray"], "the view 'x-ray' is not known (use raw, external, history)"),
     (["log", "kyoto", "--view", "history", "--follow"], "--follow shows records as they are written"),

@@ -414,3 +414,24 @@ def test_a_value_that_no_engine_would_take_is_refused_with_its_row(original: str
             await copy_store(source, f"sqlite:///{tmp_path / 'copy.db'}")
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((5, "sqlite:///b.db"), {}, "URL must be a str"),
+        (("sqlite:///a.db", Path("b.db")), {}, "URL must be a str"),
+        (("sqlite:///a.db", "memory://"), {}, "not persistent"),
+        (("sqlite:///a.db", "sqlite:///b.db"), {"scopes": "acme"}, "list of names"),
+        (("sqlite:///a.db", "sqlite:///b.db"), {"scopes": [""]}, "must not be empty"),
+        (("sqlite:///a.db", "sqlite:///b.db"), {"dry_run": "no"}, "dry_run must be a bool"),
+        (("sqlite:///a.db", "sqlite:///b.db"), {"on_progress": 5}, "on_progress must be a function"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(
+    arguments: tuple[Any, Any], options: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidError, match=message):
+        asyncio.run(copy_store(*arguments, **options))
+    assert not list(tmp_path.iterdir())

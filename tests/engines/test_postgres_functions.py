@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import pytest
 from tests.engines.toys import SCHEMA, SCOPE, columns, notes
 from tests.support.servers import fresh_database, server
 
 from perdure.engines.postgres import open_engine, plan_migration
 from perdure.engines.postgres.migrate import fingerprint
 from perdure.engines.postgres.target import parse_target
+from perdure.errors import UnsupportedError
 from perdure.kernel.ops import Delete, Drop, Put
 
 FUNCTIONS_1 = Path(__file__).parent.parent / "fixtures" / "postgres-functions-1.sql"
@@ -70,3 +73,26 @@ def test_functions_that_change_get_a_new_version() -> None:
     """What a function takes and does never changes under its name: running processes go on calling it. A change is a
     new `FUNCTIONS_VERSION`, and only with it does the value here change."""
     assert fingerprint("perdure") == "36144b2a4b25f81c"
+
+
+def test_a_role_that_may_not_migrate_is_sent_to_the_owner() -> None:
+    async def main() -> None:
+        url = await fresh_database(server("postgres"), "functions_role")
+        link, worker = await old_store(url), f"migrating_{os.getpid()}"
+        await link.execute(
+            f"CREATE ROLE {worker} LOGIN; GRANT USAGE ON SCHEMA perdure TO {worker};"
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA perdure TO {worker}"
+        )
+        try:
+            theirs = url.replace("//postgres@", f"//{worker}@")
+            for refused in (theirs, f"{theirs}?migrate=no"):
+                with pytest.raises(UnsupportedError) as refusal:
+                    await open_engine(refused, SCHEMA)
+                assert "as the owner of the schema" in (refusal.value.hint or "")
+            await (await open_engine(url, SCHEMA)).close()
+            await (await open_engine(theirs, SCHEMA)).close()
+        finally:
+            await link.execute(f"DROP OWNED BY {worker}; DROP ROLE {worker}")
+            await link.close()
+
+    asyncio.run(main())

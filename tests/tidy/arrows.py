@@ -30,7 +30,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "stores": BELOW_STORES | {"rules", "scratch"},
     "opening": BELOW_STORES | {"rules", "stores"},
     "perdure": BELOW_STORES | {"opening", "stores"},
-    "copy": BELOW_STORES | {"opening"},
+    "copy": BELOW_STORES | {"opening", "rules"},
     "sync": EVERYTHING_BUT_ENGINES,
     "integrations": EVERYTHING_BUT_ENGINES,
     "audit": FOUNDATION | {"kernel", "model", "rules", "stores"},

@@ -255,5 +255,6 @@ class TaskWorker:
 
     async def stop(self) -> None:
         """End at once: a piece that is cut off is done again by the next store. May be cancelled and repeated."""
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        if self._task.get_loop() is asyncio.get_running_loop():
+            self._task.cancel()
+            await asyncio.wait([self._task])

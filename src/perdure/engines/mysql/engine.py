@@ -86,7 +86,7 @@ class MysqlEngine:
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
-        self._lifecycle.check_usable()
+        self._lifecycle.check_call()
         return Subscription(self._hub, topics_of(scope, topics), LoopSignal())
 
     def blocking(self) -> None:
@@ -120,6 +120,7 @@ class MysqlEngine:
         return Health("mysql", not problems, health.durability(settings), details, tuple(problems))
 
     async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        self._lifecycle.check_call()
         with self._sense:
             return await ask(self._pool, question)
 

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterator
 
 import msgspec
+from asyncpg.exceptions import InsufficientPrivilegeError
 
 from perdure import failpoints
 from perdure.engines.postgres.connections.connect import Connection
@@ -24,6 +25,7 @@ from perdure.engines.sql.ddl import quote
 from perdure.errors import UnsupportedError
 from perdure.kernel.engine import Migration
 
+_AS_OWNER = "run `perdure migrate` as the owner of the schema, then open it with this role"
 _FUNCTIONS = f"functions_{FUNCTIONS_VERSION}"
 """The fact that records this version's functions; older builds read and write `functions`, and find it unchanged."""
 _RELATIONS = """SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -86,7 +88,12 @@ async def bring_up_to_date(connection: Connection, layout: Layout, where: str) -
         current = await inspect(connection, layout, where)
         statements = list(steps(current, layout, where))
         for statement in statements:
-            await connection.execute(statement, timeout=_PATIENCE)
+            try:
+                await connection.execute(statement, timeout=_PATIENCE)
+            except InsufficientPrivilegeError as error:
+                raise UnsupportedError(
+                    f"this role may not bring schema {layout.pg_schema} of {where} up to date: {error}", hint=_AS_OWNER
+                ) from error
             failpoints.hit("postgres.in_migration")
         if statements:
             record = {**schema_record.facts(layout.schema), _FUNCTIONS: fingerprint(layout.pg_schema)}

@@ -27,7 +27,7 @@ OLDEST_SERVER = 130_000
 _READ_SERVER = """SELECT pg_catalog.current_setting('server_version_num') AS version,
 pg_catalog.current_database() AS database, pg_catalog.current_setting('fsync') AS fsync,
 pg_catalog.current_setting('synchronous_commit') AS synchronous_commit"""
-_MIGRATE = "run `perdure migrate` with this URL"
+_MIGRATE = "run `perdure migrate` as the owner of the schema"
 _OPEN_ONCE = "open it once without read_only, or run `perdure migrate`: that brings it up to date"
 
 

@@ -23,7 +23,10 @@ from perdure.stores.commit.receipt import is_remembered, new_receipt
 from perdure.stores.commit.refuse import explain
 from perdure.stores.commit.request import Prepared
 from perdure.stores.context import Context, thread_topic
-from perdure.stores.retry import Stale, retry
+from perdure.stores.retry import Stale, contention, retry
+
+UNMOVED_ATTEMPTS = 8
+"""How often a commit is sent that conflicts although nothing it depends on has changed since the last time."""
 
 
 async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) -> Receipt:
@@ -38,12 +41,17 @@ async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) 
     if any(message.compaction is not None for message in commit.messages):
         await _check_summaries(context, commit)
 
+    unmoved = 0
+
     async def attempt() -> Receipt:
-        nonlocal guess
+        nonlocal guess, unmoved
         answer = await _attempt(context, commit, guess, extra)
         if isinstance(answer, Receipt):
             return answer
-        guess = await _guard_queue(context, commit, answer)
+        previous, guess = guess, await _guard_queue(context, commit, answer)
+        unmoved = unmoved + 1 if guess == previous else 0
+        if unmoved == UNMOVED_ATTEMPTS:
+            raise contention("thread", commit.thread_id)
         raise Stale
 
     return await retry("thread", commit.thread_id, attempt, on=(Stale,))

@@ -50,7 +50,8 @@ class Guess(msgspec.Struct, frozen=True, gc=False):
     """What a try assumes: the target branch, whether it is the current one, and a birth when the thread is missing.
 
     `key_rev` is the rev of an expired key row that this try replaces. `queue` is a condition under which no id that the
-    caller brought is pending; None while the thread may have no queue row yet.
+    caller brought is pending; None while the thread may have no queue row yet. `head_rev` is the rev of the hot row
+    that the guess was read with: the same guess with the same rev again means that no other writer is in the way.
     """
 
     branch: int
@@ -59,6 +60,7 @@ class Guess(msgspec.Struct, frozen=True, gc=False):
     parent_checks: tuple[Op, ...] = ()
     key_rev: int | None = None
     queue: Condition | None = None
+    head_rev: int | None = None
 
 
 EMPTY_QUEUE: Condition = {"count": 0}

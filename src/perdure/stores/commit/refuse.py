@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.errors import AlreadyExists, IllegalTransition, NotFoundError, StaleClaim, VersionConflict
+from perdure.errors import AlreadyExists, CorruptError, IllegalTransition, NotFoundError, StaleClaim, VersionConflict
 from perdure.kernel.ops import NOW, Get, Read, Ref, Row
 from perdure.model.branch import MAIN
 from perdure.model.receipt import Receipt
@@ -102,7 +102,9 @@ async def explain(context: Context, commit: Prepared, guess: Guess) -> Receipt |
             actual=observed.known_ids,
             hint="committed messages never change; leave the id out to mint a new one",
         )
-    return Guess(guess.branch, guess.current, key_rev=guess.key_rev)
+    if guess.current and (observed.branch is None or observed.branch["deleted_at"] is not None):
+        raise CorruptError(f"its current branch {guess.branch} does not exist", where=f"thread {commit.thread_id!r}")
+    return Guess(guess.branch, guess.current, key_rev=guess.key_rev, head_rev=observed.head.rev)
 
 
 async def _absent(context: Context, commit: Prepared, guess: Guess, observed: Observed) -> Guess:

@@ -48,6 +48,21 @@ async def case_damage_noticed(kit: Kit) -> None:
     equal(await verify(kit.store), [], "the audit after everything was mended")
 
 
+@case("lifecycle", "commit-without-branch", covers=("store.commit",))
+async def case_commit_without_branch(kit: Kit) -> None:
+    """A commit to a thread whose current branch is missing or deleted reports the damage, and writes nothing."""
+    await kit.store.commit("t", messages=[Message.user("hi")])
+    row: Row = (await kit.store.engine.view(kit.store.scope, [Scan("thread_heads", limit=1)]))[0][0]
+    await _patch(kit.store, "thread_heads", row, branch=99)
+    await raises(CorruptError, kit.store.commit("t", messages=[Message.user("again")]))
+    await _patch(kit.store, "thread_heads", row, branch=0)
+    branch: Row = (await kit.store.engine.view(kit.store.scope, [Scan("branches", limit=1)]))[0][0]
+    await _patch(kit.store, "branches", branch, deleted_at=1)
+    await raises(CorruptError, kit.store.commit("t", messages=[Message.user("again")]))
+    await _patch(kit.store, "branches", branch, deleted_at=None)
+    equal((await kit.store.threads.get("t")).version, 1, "the version after two refusals")
+
+
 @case("lifecycle", "sound-after-everything", covers=("store.commit", "pending.freeze"))
 async def case_sound_after_everything(kit: Kit) -> None:
     """What the stores write is sound, and its export can be imported: ids brought or minted, queues used or not."""

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from perdure import limits
 from perdure.engines.sql.embedded.read import Queries
 from perdure.engines.sql.embedded.statements import ARITHMETIC, Statements, TableStatements, condition_shape
 from perdure.engines.sql.expressions import condition_values
@@ -100,6 +101,8 @@ class Session:
         length = self.queries.logs[op.log].last(self.cursor, self.scope, op.partition)
         if op.expect is not None and op.expect != length:
             raise Conflict(position, "length", op.expect, length)
+        if length > limits.INTEGER_MAX:
+            raise CorruptError(f"an entry has seq {length}", where=f"{op.log} of {op.partition!r}")
         return length
 
     def _append(self, position: int, op: Append, length: int) -> None:
