@@ -21,7 +21,7 @@ class DeliveryMode(Faithful, frozen=True, kw_only=True):
     barrier: bool = False
     """Nothing behind it is read before it, or together with it."""
     target_run_id: str | None = None
-    """The only run that may read it; None for any."""
+    """The run it is meant for: no other existing run may read it. None for any run."""
     fallback_to_new_run: bool = True
     """Whether a new run may read it although it targets another run."""
     extra: Extra = NO_EXTRA
