@@ -43,13 +43,14 @@ def assignment(kind: type, column: str, parameter: Parameter, clock: str, operat
 
 def assigned_values(value: Any) -> list[Any]:
     """The arguments of `assignment`, in the order of its parameters."""
-    if isinstance(value, Inc):
+    kind = type(value)
+    if kind is Swap:
+        return [value.old, value.new]
+    if kind is Inc:
         return [value.by]
-    if isinstance(value, (Max, Min)):
+    if kind is Max or kind is Min:
         return [value.value]
-    if isinstance(value, Now):
-        return [value.plus]
-    return [value.old, value.new] if isinstance(value, Swap) else [value]
+    return [value.plus] if kind is Now else [value]
 
 
 def condition_terms(

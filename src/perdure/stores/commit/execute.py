@@ -41,17 +41,25 @@ async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) 
     if any(message.compaction is not None for message in commit.messages):
         await _check_summaries(context, commit)
 
-    unmoved = 0
+    answer = await _attempt(context, commit, guess, extra)
+    return answer if isinstance(answer, Receipt) else await _repeat(context, commit, guess, answer, extra)
+
+
+async def _repeat(context: Context, commit: Prepared, tried: Guess, better: Guess, extra: Sequence[Op]) -> Receipt:
+    """Make a commit whose first guess was wrong: each attempt improves on the one before."""
+    guess, unmoved = tried, 0
+    answer: Receipt | Guess = better
 
     async def attempt() -> Receipt:
-        nonlocal guess, unmoved
-        answer = await _attempt(context, commit, guess, extra)
+        nonlocal guess, unmoved, answer
+        if isinstance(answer, Guess):
+            previous, guess = guess, await _guard_queue(context, commit, answer)
+            unmoved = unmoved + 1 if guess == previous else 0
+            if unmoved == UNMOVED_ATTEMPTS:
+                raise contention("thread", commit.thread_id)
+            answer = await _attempt(context, commit, guess, extra)
         if isinstance(answer, Receipt):
             return answer
-        previous, guess = guess, await _guard_queue(context, commit, answer)
-        unmoved = unmoved + 1 if guess == previous else 0
-        if unmoved == UNMOVED_ATTEMPTS:
-            raise contention("thread", commit.thread_id)
         raise Stale
 
     return await retry("thread", commit.thread_id, attempt, on=(Stale,))

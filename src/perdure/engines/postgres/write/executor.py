@@ -112,7 +112,7 @@ class Executor:
 
 def _applied(transaction: Transaction, now: Any, lasts: Sequence[Any]) -> Applied:
     """The result of a transaction; `lasts` are the last seqs of its appends."""
-    if not all(type(number) is int for number in (now, *lasts)):
+    if set(map(type, (now, *lasts))) != {int}:
         raise TypeError("numbers were expected")
     ops = [transaction.members[position].op for position in transaction.form.appends]
     return Applied(transaction.rev, {(op.log, op.partition): last for op, last in zip(ops, lasts, strict=True)}, now)
