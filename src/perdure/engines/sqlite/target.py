@@ -93,7 +93,7 @@ class DatabaseFile:
         if gone is not None:
             raise UnavailableError(
                 f"{gone}; nothing was written",
-                hint="put it back, or export what this store still reads, then close it and open it again",
+                hint="put it back, or read from this store what you need, then close it and open it again",
             )
 
     def gone(self, log: Identity | None = None, *, at_once: bool = False) -> str | None:
