@@ -33,6 +33,9 @@ class SeqOf(NamedTuple):
     log: str
 
 
+_seq_of = lru_cache(maxsize=64)(SeqOf)
+
+
 class Columns(NamedTuple):
     """Columns and the kind of each."""
 
@@ -67,14 +70,25 @@ class LogShape(NamedTuple):
 Shape = RowShape | LogShape
 """`owner` is the table or log that the operation is for."""
 
-_make = tuple.__new__
-"""`_make(Columns, (names, kinds))` is `Columns(names, kinds)` in a third of the time: every commit makes a dozen."""
+_MOST_SHAPES = 4_096
+_row_shapes: dict[tuple[Any, ...], RowShape] = {}
+
+
+def _row_shape(*parts: Any) -> RowShape:
+    """The shape of these parts, whose columns are plain pairs: a commit looks its shapes up and makes none."""
+    shape = _row_shapes.get(parts)
+    if shape is None:
+        if len(_row_shapes) >= _MOST_SHAPES:
+            _row_shapes.clear()
+        named: list[Any] = [Columns(*part) if type(part) is tuple else part for part in parts]
+        shape = _row_shapes[parts] = RowShape(*named)
+    return shape
 
 
 def _put(op: Put) -> tuple[Shape, Values]:
     values: Values = [*op.key]
     columns = _columns(op.columns, op.body, values)
-    return _make(RowShape, (Put, op.table, _condition(op.if_, values), columns, None)), values
+    return _row_shape(Put, op.table, _condition(op.if_, values), columns, None), values
 
 
 def _patch(op: Patch) -> tuple[Shape, Values]:
@@ -82,12 +96,12 @@ def _patch(op: Patch) -> tuple[Shape, Values]:
     columns = _columns(op.set, op.body, values)
     condition = _condition(op.if_, values)
     default = None if op.default is None else _columns(op.default.columns, op.default.body, values)
-    return _make(RowShape, (Patch, op.table, condition, columns, default)), values
+    return _row_shape(Patch, op.table, condition, columns, default), values
 
 
 def _guard(op: Check | Delete) -> tuple[Shape, Values]:
     values: Values = [*op.key]
-    return RowShape(type(op), op.table, _condition(op.if_, values)), values
+    return _row_shape(type(op), op.table, _condition(op.if_, values), NO_COLUMNS, None), values
 
 
 def _drop(op: Drop) -> tuple[Shape, Values]:
@@ -100,7 +114,7 @@ def _append(op: Append) -> tuple[Shape, Values]:
     if op.expect:
         values.append(op.expect)
     expect = None if op.expect is None else op.expect > 0
-    return _make(LogShape, (Append, op.log, expect, _entry_kinds(op.entries))), values
+    return LogShape(Append, op.log, expect, _entry_kinds(op.entries)), values
 
 
 def _entry_kinds(entries: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:
@@ -129,12 +143,12 @@ def entry_columns(entries: Sequence[tuple[Any, ...]], kinds: tuple[str, ...]) ->
     return sent
 
 
-def _columns(columns: Mapping[str, Any], body: bytes | None, values: Values) -> Columns:
+def _columns(columns: Mapping[str, Any], body: bytes | None, values: Values) -> tuple[tuple[Any, ...], ...]:
     kinds: list[Any] = []
     for value in columns.values():
         kind = type(value)
         if kind is Seq:
-            kinds.append(_make(SeqOf, (value.log,)))
+            kinds.append(_seq_of(value.log))
             values.append(value.back)
         elif kind is Now and not value.plus:
             kinds.append(NOW)
@@ -145,9 +159,9 @@ def _columns(columns: Mapping[str, Any], body: bytes | None, values: Values) -> 
             kinds.append(PLAIN)
             values.append(value)
     if body is None:
-        return _make(Columns, (tuple(columns), tuple(kinds)))
+        return tuple(columns), tuple(kinds)
     values.append(body.decode())
-    return _make(Columns, ((*columns, BODY), (*kinds, PLAIN)))
+    return (*columns, BODY), (*kinds, PLAIN)
 
 
 def _condition(condition: Condition, values: Values) -> Any:
@@ -162,7 +176,7 @@ def _condition(condition: Condition, values: Values) -> Any:
             else:
                 kinds.append(PLAIN)
                 values.append(value)
-        return _make(Columns, (tuple(condition), tuple(kinds)))
+        return tuple(condition), tuple(kinds)
     if isinstance(condition, Presence):
         return condition
     values.append(condition)
