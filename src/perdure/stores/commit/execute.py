@@ -45,21 +45,20 @@ async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) 
     return answer if isinstance(answer, Receipt) else await _repeat(context, commit, guess, answer, extra)
 
 
-async def _repeat(context: Context, commit: Prepared, tried: Guess, better: Guess, extra: Sequence[Op]) -> Receipt:
+async def _repeat(context: Context, commit: Prepared, guess: Guess, better: Guess, extra: Sequence[Op]) -> Receipt:
     """Make a commit whose first guess was wrong: each attempt improves on the one before."""
-    guess, unmoved = tried, 0
-    answer: Receipt | Guess = better
+    unmoved = 0
 
     async def attempt() -> Receipt:
-        nonlocal guess, unmoved, answer
-        if isinstance(answer, Guess):
-            previous, guess = guess, await _guard_queue(context, commit, answer)
-            unmoved = unmoved + 1 if guess == previous else 0
-            if unmoved == UNMOVED_ATTEMPTS:
-                raise contention("thread", commit.thread_id)
-            answer = await _attempt(context, commit, guess, extra)
+        nonlocal guess, better, unmoved
+        previous, guess = guess, await _guard_queue(context, commit, better)
+        unmoved = unmoved + 1 if guess == previous else 0
+        if unmoved == UNMOVED_ATTEMPTS:
+            raise contention("thread", commit.thread_id)
+        answer = await _attempt(context, commit, guess, extra)
         if isinstance(answer, Receipt):
             return answer
+        better = answer
         raise Stale
 
     return await retry("thread", commit.thread_id, attempt, on=(Stale,))
