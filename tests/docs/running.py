@@ -38,7 +38,7 @@ def run_page(page: Page, folder: Path, server: ServerOfPage | None = None) -> in
     """Execute a page in `folder`; the number of blocks that ran."""
     count, printed = 0, None
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    with contextlib.chdir(folder), asyncio.Runner() as runner:
+    with contextlib.chdir(folder), _importable(folder), asyncio.Runner() as runner:
         for block in page.blocks():
             if block.runs:
                 printed = _run(page, block if server is None else server.in_place(block), namespace, runner, server)
@@ -47,6 +47,16 @@ def run_page(page: Page, folder: Path, server: ServerOfPage | None = None) -> in
                 _compare(page, block, printed)
                 printed = None
     return count
+
+
+@contextlib.contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """A file that a page saves can be imported by its later blocks, as in a program that runs there."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
 
 
 def _run(
