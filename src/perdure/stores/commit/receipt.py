@@ -6,7 +6,7 @@ Neither reads anything back: the transaction's answer holds all that the databas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,8 +34,8 @@ def new_receipt(context: Context, commit: Prepared, ops: Sequence[Op], applied: 
 def _receipt(
     context: Context, thread_id: str, last: int | None, ids: list[str], run: Run | None, *, replayed: bool, at: int
 ) -> Receipt:
-    make: Callable[..., Receipt] = Receipt if run is None else RunReceipt
-    return make(
+    make: Any = Receipt if run is None else RunReceipt
+    receipt: Receipt = make(
         thread_id=thread_id,
         version=last,
         message_ids=ids,
@@ -45,6 +45,7 @@ def _receipt(
         replayed=replayed,
         at=at,
     )
+    return receipt
 
 
 def with_run(receipt: Receipt) -> RunReceipt:
