@@ -43,6 +43,9 @@ STORE = '''class Store:
 {fields}
 
 {methods}
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("perdure.Store", "perdure.sync.Store", 1)
+
     def __enter__(self) -> Store:
         return self
 
@@ -129,8 +132,10 @@ def method(node: Method, owner: str) -> str:
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
     arguments = call_arguments(node)
     target = f"self._inner.{node.name}"
-    lines = ["    @property"] if is_property(node) else []
-    if is_property(node):
+    lines = [f"    @{name}" for name in ("property", "overload") if is_decorated(node, name)]
+    if is_decorated(node, "overload"):
+        return "\n".join([*lines, fill(f"def {node.name}(", parameters(node), f") -> {returns}: ...", 4)]) + "\n"
+    if is_decorated(node, "property"):
         body = f"        return {target}"
     elif isinstance(node, ast.FunctionDef):
         body = fill(f"return {target}(", arguments, ")", 8)
@@ -146,9 +151,9 @@ def method(node: Method, owner: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def is_property(node: Method) -> bool:
-    """Is it decorated as a property?"""
-    return any(isinstance(name, ast.Name) and name.id == "property" for name in node.decorator_list)
+def is_decorated(node: Method, decorator: str) -> bool:
+    """Does it have this decorator?"""
+    return any(isinstance(name, ast.Name) and name.id == decorator for name in node.decorator_list)
 
 
 def public_methods(tree: ast.Module, name: str) -> list[Method]:
@@ -160,6 +165,7 @@ def public_methods(tree: ast.Module, name: str) -> list[Method]:
 def names_used(methods: list[Method]) -> set[str]:
     """The names in the signatures of these methods."""
     nodes: list[ast.AST] = [*(m.args for m in methods), *(m.returns for m in methods if m.returns)]
+    nodes += [decorator for m in methods for decorator in m.decorator_list]
     return {name.id for node in nodes for name in ast.walk(node) if isinstance(name, ast.Name)}
 
 

@@ -47,7 +47,7 @@ from perdure.model.message import (
 )
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
-from perdure.model.receipt import Receipt, Snapshot
+from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import (
     NewRun,
     Outcome,
@@ -60,11 +60,13 @@ from perdure.model.run import (
     Ticket,
     Waiting,
 )
-from perdure.model.run_snapshots import Decision, RunActivation, RunIntent, RunRequest, RunTrace, SeqRange
+from perdure.model.run_snapshots import Decision, RunActivation, RunIntent, RunOptions, RunRequest, RunTrace, SeqRange
 from perdure.model.state import REMOVE, Doc, StateDoc
 from perdure.model.thread import Thread
 from perdure.opening import open
-from perdure.stores.store import Store
+from perdure.stores.pending import FreezeOptions
+from perdure.stores.runs import StartOptions
+from perdure.stores.store import CommitOptions, Store
 
 __version__: str
 
@@ -88,6 +90,7 @@ __all__ = [
     "Block",
     "Branch",
     "Capabilities",
+    "CommitOptions",
     "Compaction",
     "ConflictError",
     "CorruptError",
@@ -97,6 +100,7 @@ __all__ = [
     "Doc",
     "Document",
     "Extra",
+    "FreezeOptions",
     "HasChildren",
     "Health",
     "IllegalTransition",
@@ -123,13 +127,16 @@ __all__ = [
     "RunChange",
     "RunInput",
     "RunIntent",
+    "RunOptions",
     "RunOutput",
+    "RunReceipt",
     "RunRequest",
     "RunTrace",
     "SelectionConflict",
     "SeqRange",
     "Snapshot",
     "StaleClaim",
+    "StartOptions",
     "StateDoc",
     "Store",
     "Termination",

@@ -24,7 +24,7 @@ from perdure.kernel.url import BAD_ESCAPE, has_bad_escape
 from perdure.rules.checks import check_flag, check_scope
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.schema import SCHEMA
-from perdure.stores.store import Store
+from perdure.stores.store import Origin, Store
 
 _KNOWN = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, a path ending in .db, .sqlite or .sqlite3, "
@@ -72,7 +72,8 @@ class Opening(Awaitable[Store]):
 
     async def _open(self) -> Store:
         engine = await open_engine(self._url, **self._options)
-        return make_store(engine, self._scope, housekeeping=self._housekeeping and not self._options["read_only"])
+        tidy = self._housekeeping and not self._options["read_only"]
+        return make_store(engine, self._scope, self._url, housekeeping=tidy)
 
     async def __aenter__(self) -> Store:
         self._store = await self._open()
@@ -131,9 +132,10 @@ def as_text(url: str | os.PathLike[str]) -> str:
     return os.fspath(url) if isinstance(url, os.PathLike) else url
 
 
-def make_store(engine: Engine, scope: str, *, housekeeping: bool) -> Store:
+def make_store(engine: Engine, scope: str, url: str, *, housekeeping: bool) -> Store:
     """A store that owns this engine, and cleans up in the background if it is to."""
-    store = Store(engine, scope, housekeeper=Housekeeper(engine) if housekeeping else None)
+    housekeeper = Housekeeper(engine) if housekeeping else None
+    store = Store(engine, scope, housekeeper=housekeeper, origin=Origin(redacted(url)))
     store._context.clean_up()  # noqa: SLF001 - opening is part of the store
     return store
 

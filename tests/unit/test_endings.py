@@ -126,7 +126,7 @@ class Served(MemoryEngine):
         return None
 
 async def main():
-    async with make_store(Served(SCHEMA), "default", housekeeping=True) as store:
+    async with make_store(Served(SCHEMA), "default", "served", housekeeping=True) as store:
         child = os.fork()
         if child == 0:
             sys.exit(7)

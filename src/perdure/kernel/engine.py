@@ -14,6 +14,7 @@ import msgspec
 
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
+from perdure.model.record import Record
 
 Durability = Literal["none", "process", "power"]
 ConflictKind = Literal["condition", "length", "unique"]
@@ -33,7 +34,7 @@ class Conflict(Exception):
         self.actual = actual
 
 
-class Capabilities(msgspec.Struct, frozen=True):
+class Capabilities(Record, frozen=True):
     """What an engine can do, as data: tests, wrappers and users all ask the same record. `durability` is that of the
     latest commit: a server's settings may change while a store is open, and the engine then has another record."""
 
@@ -47,7 +48,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class Health(msgspec.Struct, frozen=True):
+class Health(Record, frozen=True):
     """The engine's real settings, read now. `problems` describes everything that keeps data from surviving
     a power loss; `ok` is True when it is empty."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
+from perdure.model.record import Record
 
 MAIN = 0
 """The number of the branch that every thread starts with."""
 
 
-class Branch(msgspec.Struct, frozen=True, kw_only=True):
+class Branch(Record, frozen=True, kw_only=True):
     """A branch as it was when read."""
 
     thread_id: str
@@ -35,7 +35,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """The first 80 characters of its newest message; None if it has none."""
 
 
-class Label(msgspec.Struct, frozen=True):
+class Label(Record, frozen=True):
     """A mark that a person put on a message. It is not part of the history."""
 
     message_id: str

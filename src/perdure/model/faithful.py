@@ -60,6 +60,10 @@ NO_EXTRA = Extra()
 class Faithful(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, repr_omit_defaults=True):
     """Base of records that carry what they do not know in `extra` (each declares that field last)."""
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON data, unknown fields at their level; what has its default is left out."""
+        return _struct_to_json(self)
+
 
 class Untyped(dict[str, Any]):
     """A JSON object of unknown type. Being no type that msgspec reads, it always takes the careful way."""
@@ -76,6 +80,10 @@ class Opaque(msgspec.Struct, frozen=True, tag="(opaque)", tag_field="type", gc=F
     def kind(self) -> Any:
         """The unknown type's name."""
         return self.data.get("type")
+
+    def to_json(self) -> dict[str, Any]:
+        """The data as it came."""
+        return dict(self.data)
 
 
 F = TypeVar("F", bound=Faithful)

@@ -14,6 +14,7 @@ import msgspec
 
 from perdure.errors import InvalidError, short_repr
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, Reader, from_json, to_json, write
+from perdure.model.record import Record
 
 ALL = "all"
 INTERNAL = "internal"
@@ -236,7 +237,7 @@ class Message(Faithful, frozen=True, gc=False):
         return call_answered(self.role, self.content)
 
 
-class MessageRecord(msgspec.Struct, frozen=True, gc=False):
+class MessageRecord(Record, frozen=True, gc=False):
     """A message in the log of its thread."""
 
     thread_id: str
@@ -293,7 +294,7 @@ class MessageRecord(msgspec.Struct, frozen=True, gc=False):
         return {"thread_id": self.thread_id, **position, "message": self.message.to_json()}
 
 
-class UnfinishedCall(msgspec.Struct, frozen=True):
+class UnfinishedCall(Record, frozen=True):
     """A tool call that has no result on its path: it may or may not have run."""
 
     call: ToolUse

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-import msgspec
+from perdure.model.record import Record
 
 T = TypeVar("T")
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
+class Page(Record, Generic[T], frozen=True):
     """One page of a list."""
 
     items: list[T]

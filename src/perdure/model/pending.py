@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader
 from perdure.model.message import Message
+from perdure.model.record import Record
 
 BOUNDARIES = ("interrupt", "next_step", "on_natural_end", "new_run", "resume_input")
 """Where a run may take in messages; the first four in rising order, `resume_input` apart."""
@@ -36,7 +35,7 @@ class PendingBody(Faithful, frozen=True):
     extra: Extra = NO_EXTRA
 
 
-class PendingMessage(msgspec.Struct, frozen=True, kw_only=True):
+class PendingMessage(Record, frozen=True, kw_only=True):
     """A pending message and its position in the queue."""
 
     thread_id: str
@@ -57,7 +56,7 @@ class PendingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """When it was last edited or reordered."""
 
 
-class PendingQueue(msgspec.Struct, frozen=True):
+class PendingQueue(Record, frozen=True):
     """A thread's pending messages."""
 
     items: list[PendingMessage]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
 from perdure.model.branch import Branch
 from perdure.model.message import MessageRecord
+from perdure.model.record import Record
 from perdure.model.run import Run
 from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Receipt(Record, frozen=True, kw_only=True, gc=False):
     """Proof of a commit."""
 
     thread_id: str
@@ -34,7 +33,14 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The engine's time of the commit, in milliseconds."""
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class RunReceipt(Receipt, frozen=True, kw_only=True, gc=False):
+    """The receipt of a commit that named a run: its `run` is never None."""
+
+    run: Run
+    """The run as this commit left it: build the next change on it."""
+
+
+class Snapshot(Record, frozen=True, kw_only=True, gc=False):
     """Everything an agent needs to resume, from one moment."""
 
     thread: Thread

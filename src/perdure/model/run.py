@@ -7,12 +7,11 @@ the record it was made from: if another writer moved the run since, the commit i
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
-import msgspec
-
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, short_repr
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader
+from perdure.model.record import Record
 from perdure.model.run_snapshots import RunActivation, RunRequest, SeqRange
 
 CREATED, RUNNING, WAITING, DONE = "created", "running", "waiting", "done"
@@ -101,7 +100,7 @@ class RunInput(Faithful, frozen=True, kw_only=True):
     """Unknown fields, carried as they are."""
 
 
-class RunOutput(msgspec.Struct, frozen=True, gc=False):
+class RunOutput(Record, frozen=True, gc=False):
     """The visible assistant and tool messages that a run produced."""
 
     count: int
@@ -141,7 +140,7 @@ class Counters(TypedDict, total=False):
     output_tokens: int
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Run(Record, frozen=True, kw_only=True, gc=False):
     """A run as it was when read. Times are milliseconds since 1970, UTC."""
 
     id: str
@@ -190,6 +189,21 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.body.outcome
 
     @property
+    def tickets(self) -> list[Ticket]:
+        """The tickets it waits for; empty unless it waits for any."""
+        return [] if self.body.waiting is None else self.body.waiting.tickets
+
+    @property
+    def final_output(self) -> str | None:
+        """The answer that `finish` was given, once done."""
+        return None if self.body.outcome is None else self.body.outcome.final_output
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """Your own data, as it was given when the run was created."""
+        return self.body.metadata
+
+    @property
     def activation(self) -> RunActivation | None:
         """The snapshot of how it was activated."""
         return self.body.activation
@@ -228,7 +242,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def finish(
         self, final_output: str | None = None, *, termination: str = NATURAL_END, **counters: Unpack[Counters]
     ) -> RunChange:
-        """End well."""
+        """End well; `final_output` is the answer as text."""
+        if final_output is not None and not isinstance(cast(object, final_output), str):
+            raise InvalidError(
+                f"final_output must be text, not {short_repr(final_output)}", hint="json.dumps turns data into text"
+            )
         return self._end(Outcome(Termination(termination), final_output), counters)
 
     def fail(self, detail: str, *, error: Any = None, **counters: Unpack[Counters]) -> RunChange:
@@ -263,7 +281,7 @@ def _check_tickets(tickets: Any) -> list[Ticket]:
     return checked
 
 
-class RunChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class RunChange(Record, frozen=True, kw_only=True, gc=False):
     """A move of a run, to be given to `commit`. Counters are increments; `status` None means it stays.
 
     `only_from` narrows the statuses it may start from, where the machine alone would allow more.
@@ -294,7 +312,7 @@ class RunChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.run.id
 
 
-class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+class NewRun(Record, frozen=True, kw_only=True):
     """A run to be created by the commit it is given to."""
 
     agent_id: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Final
 
-import msgspec
+from perdure.model.record import Record
 
 
 class _Remove(Enum):
@@ -16,7 +16,7 @@ REMOVE: Final = _Remove.REMOVE
 """Give this instead of a value to delete a document in a commit."""
 
 
-class Doc(msgspec.Struct, frozen=True):
+class Doc(Record, frozen=True):
     """A value with the schema version that its owner gives it."""
 
     value: Any
@@ -25,7 +25,7 @@ class Doc(msgspec.Struct, frozen=True):
     """From 1; a value that is passed without `Doc` has schema 1."""
 
 
-class StateDoc(msgspec.Struct, frozen=True, kw_only=True):
+class StateDoc(Record, frozen=True, kw_only=True):
     """A stored document as it was when read."""
 
     thread_id: str

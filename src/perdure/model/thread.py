@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader, write
+from perdure.model.record import Record
 
 
 class ThreadBody(Faithful, frozen=True):
@@ -16,7 +15,7 @@ class ThreadBody(Faithful, frozen=True):
     extra: Extra = NO_EXTRA
 
 
-class Thread(msgspec.Struct, frozen=True):
+class Thread(Record, frozen=True):
     """A conversation as it was when read. Times are milliseconds since 1970, UTC."""
 
     id: str

@@ -7,7 +7,7 @@ again and retries. Freezing is a commit; the entries it consumes leave the queue
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -19,7 +19,7 @@ from perdure.model.faithful import fields_of
 from perdure.model.message import Message, refuse_foreign_calls
 from perdure.model.pending import BOUNDARIES, DeliveryMode, PendingMessage, PendingQueue
 from perdure.model.plain import check_json
-from perdure.model.receipt import Receipt
+from perdure.model.receipt import Receipt, RunReceipt
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.rules import checks, message_shape, pending_selection
 from perdure.stores.commit.execute import perform
@@ -45,6 +45,19 @@ from perdure.stores.retry import Stale, retry
 T = TypeVar("T")
 PendingMessages = list[PendingMessage]
 ThreadIds = list[str]
+
+
+class FreezeOptions(TypedDict, total=False):
+    """What `freeze` takes besides the thread and the run, all by keyword; its docstring explains each."""
+
+    boundary: str
+    messages: Sequence[Message]
+    mode: DeliveryMode | None
+    branch: int | str | None
+    expect: int | None
+    expect_ids: Sequence[str] | None
+    fence: int | None
+    key: str | None
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -203,6 +216,14 @@ class Pending:
         """Apply a change to the queue as it was read; raises `Conflict` if another writer was faster."""
         guards = [*_queue_ops(thread_id, queue, delta), Check("thread_heads", (thread_id,), thread)]
         return await self._context.transact([*ops, *guards], thread_topic(thread_id))
+
+    @overload
+    async def freeze(
+        self, thread_id: str, *, run: Run | RunChange | NewRun, **options: Unpack[FreezeOptions]
+    ) -> RunReceipt: ...
+
+    @overload
+    async def freeze(self, thread_id: str, *, run: None = None, **options: Unpack[FreezeOptions]) -> Receipt: ...
 
     async def freeze(
         self,

@@ -20,6 +20,7 @@ from perdure.model.run import CREATED, RUNNING, STATUSES, NewRun, Run, RunBody, 
 from perdure.model.run_snapshots import RunActivation, RunRequest
 from perdure.rules import checks
 from perdure.stores.commit.execute import perform
+from perdure.stores.commit.receipt import with_run
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require
 from perdure.stores.paging import every
@@ -83,10 +84,7 @@ class Runs:
             key=options.get("key"),
             inputs=True,
         )
-        receipt = await perform(self._context, prepare(request))
-        if receipt.run is None:
-            raise NotFoundError(f"the run that key {request.key!r} started was deleted")
-        return receipt.run
+        return with_run(await perform(self._context, prepare(request))).run
 
     async def find(self, run_id: str) -> Run | None:
         """The run, or None."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 import msgspec
 
 from perdure.kernel.engine import Capabilities, Engine, Health
 from perdure.kernel.ops import Get, Ref, Scan
 from perdure.model.message import Message
-from perdure.model.receipt import Receipt, Snapshot
+from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
@@ -32,6 +32,28 @@ from perdure.stores.state import State
 from perdure.stores.threads import Threads
 
 
+class Origin:
+    """Where a store was opened, without its password, and whether it was closed: shared by all its scopes."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.closed = False
+
+
+class CommitOptions(TypedDict, total=False):
+    """What `Store.commit` takes besides the thread and the run, all by keyword; its docstring explains each."""
+
+    messages: Sequence[Message]
+    branch: int | str | None
+    expect: int | None
+    expect_head: str | None
+    fence: int | None
+    state: Mapping[str, Any] | None
+    run_state: Mapping[str, Any] | None
+    expect_state: Mapping[str, int | None] | None
+    key: str | None
+
+
 class Store:
     """Durable state of agents, seen through one scope. Made by `perdure.open`."""
 
@@ -42,9 +64,11 @@ class Store:
         *,
         owner: bool = True,
         housekeeper: Housekeeper | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self._context = Context(engine, scope, housekeeper)
         self._owner = owner
+        self._origin = origin or Origin(f"{engine.capabilities.engine} engine")
         self._housekeeper = housekeeper
         self.threads: Threads = Threads(self._context)
         self.messages: Messages = Messages(self._context)
@@ -52,6 +76,10 @@ class Store:
         self.pending: Pending = Pending(self._context)
         self.runs: Runs = Runs(self._context)
         self.state: State = State(self._context)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._origin.closed else "open"
+        return f"<perdure.Store {self._origin.url} scope={self.scope!r} {state}>"
 
     @property
     def engine(self) -> Engine:
@@ -62,6 +90,14 @@ class Store:
     def scope(self) -> str:
         """The tenant this store sees."""
         return self._context.scope
+
+    @overload
+    async def commit(
+        self, thread_id: str, *, run: Run | RunChange | NewRun, **options: Unpack[CommitOptions]
+    ) -> RunReceipt: ...
+
+    @overload
+    async def commit(self, thread_id: str, *, run: None = None, **options: Unpack[CommitOptions]) -> Receipt: ...
 
     async def commit(
         self,
@@ -98,6 +134,8 @@ class Store:
         - `key`: makes a retry safe. The same key with the same content has one effect, and returns the first receipt
           for a week; with other content it raises `KeyReused`. After a timeout, a cancellation or `OutcomeUnknown`,
           repeat the call with the same key.
+
+        Returns a `Receipt`; with `run`, a `RunReceipt`, whose `run` is never None.
 
         Nothing is written if it raises, except after `OutcomeUnknown`: then the commit may have been made.
         """
@@ -153,11 +191,12 @@ class Store:
 
     def scoped(self, scope: str) -> Store:
         """The same connections, seen as another tenant. Closing it closes nothing."""
-        return Store(self._context.engine, scope, owner=False, housekeeper=self._housekeeper)
+        return Store(self._context.engine, scope, owner=False, housekeeper=self._housekeeper, origin=self._origin)
 
     async def close(self) -> None:
         """Finish what was submitted and let everything go; idempotent, and nothing at all in a forked child."""
         if self._owner:
+            self._origin.closed = True
             if self._housekeeper is not None:
                 await self._housekeeper.close()
             await self._context.engine.close()

@@ -45,7 +45,7 @@ def open(
     driver = LoopDriver() if is_server(url) else Driver()
     try:
         engine = driver.run(open_engine(url, durability=durability, read_only=read_only, clock=clock))
-        inner = make_store(engine.blocking() or engine, scope, housekeeping=housekeeping and not read_only)
+        inner = make_store(engine.blocking() or engine, scope, url, housekeeping=housekeeping and not read_only)
     except BaseException:
         driver.close()
         raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 from perdure import limits
 from perdure.kernel.engine import Capabilities, Engine, Health
@@ -15,7 +15,7 @@ from perdure.model.branch import Branch
 from perdure.model.message import Message, MessageRecord
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
-from perdure.model.receipt import Receipt, Snapshot
+from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
@@ -29,9 +29,10 @@ from perdure.stores import store as async_store
 from perdure.stores import threads as async_threads
 from perdure.stores.branches import BranchList, LabelList
 from perdure.stores.messages import Direction, End, Records, UnfinishedCalls, Visibility
-from perdure.stores.pending import PendingMessages, ThreadIds
+from perdure.stores.pending import FreezeOptions, PendingMessages, ThreadIds
 from perdure.stores.runs import StartOptions
 from perdure.stores.state import StateDocs
+from perdure.stores.store import CommitOptions
 from perdure.stores.threads import Order, Strategy
 from perdure.sync.driver import Driver
 
@@ -292,6 +293,14 @@ class Pending:
         """Put the whole queue into this order: `message_ids` names every pending message once."""
         return self._driver.run(self._inner.reorder(thread_id, message_ids, if_revision=if_revision))
 
+    @overload
+    def freeze(
+        self, thread_id: str, *, run: Run | RunChange | NewRun, **options: Unpack[FreezeOptions]
+    ) -> RunReceipt: ...
+
+    @overload
+    def freeze(self, thread_id: str, *, run: None = None, **options: Unpack[FreezeOptions]) -> Receipt: ...
+
     def freeze(
         self, thread_id: str, *, boundary: str = "new_run", run: Run | RunChange | NewRun | None = None,
         messages: Sequence[Message] = (), mode: DeliveryMode | None = None, branch: int | str | None = None,
@@ -416,6 +425,14 @@ class Store:
         """The tenant this store sees."""
         return self._inner.scope
 
+    @overload
+    def commit(
+        self, thread_id: str, *, run: Run | RunChange | NewRun, **options: Unpack[CommitOptions]
+    ) -> RunReceipt: ...
+
+    @overload
+    def commit(self, thread_id: str, *, run: None = None, **options: Unpack[CommitOptions]) -> Receipt: ...
+
     def commit(
         self, thread_id: str, *, messages: Sequence[Message] = (), run: Run | RunChange | NewRun | None = None,
         branch: int | str | None = None, expect: int | None = None, expect_head: str | None = None,
@@ -442,6 +459,8 @@ class Store:
         - `key`: makes a retry safe. The same key with the same content has one effect, and returns the first receipt
           for a week; with other content it raises `KeyReused`. After a timeout, a cancellation or `OutcomeUnknown`,
           repeat the call with the same key.
+
+        Returns a `Receipt`; with `run`, a `RunReceipt`, whose `run` is never None.
 
         Nothing is written if it raises, except after `OutcomeUnknown`: then the commit may have been made.
         """
@@ -473,6 +492,9 @@ class Store:
                 self._driver.run(self._inner.close())
             finally:
                 self._driver.close()
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("perdure.Store", "perdure.sync.Store", 1)
 
     def __enter__(self) -> Store:
         return self

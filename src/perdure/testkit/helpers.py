@@ -130,7 +130,8 @@ def conflict(error: ConflictError, expected: object, actual: object) -> None:
 
 async def commit_texts(store: Store, thread: str, *texts: str, **options: Any) -> Receipt:
     """Commit plain user messages, with any option of a commit."""
-    return await store.commit(thread, messages=[Message.user(text) for text in texts], **options)
+    receipt: Receipt = await store.commit(thread, messages=[Message.user(text) for text in texts], **options)
+    return receipt
 
 
 def pending_texts(items: Sequence[PendingMessage]) -> list[str]:

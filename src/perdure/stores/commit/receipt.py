@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from perdure import limits
-from perdure.errors import KeyReused
+from perdure.errors import KeyReused, NotFoundError
 from perdure.kernel.ops import Applied, Op, Patch, Put, Row
-from perdure.model.receipt import Receipt
+from perdure.model.receipt import Receipt, RunReceipt
 from perdure.model.run import NewRun, Run, RunBody
 from perdure.stores.commit.plan import LOG, changed_body, new_body
 from perdure.stores.commit.request import Prepared
@@ -26,18 +26,33 @@ from perdure.stores.schema import RUNS
 
 def new_receipt(context: Context, commit: Prepared, ops: Sequence[Op], applied: Applied) -> Receipt:
     """The receipt of a commit that has just been applied."""
-    count = len(commit.messages)
     last = applied.seqs.get((LOG, commit.thread_id))
-    return Receipt(
-        thread_id=commit.thread_id,
+    run = _run_after(commit, ops, applied)
+    return _receipt(context, commit.thread_id, last, commit.message_ids, run, replayed=False, at=applied.now)
+
+
+def _receipt(
+    context: Context, thread_id: str, last: int | None, ids: list[str], run: Run | None, *, replayed: bool, at: int
+) -> Receipt:
+    make: Any = Receipt if run is None else RunReceipt
+    receipt: Receipt = make(
+        thread_id=thread_id,
         version=last,
-        message_ids=commit.message_ids,
-        seqs=[] if last is None else list(range(last - count + 1, last + 1)),
-        run=_run_after(commit, ops, applied),
+        message_ids=ids,
+        seqs=[] if last is None else list(range(last - len(ids) + 1, last + 1)),
+        run=run,
         durable=context.durable,
-        replayed=False,
-        at=applied.now,
+        replayed=replayed,
+        at=at,
     )
+    return receipt
+
+
+def with_run(receipt: Receipt) -> RunReceipt:
+    """The receipt of a commit that named a run, for callers who count on the run."""
+    if not isinstance(receipt, RunReceipt):
+        raise TypeError("a commit that names a run has it on its receipt")
+    return receipt
 
 
 def _run_after(commit: Prepared, ops: Sequence[Op], applied: Applied) -> Run | None:
@@ -79,16 +94,10 @@ def replay(context: Context, commit: Prepared, key: Row | None, run: Row | None)
             hint="a key names one commit: use a new one for new content",
         )
     last, ids = receipt_from(key)
-    return Receipt(
-        thread_id=commit.thread_id,
-        version=last,
-        message_ids=ids,
-        seqs=[] if last is None else list(range(last - len(ids) + 1, last + 1)),
-        run=_run_of_key(commit, key, run),
-        durable=context.durable,
-        replayed=True,
-        at=key["at"],
-    )
+    known_run = _run_of_key(commit, key, run)
+    if known_run is None and commit.run is not None:
+        raise NotFoundError(f"the run that key {commit.key!r} started was deleted")
+    return _receipt(context, commit.thread_id, last, ids, known_run, replayed=True, at=key["at"])
 
 
 def _run_of_key(commit: Prepared, key: Row, row: Row | None) -> Run | None:

@@ -253,7 +253,7 @@ async def case_all_or_nothing(kit: Kit) -> None:
     run = await kit.store.runs.start("t", "agent", run_id="r", messages=[Message.user("a", id="m")])
     await kit.store.commit("t", state={"plan": 1}, fence=5)
     done = (await kit.store.commit("t", run=NewRun(agent_id="x", id="done"))).run
-    done = (await kit.store.commit("t", run=done.finish())).run if done else None
+    done = (await kit.store.commit("t", run=done.finish())).run
     whole: dict[str, Any] = {
         "messages": [Message.assistant("b")],
         "run": run.step(),
@@ -268,7 +268,7 @@ async def case_all_or_nothing(kit: Kit) -> None:
         (ConflictError, {"fence": 4}),
         (VersionConflict, {"expect": 0}),
         (VersionConflict, {"expect_head": "other"}),
-        (IllegalTransition, {"run": done.step() if done else None}),
+        (IllegalTransition, {"run": done.step()}),
         (AlreadyExists, {"run": NewRun(agent_id="x", id="r")}),
         (VersionConflict, {"expect_state": {"plan": 1}}),
         (VersionConflict, {"expect_state": {"more": 1}}),

@@ -36,7 +36,7 @@ async def case_remove_in_commit(kit: Kit) -> None:
 async def case_run_state_in_commit(kit: Kit) -> None:
     """run_state belongs to the commit's run: one that is new, one that moves, one that only associates."""
     run = await kit.store.runs.start("t", "agent")
-    run = (await kit.store.commit("t", run=run.step(), run_state={"a": 1, "b": 1}, state={"a": "thread"})).run or run
+    run = (await kit.store.commit("t", run=run.step(), run_state={"a": 1, "b": 1}, state={"a": "thread"})).run
     await kit.store.commit("t", run=run, run_state={"b": REMOVE, "c": 3})
     equal(
         [(d.name, d.value) for d in await kit.store.state.list("t", run_id=run.id)], [("a", 1), ("c", 3)], "the run's"

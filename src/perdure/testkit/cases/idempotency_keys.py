@@ -11,7 +11,7 @@ from typing import Any
 from perdure import limits
 from perdure.errors import IllegalTransition, KeyReused, StaleClaim, VersionConflict
 from perdure.model.message import Message, ToolUse
-from perdure.model.receipt import Receipt
+from perdure.model.receipt import Receipt, RunReceipt
 from perdure.model.run import NewRun, RunBody
 from perdure.model.state import REMOVE, Doc
 from perdure.stores.store import Store
@@ -320,12 +320,10 @@ async def case_key_concurrent_contents(kit: Kit) -> None:
 async def case_keys_of_a_chain(kit: Kit) -> None:
     """An agent that repeats its whole chain of keyed steps from the start changes nothing and ends where it was."""
 
-    async def chain(store: Store) -> list[Receipt]:
+    async def chain(store: Store) -> list[RunReceipt]:
         start = await store.commit("t", messages=[Message.user("q")], run=NewRun(agent_id="a", id="r"), key="0")
         receipts, run = [start], start.run
         for i in range(1, 4):
-            if run is None:
-                break
             change = run.step(output_tokens=i) if i < 3 else run.finish("done")
             receipts.append(await store.commit("t", messages=[Message.assistant(str(i))], run=change, key=str(i)))
             run = receipts[-1].run

@@ -174,7 +174,7 @@ async def case_freeze_nothing_replayed(kit: Kit) -> None:
     await enqueue(kit.store, "t", "once")
     for client in (kit.store, kit.store, await kit.second()):
         receipt = await client.pending.freeze("t", run=NewRun(agent_id="agent", id="r"), key="k")
-        equal((receipt.seqs, receipt.run and receipt.run.id), ([1], "r"), "the first receipt")
+        equal((receipt.seqs, receipt.run.id), ([1], "r"), "the first receipt")
     other = kit.store.pending.freeze("t", run=NewRun(agent_id="agent"), key="another")
     await untouched(kit.store, SelectionConflict, other, "another key")
 
@@ -193,7 +193,7 @@ async def case_workers_race(kit: Kit) -> None:
         equal([receipt.seqs for receipt in won], [[1, 2]], "one worker got the input")
         equal([type(error) for error in lost], [SelectionConflict] * 3, "the others learned that it was gone")
         made = (await kit.store.runs.list(thread_id=thread)).items
-        equal([run.id for run in made], [won[0].run and won[0].run.id], "one run")
+        equal([run.id for run in made], [won[0].run.id], "one run")
 
 
 @case("pending", "freeze-selection-conflict", covers=("pending.freeze",))

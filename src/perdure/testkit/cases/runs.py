@@ -11,7 +11,7 @@ from perdure.errors import AlreadyExists, CorruptError, IllegalTransition, Inval
 from perdure.kernel.ops import Patch
 from perdure.model.faithful import Extra, from_json
 from perdure.model.message import Message, ToolUse
-from perdure.model.run import NewRun, Run, RunBody, RunInput, RunOutput
+from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange, RunInput, RunOutput, Termination
 from perdure.model.run_snapshots import (
     Decision,
     RunActivation,
@@ -271,7 +271,7 @@ async def case_bad_types(kit: Kit) -> None:
         start("t", "agent", input=RunInput(trigger_message_ids=wrong)),
         start("t", "agent", metadata=wrong),
         start("t", "agent", input=RunInput(extra=Extra(range="mine"))),
-        commit("t", run=run.finish(final_output={"a": 1})),  # type: ignore[arg-type]
+        commit("t", run=RunChange(run=run, status="done", outcome=Outcome(Termination("natural_end"), wrong))),
         commit("t", run=run.fail(wrong)),
         commit("t", run=run.stop(wrong)),
         commit("t", run=run.wait(message=wrong)),
