@@ -25,7 +25,7 @@ from perdure.stores.records import pending_from
 from perdure.stores.soundness import body_problems, message_problems
 from perdure.stores.transfer.lines import COLD, HOT, NOT_CARRIED, EntryLine, RowLine
 from perdure.stores.transfer.notes import NotedLog, NotedRows, NotedStatuses
-from perdure.stores.transfer.scope_rows import check_scope_row
+from perdure.stores.transfer.scope_rows import as_row, check_scope_row
 
 MESSAGES = "messages"
 _MOST_ROWS = {
@@ -134,9 +134,9 @@ class ThreadCheck:
 
 def _as_row(line: RowLine) -> Row:
     """The row as it will be stored, with what a file does not carry as a new thread has it."""
-    columns = {**dict.fromkeys(NOT_CARRIED[HOT], 0), **line.columns} if line.table.name == HOT else line.columns
-    values = tuple(columns.get(name) for name in line.table.column_names)
-    return Row(line.key, values, 1, line.body, line.table.positions)
+    if line.table.name != HOT:
+        return as_row(line)
+    return as_row(msgspec.structs.replace(line, columns={**dict.fromkeys(NOT_CARRIED[HOT], 0), **line.columns}))
 
 
 def _refuse(problems: Iterable[Problem]) -> None:

@@ -15,13 +15,13 @@ from perdure.errors import ConflictError, CorruptError, NotFoundError, Unsupport
 from perdure.kernel.ops import NOW, Get, LogEntry, Read, Row, Scan
 from perdure.kernel.schema import Log, Schema
 from perdure.rules import checks
-from perdure.rules.expiry import has_expired
 from perdure.rules.lineage import upward_lines
 from perdure.stores.context import Context
 from perdure.stores.store import Store
 from perdure.stores.transfer.importing import Imported, check_lines, import_lines
 from perdure.stores.transfer.lines import HOT, end_line, entry_line, header_line, owner_of, row_line
 from perdure.stores.transfer.rows import ThreadReading
+from perdure.stores.transfer.scope_rows import is_over
 from perdure.stores.transfer.source import OnProgress, TransferProgress, read_lines
 
 __all__ = ["Imported", "TransferProgress", "check_lines", "export_lines", "import_lines", "read_lines"]
@@ -176,7 +176,7 @@ async def _common_lines(context: Context) -> AsyncIterator[bytes]:
             scan = Scan(table.name, after=after, limit=limits.PAGE_MAX, where=where)
             now, rows = await context.view(NOW, scan)
             for row in rows:
-                if "expires_at" not in row.positions or not has_expired(row, now):
+                if not is_over(row, now):
                     yield row_line(table, row)
             if len(rows) < limits.PAGE_MAX:
                 break

@@ -1,7 +1,8 @@
 """The rows of an export that belong to no thread but to the scope: profiles.
 
 In a file they stand between threads, or after all of them. Each is checked by itself, on both readings of the file, and
-no key may be there twice. They are written in chunks; a row that has expired in the store gives way to the file's.
+no key may be there twice. They are written in chunks. What has expired is left out of an export and of an import, and
+a row that has expired in the store gives way.
 """
 
 from __future__ import annotations
@@ -16,17 +17,26 @@ from perdure.rules.columns import check_plausible
 from perdure.rules.expiry import has_expired
 from perdure.rules.soundness.stored import row_name
 from perdure.stores.context import Context
-from perdure.stores.profiles import profile_topic
+from perdure.stores.profiles import TABLE, profile_topic
 from perdure.stores.retry import retry
 from perdure.stores.soundness import body_problems
 from perdure.stores.transfer.lines import RowLine
 
 
+def as_row(line: RowLine) -> Row:
+    """The row as it will be stored."""
+    values = tuple(line.columns.get(name) for name in line.table.column_names)
+    return Row(line.key, values, 1, line.body, line.table.positions)
+
+
+def is_over(row: Row, now: int) -> bool:
+    """Has a row of the scope expired? Most kinds never do."""
+    return "expires_at" in row.positions and has_expired(row, now)
+
+
 def check_scope_row(line: RowLine, latest: int) -> None:
     """Refuse a row that an audit would report, or whose times lie later than `latest`."""
-    values = tuple(line.columns.get(name) for name in line.table.column_names)
-    row = Row(line.key, values, 1, line.body, line.table.positions)
-    for problem in body_problems(line.table.name, row):
+    for problem in body_problems(line.table.name, as_row(line)):
         raise InvalidError(f"{problem.record}: {problem.text}")
     check_plausible(line.table.name, line.columns, latest)
 
@@ -55,7 +65,7 @@ class ScopeRows:
         """Write what was taken in; raises `AlreadyExists` for a row that is there, or leaves it as it is."""
         lines, self._lines, self._bytes = self._lines, [], 0
         if lines:
-            self.written += await retry("profile", str(lines[0].key[1]), lambda: self._write(lines))
+            self.written += await retry("profile", str(lines[0].key[-1]), lambda: self._write(lines))
 
     async def _write(self, lines: list[RowLine]) -> int:
         keys: dict[str, list[Key]] = {}
@@ -66,7 +76,9 @@ class ScopeRows:
         ops: list[Put] = []
         for line in lines:
             row = present.get((line.table.name, line.key))
-            if row is not None and not has_expired(row, now):
+            if is_over(as_row(line), now):
+                continue
+            if row is not None and not is_over(row, now):
                 if not self._skip_existing:
                     raise AlreadyExists(
                         f"{row_name(line.table.name, line.key)} already exists",
@@ -75,5 +87,6 @@ class ScopeRows:
                 continue
             ops.append(Put(line.table.name, line.key, line.columns, line.body, ABSENT if row is None else row.rev))
         if ops and not self._dry:
-            await self._context.transact(ops, *sorted({profile_topic(str(op.key[0])) for op in ops}))
+            topics = {profile_topic(str(op.key[0])) for op in ops if op.table == TABLE}
+            await self._context.transact(ops, *sorted(topics))
         return len(ops)
