@@ -151,8 +151,8 @@ def _whole(shape: Table | Log, key: tuple[str, ...], row: dict[str, Any]) -> Ite
     if isinstance(shape, Log):
         twin["id"] = f"{row['id']}x"
     for kind, copy in (("twin", twin), ("orphan", {**twin, "thread": "nobody"})):
-        if kind == "orphan" and key == ("thread",):
-            continue  # the twin is one already
+        if kind == "orphan" and (key == ("thread",) or "thread" not in row):
+            continue  # the twin is one already, or it belongs to no thread
         marks = ", ".join("?" * len(copy))
         names = ", ".join(f'"{name}"' for name in copy)
         sql = f'INSERT INTO main."{shape.name}" ({names}) VALUES ({marks})'

@@ -36,9 +36,9 @@ def is_over(row: Row, now: int) -> bool:
 
 def check_scope_row(line: RowLine, latest: int) -> None:
     """Refuse a row that an audit would report, or whose times lie later than `latest`."""
+    check_plausible(line.table.name, line.columns, latest)
     for problem in body_problems(line.table.name, as_row(line)):
         raise InvalidError(f"{problem.record}: {problem.text}")
-    check_plausible(line.table.name, line.columns, latest)
 
 
 class ScopeRows:

@@ -76,7 +76,6 @@ class Survey:
     async def look(self) -> None:
         """Find those that exist; raises `AlreadyExists` unless they are to be skipped."""
         await self._look_for_runs()
-        await self._scope_rows.flush()
         threads, self._threads = self._threads, []
         keys = [(thread,) for thread in threads]
         heads, colds = await self._context.view(Get(HOT, keys), Get(COLD, keys))
@@ -85,6 +84,7 @@ class Survey:
                 await self._exists(thread, head)
             elif cold is not None and cold["erased_at"] is None and not is_arriving(cold):
                 raise being_erased(thread)
+        await self._scope_rows.flush()
 
     async def _exists(self, thread: str, head: Row) -> None:
         if not self.skip_existing:

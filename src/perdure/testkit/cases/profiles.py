@@ -332,12 +332,12 @@ async def case_scopes(kit: Kit) -> None:
 async def case_beside_threads(kit: Kit) -> None:
     """Deleting a thread never touches profiles, even those whose owner has the thread's id, and clearing no thread."""
     await everything(kit.store, "t")
-    kept = [await kit.store.profiles.put(owner, "t", "t") for owner in ("t", "r", ANN)]
+    documents = [await kit.store.profiles.put(owner, "t", "t") for owner in ("t", "r", ANN)]
     before = (await dump(kit.store))["profiles"]
     await kit.store.threads.delete("t")
     await kit.sweep()
     equal((await dump(kit.store))["profiles"], before, "rows")
-    equal([await kit.store.profiles.get(each.owner, "t") for each in kept], kept, "documents")
+    equal([await kit.store.profiles.get(each.owner, "t") for each in documents], documents, "documents")
     await everything(kit.store, "u")
     before_threads = {name: rows for name, rows in (await dump(kit.store)).items() if name != "profiles"}
     await kit.store.profiles.clear("u")
