@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STORES = ROOT / "src" / "perdure" / "stores"
 TARGET = ROOT / "src" / "perdure" / "sync" / "stores.py"
-CLASSES = ("threads", "messages", "branches", "pending", "runs", "state")
+CLASSES = ("threads", "messages", "branches", "pending", "runs", "state", "profiles")
 READS = {"find", "get", "list", "children", "validate_parent", "range", "history", "external", "unfinished_calls"}
 READS |= {"current", "labels", "threads", "latest", "load", "health"}
 """Methods that write nothing. Any other counts as a write, whose outcome can be unknown."""

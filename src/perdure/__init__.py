@@ -47,6 +47,7 @@ from perdure.model.message import (
 )
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
+from perdure.model.profile import Profile, ProfileChange
 from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import (
     NewRun,
@@ -120,6 +121,8 @@ __all__ = [
     "PendingMessage",
     "PendingQueue",
     "PerdureError",
+    "Profile",
+    "ProfileChange",
     "Receipt",
     "Run",
     "RunActivation",

@@ -22,6 +22,10 @@ BLOCKS_PER_MESSAGE: Final = 10_000
 """Blocks of one message, those inside its tool results included: ten times what long real ones hold. Each costs a
 reader some microseconds, whatever it weighs, and 4 MiB have room for 300,000 of them."""
 STATE_BYTES: Final = 256 * 1024
+PROFILE_BYTES: Final = 256 * 1024
+PROFILE_TTL_MS: Final = 100 * 365 * 24 * 3600 * 1000
+"""The longest life of a profile document, about a hundred years. An owner may have any number of documents: no call
+reads or writes all of them at once."""
 CUSTOM_BYTES: Final = 64 * 1024
 RUN_BYTES: Final = 1024 * 1024
 JSON_DEPTH: Final = 64

@@ -42,6 +42,7 @@ async def fill(store: Store, material: Material) -> None:
     run = await store.runs.start("t", "agent", run_id="r", metadata=material.value)
     await store.commit("t", run=run, state={"s": material.value}, run_state={"rs": 1})
     await store.pending.append("t", [material.message(id="p")])
+    await store.profiles.put("u", "p", material.value)
     await store.branches.fork("t", at="m", name="side")
     await store.branches.label("t", "m", "here")
     await store.commit("child", messages=[material.message()])
@@ -178,6 +179,18 @@ CALLS: dict[str, Call] = {
     "state.iter": Call(lambda s, m, n: _every(s.state.iter("t")), ("value",)),
     "state.delete": Call(
         lambda s, m, n: s.state.delete("w", "x"), ("value",), setup=lambda s, m, n: s.state.put("w", "x", m.value)
+    ),
+    "profiles.put": Call(lambda s, m, n: s.profiles.put("app", "p", m.value), ("value",), takes=True),
+    "profiles.find": Call(lambda s, m, n: s.profiles.find("u", "p"), ("value",)),
+    "profiles.get": Call(lambda s, m, n: s.profiles.get("u", "p"), ("value",)),
+    "profiles.list": Call(lambda s, m, n: s.profiles.list("u"), ("value",)),
+    "profiles.iter": Call(lambda s, m, n: _every(s.profiles.iter("u", prefix="p")), ("value",)),
+    "profiles.follow": Call(lambda s, m, n: _first(s.profiles.follow("u")), ("value",)),
+    "profiles.delete": Call(
+        lambda s, m, n: s.profiles.delete("w", "x"), ("value",), setup=lambda s, m, n: s.profiles.put("w", "x", m.value)
+    ),
+    "profiles.clear": Call(
+        lambda s, m, n: s.profiles.clear("w"), ("value",), setup=lambda s, m, n: s.profiles.put("w", "x", m.value)
     ),
     "pending.append": Call(
         lambda s, m, n: s.pending.append("q", [m.given]), ("message",), setup=_empty_queue, takes=True

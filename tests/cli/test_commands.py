@@ -383,3 +383,25 @@ def test_show_counts_what_is_pending_without_reading_it(program: Program, monkey
     assert program.json("show", "kyoto")["pending"] == 3
     assert re.search(r"^pending +3$", program("show", "kyoto"), re.MULTILINE)
     assert program.json("show", "empty")["pending"] == 0
+
+
+def test_profiles_are_listed_and_shown(program: Program) -> None:
+    lines = program("profiles", "user:ann").splitlines()
+    assert lines[0].split() == ["key", "schema", "written", "expires", "value"]
+    assert [line.split()[0] for line in lines[1:]] == ["note", "prefs"]
+    page = program.json("profiles", "user:ann", "--limit", "1")
+    assert [item["key"] for item in page["items"]] == ["note"]
+    rest = program.json("profiles", "user:ann", "--cursor", page["next_cursor"])
+    assert [item["value"] for item in rest["items"]] == [{"tone": "short"}]
+    assert program.json("profiles", "user:ann", "--prefix", "pre")["items"] == rest["items"]
+    assert program.json("profiles", "user:ann", "prefs") == rest["items"][0]
+    text = program("profiles", "user:ann", "prefs")
+    assert '{"tone":"short"}' in text
+    assert "user:ann" in text
+    assert program("profiles", "nobody").strip() == "no profiles"
+
+
+def test_a_missing_profile_is_an_error(program: Program) -> None:
+    done = program.run("profiles", "user:ann", "nothing")
+    assert done.code == 2
+    assert "'user:ann' has no profile 'nothing'" in done.err

@@ -16,6 +16,7 @@ COMMANDS = [
     ["tree"],
     ["branch"],
     ["switch"],
+    ["profiles"],
     ["export"],
     ["import"],
     ["health"],

@@ -16,7 +16,7 @@ from perdure.stores.runs import StartOptions
 
 API = (ROOT / "docs/api.md").read_text(encoding="utf-8")
 ERRORS = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
-NOUNS = ("threads", "messages", "branches", "pending", "runs", "state")
+NOUNS = ("threads", "messages", "branches", "pending", "runs", "state", "profiles")
 ROW = re.compile(rf"^\| `((?:store|{'|'.join(NOUNS)})\.(\w+))\((.*?)\)`", re.MULTILINE)
 
 

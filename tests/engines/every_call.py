@@ -74,6 +74,12 @@ async def _list_runs(store: Store) -> None:
             await store.runs.list(cursor=page.next_cursor, **filters)
 
 
+async def _list_profiles(store: Store) -> None:
+    await store.profiles.put("user:ann", "city", "Kyoto", if_rev=0)
+    page = await store.profiles.list("user:ann", limit=1)
+    await store.profiles.list("user:ann", limit=1, cursor=page.next_cursor)
+
+
 async def _fork(store: Store) -> None:
     fork = await store.branches.fork(HOT, at=f"{HOT}-1", name="aside", switch=True)
     await store.branches.fork(HOT, before=f"{HOT}-2", name="before")
@@ -143,6 +149,14 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "state.list": lambda store: store.state.list(HOT),
     "state.iter": lambda store: _every(store.state.iter(HOT)),
     "state.delete": lambda store: store.state.delete(HOT, "c"),
+    "profiles.put": lambda store: store.profiles.put("user:ann", "prefs", {"tone": "short"}, ttl_ms=60_000),
+    "profiles.find": lambda store: store.profiles.find("user:ann", "city"),
+    "profiles.get": lambda store: store.profiles.get("user:ann", "prefs"),
+    "profiles.list": _list_profiles,
+    "profiles.iter": lambda store: _every(store.profiles.iter("user:ann", prefix="pre")),
+    "profiles.follow": lambda store: _first(store.profiles.follow("user:ann")),
+    "profiles.delete": lambda store: store.profiles.delete("user:ann", "prefs"),
+    "profiles.clear": lambda store: store.profiles.clear("user:ann"),
     "pending.append": lambda store: store.pending.append(HOT, [Message.user("p", id="p-0")]),
     "pending.list": lambda store: store.pending.list(HOT),
     "pending.iter": lambda store: _every(store.pending.iter(HOT)),

@@ -161,10 +161,12 @@ GIVEN: dict[str, Any] = {
     "label": "l",
     "value": 1,
     "scope": "s",
+    "owner": "user:ann",
+    "key": "k",
 }
 ALSO: dict[str, dict[str, Any]] = {"branches.fork": {"at": "m"}}
 """What a method needs besides its required parameters."""
-TAKES = {("state.put", "value"): {"long text"}}
+TAKES = {("state.put", "value"): {"long text"}, ("profiles.put", "value"): {"long text"}}
 """What is absurd as an id may be fine as a document."""
 
 

@@ -22,6 +22,7 @@ from perdure.rules.soundness.thread import thread_problems, wanted_seqs
 from perdure.stores.deletion import is_arriving
 from perdure.stores.records import MessageEntry
 from perdure.stores.soundness import body_problems, row_problems
+from perdure.stores.transfer.lines import owner_of
 
 COLD, HOT = "threads", "thread_heads"
 HISTORIES = 20
@@ -47,7 +48,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_thread(audit: Audit, thread: str) -> Snapshot:
     """Every row of a thread, and its log's length, from one snapshot."""
-    tables = audit.kernel.schema.tables
+    tables = _tables_of_threads(audit)
     head, (length,), children, parents, *rows = await audit.view(
         Get(HOT, [(thread,)]),
         Heads(LOG, [thread]),
@@ -60,6 +61,11 @@ async def read_thread(audit: Audit, thread: str) -> Snapshot:
     by_table = {table.name: some for table, some in zip(tables, rows, strict=True)}
     by_table[HOT] = [row for row in head if row is not None]
     return Snapshot(thread=thread, tables=by_table, length=length, children=children, parents=parents)
+
+
+def _tables_of_threads(audit: Audit) -> list[Table]:
+    """The tables whose rows belong to threads: all but those of the scope as a whole."""
+    return [table for table in audit.kernel.schema.tables if owner_of(table) is not None]
 
 
 def _rows_of(table: Table, thread: str) -> Scan:
@@ -80,7 +86,7 @@ async def check_thread(audit: Audit, thread: str) -> None:
     if head is None:
         _check_tombstone(audit, snapshot)
         return
-    damaged = _check_rows(audit, snapshot, audit.kernel.schema.tables)
+    damaged = _check_rows(audit, snapshot, _tables_of_threads(audit))
     rows = _stored(snapshot, head)
     done = await read_log(audit, thread, snapshot.length, wanted_seqs(rows, damaged))
     if not done.sound:
@@ -100,7 +106,7 @@ async def _check_in_pieces(audit: Audit, thread: str, error: Exception) -> None:
     What holds between the tables is not asked: they do not come from one moment, and one of them is not there.
     """
     before = len(audit.findings)
-    for table in audit.kernel.schema.tables:
+    for table in _tables_of_threads(audit):
         try:
             rows: list[Row] = (await audit.view(_rows_of(table, thread)))[0]
         except UnavailableError:

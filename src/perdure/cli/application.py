@@ -20,6 +20,7 @@ from perdure.cli.commands import (
     import_threads,
     log,
     migrate,
+    profiles,
     runs,
     show,
     threads,
@@ -59,7 +60,7 @@ def shared(
     """Options that may stand before a command as well as after it."""
 
 
-COMMANDS = (threads, show, runs, log, tree, branch, export, import_threads, health, migrate, copy, doctor)
+COMMANDS = (threads, show, runs, log, tree, branch, profiles, export, import_threads, health, migrate, copy, doctor)
 for module in COMMANDS:
     module.register(app)
 

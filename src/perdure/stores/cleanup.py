@@ -1,4 +1,4 @@
-"""Removes what has expired: interrupted deletions, abandoned imports, old tombstones, old idempotency keys.
+"""Removes what has expired: interrupted deletions, abandoned imports, old tombstones, old idempotency keys, profiles.
 
 Everything happens in pieces of one view and one short transaction, with a pause between them that the caller chooses.
 Times are compared with the engine's own clock only. Several processes may clean the same scope: they repeat each
@@ -14,6 +14,7 @@ import msgspec
 from perdure import limits
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Delete, Patch, Row, Scan
+from perdure.rules.expiry import has_expired
 from perdure.stores.context import Context
 from perdure.stores.deletion import Pause, erase, is_arriving, no_pause
 from perdure.stores.thread_creation import is_expired
@@ -29,10 +30,11 @@ class Progress(msgspec.Struct):
 
 
 async def sweep(context: Context, progress: Progress | None = None, pause: Pause = no_pause) -> None:
-    """Finish interrupted deletions, remove what abandoned imports left, drop expired tombstones and keys."""
+    """Finish interrupted deletions, remove what abandoned imports left, drop expired tombstones, keys and profiles."""
     await _finish_deletions(context, progress or Progress(), pause)
     await _drop_tombstones(context, pause)
     await _drop_keys(context, pause)
+    await _drop_profiles(context, pause)
 
 
 async def _finish_deletions(context: Context, progress: Progress, pause: Pause) -> None:
@@ -92,6 +94,12 @@ async def _drop_keys(context: Context, pause: Pause) -> None:
         return bool(key["at"] + limits.KEY_RETENTION_MS < now)
 
     await _drop_expired(context, Scan("keys", "age", limit=limits.CLEANUP_ROWS), "at", is_old, pause)
+
+
+async def _drop_profiles(context: Context, pause: Pause) -> None:
+    """Delete profile documents whose time to live is over, in the order in which they expired."""
+    scan = Scan("profiles", "expiry", limit=limits.CLEANUP_ROWS)
+    await _drop_expired(context, scan, "expires_at", has_expired, pause)
 
 
 async def _drop_expired(

@@ -22,6 +22,7 @@ from perdure.model.branch import Branch, Label
 from perdure.model.faithful import Faithful, Reader
 from perdure.model.message import Message, MessageBody, MessageRecord, Text
 from perdure.model.pending import PendingMessage
+from perdure.model.profile import Profile
 from perdure.model.run import Run, RunBody, RunOutput
 from perdure.model.run_snapshots import SeqRange
 from perdure.model.state import StateDoc
@@ -175,6 +176,15 @@ def state_from(row: Row) -> StateDoc:
     return StateDoc(
         thread_id=thread, run_id=run or None, name=name, value=value, schema=row["schema"], rev=row.rev, at=row["at"]
     )
+
+
+def profile_from(row: Row) -> Profile:
+    """A document of an owner from its row."""
+    where = row_name("profiles", row.key)
+    if row.body is None:
+        raise CorruptError("its body is missing", where=where)
+    owner, key = (str(part) for part in row.key)
+    return Profile(owner=owner, key=key, value=codec.decode(row.body, where), rev=row.rev, **row.columns)
 
 
 def pending_from(row: Row) -> PendingMessage:

@@ -94,6 +94,14 @@ QUEUES = Table(
 )
 """The guard row of a thread's pending messages; `waiting` is the thread id while there are any."""
 
+PROFILES = Table(
+    "profiles",
+    key=text("owner", "key"),
+    columns=integer("schema", "created_at", "updated_at", "expires_at"),
+    indexes=(Index("expiry", by=(), order=("expires_at",), sparse=True),),
+)
+"""Documents of a user, an agent or the application; no thread owns them. Only those that expire are in the index."""
+
 MESSAGES = Log(
     "messages",
     partition="thread",
@@ -103,10 +111,10 @@ MESSAGES = Log(
 )
 """Every message of a thread over all branches, in commit order; seq is the thread's version after it."""
 
-# Version 2 added the column threads.erased_at and the index runs.thread_status. Every change of a released version
-# bumps the number; tests/fixtures holds a file of each older version, and a test opens it.
+# Version 2 added the column threads.erased_at and the index runs.thread_status, version 3 the table profiles. Every
+# change of a released version bumps the number; tests/fixtures holds a file of each older version, and a test opens it.
 SCHEMA = Schema(
-    version=2,
-    tables=(THREADS, THREAD_HEADS, BRANCHES, LABELS, RUNS, STATE, KEYS, PENDING, QUEUES),
+    version=3,
+    tables=(THREADS, THREAD_HEADS, BRANCHES, LABELS, RUNS, STATE, KEYS, PENDING, QUEUES, PROFILES),
     logs=(MESSAGES,),
 )

@@ -26,6 +26,7 @@ from perdure.stores.context import Context, require
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.messages import Messages
 from perdure.stores.pending import Pending
+from perdure.stores.profiles import Profiles
 from perdure.stores.records import branch_from, path_records, run_from, state_from, thread_from
 from perdure.stores.runs import Runs
 from perdure.stores.state import State
@@ -76,6 +77,7 @@ class Store:
         self.pending: Pending = Pending(self._context)
         self.runs: Runs = Runs(self._context)
         self.state: State = State(self._context)
+        self.profiles: Profiles = Profiles(self._context)
 
     def __repr__(self) -> str:
         state = "closed" if self._origin.closed else "open"

@@ -15,6 +15,7 @@ from perdure.model.branch import Branch
 from perdure.model.message import Message, MessageRecord
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
+from perdure.model.profile import Profile, ProfileChange
 from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.model.state import StateDoc
@@ -23,6 +24,7 @@ from perdure.model.unset import UNSET, Unset
 from perdure.stores import branches as async_branches
 from perdure.stores import messages as async_messages
 from perdure.stores import pending as async_pending
+from perdure.stores import profiles as async_profiles
 from perdure.stores import runs as async_runs
 from perdure.stores import state as async_state
 from perdure.stores import store as async_store
@@ -401,6 +403,67 @@ class State:
         return self._driver.run(self._inner.delete(thread_id, name, run_id=run_id, if_rev=if_rev))
 
 
+class Profiles:
+    """`store.profiles`, blocking."""
+
+    def __init__(self, inner: async_profiles.Profiles, driver: Driver) -> None:
+        self._inner = inner
+        self._driver = driver
+
+    def find(self, owner: str, key: str) -> Profile | None:
+        """The document, or None."""
+        return self._driver.read(self._inner.find(owner, key))
+
+    def get(self, owner: str, key: str) -> Profile:
+        """The document; raises `NotFoundError`."""
+        return self._driver.read(self._inner.get(owner, key))
+
+    def list(
+        self, owner: str, *, prefix: str | None = None, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
+    ) -> Page[Profile]:
+        """The documents of an owner by key, all or those whose key begins with `prefix`.
+
+        An owner without documents has an empty page. Keys are ordered by their UTF-8 bytes.
+        """
+        return self._driver.read(self._inner.list(owner, prefix=prefix, limit=limit, cursor=cursor))
+
+    def iter(self, owner: str, *, prefix: str | None = None) -> Iterator[Profile]:
+        """Every document of the list, page by page."""
+        return self._driver.iterate(self._inner.iter(owner, prefix=prefix))
+
+    def put(
+        self, owner: str, key: str, value: Any, *, if_rev: int | None = None, ttl_ms: int | None = None
+    ) -> Profile:
+        """Write a document; the last writer wins, unless `if_rev` guards it.
+
+        - `value`: any JSON value, or `Doc(value, schema)`.
+        - `if_rev`: write only over that very revision (0: only if there is no document); else `VersionConflict`.
+        - `ttl_ms`: how long the document lives from now on, by the engine's clock. Every put decides this anew: one
+          without `ttl_ms` makes the document permanent.
+        """
+        return self._driver.run(self._inner.put(owner, key, value, if_rev=if_rev, ttl_ms=ttl_ms))
+
+    def delete(self, owner: str, key: str, *, if_rev: int | None = None) -> None:
+        """Remove a document; one that is not there is fine unless `if_rev` names it."""
+        return self._driver.run(self._inner.delete(owner, key, if_rev=if_rev))
+
+    def clear(self, owner: str) -> None:
+        """Remove every document of an owner, some at a time; an owner that has none is fine.
+
+        A document that another client writes meanwhile may stay. Interrupted, it can be called again.
+        """
+        return self._driver.run(self._inner.clear(owner))
+
+    def follow(self, owner: str, *, prefix: str | None = None) -> Iterator[ProfileChange]:
+        """The owner's documents, then every change of them as it happens, deletion and expiry included.
+
+        Of several quick changes of one document only the newest may be seen; its final state always is. Each round
+        reads all documents of the owner (or of the prefix), so give owners with thousands of them a prefix. It ends
+        when the caller closes it.
+        """
+        return self._driver.iterate(self._inner.follow(owner, prefix=prefix))
+
+
 class Store:
     """`perdure.Store`, blocking. Made by `perdure.sync.open`."""
 
@@ -414,6 +477,7 @@ class Store:
         self.pending: Pending = Pending(inner.pending, driver)
         self.runs: Runs = Runs(inner.runs, driver)
         self.state: State = State(inner.state, driver)
+        self.profiles: Profiles = Profiles(inner.profiles, driver)
 
     @property
     def engine(self) -> Engine:

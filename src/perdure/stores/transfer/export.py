@@ -12,7 +12,7 @@ from typing import Any
 
 from perdure import limits
 from perdure.errors import ConflictError, CorruptError, NotFoundError, UnsupportedError
-from perdure.kernel.ops import Get, LogEntry, Read, Row, Scan
+from perdure.kernel.ops import NOW, Get, LogEntry, Read, Row, Scan
 from perdure.kernel.schema import Log, Schema
 from perdure.rules import checks
 from perdure.rules.lineage import upward_lines
@@ -21,6 +21,7 @@ from perdure.stores.store import Store
 from perdure.stores.transfer.importing import Imported, check_lines, import_lines
 from perdure.stores.transfer.lines import HOT, end_line, entry_line, header_line, owner_of, row_line
 from perdure.stores.transfer.rows import ThreadReading
+from perdure.stores.transfer.scope_rows import is_over
 from perdure.stores.transfer.source import OnProgress, TransferProgress, read_lines
 
 __all__ = ["Imported", "TransferProgress", "check_lines", "export_lines", "import_lines", "read_lines"]
@@ -164,7 +165,7 @@ def _deleted(thread: str) -> ConflictError:
 
 
 async def _common_lines(context: Context) -> AsyncIterator[bytes]:
-    """Rows that belong to no thread: what stores keep for the scope as a whole."""
+    """Rows that belong to no thread: what stores keep for the scope as a whole, without what has expired."""
     for table in context.kernel.schema.tables:
         kind = owner_of(table)
         if kind == "key":
@@ -173,9 +174,10 @@ async def _common_lines(context: Context) -> AsyncIterator[bytes]:
         after: tuple[Any, ...] | None = None
         while True:
             scan = Scan(table.name, after=after, limit=limits.PAGE_MAX, where=where)
-            rows: list[Row] = (await context.view(scan))[0]
+            now, rows = await context.view(NOW, scan)
             for row in rows:
-                yield row_line(table, row)
+                if not is_over(row, now):
+                    yield row_line(table, row)
             if len(rows) < limits.PAGE_MAX:
                 break
             after = rows[-1].key

@@ -16,6 +16,7 @@ from perdure.stores.deletion import is_arriving
 from perdure.stores.thread_creation import ancestor_checks
 from perdure.stores.transfer.arrival import already_there, being_erased
 from perdure.stores.transfer.lines import COLD, HOT, RowLine
+from perdure.stores.transfer.scope_rows import ScopeRows
 
 RUNS = "runs"
 
@@ -23,17 +24,21 @@ RUNS = "runs"
 class Survey:
     """What the store says to the threads of a file. They are handed in one by one and looked up some at a time."""
 
-    def __init__(self, context: Context, scratch: Scratch, *, skip_existing: bool, detach: bool) -> None:
+    def __init__(self, context: Context, scratch: Scratch, latest: int, *, skip_existing: bool, detach: bool) -> None:
         self._context = context
         self._scratch = scratch
+        self.latest = latest
         self.skip_existing = skip_existing
         self.detach = detach
         self.skipped: int = 0
         self._threads: list[str] = []
         self._runs: list[tuple[str, str]] = []
+        self._scope_rows = ScopeRows(context, skip_existing=skip_existing, dry=True)
 
     async def row(self, line: RowLine, digest: bytes | None) -> None:
         """Take in a row; the one that completes a thread comes with the digest of the thread's lines."""
+        if line.thread is None:
+            await self._scope_rows.take(line)
         if line.table.name == RUNS:
             self._runs.append((str(line.key[0]), line.thread or ""))
             if len(self._runs) >= limits.BATCH_ROWS:
@@ -79,6 +84,7 @@ class Survey:
                 await self._exists(thread, head)
             elif cold is not None and cold["erased_at"] is None and not is_arriving(cold):
                 raise being_erased(thread)
+        await self._scope_rows.flush()
 
     async def _exists(self, thread: str, head: Row) -> None:
         if not self.skip_existing:

@@ -88,6 +88,14 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "state.iter": ("t",),
     "state.put": ("t", "x", 1),
     "state.delete": ("t", "x"),
+    "profiles.get": ("app", "x"),
+    "profiles.find": ("app", "x"),
+    "profiles.list": ("app",),
+    "profiles.iter": ("app",),
+    "profiles.put": ("app", "x", 1),
+    "profiles.delete": ("app", "x"),
+    "profiles.clear": ("app",),
+    "profiles.follow": ("app",),
 }
 """Each public method that needs the engine, with plausible arguments."""
 

@@ -108,7 +108,7 @@ class Scene:
                 self.records.append(run)
             if value.get("next_cursor") is not None and len(self.walks) < 6:
                 self.walks.append(Call(call.name, {**call.arguments, "cursor": value["next_cursor"]}))
-        if call.arguments.get("key") is not None:
+        if call.arguments.get("key") is not None and "owner" not in call.arguments:
             self.keyed.append(call)
 
 

@@ -123,6 +123,8 @@ def everything(world: World) -> Iterator[Call]:
     yield Call("threads.list", {"limit": ALL, "root": True})
     yield Call("runs.list", {"limit": ALL})
     yield Call("pending.threads", {"limit": ALL})
+    for owner in sorted({owner for owner, _ in world.profiles}):
+        yield Call("profiles.list", {"owner": owner, "limit": ALL})
     for thread in [*world.threads.values()]:
         yield from _all_of(world, thread)
 

@@ -20,6 +20,7 @@ from perdure.model.faithful import from_json, to_json
 from perdure.model.message import Message, MessageRecord, UnfinishedCall
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
+from perdure.model.profile import Profile
 from perdure.model.receipt import Receipt, Snapshot
 from perdure.model.run import NewRun, Run, RunBody, RunChange, Ticket
 from perdure.model.run_snapshots import RunActivation, RunTrace
@@ -124,7 +125,7 @@ def _argument(tokens: Tokens, name: str, key: str, value: Any) -> Any:
         return None
     if key == "messages":
         return [Message.from_json(message) for message in value]
-    if key == "value" and name == "state.put":
+    if key == "value" and name in ("state.put", "profiles.put"):
         return Doc(*value)
     convert = _CONVERT.get(key)
     return value if convert is None else convert(tokens, value)
@@ -181,7 +182,7 @@ def _fields(value: Any, *without: str) -> Json:
     return {name: item for name, item in msgspec.structs.asdict(value).items() if name not in without}
 
 
-def _with_rev(tokens: Tokens, value: Thread | StateDoc) -> Json:
+def _with_rev(tokens: Tokens, value: Thread | StateDoc | Profile) -> Json:
     fields = _fields(value, *(("thread_id",) if isinstance(value, StateDoc) else ()))
     return {**fields, "rev": tokens.ours("rev", value.rev)}
 
@@ -246,6 +247,7 @@ def _describe_call(_: Tokens, unfinished: UnfinishedCall) -> Json:
 _DESCRIBE: dict[type, Callable[[Tokens, Any], Json]] = {
     Thread: _with_rev,
     StateDoc: _with_rev,
+    Profile: _with_rev,
     Run: _describe_run,
     MessageRecord: _describe_record,
     PendingMessage: _describe_pending,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.testkit.reference import branches, commit, messages, pending, runs, state, threads
+from perdure.testkit.reference import branches, commit, messages, pending, profiles, runs, state, threads
 from perdure.testkit.reference.records import Json, Refusal, World
 
 
@@ -79,6 +79,12 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "state.list": state.listed,
     "state.put": state.put,
     "state.delete": state.delete,
+    "profiles.get": profiles.get,
+    "profiles.find": profiles.find,
+    "profiles.list": profiles.listed,
+    "profiles.put": profiles.put,
+    "profiles.delete": profiles.delete,
+    "profiles.clear": profiles.clear,
 }
 """Every public method that the reference knows, by its name."""
 
