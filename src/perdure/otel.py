@@ -19,9 +19,9 @@ from perdure.stores.store import Store
 
 try:
     from opentelemetry import trace
-except ModuleNotFoundError as missing:
+except ModuleNotFoundError:
     raise ModuleNotFoundError(
-        "perdure.otel needs OpenTelemetry, which is not installed (pip install opentelemetry-api)", name=missing.name
+        "perdure.otel needs OpenTelemetry, which is not installed (pip install opentelemetry-api)", name="opentelemetry"
     ) from None
 
 StoreT = TypeVar("StoreT", bound=Store | sync.Store)
