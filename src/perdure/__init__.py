@@ -4,6 +4,7 @@ An agent's conversation, runs and state survive crashes, branch, and can be look
 (async) or `perdure.sync.open` (blocking); the stores hang off it under plain nouns.
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 from perdure.errors import (
@@ -70,6 +71,9 @@ from perdure.stores.runs import StartOptions
 from perdure.stores.store import CommitOptions, Store
 
 __version__: str
+
+# A library stays silent until the application sets logging up: without a handler Python would print warnings.
+logging.getLogger("perdure").addHandler(logging.NullHandler())
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for this one
 

@@ -16,6 +16,7 @@ from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.literals import literal, literals
 from perdure.engines.mysql.schema import CREATE_META, Step, addition_steps, create_all, quote, table_names
 from perdure.engines.shared import schema_record
+from perdure.engines.shared.events import EngineLog
 from perdure.engines.shared.schema_record import META, Recorded
 from perdure.errors import UnavailableError, UnsupportedError
 from perdure.kernel.engine import Migration
@@ -82,6 +83,8 @@ async def _bring_up_to_date(connection: Connection, schema: Schema, recorded: Re
     failpoints.hit("mysql.in_migration")
     values = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in schema_record.facts(schema).items())
     await connection.run(f"REPLACE INTO {quote(META)} (`name`, `value`) VALUES {values}")
+    if recorded is None or recorded.version < schema.version:
+        EngineLog("mysql", where).migrated(None if recorded is None else recorded.version, schema.version)
 
 
 async def _steps(connection: Connection, schema: Schema, recorded: Recorded | None, where: str) -> list[str]:

@@ -74,7 +74,8 @@ class Hub(HintHub[bytes]):
         while self.is_watched:
             try:
                 await self._receive()
-            except (Lost, PerdureError):
+            except (Lost, PerdureError) as error:
+                self._network.log.stopped_listening(error)
                 self.ring_all()
                 await asyncio.sleep(limits.FOLLOW_POLL_MS / 1000 if reconnecting else 0)
             reconnecting = True
@@ -89,6 +90,7 @@ class Hub(HintHub[bytes]):
         try:
             self._connection, self._subscribed = connection, set()
             self._update_channels()
+            self._network.log.listening()
             await connection.listen(self._on_message)
         finally:
             self._connection = None

@@ -6,18 +6,20 @@ receipt or an error, or the guess was stale, and the next attempt has a better o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import msgspec
 
 from perdure import failpoints
-from perdure.errors import AlreadyExists, OutcomeUnknown
+from perdure.errors import AlreadyExists, ConflictError, OutcomeUnknown
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Applied, Get, Op
 from perdure.model.receipt import Receipt
 from perdure.model.run import RunChange
 from perdure.rules import message_shape, run_machine
 from perdure.stores.branch_paths import commit_target
+from perdure.stores.commit.events import note_duration, note_refused
 from perdure.stores.commit.plan import EMPTY_QUEUE, Guess, first_guess, operations
 from perdure.stores.commit.receipt import is_remembered, new_receipt
 from perdure.stores.commit.refuse import explain
@@ -32,17 +34,24 @@ UNMOVED_ATTEMPTS = 8
 async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) -> Receipt:
     """Make a prepared commit. `extra` operations join its transaction; a conflict that is theirs alone is raised as the
     kernel's `Conflict`, for the store that added them to judge."""
-    if commit.branch_name is not None:
-        number = await commit_target(context, commit.thread_id, commit.branch_name)
-        commit = msgspec.structs.replace(commit, branch=number)
-    guess = first_guess(context, commit)
-    if commit.brought_ids and commit.thread_id in context.queues:
-        guess = msgspec.structs.replace(guess, queue=EMPTY_QUEUE)
-    if any(message.compaction is not None for message in commit.messages):
-        await _check_summaries(context, commit)
+    begun = time.monotonic()
+    try:
+        if commit.branch_name is not None:
+            number = await commit_target(context, commit.thread_id, commit.branch_name)
+            commit = msgspec.structs.replace(commit, branch=number)
+        guess = first_guess(context, commit)
+        if commit.brought_ids and commit.thread_id in context.queues:
+            guess = msgspec.structs.replace(guess, queue=EMPTY_QUEUE)
+        if any(message.compaction is not None for message in commit.messages):
+            await _check_summaries(context, commit)
 
-    answer = await _attempt(context, commit, guess, extra)
-    return answer if isinstance(answer, Receipt) else await _repeat(context, commit, guess, answer, extra)
+        answer = await _attempt(context, commit, guess, extra)
+        receipt = answer if isinstance(answer, Receipt) else await _repeat(context, commit, guess, answer, extra)
+    except ConflictError as error:
+        note_refused(context, commit, error)
+        raise
+    note_duration(context, commit, begun)
+    return receipt
 
 
 async def _repeat(context: Context, commit: Prepared, guess: Guess, better: Guess, extra: Sequence[Op]) -> Receipt:

@@ -19,6 +19,7 @@ from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.permits import Permits, Use
 from perdure.engines.mysql.errors import DRIVER_ERRORS, lost, translate
 from perdure.engines.mysql.target import Target
+from perdure.engines.shared.events import EngineLog
 from perdure.engines.shared.lifecycle import Lifecycle
 from perdure.errors import UnavailableError
 
@@ -34,6 +35,7 @@ class Pool:
 
     def __init__(self, target: Target, *, read_only: bool = False) -> None:
         self.target = target
+        self.log = EngineLog("mysql", target.display_url)
         self.lifecycle = Lifecycle(self, target.display_url, read_only=read_only, one_loop=True)
         self._permits = Permits(target.connections)
         self._idle: list[Connection] = []
@@ -63,6 +65,7 @@ class Pool:
         while self._idle:
             connection = self._idle.pop()
             if connection.closed:
+                self.log.lost()
                 self._drop(connection)
             elif connection.idle_seconds < IDLE_SECONDS or await self._answers(connection):
                 return connection
@@ -72,7 +75,8 @@ class Pool:
         """Probe a connection that has idled for long; if it is dead, so are those that have idled for longer."""
         try:
             await connection.run("DO 0", timeout=PROBE_SECONDS)
-        except DRIVER_ERRORS:
+        except DRIVER_ERRORS as error:
+            self.log.lost(error)
             self._drop(connection)
             self.drop_idle(IDLE_SECONDS)
             return False
@@ -85,6 +89,7 @@ class Pool:
         self.lifecycle.check_usable()
         connection = await open_connection(self.target)
         self._opened += 1
+        self.log.connected()
         return connection
 
     def release(self, connection: Connection) -> None:
@@ -142,6 +147,8 @@ async def ask(pool: Pool, question: Callable[[Connection], Awaitable[T]]) -> T:
         try:
             return await question(connection)
         except DRIVER_ERRORS as error:
+            if lost(error):
+                pool.log.lost(error)
             if not reconnects or not lost(error) or isinstance(error, TimeoutError):
                 raise translate(error, pool.target.display_url) from error
         finally:

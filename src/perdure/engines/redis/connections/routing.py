@@ -24,6 +24,7 @@ from perdure.engines.redis.connections.resp import LARGEST, SMALL, command
 from perdure.engines.redis.connections.scripts import Script
 from perdure.engines.redis.errors import being_moved, came_before_writing, no_cluster, refusal
 from perdure.engines.redis.target import Address, Target
+from perdure.engines.shared.events import EngineLog
 from perdure.errors import PerdureError, UnavailableError
 
 _HOPS = 6
@@ -45,6 +46,7 @@ class Network:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.log = EngineLog("redis", target.display_url)
         self._pools: dict[Address, Pool] = {}
         self._slots: dict[int, Address] = {}
         self._known_scripts: set[bytes] = set()
@@ -100,6 +102,7 @@ class Network:
             for pool in self._pools.values():
                 pool.drop_idle()
             self._slots.clear()
+            self.log.demoted()
         return refusal(error, self.target.display_url)
 
     async def _routed(self, key: bytes, packed: bytes, room: int) -> Any:
@@ -138,7 +141,7 @@ class Network:
         if pool is None:
             if len(self._pools) >= reply_shapes.MOST_NODES:
                 self._close_unused()
-            pool = self._pools[address] = Pool(self.target, address)
+            pool = self._pools[address] = Pool(self.target, address, self.log)
         return pool
 
     def _close_unused(self) -> None:
