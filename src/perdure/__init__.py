@@ -43,6 +43,7 @@ from perdure.model.message import (
     ToolUse,
     UnfinishedCall,
     UrlSource,
+    Usage,
     Video,
 )
 from perdure.model.page import Page
@@ -143,6 +144,7 @@ __all__ = [
     "UnfinishedCall",
     "UnsupportedError",
     "UrlSource",
+    "Usage",
     "VersionConflict",
     "Video",
     "Waiting",

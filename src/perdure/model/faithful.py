@@ -11,7 +11,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -58,7 +58,13 @@ NO_EXTRA = Extra()
 
 
 class Faithful(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, repr_omit_defaults=True):
-    """Base of records that carry what they do not know in `extra` (each declares that field last)."""
+    """Base of records that carry what they do not know in `extra` (each declares that field last).
+
+    `ADDED` names the fields that older builds took for unknown ones: they may have stored anything under these names, so
+    a value that does not fit stays in `extra`, as it was.
+    """
+
+    ADDED: ClassVar[frozenset[str]] = frozenset()
 
 
 class Untyped(dict[str, Any]):
@@ -172,6 +178,7 @@ def _record_parser(cls: type[Faithful]) -> Parser:
     # Most fields are text: those that hold just what their hint says need no call.
     fields = {name: (attribute, hint, _parser(hint)) for name, (attribute, hint) in _fields(cls).items()}
     tag_field = cls.__struct_config__.tag_field
+    added = cls.ADDED
     # What holds no records and brings nothing unknown is msgspec's business, several times faster.
     ordinary = frozenset((*fields, tag_field)) if not _nested(cls) else frozenset()
 
@@ -196,7 +203,10 @@ def _record_parser(cls: type[Faithful]) -> Parser:
                         extra[name] = item
                 else:
                     attribute, exact, parse_item = field
-                    known[attribute] = item if type(item) is exact else parse_item(item, depth + 1)
+                    if name in added and not fits(cls, name, item):
+                        extra[name] = item
+                    else:
+                        known[attribute] = item if type(item) is exact else parse_item(item, depth + 1)
         except Refusal as refusal:
             refusal.steps.append(name)
             raise
@@ -210,9 +220,18 @@ def _record_parser(cls: type[Faithful]) -> Parser:
     return parse
 
 
+def fits(cls: type[Faithful], name: str, value: Any) -> bool:
+    """Can this be the value of a field that an older build did not know?"""
+    try:
+        _parser(_fields(cls)[name][1])(value, 1)
+    except Refusal:
+        return False
+    return True
+
+
 @cache
 def _fields(cls: type[Faithful]) -> dict[str, tuple[str, Any]]:
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     return {f.encode_name: (f.name, hints[f.name]) for f in msgspec.structs.fields(cls) if f.name != "extra"}
 
 
