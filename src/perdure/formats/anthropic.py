@@ -53,6 +53,8 @@ from perdure.model.message import (
 
 FORM = "anthropic"
 _FOREIGN = frozenset(("openai", "openai_responses"))
+_RESERVED = frozenset(("audio", "video", "base64", "url"))
+"""Types that mean something else in Perdure, so that a block of this API must not be called so."""
 _RESPONSE_ONLY = frozenset(("id", "type", "stop_sequence", "stop_details", "container", "diagnostics"))
 """Fields of an answer that a turn does not take back."""
 _ANSWER = ("role", "content", "id", "type", "model", "stop_reason", "usage")
@@ -266,7 +268,7 @@ def read_block(block: Turn, path: str) -> Block:
     if kind == "document":
         title = text_at(block, "title", path) if block.get("title") is not None else None
         return Document(_read_source(block, path), title, extra=carry(FORM, rest(block, "type", "source", "title")))
-    if kind in _FOREIGN or kind in ("audio", "video"):
+    if kind in _FOREIGN or kind in _RESERVED:
         raise InvalidError(f"unknown block type {short_repr(kind)}", path=path)
     return Opaque(Untyped(block))
 

@@ -56,12 +56,14 @@ def to_input(conversation: Conversation, *, skip_unsupported: bool = False) -> l
         skip_unsupported: leave out the blocks that this format cannot carry, instead of raising `InvalidError`.
     """
     items: list[Item] = []
+    kinds: dict[str, Any] = {}
     for i, message in enumerate(messages_of(conversation)):
         path = f"messages[{i}]"
         if message.role == "assistant":
             items += _write_answer(message, path, skip=skip_unsupported)
+            kinds |= {call.id: carried(call, FORM).get("type", "function_call") for call in message.tool_calls}
         elif message.role == "tool":
-            items += _write_results(message, path, skip=skip_unsupported)
+            items += _write_results(message, kinds, path, skip=skip_unsupported)
         elif message.role in ("user", "system"):
             items += _write_said(message, path, skip=skip_unsupported)
         else:
@@ -167,16 +169,13 @@ def _write_answer(message: Message, path: str, *, skip: bool) -> list[Item]:
     return items
 
 
-def _write_results(message: Message, path: str, *, skip: bool) -> list[Item]:
+def _write_results(message: Message, kinds: dict[str, Any], path: str, *, skip: bool) -> list[Item]:
     items = []
     for result in (block for block in message.content if isinstance(block, ToolResult)):
         parts = write_parts(result.content, path, skip=skip)
         others = carried(result, FORM)
-        kind = others.pop("type", "function_call_output")
-        if kind in ("function_call_output", "custom_tool_call_output"):
-            items.append({"type": kind, "call_id": result.tool_use_id, "output": _short(parts), **others})
-        else:
-            items.append({"type": kind, "call_id": result.tool_use_id, **others})
+        kind = others.pop("type", f"{kinds.get(result.tool_use_id, 'function_call')}_output")
+        items.append({"type": kind, "call_id": result.tool_use_id, "output": _short(parts), **others})
     return items
 
 

@@ -71,8 +71,11 @@ def _read_message(item: Item, path: str) -> list[Block]:
         if data.get("type") not in ("output_text", "text", "input_text") or not isinstance(data.get("text"), str):
             return [wrap(FORM, item)]  # a refusal, say: the item goes back whole
         fields = rest(data, "type", "text")
-        mark = {"continues": True} if blocks else {"item": others}
-        blocks.append(Text(data["text"], extra=carry(FORM, {**fields, **mark})))
+        if "id" in others:  # the parts of one item go back as one item
+            fields |= {"continues": True} if blocks else {"item": others}
+        elif others and not blocks:
+            fields["item"] = others
+        blocks.append(Text(data["text"], extra=carry(FORM, fields)))
     return blocks
 
 
@@ -105,12 +108,12 @@ def write_item(block: Block) -> Item | None:
 def _write_text(block: Text) -> Item:
     others = carried(block, FORM)
     item = others.pop("item", None)
-    if not isinstance(item, dict):
-        return {"role": "assistant", "content": block.text}
-    if "id" not in item:
-        return {"role": "assistant", "content": block.text, **item}
+    others.pop("continues", None)
+    own = item if isinstance(item, dict) else {}
+    if "id" not in own and not others:
+        return {"role": "assistant", "content": block.text, **own}
     part = {"type": "output_text", "text": block.text, "annotations": [], **others}
-    return {"type": "message", "role": "assistant", **item, "content": [part]}
+    return {"type": "message", "role": "assistant", **own, "content": [part]}
 
 
 def _write_call(call: ToolUse) -> Item:
@@ -175,15 +178,11 @@ def _write_part(block: Block) -> Item | None:
     if isinstance(block, Text):
         return {"type": "input_text", "text": block.text, **carried(block, FORM)}
     if isinstance(block, Image):
-        url = write_url(block.source)
-        return (
-            None if url is None else {"type": "input_image", "image_url": url, "detail": "auto", **carried(block, FORM)}
-        )
-    if isinstance(block, Document):
-        url, others = write_url(block.source), carried(block, FORM)
+        fields: Item = {"type": "input_image", "image_url": write_url(block.source), "detail": "auto"}
+    elif isinstance(block, Document):
         name = "file_data" if isinstance(block.source, Base64Source) else "file_url"
-        if url is None:
-            return None
         titled = {} if block.title is None else {"filename": block.title}
-        return {"type": "input_file", name: url, **titled, **others}
-    return unwrap(block, FORM)
+        fields = {"type": "input_file", name: write_url(block.source), **titled}
+    else:
+        return unwrap(block, FORM)
+    return None if None in fields.values() else {**fields, **carried(block, FORM)}

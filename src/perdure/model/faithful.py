@@ -60,7 +60,7 @@ NO_EXTRA = Extra()
 class Faithful(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, repr_omit_defaults=True):
     """Base of records that carry what they do not know in `extra` (each declares that field last).
 
-    `ADDED` names the fields that older builds took for unknown ones: they may have stored anything under these names, so
+    `ADDED` names the fields that older builds took for unknown ones. They may have stored anything under these names:
     a value that does not fit stays in `extra`, as it was.
     """
 
@@ -192,21 +192,19 @@ def _record_parser(cls: type[Faithful]) -> Parser:
                 pass  # the code below finds the position
         if depth > limits.JSON_DEPTH:
             raise Refusal(f"nested deeper than {limits.JSON_DEPTH} levels")
+        unfit = _unfit(cls, value) if added else added
         known: dict[str, Any] = {}
         extra: dict[str, Any] = {}
         name = ""
         try:
             for name, item in value.items():
-                field = fields.get(name)
+                field = None if name in unfit else fields.get(name)
                 if field is None:
                     if name != tag_field:
                         extra[name] = item
                 else:
                     attribute, exact, parse_item = field
-                    if name in added and not fits(cls, name, item):
-                        extra[name] = item
-                    else:
-                        known[attribute] = item if type(item) is exact else parse_item(item, depth + 1)
+                    known[attribute] = item if type(item) is exact else parse_item(item, depth + 1)
         except Refusal as refusal:
             refusal.steps.append(name)
             raise
@@ -218,6 +216,10 @@ def _record_parser(cls: type[Faithful]) -> Parser:
             raise Refusal(f"{cls.__name__}: {error}") from None
 
     return parse
+
+
+def _unfit(cls: type[Faithful], value: dict[str, Any]) -> frozenset[str]:
+    return frozenset(name for name in cls.ADDED.intersection(value) if not fits(cls, name, value[name]))
 
 
 def fits(cls: type[Faithful], name: str, value: Any) -> bool:

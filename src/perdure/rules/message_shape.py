@@ -34,6 +34,7 @@ _KNOWN_TYPES = frozenset(
         blocks.UrlSource,
     )
 )
+_SOURCE_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in (blocks.Base64Source, blocks.UrlSource))
 _PLAIN_ROLES = frozenset(("system", "user", "assistant", "tool"))
 _COUNTS = tuple(name for name in Usage.__struct_fields__ if name != "extra")
 _MEDIA = frozenset((blocks.Image, blocks.Audio, blocks.Video, blocks.Document))
@@ -247,7 +248,7 @@ def _check_source(source: Any) -> int:
         elif type(source) is blocks.UrlSource:
             size = _check_str(source.url, "url")
         elif type(source) is Opaque:
-            return _check_opaque(source)
+            return _check_opaque(source, _SOURCE_TYPES)
         else:
             raise InvalidError("a source must be a Base64Source or a UrlSource", path="")
         return size if source.extra is NO_EXTRA else size + _check_extra(source)
@@ -255,11 +256,11 @@ def _check_source(source: Any) -> int:
         raise below(error, "source") from None
 
 
-def _check_opaque(block: Opaque) -> int:
+def _check_opaque(block: Opaque, known: frozenset[str] = _KNOWN_TYPES) -> int:
     data: Any = block.data
     if type(data) not in (Untyped, dict) or type(data.get("type")) is not str:
         raise InvalidError("an opaque block is an object with a text field `type`", path="")
-    if data["type"] in _KNOWN_TYPES:
+    if data["type"] in known:
         # It would be read back as its type, whose rules it was never checked against.
         raise InvalidError(f"{short_repr(data['type'])} is a known type and cannot be opaque", path="")
     return check_json(dict(data), "")
