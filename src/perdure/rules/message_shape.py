@@ -270,10 +270,9 @@ def _check_extra(record: Any) -> int:
     fields = fields_of(record.extra, "")
     size = check_json(fields, "")
     kind: type[Faithful] = type(record)
-    repeated = _known_names(kind).intersection(fields)
     # What an older build stored under the name of a later field stays unknown, as long as it cannot be that field.
-    repeated = {name for name in repeated if name not in kind.ADDED or fits(kind, name, fields[name])}
-    repeated |= {name for name in kind.ADDED.intersection(fields) if getattr(record, name) is not None}
+    unfit = {n for n in kind.ADDED.intersection(fields) if getattr(record, n) is None and not fits(kind, n, fields[n])}
+    repeated = _known_names(kind).intersection(fields) - unfit
     if repeated:
         raise InvalidError(f"extra repeats the declared field {short_repr(min(repeated))}", path="")
     return size
