@@ -171,10 +171,13 @@ class Maker:
         return Message.system([self._text()], extra=extra)
 
     def _user(self) -> Message:
-        content = self._some(lambda: self._random.choice([self._text, self._media])(), 1, 4)
+        content = self._some(self._said, 1, 4)
         extras = self._can.message_extras
         carried = {self._can.form: self._random.choice(extras)} if extras and self._random.random() < 0.2 else {}
         return Message.user(content, extra=Extra(carried))
+
+    def _said(self) -> Block:
+        return self._text() if self._random.random() < 0.5 else self._media()
 
     def _step(self) -> list[Message]:
         """A message with calls, and their results."""

@@ -151,9 +151,9 @@ def test_content_as_providers_send_it() -> None:
 
 def test_the_hints_name_what_reads_a_provider_s_message() -> None:
     for fields in ({"tool_calls": [{"id": "c1"}]}, {"function_call": {"name": "f"}}, {"tool_call_id": "c1"}):
-        with pytest.raises(InvalidError, match="perdure.formats.openai"):
+        with pytest.raises(InvalidError, match=r"perdure\.formats\.openai"):
             Message.from_json({"role": "assistant", "content": None, **fields})
     result = {"type": "tool_result", "tool_use_id": "c1", "content": "x"}
     assert "perdure.formats.anthropic" in str(refused(Message.from_json({"role": "user", "content": [result]})))
-    with pytest.raises(InvalidError, match="json.dumps it"):
+    with pytest.raises(InvalidError, match=r"json\.dumps it"):
         Message.tool("c1", {"degrees": 24})  # type: ignore[arg-type]
