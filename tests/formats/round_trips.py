@@ -1,6 +1,6 @@
 """Round trips through each format, from a seed: what went out comes back equal, and a second trip changes nothing.
 
-`python -m tests.formats.round_trips --count 10000` runs that many conversations per format.
+`python -m tests.formats.round_trips --conversations 10000` runs that many per format.
 """
 
 from __future__ import annotations
@@ -60,13 +60,16 @@ def travel(name: str, seed: int) -> Any:
 def main() -> int:
     """Run as many as asked for, per format."""
     options = argparse.ArgumentParser(description="Round trips of generated conversations through every format.")
-    options.add_argument("--count", type=int, default=10_000)
+    options.add_argument("--conversations", type=int, default=10_000, help="for each format")
     options.add_argument("--seed", type=int, default=0)
     chosen = options.parse_args()
-    for name in FORMATS:
-        for seed in range(chosen.seed, chosen.seed + chosen.count):
-            travel(name, seed)
-        print(f"{name}: {chosen.count} conversations came back equal")
+    for i in range(chosen.conversations):
+        for name in FORMATS:
+            travel(name, chosen.seed + i)
+        if i % 500 == 0:
+            print(json.dumps({"progress": i}), flush=True)
+    print(f"{chosen.conversations} conversations came back equal from each of {', '.join(FORMATS)}")
+    print(json.dumps({"figures": {"round trips": chosen.conversations * len(FORMATS)}}))
     return 0
 
 

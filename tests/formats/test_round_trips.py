@@ -16,7 +16,7 @@ COUNT = 300
 @pytest.mark.parametrize("name", FORMATS)
 def test_conversations_come_back_equal(name: str) -> None:
     first = random.randrange(10**9)
-    print(f"replay: python -m tests.formats.round_trips --count {COUNT} --seed {first}")
+    print(f"replay: python -m tests.formats.round_trips --conversations {COUNT} --seed {first}")
     for seed in range(first, first + COUNT):
         travel(name, seed)
 

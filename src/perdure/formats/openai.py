@@ -300,7 +300,7 @@ def read_part(part: dict[str, Any], path: str) -> Block:
         return Text(text_at(part, "text", path), extra=carry(FORM, rest(part, "type", "text")))
     if kind == "image_url" and isinstance(inner.get("url"), str):
         return Image(read_url(inner["url"]), extra=_nested(part, kind, "url"))
-    if kind == "input_audio" and isinstance(inner.get("data"), str) and inner.get("format") in _AUDIO:
+    if kind == "input_audio" and isinstance(inner.get("data"), str) and inner.get("format") in tuple(_AUDIO):
         source = Base64Source(_AUDIO[inner["format"]], inner["data"])
         return Audio(source, extra=_nested(part, kind, "data", "format"))
     if kind == "file" and isinstance(inner.get("file_data"), str) and isinstance(inner.get("filename", ""), str):

@@ -44,8 +44,8 @@ from perdure.formats.streams import Collector
 from perdure.model.message import Block, Message, MessageFields, Text, ToolResult, Usage
 
 Item = dict[str, Any]
-_WHOLE = frozenset(("response.completed", "response.incomplete"))
-_FAILED = frozenset(("response.failed", "error"))
+_WHOLE = ("response.completed", "response.incomplete")
+_FAILED = ("response.failed", "error")
 
 
 def to_input(conversation: Conversation, *, skip_unsupported: bool = False) -> list[Item]:
@@ -124,7 +124,7 @@ def from_response(response: Payload, **fields: Unpack[MessageFields]) -> Message
     content: list[Block] = []
     for i, item in enumerate(items):
         # What the provider ran itself is no call for the caller to answer.
-        ran = item.get("call_id") is not None and item.get("call_id") in answered
+        ran = isinstance(item.get("call_id"), str) and item["call_id"] in answered
         content += [wrap(FORM, item)] if ran else read_item(item, f"response.output[{i}]")
     known: MessageFields = {"stop_reason": part_of(data, "incomplete_details").get("reason") or status}
     if isinstance(data.get("model"), str):
