@@ -19,7 +19,11 @@ STEPS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ("Sunny! ", "book_table", {"seats": 2}),
     ("A table for two is booked.", None, {}),
 )
-UNSURE = ("I cannot tell whether the table is booked. Did you get a confirmation?", None, {})
+UNSURE: tuple[str, str | None, dict[str, Any]] = (
+    "I cannot tell whether the table is booked. Did you get a confirmation?",
+    None,
+    {},
+)
 
 
 class ModelServer(ThreadingHTTPServer):
@@ -57,7 +61,7 @@ def model_server() -> Iterator[ModelServer]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: ModelServer
+    server: ModelServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_POST(self) -> None:
         """Answer a request as a stream of server-sent events."""
@@ -109,7 +113,7 @@ def openai_events(text: str, tool: str | None, arguments: dict[str, Any]) -> lis
         deltas += [{"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces]
     chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-5.5"}
     finish = "tool_calls" if tool else "stop"
-    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices: list[Event] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": finish})
     usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
     usage_details = {"prompt_tokens_details": {"cached_tokens": 64}}

@@ -228,16 +228,16 @@ def _read_turn(turn: Turn, path: str, fields: MessageFields) -> list[Message]:
     results = [block for block in content if isinstance(block, ToolResult)]
     if results and role != "user":
         raise InvalidError(f"a turn of role {role} must not hold a tool_result", path=path)
-    said = [block for block in content if not isinstance(block, ToolResult)]
-    if role != "assistant" and any(isinstance(block, ToolUse) for block in said):
+    blocks = [block for block in content if not isinstance(block, ToolResult)]
+    if role != "assistant" and any(isinstance(block, ToolUse) for block in blocks):
         raise InvalidError(f"a turn of role {role} must not hold a tool_use", path=path)
     others = rest(turn, *_ANSWER)
     if results and others:
-        raise InvalidError(f"unknown field {short_repr(min(others))} of a turn with tool results", path=path)
+        raise InvalidError(f"unknown field {short_repr(next(iter(others)))} of a turn with tool results", path=path)
     read = [make("tool", [result], carry(FORM, {}), fields) for result in results]
-    if read and not said:
+    if read and not blocks:
         return read
-    return [*read, make(role, said, carry(FORM, others), {**_answer_fields(turn), **fields})]
+    return [*read, make(role, blocks, carry(FORM, others), {**_answer_fields(turn), **fields})]
 
 
 def _read_content(content: Any, path: str) -> list[Block]:

@@ -189,8 +189,8 @@ def _write(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
 
 
 def _write_assistant(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
-    said = [block for block in _without_thinking(message) if not isinstance(block, ToolUse)]
-    parts = write_blocks(said, write_part, FORM, path, skip=skip)
+    blocks = [block for block in _without_thinking(message) if not isinstance(block, ToolUse)]
+    parts = write_blocks(blocks, write_part, FORM, path, skip=skip)
     calls = [_write_call(call) for call in message.tool_calls]
     if not calls:
         return {"role": "assistant", "content": _short(parts)}

@@ -170,8 +170,8 @@ def _read_part(part: Item, path: str) -> Block:
 
 def write_parts(blocks: list[Block], path: str, *, skip: bool) -> list[Item]:
     """Blocks of an input as parts of its content; thinking is left out."""
-    said = [block for block in blocks if not isinstance(block, Thinking)]
-    return write_blocks(said, _write_part, FORM, path, skip=skip)
+    sent = [block for block in blocks if not isinstance(block, Thinking)]
+    return write_blocks(sent, _write_part, FORM, path, skip=skip)
 
 
 def _write_part(block: Block) -> Item | None:
