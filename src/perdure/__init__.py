@@ -44,6 +44,7 @@ from perdure.model.message import (
     ToolUse,
     UnfinishedCall,
     UrlSource,
+    Usage,
     Video,
 )
 from perdure.model.page import Page
@@ -157,6 +158,7 @@ __all__ = [
     "UnfinishedCall",
     "UnsupportedError",
     "UrlSource",
+    "Usage",
     "VersionConflict",
     "Video",
     "Waiting",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from tests.planted.bug import Bug
 from tests.planted.bugs_content import CONTENT_BUGS
+from tests.planted.bugs_formats import FORMAT_BUGS
 from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_imports import IMPORT_BUGS
 from tests.planted.bugs_limits import LIMIT_BUGS
@@ -589,6 +590,7 @@ BUGS = (
     *IMPORT_BUGS,
     *REDIS_BUGS,
     *LOGIN_BUGS,
+    *FORMAT_BUGS,
     *FUZZ_BUGS,
     *SQLITE_BUGS,
     *LIMIT_BUGS,

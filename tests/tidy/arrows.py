@@ -25,6 +25,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "scratch": FOUNDATION,
     "model": FOUNDATION,
     "rules": FOUNDATION | {"model"},
+    "formats": FOUNDATION | {"model"},
     "kernel": FOUNDATION | {"clock", "ids", "model"},
     "engines": FOUNDATION,
     "stores": BELOW_STORES | {"rules", "scratch"},

@@ -253,7 +253,7 @@ RECORDS: dict[type, dict[str, Any]] = {
 }
 LONG = {"long text", "a long list"}
 """Long, but JSON."""
-TEXTS = {"text", "thinking", "signature", "data", "url"}
+TEXTS = {"text", "thinking", "signature", "data", "url", "model", "stop_reason"}
 """Fields that hold text of any length."""
 
 

@@ -238,6 +238,9 @@ def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequen
                 stored.sender_agent_id,
                 stored.compaction,
                 metadata,
+                stored.model,
+                stored.stop_reason,
+                stored.usage,
                 stored.extra,
             )
             records.append(MessageRecord(thread_id, seq, branch, parent_id, message, at))
@@ -249,7 +252,16 @@ def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequen
 
 def message_entry(message: Message, branch: int, at: Any) -> tuple[Any, ...]:
     """The log entry of a message whose id and producer are settled."""
-    body = MessageBody(message.content, message.sender_agent_id, message.compaction, message.metadata, message.extra)
+    body = MessageBody(
+        message.content,
+        message.sender_agent_id,
+        message.compaction,
+        message.metadata,
+        message.model,
+        message.stop_reason,
+        message.usage,
+        message.extra,
+    )
     return (
         message.id,
         message.role,

@@ -188,6 +188,9 @@ def _with_ids(message: Message, run: Any, run_id: str | None, inputs: bool) -> M
         message.sender_agent_id,
         message.compaction,
         message.metadata,
+        message.model,
+        message.stop_reason,
+        message.usage,
         message.extra,
     )
 
