@@ -26,7 +26,7 @@ from perdure.errors import (
 )
 from perdure.kernel.engine import Capabilities, Health
 from perdure.kernel.transport import InsecureTransportWarning
-from perdure.model.branch import Branch, Label
+from perdure.model.branch import Branch, Label, Variant
 from perdure.model.faithful import Extra, Opaque
 from perdure.model.message import (
     Audio,
@@ -63,6 +63,7 @@ from perdure.model.run import (
 from perdure.model.run_snapshots import Decision, RunActivation, RunIntent, RunRequest, RunTrace, SeqRange
 from perdure.model.state import REMOVE, Doc, StateDoc
 from perdure.model.thread import Thread
+from perdure.model.tree import Tree, TreeNode
 from perdure.opening import open
 from perdure.stores.store import Store
 
@@ -139,10 +140,13 @@ __all__ = [
     "Ticket",
     "ToolResult",
     "ToolUse",
+    "Tree",
+    "TreeNode",
     "UnavailableError",
     "UnfinishedCall",
     "UnsupportedError",
     "UrlSource",
+    "Variant",
     "VersionConflict",
     "Video",
     "Waiting",

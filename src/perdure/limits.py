@@ -28,6 +28,8 @@ JSON_DEPTH: Final = 64
 JSON_INTEGER_BITS: Final = 4_096
 
 BRANCHES_PER_THREAD: Final = 10_000
+TREE_MESSAGES: Final = 100_000
+"""Messages of a thread that `branches.tree` reads at once: about 50 MB in memory."""
 PENDING_PER_THREAD: Final = 1_000
 ANCESTORS: Final = 256
 CASCADE_THREADS: Final = 1_000

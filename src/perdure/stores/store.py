@@ -129,9 +129,10 @@ class Store:
         path = await read_path(self._context, thread_id, PathQuery(branch=number, with_branch=True, also=also))
         colds, runs, docs, run_docs = path.also
         head = path.head
+        branch_row = require(path.branch_row, f"the branch of thread {thread_id!r}")
         return Snapshot(
             thread=thread_from(require(colds[0], f"thread {thread_id!r}"), head),
-            branch=branch_from(require(path.branch_row, f"the branch of thread {thread_id!r}"), head["branch"]),
+            branch=branch_from(branch_row, head["branch"], len(path.entries) - branch_row["length"]),
             messages=views.history(path_records(thread_id, path.entries, None)),
             version=head["version"],
             run=run_from(runs[0]) if runs else None,

@@ -19,6 +19,7 @@ from perdure.model.receipt import Receipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
+from perdure.model.tree import Tree
 from perdure.model.unset import UNSET, Unset
 from perdure.stores import branches as async_branches
 from perdure.stores import messages as async_messages
@@ -27,7 +28,7 @@ from perdure.stores import runs as async_runs
 from perdure.stores import state as async_state
 from perdure.stores import store as async_store
 from perdure.stores import threads as async_threads
-from perdure.stores.branches import BranchList, LabelList
+from perdure.stores.branches import BranchList, LabelList, VariantList
 from perdure.stores.messages import Direction, End, Records, UnfinishedCalls, Visibility
 from perdure.stores.pending import PendingMessages, ThreadIds
 from perdure.stores.runs import StartOptions
@@ -212,19 +213,55 @@ class Branches:
 
     def fork(
         self, thread_id: str, *, at: str | Unset | None = UNSET, before: str | None = None, name: str | None = None,
-        switch: bool = False
+        switch: bool = False, messages: Sequence[Message] = (), fence: int | None = None, key: str | None = None
     ) -> Branch:
-        """Make a new branch that continues after one message, or replaces another.
+        """Make a new branch that continues after one message, or replaces another, and write its first messages.
 
         - `at`: the id of the message to continue after; None starts another root.
         - `before`: the id of the message to replace: the branch continues after the one before it. Pass either `at` or
           `before`.
         - `name`: unique within the thread; by default `branch-<number>`. A name that exists raises `AlreadyExists`.
         - `switch`: make the branch the current one. By default the current branch stays.
+        - `messages`: the first messages of the branch, checked as `commit` checks them. The branch and its messages are
+          made in one transaction, or neither is.
+        - `fence`: the number of the caller's claim, as in `commit`.
+        - `key`: makes a retry of a fork with messages safe, as in `commit`. A repeated call returns the branch that the
+          first one made, as it is now.
 
         Raises `NotFoundError` for a thread or a message that does not exist. No message is copied.
         """
-        return self._driver.run(self._inner.fork(thread_id, at=at, before=before, name=name, switch=switch))
+        return self._driver.run(self._inner.fork(
+            thread_id, at=at, before=before, name=name, switch=switch, messages=messages, fence=fence, key=key
+        ))
+
+    def checkout(self, thread_id: str, message_id: str, *, name: str | None = None) -> Branch:
+        """Make the branch that ends at a message the current one; if there is none, fork at the message and switch.
+
+        - `message_id`: the message that the next commit continues.
+        - `name`: what the fork is called if one is made; by default `branch-<number>`.
+
+        Of several branches that end there, the current one stays, else the lowest number is chosen. The branch is
+        returned as it was at that moment: a commit that another writer makes on it before the switch is noticed, and
+        the search begins again. Two callers who find none may each make a fork.
+        """
+        return self._driver.run(self._inner.checkout(thread_id, message_id, name=name))
+
+    def variants(self, thread_id: str, message_id: str) -> VariantList:
+        """The messages written in the same place as this one, itself included, in the order of their commits.
+
+        Two messages are variants of each other if they follow the same message, each on a branch of its own; the first
+        messages of all roots are variants too. Those that only deleted branches lead to are left out, except the
+        message that was asked about. The cost follows the number of branches and variants, not the history.
+        """
+        return self._driver.read(self._inner.variants(thread_id, message_id))
+
+    def tree(self, thread_id: str) -> Tree:
+        """The whole thread as a tree of messages, which `draw()` turns into text.
+
+        It reads every message once, in pages, and keeps one line of each. A thread with more than 100,000 messages is
+        refused with `InvalidError`; `perdure tree` draws those too.
+        """
+        return self._driver.read(self._inner.tree(thread_id))
 
     def switch(self, thread_id: str, branch: int | str) -> Branch:
         """Make a branch the current one; switching to the current one changes nothing.

@@ -196,10 +196,19 @@ def branch_data(thread: Thread, branch: Branch, *, preview: bool = True) -> Json
         "head": None if head is None else head.id,
         "head_seq": 0 if head is None else head.seq,
         "length": len(thread.written_on(branch.number)),
+        "path_length": _depth(head),
         "created_at": branch.created_at,
         "current": branch.number == thread.branch,
         "preview": None if head is None or not preview else _preview(head),
     }
+
+
+def _depth(message: Message | None) -> int:
+    """How many messages there are from a root to this one."""
+    count = 0
+    while message is not None:
+        count, message = count + 1, message.parent
+    return count
 
 
 def _preview(message: Message) -> str:
