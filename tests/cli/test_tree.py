@@ -42,7 +42,7 @@ def tree(parents: dict[int, int | None], current: AbstractSet[int] = frozenset()
 
 def lines(drawn: Tree, width: int = 80) -> list[str]:
     coloured = [line.plain for line in draw(drawn, width)]
-    assert drawn.draw(width).split("\n") == coloured  # the command adds colour and nothing else
+    assert drawn.draw(width).splitlines() == coloured  # the command adds colour and nothing else
     return coloured
 
 
@@ -137,7 +137,7 @@ def test_a_branch_without_messages_has_a_line() -> None:
 def test_what_would_steer_a_terminal_is_escaped() -> None:
     node = TreeNode(1, "m1", None, 0, "us\x1ber", "said", label="a\u202eb", heads=("x\x07",))
     drawn = Tree(thread_id="t", nodes=[node], branches=[branch("main")]).draw()
-    assert drawn == "◦ #1 us\\x1ber [a\\u202eb] said ‹ x\\x07"
+    assert drawn == "◦ #1 us\\x1ber  [a\\u202eb] said ‹ x\\x07"
 
 
 @pytest.mark.parametrize("width", [19, 10_001, 80.0, "80", None, True])
