@@ -65,6 +65,7 @@ from perdure.model.state import REMOVE, Doc, StateDoc
 from perdure.model.thread import Thread
 from perdure.model.tree import Tree, TreeNode
 from perdure.opening import open
+from perdure.stores.buffered import BufferedWriter
 from perdure.stores.store import Store
 
 __version__: str
@@ -88,6 +89,7 @@ __all__ = [
     "Base64Source",
     "Block",
     "Branch",
+    "BufferedWriter",
     "Capabilities",
     "Compaction",
     "ConflictError",

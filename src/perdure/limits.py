@@ -21,6 +21,8 @@ COMMIT_MESSAGES: Final = 1_000
 BLOCKS_PER_MESSAGE: Final = 10_000
 """Blocks of one message, those inside its tool results included: ten times what long real ones hold. Each costs a
 reader some microseconds, whatever it weighs, and 4 MiB have room for 300,000 of them."""
+BUFFER_MS: Final = 24 * 3600 * 1000
+"""How long a buffered writer may hold messages back."""
 STATE_BYTES: Final = 256 * 1024
 CUSTOM_BYTES: Final = 64 * 1024
 RUN_BYTES: Final = 1024 * 1024

@@ -34,6 +34,7 @@ from perdure.stores.pending import PendingMessages, ThreadIds
 from perdure.stores.runs import StartOptions
 from perdure.stores.state import StateDocs
 from perdure.stores.threads import Order, Strategy
+from perdure.sync.buffered import BufferedWriter
 from perdure.sync.driver import Driver
 
 # fmt: off
@@ -486,6 +487,30 @@ class Store:
             thread_id, messages=messages, run=run, branch=branch, expect=expect, expect_head=expect_head, fence=fence,
             state=state, run_state=run_state, expect_state=expect_state, key=key
         ))
+
+    def buffered(
+        self, thread_id: str, *, most: int = 10, every_ms: int = 1000, run: Run | None = None,
+        branch: int | str | None = None, fence: int | None = None
+    ) -> BufferedWriter:
+        """A writer that commits messages a few at a time: `async with store.buffered("t-1") as writer: …`.
+
+        Its `append` returns **before the messages are durable**; `flush`, and leaving the block, make them so. It
+        flushes in the background, each time as one keyed commit, and keeps the order.
+
+        - `most`: flush when so many messages wait.
+        - `every_ms`: flush so many milliseconds after the first of them was appended.
+        - `run`: the run that produces the messages. It must not be moved before the last flush: a flush is then refused
+          with `VersionConflict`.
+        - `branch`: the branch to append to, by number or name; by default the run's, else the one that is current at
+          the time of each flush.
+        - `fence`: the number of the caller's claim, as in `commit`.
+
+        A flush in the background that fails raises its error at the next `append`, `flush` or at the end of the block.
+        """
+        writer = self._inner.buffered(
+            thread_id, most=most, every_ms=every_ms, run=run, branch=branch, fence=fence
+        )
+        return BufferedWriter(writer.buffer, self._driver)
 
     def load(self, thread_id: str, *, branch: int | str | None = None) -> Snapshot:
         """A thread, its branch, history, latest run and state, all from one snapshot."""
