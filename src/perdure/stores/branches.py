@@ -94,11 +94,11 @@ class Branches:
         return await retry("thread", thread_id, attempt)
 
     async def _with_preview(self, row: Row, head: Row) -> Branch:
-        inherited = await inherited_length(self._context, head, fork_point(row))
         if row["head"] is None:
-            return branch_from(row, head["branch"], inherited)
+            return branch_from(row, head["branch"], 0)
         thread = str(row.key[0])
-        entries = (await self._context.view(Read(LOG, thread, where={"id": row["head"]})))[0]
+        newest = Read(LOG, thread, where={"id": row["head"]})
+        inherited, (entries,) = await inherited_length(self._context, head, fork_point(row), newest)
         text = preview(thread, MessageEntry._make(entries[0])) if entries else None
         return branch_from(row, head["branch"], inherited, text)
 

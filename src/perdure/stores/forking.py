@@ -109,7 +109,8 @@ async def _plan(context: Context, commit: Prepared, fork: Fork, better: Guess | 
         guess = with_known_queue(context, commit, guess)
     else:
         guess = await guard_queue(context, commit, msgspec.structs.replace(guess, key_rev=better.key_rev))
-    return _Attempt(head, origin, await inherited_length(context, head, origin.point), guess)
+    inherited, _ = await inherited_length(context, head, origin.point)
+    return _Attempt(head, origin, inherited, guess)
 
 
 async def _is_taken(context: Context, thread_id: str, name: str) -> bool:

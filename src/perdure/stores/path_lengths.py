@@ -8,6 +8,7 @@ a thread with one branch a message's seq is its place, and otherwise the rows of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from perdure.errors import CorruptError
 from perdure.kernel.ops import Get, Read, Row, Scan, Segment
@@ -22,23 +23,33 @@ Point = tuple[int, int]
 """A message as a fork names it: its branch and its seq."""
 
 
-async def inherited_length(context: Context, head: Row, point: Point | None) -> int:
-    """How long the path to a fork point is, in the incarnation of a thread that `head` is the hot row of.
-
-    Raises `Stale` if the thread was deleted and made again since.
-    """
+def known_length(context: Context, head: Row, point: Point | None) -> int | None:
+    """How long the path to a fork point is, if that is known without a look at the branches."""
     if point is None:
         return 0
     thread_id = str(head.key[0])
     if head["branches"] == 1:
+        context.remember_path_length(thread_id, head["born"], point, point[1])
         return point[1]
-    length = context.path_length(thread_id, head["born"], point)
+    return context.path_length(thread_id, head["born"], point)
+
+
+async def inherited_length(context: Context, head: Row, point: Point | None, *also: Read) -> tuple[int, list[Any]]:
+    """How long the path to a fork point is, in the incarnation of a thread that `head` is the hot row of, and the
+    answers to other reads, from the same view.
+
+    Raises `Stale` if the thread was deleted and made again since.
+    """
+    length = known_length(context, head, point)
     if length is not None:
-        return length
-    heads, rows = await context.view(Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)))
+        return length, await context.view(*also) if also else []
+    thread_id = str(head.key[0])
+    heads, rows, *answers = await context.view(
+        Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)), *also
+    )
     if require(heads[0], f"thread {thread_id!r}")["born"] != head["born"]:
         raise Stale
-    return (await inherited_lengths(context, head, rows, [point]))[point]
+    return (await inherited_lengths(context, head, rows, [point]))[point], answers
 
 
 async def inherited_lengths(
