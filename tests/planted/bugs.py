@@ -11,6 +11,7 @@ Everything named here is green on the product as it is; `run.py` checks that fir
 from __future__ import annotations
 
 from tests.planted.bug import Bug
+from tests.planted.bugs_branches import BRANCH_BUGS
 from tests.planted.bugs_content import CONTENT_BUGS
 from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_imports import IMPORT_BUGS
@@ -580,6 +581,7 @@ BUGS = (
         ("case:lifecycle/import-refuses@memory",),
     ),
     *SECRET_BUGS,
+    *BRANCH_BUGS,
     *CONTENT_BUGS,
     *STORED_BUGS,
     *TERMINAL_BUGS,
