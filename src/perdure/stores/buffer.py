@@ -179,8 +179,8 @@ class Buffer:
 
     def report(self, error: BaseException) -> None:
         """Leave a note on the error that ends a block while messages could not be written."""
-        count = len(self._waiting)
-        error.add_note(f"{count} buffered messages were not committed; they are in writer.waiting")
+        count = f"{len(self._waiting)} buffered message{'s' if len(self._waiting) != 1 else ''}"
+        error.add_note(f"not committed: {count}, in writer.waiting")
 
 
 def _checked(target: BufferTarget) -> BufferTarget:

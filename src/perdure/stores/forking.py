@@ -55,8 +55,6 @@ class _Attempt(msgspec.Struct, frozen=True):
 
 async def make_fork(context: Context, commit: Prepared, fork: Fork) -> Branch | Receipt:
     """The new branch; the first receipt if this keyed fork was made before."""
-    if any(message.compaction is not None for message in commit.messages):
-        await check_summaries(context, commit)
     previous: Guess | None = None
     better: Guess | None = None
     unmoved = 0
@@ -85,6 +83,8 @@ async def make_fork(context: Context, commit: Prepared, fork: Fork) -> Branch | 
 async def _plan(context: Context, commit: Prepared, fork: Fork, better: Guess | None) -> _Attempt | Receipt:
     """What to send next; `better` is what a refused attempt has taught."""
     head, origin = await _find_origin(context, commit.thread_id, fork)
+    if better is None and any(message.compaction is not None for message in commit.messages):
+        await check_summaries(context, commit)
     number = head["branches"]
     if number >= limits.BRANCHES_PER_THREAD:
         receipt = await find_receipt(context, commit) if commit.key is not None else None

@@ -58,8 +58,8 @@ def fork(
     if stored is not None:
         first = thread.require_message(replay(world, stored, request)["message_ids"][0])
         return get(world, thread_id=thread_id, branch=first.branch)
-    refuse_summaries(thread, request)
     origin = _origin(thread, **where)
+    refuse_summaries(thread, request)
     refuse_content(world, thread, request)
     number = len(thread.branches)
     name = name or _free_name(thread, number, world.tick)
