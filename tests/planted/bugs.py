@@ -532,9 +532,9 @@ BUGS = (
     ),
     Bug(
         "a fork returns the branch that was current before it",
-        "stores/branches.py",
-        'current = number if switch else head["branch"]',
-        'current = head["branch"]',
+        "stores/forking.py",
+        "current=fork.switch,",
+        "current=False,",
         ("case:branches/fork-returns-what-is-stored@memory",),
     ),
     Bug(

@@ -6,11 +6,11 @@ from tests.planted.bug import Bug
 
 BRANCH_BUGS = (
     Bug(
-        "a fork with messages does not count the branches",
+        "a fork's row does not know where its messages end",
         "stores/commit/plan.py",
-        "condition.update(branches=guess.branch, born=guess.fork.born)",
-        "condition.update(born=guess.fork.born)",
-        ("case:branches/fork-race-append@memory", "case:branches/fork-messages-race@memory"),
+        '"head_seq": Seq(LOG) if count else fork.seq,',
+        '"head_seq": fork.seq,',
+        ("case:branches/fork-messages@memory",),
     ),
     Bug(
         "a fork's key does not cover where it forks",
@@ -18,13 +18,6 @@ BRANCH_BUGS = (
         "target = request.branch if request.fork is None else msgspec.structs.astuple(request.fork)",
         "target = request.branch",
         ("case:branches/fork-key@memory",),
-    ),
-    Bug(
-        "a fork may create a thread",
-        "stores/commit/request.py",
-        "or self.fence is not None or self.forks",
-        "or self.fence is not None",
-        ("case:branches/fork-race-append@memory",),
     ),
     Bug(
         "a checkout does not look again at what it switches to",

@@ -58,12 +58,14 @@ async def case_path_length_interleaved(kit: Kit) -> None:
 @case("branches", "path-length-reborn", covers=LENGTHS)
 async def case_path_length_reborn(kit: Kit) -> None:
     """What was counted in a thread that was deleted means nothing for the next one under its id."""
-    for first in (["a"], ["z", "y", "a"]):
+    for before, after in ((["a"], ["b"]), (["y", "z", "b"], [])):
         await kit.store.threads.create("t")
-        await say(kit.store, "t", *first)
+        await say(kit.store, "t", *before)
         await kit.store.branches.fork("t", at=None, name="r", messages=[Message.user("r1")])
-        made = await kit.store.branches.fork("t", at="a", name="x")
-        equal(made.path_length, len(first), "the fork")
+        if after:
+            await say(kit.store, "t", *after)
+        made = await kit.store.branches.fork("t", at="b", name="x")
+        equal((made.fork_seq, made.path_length), (3, len(before) + len(after)), "the fork")
         await lengths_agree(kit)
         await kit.store.threads.delete("t")
 
