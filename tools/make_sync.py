@@ -20,7 +20,7 @@ STORES = ROOT / "src" / "perdure" / "stores"
 TARGET = ROOT / "src" / "perdure" / "sync" / "stores.py"
 CLASSES = ("threads", "messages", "branches", "pending", "runs", "state", "profiles")
 READS = {"find", "get", "list", "children", "validate_parent", "range", "history", "external", "unfinished_calls"}
-READS |= {"current", "labels", "threads", "latest", "load", "health"}
+READS |= {"current", "labels", "threads", "latest", "load", "health", "variants", "tree"}
 """Methods that write nothing. Any other counts as a write, whose outcome can be unknown."""
 WIDTH = 118
 
@@ -57,6 +57,10 @@ STORE = '''class Store:
 
 BODIES = {
     "scoped": "return Store(self._inner.scoped(scope), self._driver, owner=False)",
+    "buffered": """writer = self._inner.buffered(
+            thread_id, most=most, every_ms=every_ms, run=run, branch=branch, fence=fence
+        )
+        return BufferedWriter(writer.buffer, self._driver)""",
     "close": """if self._owner and self._driver.alive:
             try:
                 self._driver.run(self._inner.close())
@@ -218,6 +222,8 @@ def generate() -> str:
     classes = [*(store_class(module) for module in CLASSES), whole_store()]
     imports = sorted({line for _, lines in classes for line in lines})
     imports = [line for line in imports if "AsyncIterator" not in line]
+    # A writer flushes in the background, which blocking callers need a thread for.
+    imports = [line.replace("perdure.stores.buffered", "perdure.sync.buffered") for line in imports]
     imports += ["from collections.abc import Iterator", "from perdure.sync.driver import Driver"]
     # Signatures are packed, not one parameter per line: the async stores show those.
     source = HEAD + "\n".join(imports) + "\n\n# fmt: off\n\n\n" + "\n\n".join(text for text, _ in classes)

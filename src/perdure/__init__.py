@@ -27,7 +27,7 @@ from perdure.errors import (
 )
 from perdure.kernel.engine import Capabilities, Health
 from perdure.kernel.transport import InsecureTransportWarning
-from perdure.model.branch import Branch, Label
+from perdure.model.branch import Branch, Label, Variant
 from perdure.model.faithful import Extra, Opaque
 from perdure.model.message import (
     Audio,
@@ -66,7 +66,9 @@ from perdure.model.run import (
 from perdure.model.run_snapshots import Decision, RunActivation, RunIntent, RunOptions, RunRequest, RunTrace, SeqRange
 from perdure.model.state import REMOVE, Doc, StateDoc
 from perdure.model.thread import Thread
+from perdure.model.tree import Tree, TreeNode
 from perdure.opening import open
+from perdure.stores.buffered import BufferedWriter
 from perdure.stores.pending import FreezeOptions
 from perdure.stores.runs import StartOptions
 from perdure.stores.store import CommitOptions, Store
@@ -95,6 +97,7 @@ __all__ = [
     "Base64Source",
     "Block",
     "Branch",
+    "BufferedWriter",
     "Capabilities",
     "CommitOptions",
     "Compaction",
@@ -154,11 +157,14 @@ __all__ = [
     "Ticket",
     "ToolResult",
     "ToolUse",
+    "Tree",
+    "TreeNode",
     "UnavailableError",
     "UnfinishedCall",
     "UnsupportedError",
     "UrlSource",
     "Usage",
+    "Variant",
     "VersionConflict",
     "Video",
     "Waiting",

@@ -21,6 +21,8 @@ COMMIT_MESSAGES: Final = 1_000
 BLOCKS_PER_MESSAGE: Final = 10_000
 """Blocks of one message, those inside its tool results included: ten times what long real ones hold. Each costs a
 reader some microseconds, whatever it weighs, and 4 MiB have room for 300,000 of them."""
+BUFFER_MS: Final = 24 * 3600 * 1000
+"""How long a buffered writer may hold messages back."""
 STATE_BYTES: Final = 256 * 1024
 PROFILE_BYTES: Final = 256 * 1024
 PROFILE_TTL_MS: Final = 100 * 365 * 24 * 3600 * 1000
@@ -32,6 +34,8 @@ JSON_DEPTH: Final = 64
 JSON_INTEGER_BITS: Final = 4_096
 
 BRANCHES_PER_THREAD: Final = 10_000
+TREE_MESSAGES: Final = 100_000
+"""Messages of a thread that `branches.tree` reads at once: about 50 MB in memory."""
 PENDING_PER_THREAD: Final = 1_000
 ANCESTORS: Final = 256
 CASCADE_THREADS: Final = 1_000

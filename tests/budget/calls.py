@@ -100,6 +100,11 @@ async def _commit(store: Store, m: Material, n: int) -> Any:
     return await store.commit("w", messages=[m.given], state={"s": m.value}, key=f"c{n}")
 
 
+async def _buffer(store: Store, m: Material, n: int) -> Any:
+    async with store.buffered("w") as writer:
+        return await writer.append(m.given)
+
+
 async def _export(store: Store, m: Material, n: int) -> Any:
     return await _every(export_lines(store, ["t"]))
 
@@ -124,6 +129,7 @@ CALLS: dict[str, Call] = {
     "store.capabilities": Call(lambda s, m, n: _now(s.capabilities())),
     "store.scoped": Call(lambda s, m, n: _now(s.scoped("other"))),
     "store.commit": Call(_commit, ("message", "value"), takes=True),
+    "store.buffered": Call(_buffer, ("message", "message"), takes=True),
     "store.commit of a run's moves": Call(_move_run, ("run", "run", "run", "value", "custom"), takes=True),
     "threads.find": Call(lambda s, m, n: s.threads.find("t"), ("custom",)),
     "threads.get": Call(lambda s, m, n: s.threads.get("t"), ("custom",)),
@@ -156,6 +162,12 @@ CALLS: dict[str, Call] = {
     "branches.get": Call(lambda s, m, n: s.branches.get("t", "side"), ("message",)),
     "branches.current": Call(lambda s, m, n: s.branches.current("t"), ("message",)),
     "branches.fork": Call(lambda s, m, n: s.branches.fork("t", at="m"), ("message",)),
+    "branches.fork with messages": Call(
+        lambda s, m, n: s.branches.fork("w", at="w0", messages=[m.given], key=f"f{n}"), ("message",), takes=True
+    ),
+    "branches.checkout": Call(lambda s, m, n: s.branches.checkout("t", "m"), ("message",)),
+    "branches.variants": Call(lambda s, m, n: s.branches.variants("t", "m"), ("message",)),
+    "branches.tree": Call(lambda s, m, n: s.branches.tree("t"), ("message", "message")),
     "branches.switch": Call(lambda s, m, n: s.branches.switch("t", n % 2), ("message",)),
     "branches.rename": Call(lambda s, m, n: s.branches.rename("child", 0, f"main {n}"), ("message",)),
     "branches.delete": Call(lambda s, m, n: s.branches.delete("w", f"b{n}"), setup=_fork),

@@ -86,6 +86,13 @@ async def _fork(store: Store) -> None:
     await store.commit(HOT, messages=[Message.user("on a branch")], branch=fork.id)
     with suppress(AlreadyExists):
         await store.branches.fork(HOT, at=f"{HOT}-1", name="aside")
+    for _ in range(2):
+        await store.branches.fork(HOT, at=f"{HOT}-1", messages=[Message.user("at once")], key="forked")
+
+
+async def _buffer(store: Store) -> None:
+    async with store.buffered(HOT) as writer:
+        await writer.append(Message.user("later"), Message.user("still later"))
 
 
 async def _history(store: Store) -> None:
@@ -118,6 +125,10 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "store.commit": _commit,
     "store.load": lambda store: store.load(HOT),
     "branches.fork": _fork,
+    "branches.checkout": lambda store: store.branches.checkout(HOT, f"{HOT}-1"),
+    "branches.variants": lambda store: store.branches.variants(HOT, f"{HOT}-1"),
+    "branches.tree": lambda store: store.branches.tree(HOT),
+    "store.buffered": _buffer,
     "branches.list": lambda store: store.branches.list(HOT),
     "branches.iter": lambda store: _every(store.branches.iter(HOT)),
     "branches.get": lambda store: store.branches.get(HOT, "aside"),

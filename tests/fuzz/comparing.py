@@ -12,8 +12,9 @@ from tests.fuzz.spelling import deep
 from tests.fuzz.target import Broken
 
 from perdure.cli.escaping import to_json_text
-from perdure.cli.render import summary, whole_message
+from perdure.cli.render import whole_message
 from perdure.model.message import MessageRecord
+from perdure.stores.summaries import summary
 
 _JOINERS = "\u200c\u200d"
 

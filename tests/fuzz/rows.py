@@ -196,7 +196,7 @@ def _thread(row: Row) -> Any:
 _MAKE: dict[str, tuple[Callable[[Row], Any], Callable[[Any], Any] | None]] = {
     "threads": (_thread, thread_document),
     "thread_heads": (_thread, thread_document),
-    "branches": (lambda row: records.branch_from(row, 0), branch_document),
+    "branches": (lambda row: records.branch_from(row, 0, 0), branch_document),
     "labels": (records.label_from, label_document),
     "runs": (records.run_from, run_document),
     "state": (records.state_from, state_document),

@@ -11,6 +11,7 @@ Everything named here is green on the product as it is; `run.py` checks that fir
 from __future__ import annotations
 
 from tests.planted.bug import Bug
+from tests.planted.bugs_branches import BRANCH_BUGS
 from tests.planted.bugs_content import CONTENT_BUGS
 from tests.planted.bugs_formats import FORMAT_BUGS
 from tests.planted.bugs_fuzz import FUZZ_BUGS
@@ -534,9 +535,9 @@ BUGS = (
     ),
     Bug(
         "a fork returns the branch that was current before it",
-        "stores/branches.py",
-        'current = number if switch else head["branch"]',
-        'current = head["branch"]',
+        "stores/forking.py",
+        "current=fork.switch,",
+        "current=False,",
         ("case:branches/fork-returns-what-is-stored@memory",),
     ),
     Bug(
@@ -584,6 +585,7 @@ BUGS = (
     ),
     *SECRET_BUGS,
     *OPERATION_BUGS,
+    *BRANCH_BUGS,
     *CONTENT_BUGS,
     *STORED_BUGS,
     *TERMINAL_BUGS,

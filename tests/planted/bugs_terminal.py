@@ -42,7 +42,7 @@ TERMINAL_BUGS = (
     ),
     Bug(
         "JSON has a pattern of its own",
-        "cli/escaping.py",
+        "model/visible_text.py",
         "return _ESCAPED.sub(lambda match: escaped_in_json(match.group()), text)",
         'return re.sub("[\x7f-\x9f\u202e]", lambda match: escaped_in_json(match.group()), text)',
         ("test:tests/cli/test_escaping.py::test_hidden_text_is_escaped_alike_for_people_and_in_json",),

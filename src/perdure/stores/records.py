@@ -144,8 +144,8 @@ def receipt_from(row: Row) -> tuple[int | None, list[str]]:
     return version, ids
 
 
-def branch_from(row: Row, current: int, preview: str | None = None) -> Branch:
-    """A branch from its row."""
+def branch_from(row: Row, current: int, inherited: int, preview: str | None = None) -> Branch:
+    """A branch from its row, and the number of messages that it inherits."""
     return Branch(
         thread_id=str(row.key[0]),
         id=int(row.key[1]),
@@ -155,6 +155,7 @@ def branch_from(row: Row, current: int, preview: str | None = None) -> Branch:
         head=row["head"],
         head_seq=row["head_seq"],
         length=row["length"],
+        path_length=inherited + row["length"],
         created_at=row["created_at"],
         current=row.key[1] == current,
         preview=preview,

@@ -20,6 +20,8 @@ from perdure.model.run import NewRun, Run, RunChange
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
 from perdure.stores.branches import Branches
+from perdure.stores.buffer import Buffer, BufferTarget
+from perdure.stores.buffered import BufferedWriter
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require
@@ -156,6 +158,34 @@ class Store:
         )
         return await perform(self._context, prepare(request))
 
+    def buffered(
+        self,
+        thread_id: str,
+        *,
+        most: int = 10,
+        every_ms: int = 1_000,
+        run: Run | None = None,
+        branch: int | str | None = None,
+        fence: int | None = None,
+    ) -> BufferedWriter:
+        """A writer that commits messages a few at a time: `async with store.buffered("t-1") as writer: …`.
+
+        Its `append` returns **before the messages are durable**; `flush`, and leaving the block, make them so. It
+        flushes in the background, each time as one keyed commit, and keeps the order.
+
+        - `most`: flush when so many messages wait.
+        - `every_ms`: flush so many milliseconds after the first of them was appended.
+        - `run`: the run that produces the messages. It must not be moved before the last flush: a flush is then refused
+          with `VersionConflict`.
+        - `branch`: the branch to append to, by number or name; by default the run's, else the one that is current at
+          the time of each flush.
+        - `fence`: the number of the caller's claim, as in `commit`.
+
+        A flush in the background that fails raises its error at the next `append`, `flush` or at the end of the block.
+        """
+        target = BufferTarget(thread_id=thread_id, most=most, every_ms=every_ms, run=run, branch=branch, fence=fence)
+        return BufferedWriter(Buffer(self._context, target))
+
     async def load(self, thread_id: str, *, branch: int | str | None = None) -> Snapshot:
         """A thread, its branch, history, latest run and state, all from one snapshot."""
         checks.check_id(thread_id, "thread id")
@@ -169,9 +199,10 @@ class Store:
         path = await read_path(self._context, thread_id, PathQuery(branch=number, with_branch=True, also=also))
         colds, runs, docs, run_docs = path.also
         head = path.head
+        branch_row = require(path.branch_row, f"the branch of thread {thread_id!r}")
         return Snapshot(
             thread=thread_from(require(colds[0], f"thread {thread_id!r}"), head),
-            branch=branch_from(require(path.branch_row, f"the branch of thread {thread_id!r}"), head["branch"]),
+            branch=branch_from(branch_row, head["branch"], len(path.entries) - branch_row["length"]),
             messages=views.history(path_records(thread_id, path.entries, None)),
             version=head["version"],
             run=run_from(runs[0]) if runs else None,

@@ -13,10 +13,11 @@ from perdure.clock import Clock, system_clock
 from perdure.errors import UnsupportedError
 from perdure.opening import DurabilityChoice, as_text, check_options, is_server, make_store, open_engine
 from perdure.rules.checks import check_scope
+from perdure.sync.buffered import BufferedWriter
 from perdure.sync.driver import Driver, LoopDriver
 from perdure.sync.stores import Branches, Messages, Pending, Profiles, Runs, State, Store, Threads
 
-__all__ = ["Branches", "Messages", "Pending", "Profiles", "Runs", "State", "Store", "Threads", "open"]
+__all__ = ["Branches", "BufferedWriter", "Messages", "Pending", "Profiles", "Runs", "State", "Store", "Threads", "open"]
 
 
 def open(

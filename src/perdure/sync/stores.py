@@ -20,6 +20,7 @@ from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
+from perdure.model.tree import Tree
 from perdure.model.unset import UNSET, Unset
 from perdure.stores import branches as async_branches
 from perdure.stores import messages as async_messages
@@ -29,13 +30,14 @@ from perdure.stores import runs as async_runs
 from perdure.stores import state as async_state
 from perdure.stores import store as async_store
 from perdure.stores import threads as async_threads
-from perdure.stores.branches import BranchList, LabelList
+from perdure.stores.branches import BranchList, LabelList, VariantList
 from perdure.stores.messages import Direction, End, Records, UnfinishedCalls, Visibility
 from perdure.stores.pending import FreezeOptions, PendingMessages, ThreadIds
 from perdure.stores.runs import StartOptions
 from perdure.stores.state import StateDocs
 from perdure.stores.store import CommitOptions
 from perdure.stores.threads import Order, Strategy
+from perdure.sync.buffered import BufferedWriter
 from perdure.sync.driver import Driver
 
 # fmt: off
@@ -215,19 +217,55 @@ class Branches:
 
     def fork(
         self, thread_id: str, *, at: str | Unset | None = UNSET, before: str | None = None, name: str | None = None,
-        switch: bool = False
+        switch: bool = False, messages: Sequence[Message] = (), fence: int | None = None, key: str | None = None
     ) -> Branch:
-        """Make a new branch that continues after one message, or replaces another.
+        """Make a new branch that continues after one message, or replaces another, and write its first messages.
 
         - `at`: the id of the message to continue after; None starts another root.
         - `before`: the id of the message to replace: the branch continues after the one before it. Pass either `at` or
           `before`.
         - `name`: unique within the thread; by default `branch-<number>`. A name that exists raises `AlreadyExists`.
         - `switch`: make the branch the current one. By default the current branch stays.
+        - `messages`: the first messages of the branch, checked as `commit` checks them. The branch and its messages are
+          made in one transaction, or neither is.
+        - `fence`: the number of the caller's claim, as in `commit`.
+        - `key`: makes a retry of a fork with messages safe, as in `commit`. A repeated call returns the branch that the
+          first one made, as it is now.
 
         Raises `NotFoundError` for a thread or a message that does not exist. No message is copied.
         """
-        return self._driver.run(self._inner.fork(thread_id, at=at, before=before, name=name, switch=switch))
+        return self._driver.run(self._inner.fork(
+            thread_id, at=at, before=before, name=name, switch=switch, messages=messages, fence=fence, key=key
+        ))
+
+    def checkout(self, thread_id: str, message_id: str, *, name: str | None = None) -> Branch:
+        """Make the branch that ends at a message the current one; if there is none, fork at the message and switch.
+
+        - `message_id`: the message that the next commit continues.
+        - `name`: what the fork is called if one is made; by default `branch-<number>`.
+
+        Of several branches that end there, the current one stays, else the lowest number is chosen. The branch is
+        returned as it was at that moment: a commit that another writer makes on it before the switch is noticed, and
+        the search begins again. Two callers who find none may each make a fork.
+        """
+        return self._driver.run(self._inner.checkout(thread_id, message_id, name=name))
+
+    def variants(self, thread_id: str, message_id: str) -> VariantList:
+        """The messages written in the same place as this one, itself included, in the order of their commits.
+
+        Two messages are variants of each other if they follow the same message, each on a branch of its own; the first
+        messages of all roots are variants too. Those that only deleted branches lead to are left out, except the
+        message that was asked about. The cost follows the number of branches and variants, not the history.
+        """
+        return self._driver.read(self._inner.variants(thread_id, message_id))
+
+    def tree(self, thread_id: str) -> Tree:
+        """The whole thread as a tree of messages, which `draw()` turns into text.
+
+        It reads every message once, in pages, and keeps one line of each. A thread with more than 100,000 messages is
+        refused with `InvalidError`; `perdure tree` draws those too.
+        """
+        return self._driver.read(self._inner.tree(thread_id))
 
     def switch(self, thread_id: str, branch: int | str) -> Branch:
         """Make a branch the current one; switching to the current one changes nothing.
@@ -532,6 +570,30 @@ class Store:
             thread_id, messages=messages, run=run, branch=branch, expect=expect, expect_head=expect_head, fence=fence,
             state=state, run_state=run_state, expect_state=expect_state, key=key
         ))
+
+    def buffered(
+        self, thread_id: str, *, most: int = 10, every_ms: int = 1000, run: Run | None = None,
+        branch: int | str | None = None, fence: int | None = None
+    ) -> BufferedWriter:
+        """A writer that commits messages a few at a time: `async with store.buffered("t-1") as writer: …`.
+
+        Its `append` returns **before the messages are durable**; `flush`, and leaving the block, make them so. It
+        flushes in the background, each time as one keyed commit, and keeps the order.
+
+        - `most`: flush when so many messages wait.
+        - `every_ms`: flush so many milliseconds after the first of them was appended.
+        - `run`: the run that produces the messages. It must not be moved before the last flush: a flush is then refused
+          with `VersionConflict`.
+        - `branch`: the branch to append to, by number or name; by default the run's, else the one that is current at
+          the time of each flush.
+        - `fence`: the number of the caller's claim, as in `commit`.
+
+        A flush in the background that fails raises its error at the next `append`, `flush` or at the end of the block.
+        """
+        writer = self._inner.buffered(
+            thread_id, most=most, every_ms=every_ms, run=run, branch=branch, fence=fence
+        )
+        return BufferedWriter(writer.buffer, self._driver)
 
     def load(self, thread_id: str, *, branch: int | str | None = None) -> Snapshot:
         """A thread, its branch, history, latest run and state, all from one snapshot."""

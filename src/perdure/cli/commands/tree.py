@@ -9,8 +9,9 @@ import typer
 
 from perdure.cli.command import StoreContext, ThreadArgument, command
 from perdure.cli.terminal import PIPE_WIDTH
-from perdure.cli.tree_drawing import Tree, draw
-from perdure.cli.tree_loading import grow
+from perdure.cli.tree_drawing import draw
+from perdure.model.tree import NARROWEST, WIDEST, Tree
+from perdure.stores.tree_reading import read_tree
 
 
 def register(app: typer.Typer) -> None:
@@ -26,11 +27,13 @@ async def tree(
         bool, typer.Option("--all", help="Also show messages reachable only from deleted branches.")
     ] = False,
     width: Annotated[
-        int | None, typer.Option(min=20, max=10_000, help="Columns to draw in; else the terminal's.")
+        int | None, typer.Option(min=NARROWEST, max=WIDEST, help="Columns to draw in; else the terminal's.")
     ] = None,
 ) -> None:
     """Draw a thread's tree: branches, roles, labels, and the current line."""
-    grown = await grow(context.store, await context.thread_id(thread), everything=everything)
+    scope_context = context.store._context  # noqa: SLF001 - a command draws threads of any size, deleted branches too
+    thread_id = await context.thread_id(thread)
+    grown = await read_tree(scope_context, thread_id, everything=everything, bounded=False)
     if context.as_json:
         context.emit(_tree_document(grown))
         return
@@ -40,5 +43,6 @@ async def tree(
 
 
 def _tree_document(grown: Tree) -> dict[str, object]:
-    nodes = [msgspec.structs.asdict(node) for node in grown.nodes.values()]
-    return {"current_branch": grown.current_branch, "nodes": nodes, "empty_branches": list(grown.empty)}
+    nodes = [msgspec.structs.asdict(node) for node in grown.nodes]
+    empty = [branch.name for branch in grown.branches if branch.head_seq == 0]
+    return {"current_branch": grown.current_branch, "nodes": nodes, "empty_branches": empty}

@@ -36,22 +36,31 @@ async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) 
     kernel's `Conflict`, for the store that added them to judge."""
     begun = time.monotonic()
     try:
-        if commit.branch_name is not None:
-            number = await commit_target(context, commit.thread_id, commit.branch_name)
-            commit = msgspec.structs.replace(commit, branch=number)
-        guess = first_guess(context, commit)
-        if commit.brought_ids and commit.thread_id in context.queues:
-            guess = msgspec.structs.replace(guess, queue=EMPTY_QUEUE)
-        if any(message.compaction is not None for message in commit.messages):
-            await _check_summaries(context, commit)
-
-        answer = await _attempt(context, commit, guess, extra)
-        receipt = answer if isinstance(answer, Receipt) else await _repeat(context, commit, guess, answer, extra)
+        receipt = await _perform(context, commit, extra)
     except ConflictError as error:
         note_refused(context, commit, error)
         raise
     note_duration(context, commit, begun)
     return receipt
+
+
+async def _perform(context: Context, commit: Prepared, extra: Sequence[Op]) -> Receipt:
+    if commit.branch_name is not None:
+        number = await commit_target(context, commit.thread_id, commit.branch_name)
+        commit = msgspec.structs.replace(commit, branch=number)
+    guess = with_known_queue(context, commit, first_guess(context, commit))
+    if any(message.compaction is not None for message in commit.messages):
+        await check_summaries(context, commit)
+
+    answer = await attempt_once(context, commit, guess, extra)
+    return answer if isinstance(answer, Receipt) else await _repeat(context, commit, guess, answer, extra)
+
+
+def with_known_queue(context: Context, commit: Prepared, guess: Guess) -> Guess:
+    """The first guess about the queue, where brought ids must not be pending: that it is empty, if there is one."""
+    if commit.brought_ids and commit.thread_id in context.queues:
+        return msgspec.structs.replace(guess, queue=EMPTY_QUEUE)
+    return guess
 
 
 async def _repeat(context: Context, commit: Prepared, guess: Guess, better: Guess, extra: Sequence[Op]) -> Receipt:
@@ -60,11 +69,11 @@ async def _repeat(context: Context, commit: Prepared, guess: Guess, better: Gues
 
     async def attempt() -> Receipt:
         nonlocal guess, better, unmoved
-        previous, guess = guess, await _guard_queue(context, commit, better)
+        previous, guess = guess, await guard_queue(context, commit, better)
         unmoved = unmoved + 1 if guess == previous else 0
         if unmoved == UNMOVED_ATTEMPTS:
             raise contention("thread", commit.thread_id)
-        answer = await _attempt(context, commit, guess, extra)
+        answer = await attempt_once(context, commit, guess, extra)
         if isinstance(answer, Receipt):
             return answer
         better = answer
@@ -73,7 +82,7 @@ async def _repeat(context: Context, commit: Prepared, guess: Guess, better: Gues
     return await retry("thread", commit.thread_id, attempt, on=(Stale,))
 
 
-async def _attempt(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op]) -> Receipt | Guess:
+async def attempt_once(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op] = ()) -> Receipt | Guess:
     """One try under a guess: the receipt, or a better guess."""
     if _is_illegal(commit):
         return await explain(context, commit, guess)
@@ -108,7 +117,7 @@ async def _send(context: Context, commit: Prepared, ops: list[Op], extra: Sequen
     return applied
 
 
-async def _check_summaries(context: Context, commit: Prepared) -> None:
+async def check_summaries(context: Context, commit: Prepared) -> None:
     """A summary must come after what it covers. Versions only rise, so one look is enough."""
     now, heads, keys = await context.view(
         NOW,
@@ -128,7 +137,7 @@ def _is_illegal(commit: Prepared) -> bool:
     return isinstance(change, RunChange) and not run_machine.allows(change.run.status, change)
 
 
-async def _guard_queue(context: Context, commit: Prepared, guess: Guess) -> Guess:
+async def guard_queue(context: Context, commit: Prepared, guess: Guess) -> Guess:
     """The guess with a condition on the queue under which the brought ids are free; raises if one is pending."""
     if not commit.brought_ids or guess.birth is not None:
         return guess

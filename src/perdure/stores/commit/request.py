@@ -27,12 +27,21 @@ _MAPPED = {"state": "documents", "run_state": "documents", "expect_state": "revs
 _READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (RunBody, Waiting, Outcome)}
 
 
+class Fork(msgspec.Struct, frozen=True, gc=False):
+    """A branch that a commit makes and writes to: `at` and `before` as in `branches.fork`, both None for a root."""
+
+    at: str | None = None
+    before: str | None = None
+    name: str | None = None
+    switch: bool = False
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A commit as the caller asked for it; the first fields are the parameters of `Store.commit`.
 
     `inputs` marks the messages as what the run was given, not what it produced. `asked` replaces the messages in a
     keyed commit's fingerprint where the caller asked for something else (a freeze). `stored` messages come from the
-    queue: they were checked when they were appended to it.
+    queue: they were checked when they were appended to it. With a `fork`, the messages go to a branch that it makes.
     """
 
     thread_id: str
@@ -49,6 +58,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     inputs: bool = False
     asked: str | None = None
     stored: bool = False
+    fork: Fork | None = None
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -73,11 +83,12 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: str | None
     digest: str | None
     inputs: bool
+    forks: bool
 
     @property
     def may_create(self) -> bool:
         """May this commit bring a missing thread into being?"""
-        existing = isinstance(self.run, (Run, RunChange)) or self.fence is not None
+        existing = isinstance(self.run, (Run, RunChange)) or self.fence is not None or self.forks
         guarded = any(rev is not None for rev in self.expect_state.values())
         return not existing and not guarded and self.expect in (None, 0) and self.branch in (None, 0)
 
@@ -122,6 +133,7 @@ def prepare(request: Request) -> Prepared:
         key=request.key,
         digest=None if request.key is None else _fingerprint(request, documents),
         inputs=request.inputs,
+        forks=request.fork is not None,
     )
 
 
@@ -243,7 +255,8 @@ def _fingerprint(request: Request, documents: list[Any]) -> str:
     # The run is named above, unless its id is minted; a document is only marked as the run's or the thread's.
     docs = sorted([bool(owner), name, _document(value)] for owner, name, value in documents)
     content = request.asked if request.asked is not None else [canonical(message) for message in request.messages]
-    return hashlib.sha256(codec.encode([content, move, docs, request.branch])).hexdigest()[:32]
+    target = request.branch if request.fork is None else msgspec.structs.astuple(request.fork)
+    return hashlib.sha256(codec.encode([content, move, docs, target])).hexdigest()[:32]
 
 
 def canonical(record: Faithful) -> str:

@@ -62,6 +62,9 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "branches.get": ("t", 0),
     "branches.current": ("t",),
     "branches.fork": ("t",),
+    "branches.checkout": ("t", "m"),
+    "branches.variants": ("t", "m"),
+    "branches.tree": ("t",),
     "branches.switch": ("t", 0),
     "branches.rename": ("t", 0, "x"),
     "branches.label": ("t", "m", "x"),
@@ -129,7 +132,7 @@ async def case_closed(kit: Kit) -> None:
     await owner.close()
     await owner.close()
     for store in (owner, scoped):
-        quiet = {"store.close", "store.scoped", "store.capabilities", "store.health"}
+        quiet = {"store.close", "store.scoped", "store.buffered", "store.capabilities", "store.health"}
         equal(sorted(public_methods(store) - set(CALLS) - quiet), [], "methods this case forgot")
         for name in CALLS:
             await raises(UnavailableError, call(store, name), name)

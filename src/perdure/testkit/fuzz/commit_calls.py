@@ -199,8 +199,10 @@ def again(scene: Scene) -> Call | None:
         arguments["run"] = {"new": new_run(scene)}
     elif arguments.get("state"):
         arguments["state"] = dict(reversed(arguments["state"].items()))
-    if arguments.get("run") and earlier.name.startswith("runs."):
+    if arguments.get("run") and earlier.name.startswith(("runs.", "branches.")):
         del arguments["run"]
+    if earlier.name == "branches.fork":
+        arguments.pop("expect", None)
     return Call(earlier.name, arguments)
 
 

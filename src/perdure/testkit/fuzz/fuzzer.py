@@ -28,6 +28,7 @@ MOVES: dict[str, tuple[int, Move]] = {
     "update": (25, random_calls.update),
     "delete": (12, random_calls.delete),
     "fork": (30, random_calls.fork),
+    "checkout": (12, random_calls.checkout),
     "on_branch": (35, random_calls.on_branch),
     "label": (12, random_calls.label),
     "put_state": (30, random_calls.put_state),
@@ -58,7 +59,7 @@ JUMPS = (1, 1_000, 3_600_000, 8 * 24 * 3_600_000, -1, -5_000, -3_600_000)
 
 _IN_COMMIT = ("commit.before_transact", "commit.after_transact")
 DEATHS = {
-    **dict.fromkeys(("commit", "runs.start", "runs.create", "pending.freeze"), _IN_COMMIT),
+    **dict.fromkeys(("commit", "runs.start", "runs.create", "pending.freeze", "branches.fork"), _IN_COMMIT),
     "threads.delete": ("delete.after_tombstone", "delete.between_erasures"),
 }
 """Where a process may die in a call, by the call's name."""

@@ -166,7 +166,24 @@ def fork(scene: Scene) -> Call | None:
         arguments["name"] = scene.pick(["alt", "try", "main", scene.fresh("line-")])
     if scene.chance(0.5):
         arguments["switch"] = True
+    if scene.chance(0.4):
+        arguments["messages"] = scene.messages(thread)
+        if arguments["messages"] and scene.chance(0.3):
+            arguments["key"] = scene.fresh("key-")
+    if scene.chance(0.1):
+        arguments["fence"] = scene.random.randrange(4)
     return Call("branches.fork", arguments)
+
+
+def checkout(scene: Scene) -> Call | None:
+    """Continue after some message."""
+    thread = scene.thread()
+    if thread is None:
+        return None
+    arguments: Json = {"thread_id": thread.id, "message_id": scene.message_id(thread)}
+    if scene.chance(0.2):
+        arguments["name"] = scene.pick(["alt", scene.fresh("line-")])
+    return Call("branches.checkout", arguments)
 
 
 def on_branch(scene: Scene) -> Call | None:

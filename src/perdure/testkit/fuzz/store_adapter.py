@@ -15,7 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from perdure.errors import PerdureError
-from perdure.model.branch import Branch, Label
+from perdure.model.branch import Branch, Label, Variant
 from perdure.model.faithful import from_json, to_json
 from perdure.model.message import Message, MessageRecord, UnfinishedCall
 from perdure.model.page import Page
@@ -256,6 +256,7 @@ _DESCRIBE: dict[type, Callable[[Tokens, Any], Json]] = {
     Receipt: _describe_receipt,
     Branch: _describe_branch,
     Label: lambda _, label: _fields(label),
+    Variant: lambda _, variant: {**_fields(variant, "branch"), "leads": variant.branch is not None},
     UnfinishedCall: _describe_call,
     Page: _describe_page,
 }

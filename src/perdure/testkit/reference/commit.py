@@ -35,6 +35,7 @@ class Request:
     inputs: bool = False
     from_queue: bool = False
     asked: Any = None
+    fork: Any = None
 
     @property
     def record(self) -> Json | None:
@@ -60,7 +61,7 @@ class Request:
         if run and "new" not in run:
             run = {"id": self.run_id, "move": change_of(run)}
         messages = list(self.messages) if self.asked is None else self.asked
-        return [messages, run, self.state or {}, self.run_state or {}, self.branch]
+        return [messages, run, self.state or {}, self.run_state or {}, self.fork or self.branch]
 
 
 def commit(world: World, **request: Any) -> Json:
@@ -75,21 +76,26 @@ def apply_request(world: World, request: Request) -> Json:
     stored = live_key(world, thread, request.key)
     if stored is not None:
         return replay(world, stored, request)
-    _refuse_summaries(thread, request)
+    refuse_summaries(thread, request)
     if thread is None:
         parent, resource = _refuse_birth(world, request)
         thread = born(world, request.thread_id, world.next_tick())
         thread.parent_thread_id, thread.resource_id = parent, resource
     else:
-        _refuse_guards(thread, request)
-        refuse_run(world, request)
-        _refuse_documents(thread, request)
-        if any(thread.message(m["id"]) is not None for m in request.messages):
-            raise Refusal("AlreadyExists")
-        if not request.from_queue and {m["id"] for m in request.messages} & {entry.id for entry in thread.pending}:
-            raise Refusal("AlreadyExists")
+        refuse_content(world, thread, request)
         world.next_tick()
-    return _write(world, thread, request)
+    return write(world, thread, request)
+
+
+def refuse_content(world: World, thread: Thread, request: Request) -> None:
+    """Refuse what this thread, as it is, does not allow."""
+    _refuse_guards(thread, request)
+    refuse_run(world, request)
+    _refuse_documents(thread, request)
+    if any(thread.message(m["id"]) is not None for m in request.messages):
+        raise Refusal("AlreadyExists")
+    if not request.from_queue and {m["id"] for m in request.messages} & {entry.id for entry in thread.pending}:
+        raise Refusal("AlreadyExists")
 
 
 def live_key(world: World, thread: Thread | None, key: str | None) -> Key | None:
@@ -140,7 +146,7 @@ def refuse_message(message: Json) -> None:
         raise Refusal("InvalidError")
 
 
-def _refuse_summaries(thread: Thread | None, request: Request) -> None:
+def refuse_summaries(thread: Thread | None, request: Request) -> None:
     """A summary comes after everything it covers."""
     version = 0 if thread is None else len(thread.log)
     for seq, message in enumerate(request.messages, version + 1):
@@ -191,7 +197,8 @@ def _refuse_documents(thread: Thread, request: Request) -> None:
             raise Refusal("VersionConflict")
 
 
-def _write(world: World, thread: Thread, request: Request) -> Json:
+def write(world: World, thread: Thread, request: Request) -> Json:
+    """Do everything that was asked; the receipt as plain data."""
     thread.updated_at = world.now
     if request.fence is not None:
         thread.fence = max(thread.fence or 0, request.fence)

@@ -99,7 +99,7 @@ def load(world: World, *, thread_id: str, branch: int | str | None = None) -> Js
     latest = thread.latest_run_id
     return {
         "thread": thread_data(world, thread),
-        "branch": branch_data(thread, thread.branches[number], preview=False),
+        "branch": branch_data(thread, thread.branches[number], with_preview=False),
         "messages": history(path(thread, number)),
         "version": len(thread.log),
         "run": None if latest is None else run_data(world.runs[latest]),

@@ -56,6 +56,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "branches.get": branches.get,
     "branches.current": branches.current,
     "branches.fork": branches.fork,
+    "branches.checkout": branches.checkout,
+    "branches.variants": branches.variants,
     "branches.switch": branches.switch,
     "branches.rename": branches.rename,
     "branches.label": branches.label,

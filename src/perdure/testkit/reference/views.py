@@ -185,7 +185,7 @@ def run_data(run: Run) -> Json:
     return asdict(run)
 
 
-def branch_data(thread: Thread, branch: Branch, *, preview: bool = True) -> Json:
+def branch_data(thread: Thread, branch: Branch, *, with_preview: bool = True) -> Json:
     """A branch as plain data."""
     head = thread.head(branch.number)
     return {
@@ -196,13 +196,23 @@ def branch_data(thread: Thread, branch: Branch, *, preview: bool = True) -> Json
         "head": None if head is None else head.id,
         "head_seq": 0 if head is None else head.seq,
         "length": len(thread.written_on(branch.number)),
+        "path_length": _depth(head),
         "created_at": branch.created_at,
         "current": branch.number == thread.branch,
-        "preview": None if head is None or not preview else _preview(head),
+        "preview": None if head is None or not with_preview else preview(head),
     }
 
 
-def _preview(message: Message) -> str:
+def _depth(message: Message | None) -> int:
+    """How many messages there are from a root to this one."""
+    count = 0
+    while message is not None:
+        count, message = count + 1, message.parent
+    return count
+
+
+def preview(message: Message) -> str:
+    """The beginning of a message's text, else of its calls, else of its result."""
     content = message.body["content"]
     text = _words(content)
     if not text and calls(message.body):
