@@ -64,6 +64,7 @@ from perdure.model.run_snapshots import Decision, RunActivation, RunIntent, RunR
 from perdure.model.state import REMOVE, Doc, StateDoc
 from perdure.model.thread import Thread
 from perdure.opening import open
+from perdure.stores.following import Follower
 from perdure.stores.store import Store
 
 __version__: str
@@ -97,6 +98,7 @@ __all__ = [
     "Doc",
     "Document",
     "Extra",
+    "Follower",
     "HasChildren",
     "Health",
     "IllegalTransition",

@@ -31,7 +31,7 @@ from perdure import (
     limits,
 )
 from perdure.engines.memory import MemoryEngine
-from perdure.errors import CursorExpired, InvalidError, short_repr
+from perdure.errors import InvalidError, short_repr
 from perdure.model.message import Compaction
 from perdure.model.run import RunBody
 from perdure.rules.checks import check_count, check_id
@@ -226,7 +226,7 @@ def refusals(name: str, parameter: str) -> list[str]:
             continue
         try:
             result = asyncio.run(call(method, {**required, parameter: value}))
-        except (InvalidError, CursorExpired) as error:
+        except InvalidError as error:
             if len(str(error)) > 1_000:
                 wrong.append(f"{what}: a message of {len(str(error)):,} characters")
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is wrong

@@ -42,3 +42,10 @@ def bounded(path: tuple[Stretch, ...], upto: int) -> tuple[Stretch, ...]:
     return tuple(
         (branch, after, upto if end is None else min(end, upto)) for branch, after, end in path if after < upto
     )
+
+
+def beyond(path: tuple[Stretch, ...], after: int) -> tuple[Stretch, ...]:
+    """The same path from the first record after seq `after` on."""
+    return tuple(
+        (branch, max(after, start), end) for branch, start, end in path if end is None or end > max(after, start)
+    )

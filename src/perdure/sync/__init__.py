@@ -14,9 +14,10 @@ from perdure.errors import UnsupportedError
 from perdure.opening import DurabilityChoice, as_text, check_options, is_server, make_store, open_engine
 from perdure.rules.checks import check_scope
 from perdure.sync.driver import Driver, LoopDriver
+from perdure.sync.follower import Follower
 from perdure.sync.stores import Branches, Messages, Pending, Runs, State, Store, Threads
 
-__all__ = ["Branches", "Messages", "Pending", "Runs", "State", "Store", "Threads", "open"]
+__all__ = ["Branches", "Follower", "Messages", "Pending", "Runs", "State", "Store", "Threads", "open"]
 
 
 def open(
