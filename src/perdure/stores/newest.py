@@ -62,6 +62,7 @@ async def newest_shown(context: Context, thread_id: str, query: PathQuery, tail:
 async def _read_backwards(context: Context, thread_id: str, query: PathQuery, tail: Tail) -> Shown:
     """As much of the path as the view needs, as it shows it; raises `Stale` if another thread took the id."""
     size = tail.limit + _MARGIN
+    end = query.upto if tail.as_of_now else None
     head: Row | None = None
     later: _Later | None = None
     records: Records = []
@@ -71,8 +72,8 @@ async def _read_backwards(context: Context, thread_id: str, query: PathQuery, ta
             raise Stale
         head = path.head
         branch = int(head["branch"] if query.branch is None else query.branch)
-        if tail.as_of_now and query.upto is not None and later is None:
-            later = _Later(context, thread_id, branch, query.upto)
+        if later is None and end is not None:
+            later = _Later(context, thread_id, branch, end)
         records = path_records(thread_id, path.entries, path.parent_id) + records
         visible = tail.view(records) if later is None else await later.view(tail.view, records, head)
         if path.parent_id is None or is_settled(records, visible, tail.limit, folded=tail.folded):
