@@ -1,8 +1,8 @@
 """Write `src/perdure/sync/stores.py` from the async stores: the same methods, the same types, blocking.
 
 Only async code is written by hand. Each `async def` becomes a plain method that drives the same coroutine, an async
-iterator becomes an iterator, an object with a blocking twin is wrapped in it, and everything else passes through. A test fails when the file is not what this tool
-would write.
+iterator becomes an iterator, an object with a blocking twin is wrapped in it, and everything else passes through. A
+test fails when the file is not what this tool would write.
 
     tools/make_sync.py            write the file
     tools/make_sync.py --check    only report whether it is up to date

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import math
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.budget import spot_checks
 
-from perdure.errors import CorruptError, InvalidError
+from perdure.errors import CorruptError, CursorExpired, InvalidError
 from perdure.ids import new_id, new_rev
 from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
@@ -104,6 +105,13 @@ def test_a_cursor_continues_its_own_query_only() -> None:
     assert decode_cursor(cursor, QUERY, KEYSET) == (17, "id")
     with pytest.raises(InvalidError):
         decode_cursor(cursor, ("threads", None, "q", True, "active"), KEYSET)
+
+
+def test_a_cursor_of_another_version_has_expired() -> None:
+    with patch("perdure.kernel.cursor._VERSION", 0):
+        old = encode_cursor(QUERY, (17, "id"))
+    with pytest.raises(CursorExpired, match="format 0"):
+        decode_cursor(old, QUERY, KEYSET)
 
 
 def test_every_flipped_bit_of_a_cursor_is_noticed() -> None:
