@@ -219,7 +219,7 @@ def refusals(name: str, parameter: str) -> list[str]:
     }
     required |= ALSO.get(name, {})
     if parameter == "before":
-        del required["at"]
+        required.pop("at", None)
     wrong = []
     for what, value in ABSURD.items():
         if what in TAKES.get((name, parameter), ()):
