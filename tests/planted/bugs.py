@@ -16,6 +16,7 @@ from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_imports import IMPORT_BUGS
 from tests.planted.bugs_limits import LIMIT_BUGS
 from tests.planted.bugs_logins import LOGIN_BUGS
+from tests.planted.bugs_messages import MESSAGE_BUGS
 from tests.planted.bugs_redis import REDIS_BUGS
 from tests.planted.bugs_secrets import SECRET_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
@@ -589,4 +590,5 @@ BUGS = (
     *FUZZ_BUGS,
     *SQLITE_BUGS,
     *LIMIT_BUGS,
+    *MESSAGE_BUGS,
 )

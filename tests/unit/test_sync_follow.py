@@ -15,6 +15,7 @@ import pytest
 import perdure.sync
 from perdure import InvalidError, Message, NotFoundError, UnavailableError
 from perdure.engines.shared.hints import HintHub
+from perdure.stores import waiting
 
 PATIENCE = 60
 
@@ -70,6 +71,22 @@ def test_another_thread_ends_a_blocked_loop(store: perdure.sync.Store, query: di
             assert list(follower) == []
         assert not hub_of(store).is_watched
     until(lambda: threading.active_count() <= before)
+
+
+def test_closing_wakes_a_reader_that_would_wait_for_ever(
+    store: perdure.sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the look that a follower takes every second."""
+    monkeypatch.setattr(waiting, "_LOOK_AGAIN", 10 * PATIENCE)
+    with ThreadPoolExecutor(1) as pool:
+        follower, task = reading(pool, store)
+        until(lambda: follower._inner._waiter._watch._waiting)
+        follower.close()
+        try:
+            assert task.result(timeout=PATIENCE) == ["one"]
+        finally:
+            hub_of(store).ring_all()
+            follower._inner._waiter._watch._signal.ring()
 
 
 def test_closing_races_with_everything_a_reader_does(store: perdure.sync.Store) -> None:

@@ -142,12 +142,12 @@ async def _history_slice(context: Context, request: PageRequest, end: _End) -> _
         tail = Tail(history, count + 1, folded=True)
         view = await newest_shown(context, request.thread_id, PathQuery(branch=end.branch), tail)
         records, whole = view.records, len(view.records) <= count
-        places = [history.positions[record.seq] for record in records]
-        start = views.page_start(records, places, request.limit)
+        standing = [history.positions[record.seq] for record in records]
+        start = views.page_start(records, standing, request.limit)
         if start is None and whole:
             start = 0
         if start is not None:
-            return _Slice(records[start:], start > 0, places[start] if records else 0, view.branch)
+            return _Slice(records[start:], start > 0, standing[start] if records else 0, view.branch)
         count *= 4
         end = msgspec.structs.replace(end, branch=view.branch)
 
