@@ -21,7 +21,7 @@ class Waiter:
     """Waits for hints on one topic; `close` ends the wait from any task or thread."""
 
     def __init__(self, context: Context, topic: str) -> None:
-        self.closed = False
+        self.closed: bool = False
         self._context = context
         self._topic = topic
         self._watch: Watch | None = None

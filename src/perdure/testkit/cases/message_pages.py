@@ -18,6 +18,7 @@ PAGE = ("messages.page",)
 PATH = ("messages.path",)
 VIEWS: tuple[View, ...] = ("external", "history", "raw")
 LIMITS_REFUSED: tuple[Any, ...] = (0, -1, True, "3", 3.0)
+LIMITS_OF_PAGES_REFUSED: tuple[Any, ...] = (*LIMITS_REFUSED, 201, None)
 ENDS_REFUSED: tuple[Any, ...] = (0, -1, True, 1.5, 2**60, [], *REFUSED_IDS[:6])
 VIEWS_REFUSED: tuple[Any, ...] = ("", "all", "External", None, 3)
 BRANCHES_REFUSED: tuple[Any, ...] = (1.5, [], "", True, 2**60)
@@ -294,7 +295,7 @@ async def case_arguments(kit: Kit) -> None:
     for view in VIEWS:
         empty = await pages.page("t", view=view)
         equal((empty.items, empty.next_cursor), ([], None), f"an empty {view}")
-    for bad in (*LIMITS_REFUSED, 201, None):
+    for bad in LIMITS_OF_PAGES_REFUSED:
         await raises(InvalidError, pages.page("t", limit=bad), f"limit {bad!r}")
     for bad in ENDS_REFUSED:
         await raises(InvalidError, pages.page("t", before=bad), f"before {bad!r}")
