@@ -1,8 +1,8 @@
 """Write `src/perdure/sync/stores.py` from the async stores: the same methods, the same types, blocking.
 
 Only async code is written by hand. Each `async def` becomes a plain method that drives the same coroutine, an async
-iterator becomes an iterator, and everything else passes through. A test fails when the file is not what this tool
-would write.
+iterator becomes an iterator, an object with a blocking twin is wrapped in it, and everything else passes through. A
+test fails when the file is not what this tool would write.
 
     tools/make_sync.py            write the file
     tools/make_sync.py --check    only report whether it is up to date
@@ -20,8 +20,10 @@ STORES = ROOT / "src" / "perdure" / "stores"
 TARGET = ROOT / "src" / "perdure" / "sync" / "stores.py"
 CLASSES = ("threads", "messages", "branches", "pending", "runs", "state", "profiles")
 READS = {"find", "get", "list", "children", "validate_parent", "range", "history", "external", "unfinished_calls"}
-READS |= {"current", "labels", "threads", "latest", "load", "health", "variants", "tree"}
+READS |= {"current", "labels", "threads", "latest", "load", "health", "variants", "tree", "path", "page"}
 """Methods that write nothing. Any other counts as a write, whose outcome can be unknown."""
+TWINS = {"Follower": "perdure.sync.follower"}
+"""Classes that async methods return, whose blocking twin of the same name is in this module."""
 WIDTH = 118
 
 HEAD = '''"""The stores as blocking callers see them.
@@ -141,6 +143,8 @@ def method(node: Method, owner: str) -> str:
         return "\n".join([*lines, fill(f"def {node.name}(", parameters(node), f") -> {returns}: ...", 4)]) + "\n"
     if is_decorated(node, "property"):
         body = f"        return {target}"
+    elif returns in TWINS:
+        body = fill(f"return {returns}({target}(", arguments, "), self._driver)", 8)
     elif isinstance(node, ast.FunctionDef):
         body = fill(f"return {target}(", arguments, ")", 8)
     elif returns.startswith("AsyncIterator"):
@@ -207,7 +211,8 @@ def imports_for(tree: ast.Module, module: str, used: set[str]) -> list[str]:
     lines = [f"from perdure.stores import {module} as async_{module}"]
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module:
-            lines += [f"from {node.module} import {alias.name}" for alias in node.names if alias.name in used]
+            names = [alias.name for alias in node.names if alias.name in used]
+            lines += [f"from {TWINS.get(name, node.module)} import {name}" for name in names]
         elif isinstance(node, ast.Import):
             lines += [f"import {alias.name}" for alias in node.names if alias.name in used]
     local = {t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}

@@ -69,6 +69,7 @@ from perdure.model.thread import Thread
 from perdure.model.tree import Tree, TreeNode
 from perdure.opening import open
 from perdure.stores.buffered import BufferedWriter
+from perdure.stores.following import Follower
 from perdure.stores.pending import FreezeOptions
 from perdure.stores.runs import StartOptions
 from perdure.stores.store import CommitOptions, Store
@@ -109,6 +110,7 @@ __all__ = [
     "Doc",
     "Document",
     "Extra",
+    "Follower",
     "FreezeOptions",
     "HasChildren",
     "Health",

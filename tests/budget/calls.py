@@ -154,6 +154,8 @@ CALLS: dict[str, Call] = {
     "messages.get": Call(lambda s, m, n: s.messages.get("t", "m"), ("message",)),
     "messages.range": Call(lambda s, m, n: s.messages.range("t", 1, 2), ("message",)),
     "messages.history": Call(lambda s, m, n: s.messages.history("t"), ("message",)),
+    "messages.path": Call(lambda s, m, n: s.messages.path("t"), ("message",)),
+    "messages.page": Call(lambda s, m, n: s.messages.page("t", before=9, limit=5), ("message",)),
     "messages.external": Call(lambda s, m, n: s.messages.external("t", limit=5), ("message",)),
     "messages.unfinished_calls": Call(lambda s, m, n: s.messages.unfinished_calls("t"), ("message",)),
     "messages.follow": Call(lambda s, m, n: _first(s.messages.follow("t", after_seq=1)), ("message",)),

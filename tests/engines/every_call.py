@@ -107,6 +107,13 @@ async def _commit(store: Store) -> None:
         await store.commit(HOT, messages=[Message.user("an id that is taken", id=f"{HOT}-1")])
 
 
+async def _page(store: Store) -> None:
+    for view in ("external", "history", "raw"):
+        page = await store.messages.page(HOT, view=view, limit=1)  # type: ignore[arg-type]
+        await store.messages.page(HOT, view=view, limit=1, cursor=page.next_cursor)  # type: ignore[arg-type]
+    await _first(store.messages.follow(HOT, branch="main", after_seq=1))
+
+
 async def _reorder(store: Store) -> None:
     await store.pending.append(HOT, [Message.user("x", id="p-1"), Message.user("y", id="p-2")])
     waiting = [pending.id for pending in (await store.pending.list(HOT)).items]
@@ -142,6 +149,8 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "messages.get": lambda store: store.messages.get(HOT, f"{HOT}-1"),
     "messages.range": lambda store: store.messages.range(HOT, 1, 3),
     "messages.history": _history,
+    "messages.path": lambda store: store.messages.path(HOT, limit=3),
+    "messages.page": _page,
     "messages.external": lambda store: store.messages.external(HOT, limit=3),
     "messages.unfinished_calls": lambda store: store.messages.unfinished_calls(HOT),
     "messages.follow": lambda store: _first(store.messages.follow(HOT)),

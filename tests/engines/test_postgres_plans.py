@@ -108,6 +108,8 @@ def _records() -> Iterable[tuple[str, ReadOp, set[str]]]:
     yield "messages.range", lambda s: s.messages.range(T, 2, 5), {HEAD, LOG, "branches_pkey"}
     yield "messages.history", lambda s: s.messages.history(T), {HEAD, LOG}
     yield "messages.history of a branch", lambda s: s.messages.history(T, branch="other"), {HEAD, LOG, "branches_pkey"}
+    yield "messages.path", lambda s: s.messages.path(T, limit=3), {HEAD, LOG}
+    yield "messages.page", lambda s: s.messages.page(T, limit=3, before=9), {HEAD, LOG}
     yield "messages.external", lambda s: s.messages.external(T, limit=3), {HEAD, LOG}
     yield "messages.unfinished_calls", lambda s: s.messages.unfinished_calls(T), {HEAD, LOG}
     yield "messages.follow", lambda s: _first(s.messages.follow(T)), {HEAD, LOG}

@@ -18,6 +18,7 @@ from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_imports import IMPORT_BUGS
 from tests.planted.bugs_limits import LIMIT_BUGS
 from tests.planted.bugs_logins import LOGIN_BUGS
+from tests.planted.bugs_messages import MESSAGE_BUGS
 from tests.planted.bugs_operations import OPERATION_BUGS
 from tests.planted.bugs_profiles import PROFILE_BUGS
 from tests.planted.bugs_redis import REDIS_BUGS
@@ -597,4 +598,5 @@ BUGS = (
     *SQLITE_BUGS,
     *LIMIT_BUGS,
     *PROFILE_BUGS,
+    *MESSAGE_BUGS,
 )

@@ -31,7 +31,7 @@ from perdure import (
     limits,
 )
 from perdure.engines.memory import MemoryEngine
-from perdure.errors import CursorExpired, InvalidError, short_repr
+from perdure.errors import InvalidError, short_repr
 from perdure.model.message import Compaction
 from perdure.model.run import RunBody
 from perdure.rules.checks import check_count, check_id
@@ -221,14 +221,14 @@ def refusals(name: str, parameter: str) -> list[str]:
     }
     required |= ALSO.get(name, {})
     if parameter == "before":
-        del required["at"]
+        required.pop("at", None)
     wrong = []
     for what, value in ABSURD.items():
         if what in TAKES.get((name, parameter), ()):
             continue
         try:
             result = asyncio.run(call(method, {**required, parameter: value}))
-        except (InvalidError, CursorExpired) as error:
+        except InvalidError as error:
             if len(str(error)) > 1_000:
                 wrong.append(f"{what}: a message of {len(str(error)):,} characters")
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is wrong

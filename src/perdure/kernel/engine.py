@@ -77,7 +77,7 @@ class Watch(Protocol):
         ...
 
     def close(self) -> None:
-        """End the subscription; idempotent."""
+        """End the subscription and wake whoever waits for it; idempotent."""
         ...
 
 

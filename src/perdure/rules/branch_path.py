@@ -46,6 +46,13 @@ def bounded(path: tuple[Stretch, ...], upto: int) -> tuple[Stretch, ...]:
     )
 
 
+def beyond(path: tuple[Stretch, ...], after: int) -> tuple[Stretch, ...]:
+    """The same path from the first record after seq `after` on."""
+    return tuple(
+        (branch, max(after, start), end) for branch, start, end in path if end is None or end > max(after, start)
+    )
+
+
 class Reach(NamedTuple):
     """How far along a branch some others lead: to the seq `upto`, by way of the branch `via`."""
 

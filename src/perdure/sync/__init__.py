@@ -15,9 +15,22 @@ from perdure.opening import DurabilityChoice, as_text, check_options, is_server,
 from perdure.rules.checks import check_scope
 from perdure.sync.buffered import BufferedWriter
 from perdure.sync.driver import Driver, LoopDriver
+from perdure.sync.follower import Follower
 from perdure.sync.stores import Branches, Messages, Pending, Profiles, Runs, State, Store, Threads
 
-__all__ = ["Branches", "BufferedWriter", "Messages", "Pending", "Profiles", "Runs", "State", "Store", "Threads", "open"]
+__all__ = [
+    "Branches",
+    "BufferedWriter",
+    "Follower",
+    "Messages",
+    "Pending",
+    "Profiles",
+    "Runs",
+    "State",
+    "Store",
+    "Threads",
+    "open",
+]
 
 
 def open(

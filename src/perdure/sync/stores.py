@@ -31,6 +31,8 @@ from perdure.stores import state as async_state
 from perdure.stores import store as async_store
 from perdure.stores import threads as async_threads
 from perdure.stores.branches import BranchList, LabelList, VariantList
+from perdure.stores.following import FollowView
+from perdure.stores.message_pages import View
 from perdure.stores.messages import Direction, End, Records, UnfinishedCalls, Visibility
 from perdure.stores.pending import FreezeOptions, PendingMessages, ThreadIds
 from perdure.stores.runs import StartOptions
@@ -39,6 +41,7 @@ from perdure.stores.store import CommitOptions
 from perdure.stores.threads import Order, Strategy
 from perdure.sync.buffered import BufferedWriter
 from perdure.sync.driver import Driver
+from perdure.sync.follower import Follower
 
 # fmt: off
 
@@ -178,18 +181,67 @@ class Messages:
         """
         return self._driver.read(self._inner.external(thread_id, branch=branch, upto=upto, limit=limit))
 
+    def path(
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+    ) -> Records:
+        """One branch as it was written, from its root on: nothing folded, nothing left out.
+
+        Internal messages, retraction markers, unanswered calls and summaries are all there. `branch` is a number or a
+        name, by default the current one; `upto` and `limit` are those of `history`. The answer holds every record
+        that it names: of a long thread, ask for the newest by `limit`, or go through it with `page(view="raw")`.
+        """
+        return self._driver.read(self._inner.path(thread_id, branch=branch, upto=upto, limit=limit))
+
+    def page(
+        self, thread_id: str, *, branch: int | str | None = None, view: View = "external", before: End | None = None,
+        limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
+    ) -> Page[MessageRecord]:
+        """One page of a branch, for people who scroll up: the newest page first, each in reading order (oldest first).
+
+        `next_cursor` continues with older records; it is None exactly when the view shows none. A page is a slice of
+        the view as it is now: hidden records do not count, and what is committed between two pages neither repeats
+        nor skips a record.
+
+        - `branch`: a number or a name, by default the current one. The cursor stays on it, whatever is switched.
+        - `view`: `external` is what people may see, `history` what the model sees, `raw` everything.
+        - `before`: begin before this seq, or before this message, which must be on the branch.
+        - `limit`: 1 to 200 records. A page of `history` never separates a call from its results: it is shorter if it
+          has to be, and longer only if a single such group does not fit.
+        - `cursor`: the `next_cursor` of the page before, with the same other arguments; only `limit` may change.
+
+        The cost follows the page, however long the branch is, with two exceptions. A page of `external` with tool
+        calls also looks for retractions, and for missing results, among newer records. `history` is read from the
+        end of the branch, because a later summary may replace what this page would show.
+        """
+        return self._driver.read(self._inner.page(
+            thread_id, branch=branch, view=view, before=before, limit=limit, cursor=cursor
+        ))
+
     def unfinished_calls(
         self, thread_id: str, *, branch: int | str | None = None, run_id: str | None = None
     ) -> UnfinishedCalls:
         """Tool calls on the path that no result answers: what recovery must look at (of one run, if given)."""
         return self._driver.read(self._inner.unfinished_calls(thread_id, branch=branch, run_id=run_id))
 
-    def follow(self, thread_id: str, *, after_seq: int = 0) -> Iterator[MessageRecord]:
+    def follow(
+        self, thread_id: str, *, after_seq: int = 0, branch: int | str | None = None, view: FollowView = "raw",
+        timeout: float | None = None
+    ) -> Follower:
         """Records after a seq as they are committed: history first, then live, without gaps or repeats.
 
-        Ends when the thread is deleted, with `NotFoundError`.
+        Read it with `async for`. It ends when it is closed, from any task or thread, or by `timeout`. It raises
+        `NotFoundError` when the thread or the branch is deleted, and `UnavailableError` when the store is closed.
+
+        - `after_seq`: the last seq that you have; 0 begins with the first record.
+        - `branch`: only records on this branch's path, those from before its fork point included. Without it, the
+          records of all branches.
+        - `view`: `raw` yields everything. `external` leaves out what is not for all, retraction markers included; it
+          looks at each record alone, so a call comes as soon as it is committed, before its result.
+        - `timeout`: end after this many seconds without a record. 0 ends with the last record that is there now.
         """
-        return self._driver.iterate(self._inner.follow(thread_id, after_seq=after_seq))
+        return Follower(self._inner.follow(
+            thread_id, after_seq=after_seq, branch=branch, view=view, timeout=timeout
+        ), self._driver)
 
 
 class Branches:

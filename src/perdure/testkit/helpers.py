@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from perdure import limits
-from perdure.errors import ConflictError, CursorExpired
+from perdure.errors import ConflictError, InvalidError
 from perdure.model.message import Message, MessageRecord, Text, ToolUse
 from perdure.model.pending import DeliveryMode, PendingMessage
 from perdure.model.receipt import Receipt
@@ -103,10 +103,10 @@ async def expect_cursor_guarded(ask: Any, cursor: str) -> None:
     for i in range(len(cursor)):
         for other in _OTHER_SPELLINGS:
             if cursor[i] != other:
-                await raises(CursorExpired, ask(cursor[:i] + other + cursor[i + 1 :]), f"character {i} as {other!r}")
-        await raises(CursorExpired, ask(cursor[:i] + cursor[i + 1 :]), f"without character {i}")
+                await raises(InvalidError, ask(cursor[:i] + other + cursor[i + 1 :]), f"character {i} as {other!r}")
+        await raises(InvalidError, ask(cursor[:i] + cursor[i + 1 :]), f"without character {i}")
     for damaged in ("", "x", cursor + "A", cursor + "=", " " + cursor, cursor * 2, "3", "\ud800", 3, b"x"):
-        await raises(CursorExpired, ask(damaged), f"cursor {damaged!r}")
+        await raises(InvalidError, ask(damaged), f"cursor {damaged!r}")
 
 
 @contextmanager

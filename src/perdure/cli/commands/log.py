@@ -15,8 +15,6 @@ from perdure.cli.render import whole_message
 from perdure.errors import InvalidError
 from perdure.model.branch import Branch
 from perdure.model.message import MessageRecord
-from perdure.stores.branch_paths import PathQuery, read_path
-from perdure.stores.records import path_records
 from perdure.stores.store import Store
 
 VIEWS = ("raw", "external", "history")
@@ -75,9 +73,7 @@ async def _records(store: Store, branch: Branch, view: str, limit: int | None) -
         return await store.messages.external(branch.thread_id, branch=branch.id, limit=limit)
     if view == "history":
         return await store.messages.history(branch.thread_id, branch=branch.id, limit=limit)
-    scope_context = store._context  # noqa: SLF001 - raw records of one line have no list
-    path = await read_path(scope_context, branch.thread_id, PathQuery(branch=branch.id, limit=limit))
-    return path_records(branch.thread_id, path.entries, path.parent_id)
+    return await store.messages.path(branch.thread_id, branch=branch.id, limit=limit)
 
 
 async def _name_of(store: Store, record: MessageRecord) -> str:

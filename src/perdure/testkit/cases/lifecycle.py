@@ -55,6 +55,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "messages.range": ("t", 1, 2),
     "messages.external": ("t",),
     "messages.history": ("t",),
+    "messages.path": ("t",),
+    "messages.page": ("t",),
     "messages.unfinished_calls": ("t",),
     "messages.follow": ("t",),
     "branches.list": ("t",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import limits
-from perdure.errors import CursorExpired, InvalidError, KeyReused, NotFoundError, StaleClaim, VersionConflict
+from perdure.errors import InvalidError, KeyReused, NotFoundError, StaleClaim, VersionConflict
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Run
 from perdure.stores.store import Store
@@ -267,7 +267,7 @@ async def case_list_limits(kit: Kit) -> None:
     await expect_cursor_guarded(ask, cursor)
     others: list[dict[str, Any]] = [{"thread_id": "t"}, {"status": "created"}, {"thread_id": "t", "status": "created"}]
     for filters in others:
-        await raises(CursorExpired, kit.store.runs.list(cursor=cursor, **filters), f"another query: {filters}")
+        await raises(InvalidError, kit.store.runs.list(cursor=cursor, **filters), f"another query: {filters}")
 
 
 @case("runs", "new-run-in-commit", covers=("store.commit",))

@@ -11,7 +11,7 @@ ALL = 200
 
 
 def line(scene: Scene) -> Call | None:
-    """History or the external view of some path."""
+    """History, the external view or the records of some path."""
     thread = scene.thread()
     if thread is None:
         return None
@@ -27,7 +27,7 @@ def line(scene: Scene) -> Call | None:
         arguments["limit"] = scene.random.randrange(8) + (0 if scene.chance(0.02) else 1)
     if "branch" in arguments and isinstance(arguments.get("upto"), str):
         del arguments["branch"]
-    return Call(f"messages.{scene.pick(['history', 'history', 'external'])}", arguments)
+    return Call(f"messages.{scene.pick(['history', 'history', 'external', 'path'])}", arguments)
 
 
 def of_thread(scene: Scene) -> Call | None:
@@ -75,6 +75,7 @@ def first_page(scene: Scene) -> Call | None:
     arguments: Json = {"limit": limit}
     name = scene.pick(
         ["threads.list", "threads.list", "runs.list", "messages.list", "messages.list", "threads.children"]
+        + ["messages.page"] * 3
     )
     if name == "threads.list":
         arguments |= scene.pick([{}, {"root": True}, {"resource_id": scene.pick(RESOURCES)}, {"order": "created"}])
@@ -86,6 +87,8 @@ def first_page(scene: Scene) -> Call | None:
             arguments["status"] = "running"
     else:
         arguments["thread_id"] = scene.thread_id()
+    if name == "messages.page":
+        arguments |= _window(scene, arguments["thread_id"])
     if name == "messages.list":
         arguments |= scene.pick([{}, {"order": "desc"}, {"visibility": "external"}, {"visibility": "internal"}])
         arguments |= scene.pick(
@@ -94,6 +97,20 @@ def first_page(scene: Scene) -> Call | None:
         if scene.chance(0.2):
             arguments["run_id"] = scene.pick([*sorted(scene.world.runs), "missing"])
     return Call(name, arguments)
+
+
+def _window(scene: Scene, thread_id: str) -> Json:
+    """Which view of which branch a page shows, and where it ends."""
+    arguments: Json = {"view": scene.pick(["external", "external", "history", "history", "raw"])}
+    thread = scene.world.threads.get(thread_id)
+    if thread is not None and scene.chance(0.5):
+        arguments["branch"] = scene.branch(thread)
+    if thread is not None and scene.chance(0.3):
+        by_message = scene.chance(0.5)
+        arguments["before"] = (
+            scene.message_id(thread) if by_message else scene.random.randrange(len(thread.log) + 2) + 1
+        )
+    return arguments
 
 
 def next_page(scene: Scene) -> Call | None:
@@ -137,7 +154,9 @@ def _all_of(world: World, thread: Thread) -> Iterator[Call]:
     for name in ("branches.list", "branches.labels", "pending.list", "state.list", "threads.children"):
         yield Call(name, whole)
     for branch in thread.branches:
-        for name in ("history", "external", "unfinished_calls"):
+        for name in ("history", "external", "path", "unfinished_calls"):
             yield Call(f"messages.{name}", {**whole, "branch": branch.number})
+        for view in ("external", "history", "raw"):
+            yield Call("messages.page", {**whole, "branch": branch.number, "view": view, "limit": 7})
     for run in world.runs_of(thread.id):
         yield Call("state.list", {**whole, "run_id": run.id})

@@ -51,6 +51,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "messages.range": messages.message_range,
     "messages.external": messages.message_external,
     "messages.history": messages.message_history,
+    "messages.path": messages.message_path,
+    "messages.page": messages.message_page,
     "messages.unfinished_calls": messages.unfinished_calls,
     "branches.list": branches.listed,
     "branches.get": branches.get,

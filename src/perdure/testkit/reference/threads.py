@@ -114,7 +114,7 @@ def refuse_page(query: list[Any], cursor: Json | None, limit: int) -> None:
     if not 1 <= limit <= PAGE_MOST:
         raise Refusal("InvalidError")
     if cursor is not None and cursor.get("query") != query:
-        raise Refusal("CursorExpired")
+        raise Refusal("InvalidError")
 
 
 def page(query: list[Any], items: list[tuple[list[Any], Json]], cursor: Json | None, limit: int, *, desc: bool) -> Json:

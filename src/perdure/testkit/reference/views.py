@@ -71,6 +71,40 @@ def external(line: list[Message], limit: int | None = None) -> list[Json]:
     return visible if limit is None else visible[max(0, len(visible) - limit) :]
 
 
+def positioned(line: list[Message], view: str) -> list[tuple[int, Json]]:
+    """The records of a view, each with the seq at which it stands on the path."""
+    if view == "raw":
+        return [(m.seq, record(m)) for m in line]
+    if view == "external":
+        return [(data["seq"], data) for data in external(line)]
+    return [(_stands_at(line, message), record(message, body)) for message, body in _for_the_model(line)]
+
+
+def _stands_at(line: list[Message], message: Message) -> int:
+    covered = [m.seq for m in line if _covers(message, m)] if "compaction" in message.body else []
+    return covered[0] if covered else message.seq
+
+
+def page_start(items: list[tuple[int, Json]], limit: int, *, whole_calls: bool) -> int:
+    """Where the last page of a view begins; with whole calls, at the nearest start that separates nothing."""
+    earliest = max(0, len(items) - limit)
+    starts = [start for start in range(len(items)) if not whole_calls or _separates_nothing(items, start)]
+    later = [start for start in starts if start >= earliest]
+    return later[0] if later else max(starts, default=0)
+
+
+def _separates_nothing(items: list[tuple[int, Json]], start: int) -> bool:
+    if start and items[start - 1][0] == items[start][0]:
+        return False
+    asked: list[str] = []
+    for _, data in items[start:]:
+        body = data["message"]
+        if body["role"] == "tool" and body["content"][0]["tool_use_id"] not in asked:
+            return False
+        asked += calls(body)
+    return True
+
+
 def _is_withdrawn(line: list[Message], asked: Message | None, call: str) -> bool:
     """Does a marker name this call after it was made (or anywhere, if the path does not show where)?"""
     markers = [m for m in line if m.visibility == "internal" and answers(m) == call]
