@@ -16,6 +16,7 @@ from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_imports import IMPORT_BUGS
 from tests.planted.bugs_limits import LIMIT_BUGS
 from tests.planted.bugs_logins import LOGIN_BUGS
+from tests.planted.bugs_operations import OPERATION_BUGS
 from tests.planted.bugs_redis import REDIS_BUGS
 from tests.planted.bugs_secrets import SECRET_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
@@ -580,6 +581,7 @@ BUGS = (
         ("case:lifecycle/import-refuses@memory",),
     ),
     *SECRET_BUGS,
+    *OPERATION_BUGS,
     *CONTENT_BUGS,
     *STORED_BUGS,
     *TERMINAL_BUGS,
