@@ -62,6 +62,8 @@ IMPORT_NUMBER_MAX: Final = 2**51
 that are times in microseconds."""
 SLOW_COMMIT_MS: Final = 1_000
 """A commit that takes this long is logged as a warning."""
+LOG_AGAIN_MS: Final = 60_000
+"""How long a warning that every write would repeat is not logged again."""
 DURABILITY_AGE_MS: Final = 1_000
 """How old a reading of a server's settings may be for a receipt to rest on it."""
 DURABILITY_PATIENCE_MS: Final = 5_000

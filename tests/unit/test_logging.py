@@ -178,7 +178,8 @@ def test_what_lasts_is_logged_when_it_begins_and_when_it_ends(logged: pytest.Log
     log.connected()
     log.connected()
     log.polls()
-    log.demoted()
+    for _ in range(3):
+        log.demoted()
     log.retried("deadlock", 2)
     where = "toy://\\x1b[31mhost"
     assert [(level, text.removeprefix(f"{where}: ")) for _, level, text in lines(logged, "perdure.toy")] == [

@@ -99,7 +99,7 @@ def perdure_store(perdure_url: str, perdure_scope: str) -> Iterator[perdure.sync
 
 
 def _choice(request: pytest.FixtureRequest) -> str:
-    choice: str = request.config.getoption(_OPTION)
+    choice = str(request.config.getoption(_OPTION))
     if choice == "memory://":
         return "memory"
     if "://" not in choice and choice not in ("memory", "sqlite"):

@@ -8,7 +8,9 @@ that lasts is logged when it begins and when it ends, not at every attempt in be
 from __future__ import annotations
 
 import logging
+import time
 
+from perdure import limits
 from perdure.engines.shared.server_answers import repeated
 
 
@@ -17,9 +19,10 @@ class EngineLog:
 
     def __init__(self, engine: str, where: str) -> None:
         self._logger = logging.getLogger(f"perdure.{engine}")
-        self._where = repeated(where)
+        self._where = where if where.isascii() and where.isprintable() else repeated(where)
         self._broken = False
         self._deaf = False
+        self._demoted_until = 0.0
 
     def lost(self, error: BaseException | None = None) -> None:
         """A connection broke, or was closed by the server."""
@@ -33,9 +36,11 @@ class EngineLog:
             self._logger.info("%s: connected again", self._where)
 
     def demoted(self) -> None:
-        """The server takes no writes any more."""
-        self._broken = True
-        self._logger.warning("%s: the server takes no writes now; its connections are dropped", self._where)
+        """The server takes no writes any more; logged once a minute, because every write finds out."""
+        now = time.monotonic()
+        if now >= self._demoted_until:
+            self._demoted_until = now + limits.LOG_AGAIN_MS / 1000
+            self._logger.warning("%s: the server takes no writes now; its connections are dropped", self._where)
 
     def retried(self, reason: str, attempt: int) -> None:
         """A transaction left nothing behind and runs again."""
