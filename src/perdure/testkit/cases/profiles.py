@@ -92,7 +92,8 @@ async def case_if_rev(kit: Kit) -> None:
     conflict(error, first.rev, second.rev)
     error = await untouched(kit.store, VersionConflict, profiles.put(ANN, "other", 3, if_rev=second.rev))
     conflict(error, second.rev, 0)
-    for bad in (-1, 2**53, 1.0, "1", True):
+    wrong: tuple[Any, ...] = (-1, 2**53, 1.0, "1", True)
+    for bad in wrong:
         await untouched(kit.store, InvalidError, profiles.put(ANN, "prefs", 1, if_rev=bad), repr(bad))
 
 
@@ -293,7 +294,8 @@ async def case_bad_names(kit: Kit) -> None:
 async def case_values(kit: Kit) -> None:
     """Any JSON comes back equal, null too; what is not JSON is refused with its path, and so is a bad schema."""
     profiles = kit.store.profiles
-    for value in (None, True, 0, -0.0, 2**70, "", 'é 🙂 \x00 "', [], {}, {"": [1, {"deep": [None]}]}):
+    values: tuple[Any, ...] = (None, True, 0, -0.0, 2**70, "", 'é 🙂 \x00 "', [], {}, {"": [1, {"deep": [None]}]})
+    for value in values:
         made = await profiles.put(ANN, "v", value)
         equal(repr((await profiles.get(ANN, "v")).value), repr(value), "the value")
         equal(made, await profiles.get(ANN, "v"), "what put returned")

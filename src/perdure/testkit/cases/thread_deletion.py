@@ -123,7 +123,7 @@ async def case_delete_everything(kit: Kit) -> None:
     await furnish(kit.store, "gone")
     owned = {table.replace("/gone", "") for table in belongs_to(await dump(kit.store, "gone"), "gone")}
     schema = kit.store.engine.schema
-    names = {shape.name for shape in (*schema.tables, *schema.logs)} - {"profiles"}
+    names = {*schema.table, *schema.log} - {"profiles"}
     equal(owned, names, "the thread has something everywhere")
     await kit.store.threads.delete("gone")
     after = await dump(kit.store, "gone")
