@@ -20,7 +20,7 @@ STORES = ROOT / "src" / "perdure" / "stores"
 TARGET = ROOT / "src" / "perdure" / "sync" / "stores.py"
 CLASSES = ("threads", "messages", "branches", "pending", "runs", "state")
 READS = {"find", "get", "list", "children", "validate_parent", "range", "history", "external", "unfinished_calls"}
-READS |= {"current", "labels", "threads", "latest", "load", "health"}
+READS |= {"current", "labels", "threads", "latest", "load", "health", "with_prefix", "path", "count"}
 """Methods that write nothing. Any other counts as a write, whose outcome can be unknown."""
 WIDTH = 118
 

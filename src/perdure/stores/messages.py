@@ -12,6 +12,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
+import msgspec
+
 from perdure import limits
 from perdure.errors import CorruptError, InvalidError, NotFoundError
 from perdure.kernel.cursor import decode_cursor, encode_cursor
@@ -145,6 +147,16 @@ class Messages:
         if limit is None:
             return views.external(await self._path(thread_id, query))
         return await newest_shown(self._context, thread_id, query, Tail(views.external, limit, folded=False))
+
+    async def path(
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+    ) -> Records:
+        """One branch's path as it was written: nothing folded, nothing left out.
+
+        `upto` and `limit` are those of `history`.
+        """
+        query = await self._query(thread_id, branch, upto, limit)
+        return await self._path(thread_id, msgspec.structs.replace(query, limit=limit))
 
     async def _query(
         self, thread_id: str, branch: int | str | None, upto: int | str | None, limit: int | None

@@ -30,9 +30,9 @@ from perdure.stores import threads as async_threads
 from perdure.stores.branches import BranchList, LabelList
 from perdure.stores.messages import Direction, End, Records, UnfinishedCalls, Visibility
 from perdure.stores.pending import PendingMessages, ThreadIds
-from perdure.stores.runs import StartOptions
+from perdure.stores.runs import RunList, StartOptions
 from perdure.stores.state import StateDocs
-from perdure.stores.threads import Order, Strategy
+from perdure.stores.threads import Order, Strategy, ThreadList
 from perdure.sync.driver import Driver
 
 # fmt: off
@@ -109,6 +109,13 @@ class Threads:
         """The direct children of a thread, newest activity first; raises `NotFoundError` if it does not exist."""
         return self._driver.read(self._inner.children(thread_id, limit=limit, cursor=cursor))
 
+    def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> ThreadList:
+        """The threads whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
+
+        A thread whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
+        """
+        return self._driver.read(self._inner.with_prefix(prefix, limit=limit))
+
     def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
         """Check a parent and write nothing: raises `InvalidError` (a cycle) or `NotFoundError` (missing, damaged)."""
         return self._driver.read(self._inner.validate_parent(thread_id, parent_thread_id))
@@ -172,6 +179,15 @@ class Messages:
         `upto` and `limit` are those of `history`.
         """
         return self._driver.read(self._inner.external(thread_id, branch=branch, upto=upto, limit=limit))
+
+    def path(
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+    ) -> Records:
+        """One branch's path as it was written: nothing folded, nothing left out.
+
+        `upto` and `limit` are those of `history`.
+        """
+        return self._driver.read(self._inner.path(thread_id, branch=branch, upto=upto, limit=limit))
 
     def unfinished_calls(
         self, thread_id: str, *, branch: int | str | None = None, run_id: str | None = None
@@ -271,6 +287,10 @@ class Pending:
         """Every pending message of the list, one by one."""
         return self._driver.iterate(self._inner.iter(thread_id))
 
+    def count(self, thread_id: str) -> int:
+        """How many messages are pending; reads none of them."""
+        return self._driver.read(self._inner.count(thread_id))
+
     def append(
         self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None
     ) -> PendingMessages:
@@ -356,6 +376,13 @@ class Runs:
     def iter(self, *, thread_id: str | None = None, status: str | None = None) -> Iterator[Run]:
         """Every run of the list, page by page."""
         return self._driver.iterate(self._inner.iter(thread_id=thread_id, status=status))
+
+    def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> RunList:
+        """The runs whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
+
+        A run whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
+        """
+        return self._driver.read(self._inner.with_prefix(prefix, limit=limit))
 
 
 class State:
@@ -457,6 +484,14 @@ class Store:
     def health(self) -> Health:
         """The engine's real settings, read now, and what weakens its promises."""
         return self._driver.read(self._inner.health())
+
+    def sweep(self) -> None:
+        """Do this scope's housekeeping now, and return when it is done.
+
+        Finishes interrupted deletions, removes what abandoned imports left behind, and drops expired keys and
+        tombstones. An open store does the same in the background.
+        """
+        return self._driver.run(self._inner.sweep())
 
     def capabilities(self) -> Capabilities:
         """What the engine below can do."""
