@@ -25,7 +25,6 @@ from perdure.stores.context import Context, require
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
 
-
 RunList = list[Run]
 
 

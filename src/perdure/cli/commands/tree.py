@@ -26,7 +26,7 @@ async def tree(
         bool, typer.Option("--all", help="Also show messages reachable only from deleted branches.")
     ] = False,
     width: Annotated[
-        int | None, typer.Option(min=20, max=10_000, help="Columns to draw in; else the terminal's.")
+        int | None, typer.Option(metavar="N", min=20, max=10_000, help="Columns to draw in; else the terminal's.")
     ] = None,
 ) -> None:
     """Draw a thread's tree: branches, roles, labels, and the current line."""
@@ -34,7 +34,7 @@ async def tree(
     if context.as_json:
         context.emit(_tree_document(grown))
         return
-    columns = width or (context.out.width if context.out.is_terminal else PIPE_WIDTH)
+    columns = width or (context.out.width if context.out.on_terminal else PIPE_WIDTH)
     for line in draw(grown, columns):
         context.out.print(line, soft_wrap=True)
 

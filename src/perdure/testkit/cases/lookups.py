@@ -1,4 +1,4 @@
-"""Cases: look-ups that people and tools need: ids by their beginning, a raw path, a count, and housekeeping on demand."""
+"""Cases: look-ups for people and tools: ids by their beginning, a raw path, a count, and housekeeping on demand."""
 
 from __future__ import annotations
 
