@@ -247,7 +247,7 @@ function __perdure_is
             set skip
             continue
         end
-        switch (string join ' ' $chosen $word)
+        switch (string join -- ' ' $chosen $word)
             case {paths}
                 set -a chosen $word
         end

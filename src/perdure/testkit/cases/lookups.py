@@ -94,8 +94,8 @@ async def case_path(kit: Kit) -> None:
     for limit in (None, 1, 3):
         records = await store.messages.path("t", limit=limit)
         equal(records, [listed[name] for name in ids(records)], f"the records of the list, limit {limit}")
-    for limit in (0, -1, "3", True):
-        await raises(InvalidError, store.messages.path("t", limit=limit), f"limit {limit!r}")  # type: ignore[arg-type]
+    for bad in (0, -1, "3", True):
+        await raises(InvalidError, store.messages.path("t", limit=bad), f"limit {bad!r}")  # type: ignore[arg-type]
     await raises(NotFoundError, store.messages.path("nowhere"), "no thread")
     await raises(NotFoundError, store.messages.path("t", branch="nowhere"), "no branch")
 
