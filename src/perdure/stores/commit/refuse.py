@@ -145,7 +145,7 @@ def _lineage(commit: Prepared) -> tuple[str | None, str | None]:
 def _refuse_fence(commit: Prepared, head: Row) -> None:
     if commit.fence is not None and head["fence"] is not None and head["fence"] > commit.fence:
         raise StaleClaim(
-            f"fence {commit.fence} is older than {head['fence']}, which already started",
+            f"fence {commit.fence} is lower than {head['fence']}, which the thread has already seen",
             expected=commit.fence,
             actual=head["fence"],
             hint="another worker took over: stop, and do not retry",

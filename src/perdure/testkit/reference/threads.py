@@ -163,6 +163,18 @@ def children(world: World, *, thread_id: str, limit: int = 50, cursor: Json | No
     return listed(world, parent_thread_id=thread_id, limit=limit, cursor=cursor)
 
 
+def with_prefix(world: World, *, prefix: str, limit: int = 50) -> list[Json]:
+    """`threads.with_prefix`."""
+    ids = sorted(name for name in world.threads if name.startswith(prefix))
+    return [thread_data(world, world.threads[name]) for name in ids[:limit]]
+
+
+def runs_with_prefix(world: World, *, prefix: str, limit: int = 50) -> list[Json]:
+    """`runs.with_prefix`."""
+    ids = sorted(name for name in world.runs if name.startswith(prefix))
+    return [run_data(world.runs[name]) for name in ids[:limit]]
+
+
 def runs_listed(
     world: World,
     *,
