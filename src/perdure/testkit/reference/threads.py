@@ -159,8 +159,9 @@ def listed(
 
 def children(world: World, *, thread_id: str, limit: int = 50, cursor: Json | None = None) -> Json:
     """`threads.children`."""
+    answer = listed(world, parent_thread_id=thread_id, limit=limit, cursor=cursor)  # a bad argument is refused first
     world.thread(thread_id)
-    return listed(world, parent_thread_id=thread_id, limit=limit, cursor=cursor)
+    return answer
 
 
 def with_prefix(world: World, *, prefix: str, limit: int = 50) -> list[Json]:
