@@ -21,6 +21,7 @@ TARGET = ROOT / "src" / "perdure" / "sync" / "stores.py"
 CLASSES = ("threads", "messages", "branches", "pending", "runs", "state", "profiles")
 READS = {"find", "get", "list", "children", "validate_parent", "range", "history", "external", "unfinished_calls"}
 READS |= {"current", "labels", "threads", "latest", "load", "health", "variants", "tree", "path", "page"}
+READS |= {"with_prefix", "count"}
 """Methods that write nothing. Any other counts as a write, whose outcome can be unknown."""
 TWINS = {"Follower": "perdure.sync.follower"}
 """Classes that async methods return, whose blocking twin of the same name is in this module."""

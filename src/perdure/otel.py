@@ -57,7 +57,7 @@ def _wrap(store: Store, tracer: trace.Tracer) -> None:
             messages = options.get("messages", ())
             if isinstance(messages, (list, tuple)):
                 span.set_attribute("perdure.messages", len(messages))
-            receipt = await plain_commit(thread_id, **options)
+            receipt: Receipt = await plain_commit(thread_id, **options)
             span.set_attribute("perdure.replayed", receipt.replayed)
             span.set_attribute("perdure.durable", receipt.durable)
             return receipt

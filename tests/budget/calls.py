@@ -126,6 +126,7 @@ ALL = ("message", "value", "run", "custom", "pending")
 CALLS: dict[str, Call] = {
     "store.load": Call(lambda s, m, n: s.load("t"), ("message", "value", "run", "custom")),
     "store.health": Call(lambda s, m, n: s.health()),
+    "store.sweep": Call(lambda s, m, n: s.sweep()),
     "store.capabilities": Call(lambda s, m, n: _now(s.capabilities())),
     "store.scoped": Call(lambda s, m, n: _now(s.scoped("other"))),
     "store.commit": Call(_commit, ("message", "value"), takes=True),
@@ -136,6 +137,7 @@ CALLS: dict[str, Call] = {
     "threads.list": Call(lambda s, m, n: s.threads.list(resource_id="hurt"), ("custom",)),
     "threads.iter": Call(lambda s, m, n: _every(s.threads.iter(resource_id="hurt")), ("custom",)),
     "threads.children": Call(lambda s, m, n: s.threads.children("t"), ("custom",)),
+    "threads.with_prefix": Call(lambda s, m, n: s.threads.with_prefix("t"), ("custom",)),
     "threads.validate_parent": Call(lambda s, m, n: s.threads.validate_parent("w", "t")),
     "threads.create": Call(
         lambda s, m, n: s.threads.create(f"n{n}", custom=m.custom),
@@ -186,6 +188,7 @@ CALLS: dict[str, Call] = {
     "runs.latest": Call(lambda s, m, n: s.runs.latest("t"), ("run",)),
     "runs.list": Call(lambda s, m, n: s.runs.list(thread_id="t"), ("run",)),
     "runs.iter": Call(lambda s, m, n: _every(s.runs.iter(thread_id="t")), ("run",)),
+    "runs.with_prefix": Call(lambda s, m, n: s.runs.with_prefix("r"), ("run",)),
     "state.put": Call(lambda s, m, n: s.state.put("w", "s", m.value), ("value",), takes=True),
     "state.find": Call(lambda s, m, n: s.state.find("t", "s"), ("value",)),
     "state.get": Call(lambda s, m, n: s.state.get("t", "s"), ("value",)),
@@ -211,6 +214,7 @@ CALLS: dict[str, Call] = {
     ),
     "pending.list": Call(lambda s, m, n: s.pending.list("t"), ("pending",)),
     "pending.iter": Call(lambda s, m, n: _every(s.pending.iter("t")), ("pending",)),
+    "pending.count": Call(lambda s, m, n: s.pending.count("t")),
     "pending.edit": Call(lambda s, m, n: s.pending.edit("t", "p", m.given), ("pending", "message"), takes=True),
     "pending.retract": Call(lambda s, m, n: s.pending.retract("q", f"q{n}"), ("pending",), setup=_pending_one),
     "pending.reorder": Call(lambda s, m, n: s.pending.reorder("q", [f"s{n}", f"q{n}"]), ("pending",), setup=_queue_two),

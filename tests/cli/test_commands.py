@@ -319,7 +319,7 @@ def test_a_failed_export_leaves_the_older_file_alone(program: Program, tmp_path:
         await store.engine.transact("default", [perdure.kernel.ops.Patch("branches", ("kyoto", 0), {}, body=b"{")])
 
     opened(program, damage)
-    assert program.error("export", "--out", str(file), code=1).startswith("error: ")
+    assert program.error("export", "--out", str(file), "--force", code=1).startswith("error: ")
     assert file.read_text() == "precious"
     assert [path.name for path in tmp_path.glob("*.jsonl*")] == ["all.jsonl"]
 

@@ -10,7 +10,6 @@ from typing import Any
 from perdure import Message, Store
 from perdure.errors import AlreadyExists
 from perdure.kernel.ops import NOW, Scan
-from perdure.stores.cleanup import sweep
 
 HOT = "thread-0"
 """The thread that the calls are about; it has something of everything."""
@@ -129,6 +128,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "threads.list": _list_threads,
     "threads.iter": lambda store: _every(store.threads.iter(resource_id="user-3")),
     "threads.children": lambda store: store.threads.children(HOT),
+    "threads.with_prefix": lambda store: store.threads.with_prefix("thread-", limit=3),
     "store.commit": _commit,
     "store.load": lambda store: store.load(HOT),
     "branches.fork": _fork,
@@ -163,6 +163,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "runs.latest": lambda store: store.runs.latest(HOT),
     "runs.list": _list_runs,
     "runs.iter": lambda store: _every(store.runs.iter(thread_id=HOT)),
+    "runs.with_prefix": lambda store: store.runs.with_prefix("run-", limit=3),
     "state.put": lambda store: store.state.put(HOT, "c", 1),
     "state.find": lambda store: store.state.find(HOT, "a"),
     "state.get": lambda store: store.state.get(HOT, "a"),
@@ -180,12 +181,14 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "pending.append": lambda store: store.pending.append(HOT, [Message.user("p", id="p-0")]),
     "pending.list": lambda store: store.pending.list(HOT),
     "pending.iter": lambda store: _every(store.pending.iter(HOT)),
+    "pending.count": lambda store: store.pending.count(HOT),
     "pending.edit": lambda store: store.pending.edit(HOT, "p-0", Message.user("q", id="p-0")),
     "pending.reorder": _reorder,
     "pending.retract": lambda store: store.pending.retract(HOT, "p-1"),
     "pending.threads": lambda store: store.pending.threads(limit=20),
     "pending.freeze": lambda store: store.pending.freeze(HOT),
     "threads.delete": lambda store: store.threads.delete("new"),
+    "store.sweep": lambda store: store.sweep(),
 }
 """In an order in which each finds what it needs."""
 
@@ -194,13 +197,12 @@ WITHOUT_THE_ENGINE = {"store.capabilities", "store.scoped", "store.health", "sto
 
 
 async def call_everything(store: Store) -> None:
-    """Every public method, then what engines are asked past the stores: takes, housekeeping, walks of everything."""
+    """Every public method, then what engines are asked past the stores: takes, walks of everything."""
     for call in CALLS.values():
         await call(store)
     engine, scope = store.engine, store.scope
     await engine.take(scope, Scan("runs", "status", ("running",), limit=5, upto={}), {"updated_at": NOW})
     await engine.take(scope, Scan("keys", "age", (), limit=5, upto={"at": 1}), {"count": 0})
-    await sweep(store.threads._context)
     await engine.scopes()
     for log in engine.schema.logs:
         await engine.partitions(scope, log.name, limit=20)

@@ -155,6 +155,7 @@ GIVEN: dict[str, Any] = {
     "agent_id": "a",
     "name": "n",
     "branch": 0,
+    "prefix": "p",
     "from_seq": 1,
     "to_seq": 2,
     "parent_thread_id": "p",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.text import Text
 
-from perdure.cli.escaping import one_line, visible
+from perdure.cli.escaping import visible
+from perdure.cli.flow import flowed
 from perdure.cli.terminal import ROLES, moment
 from perdure.model.message import Block, MessageRecord, Thinking, ToolResult, ToolUse
 from perdure.model.message import Text as TextBlock
@@ -16,27 +19,26 @@ def role_text(role: str) -> Text:
     return Text(visible(role), style=ROLES.get(role, "bold"))
 
 
-def whole_message(record: MessageRecord, *, branch: str | None = None) -> Text:
-    """A message with everything in it, over several lines."""
-    text = Text()
-    text.append(f"#{record.seq} ", "dim").append_text(role_text(record.role))
-    text.append(f"  {moment(record.at)}", "dim")
-    for note in _notes(record, branch):
-        text.append(f"  {note}", "dim")
+def whole_message(record: MessageRecord, width: int, *, branch: str | None = None) -> Iterator[Text]:
+    """A message with everything in it, over several lines; its head is wrapped between ids, never inside one."""
+    role = Text(f"#{record.seq} ", "dim").append_text(role_text(record.role))
+    notes = [Text(note, "dim") for note in (moment(record.at), *_notes(record, branch))]
+    yield from flowed([role, *notes], width, indent=4)
     for block in record.content:
-        text.append("\n").append_text(_block(block, indent="  "))
-    return text
+        yield _block(block, indent="  ")
 
 
 def _notes(record: MessageRecord, branch: str | None) -> list[str]:
     message = record.message
     notes = [visible(record.message_id)]
     if branch is not None:
-        notes.append(f"on {one_line(branch, 60)}")
+        notes.append(f"on {visible(branch)}")
     if message.sender_agent_id is not None:
-        notes.append(f"by {one_line(message.sender_agent_id, 60)}")
+        notes.append(f"by {visible(message.sender_agent_id)}")
     if message.run_id is not None:
-        notes.append(f"run {one_line(message.run_id, 60)}" + ("" if message.step is None else f" step {message.step}"))
+        notes.append(f"run {visible(message.run_id)}")
+    if message.step is not None:
+        notes.append(f"step {message.step}")
     if message.compaction is not None:
         notes.append(f"summary of #{message.compaction.from_seq}–#{message.compaction.to_seq}")
     if message.visibility != "all":

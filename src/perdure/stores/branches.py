@@ -193,14 +193,19 @@ class Branches:
         checks.check_id(message_id, "message id")
         return await read_variants(self._context, thread_id, message_id)
 
-    async def tree(self, thread_id: str) -> Tree:
+    async def tree(self, thread_id: str, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text.
 
-        It reads every message once, in pages, and keeps one line of each. A thread with more than 100,000 messages is
-        refused with `InvalidError`; `perdure tree` draws those too.
+        It reads every message once, in pages, and keeps one line of each.
+
+        - `deleted`: also show messages that only deleted branches lead to.
+        - `most`: a thread with more messages is refused with `InvalidError`; None reads a thread of any size.
         """
         checks.check_id(thread_id, "thread id")
-        return await read_tree(self._context, thread_id)
+        checks.check_flag(deleted, "deleted")
+        if most is not None:
+            checks.check_count(most, "most", least=1)
+        return await read_tree(self._context, thread_id, everything=deleted, most=most)
 
     async def switch(self, thread_id: str, branch: int | str) -> Branch:
         """Make a branch the current one; switching to the current one changes nothing.

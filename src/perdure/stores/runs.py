@@ -26,6 +26,8 @@ from perdure.stores.context import Context, require
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
 
+RunList = list[Run]
+
 
 class StartOptions(TypedDict, total=False):
     """What `create` and `start` take besides the thread and the agent, all by keyword."""
@@ -138,6 +140,29 @@ class Runs:
         """Every run of the list, page by page."""
         async for run in every(partial(self.list, thread_id=thread_id, status=status, limit=limits.PAGE_MAX)):
             yield run
+
+    async def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> RunList:
+        """The runs whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
+
+        A run whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
+        """
+        checks.check_id(prefix, "prefix")
+        checks.check_limit(limit)
+        exact = await self.find(prefix)
+        runs: RunList = [] if exact is None else [exact]
+        after = prefix
+        while len(runs) < limit:
+            rows, heads = await self._context.view(
+                Scan("runs", after=(after,), limit=limit), Get("thread_heads", Ref(0, ("thread",)))
+            )
+            alive = {row.key[0] for row in heads}
+            matching = [row for row in rows if str(row.key[0]).startswith(prefix)]
+            runs += [run_from(row) for row in matching if row["thread"] in alive]
+            # Runs of threads that are being erased are left out, so a page may hold too few although more follow.
+            if len(matching) < limit:
+                break
+            after = str(matching[-1].key[0])
+        return runs[:limit]
 
 
 def _body(options: StartOptions) -> RunBody:

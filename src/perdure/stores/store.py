@@ -22,6 +22,7 @@ from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
 from perdure.stores.branches import Branches
 from perdure.stores.buffer import Buffer, BufferTarget
 from perdure.stores.buffered import BufferedWriter
+from perdure.stores.cleanup import sweep
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require
@@ -217,6 +218,14 @@ class Store:
         if problem is None:
             return health
         return msgspec.structs.replace(health, ok=False, problems=(*health.problems, problem))
+
+    async def sweep(self) -> None:
+        """Do this scope's housekeeping now, and return when it is done.
+
+        Finishes interrupted deletions, removes what abandoned imports left behind, and drops expired keys and
+        tombstones. An open store does the same in the background.
+        """
+        await sweep(self._context)
 
     def capabilities(self) -> Capabilities:
         """What the engine below can do."""

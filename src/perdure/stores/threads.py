@@ -35,6 +35,7 @@ from perdure.stores.thread_creation import Birth, ancestor_checks, birth_ops, de
 
 Strategy = Literal["reject", "detach", "cascade"]
 Order = Literal["active", "created"]
+ThreadList = list[Thread]
 
 
 class Threads:
@@ -228,6 +229,23 @@ class Threads:
         await self.get(thread_id)
         # Not by `list`, which trims: here the id names a thread that exists.
         return await self._page(None, thread_id, root=False, order="active", limit=limit, cursor=cursor)
+
+    async def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> ThreadList:
+        """The threads whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
+
+        A thread whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
+        """
+        checks.check_id(prefix, "prefix")
+        checks.check_limit(limit)
+        exact, rest, exact_cold, rest_cold = await self._context.view(
+            Get("thread_heads", [(prefix,)]),
+            Scan("thread_heads", after=(prefix,), limit=limit),
+            Get("threads", Ref(0, ("thread",))),
+            Get("threads", Ref(1, ("thread",))),
+        )
+        hot, cold = [*filter(None, exact), *rest], [*exact_cold, *rest_cold]
+        threads = [thread_from(_cold_of(head, row), head) for head, row in zip_longest(hot, cold)]
+        return [thread for thread in threads if thread.id.startswith(prefix)][:limit]
 
     async def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
         """Check a parent and write nothing: raises `InvalidError` (a cycle) or `NotFoundError` (missing, damaged)."""

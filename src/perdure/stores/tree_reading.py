@@ -47,18 +47,18 @@ def origins(branches: Mapping[int, Row]) -> dict[int, Origin]:
     return {number: (row["parent"], row["fork_seq"]) for number, row in branches.items()}
 
 
-async def read_tree(context: Context, thread_id: str, *, everything: bool = False, bounded: bool = True) -> Tree:
-    """The tree of a thread as it is now; with `bounded`, only of one that has no more messages than the limit."""
+async def read_tree(context: Context, thread_id: str, *, everything: bool, most: int | None) -> Tree:
+    """The tree of a thread as it is now, unless it has more messages than `most`."""
 
     async def attempt() -> Tree:
         heads, rows, labels = await context.view(
             Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)), Scan("labels", eq=(thread_id,))
         )
         head = require(heads[0], f"thread {thread_id!r}")
-        if bounded and head["version"] > limits.TREE_MESSAGES:
+        if most is not None and head["version"] > most:
             raise InvalidError(
-                f"a tree of {head['version']:,} messages, the limit is {limits.TREE_MESSAGES:,}",
-                hint="read its branches with branches.list and messages.list",
+                f"a tree of {head['version']:,} messages, the limit is {most:,}",
+                hint="pass most=None, or read its branches with branches.list and messages.page",
             )
         branches = {int(row.key[1]): row for row in rows}
         if head["branch"] not in branches:

@@ -35,10 +35,10 @@ from perdure.stores.following import FollowView
 from perdure.stores.message_pages import View
 from perdure.stores.messages import Direction, End, Records, UnfinishedCalls, Visibility
 from perdure.stores.pending import FreezeOptions, PendingMessages, ThreadIds
-from perdure.stores.runs import StartOptions
+from perdure.stores.runs import RunList, StartOptions
 from perdure.stores.state import StateDocs
 from perdure.stores.store import CommitOptions
-from perdure.stores.threads import Order, Strategy
+from perdure.stores.threads import Order, Strategy, ThreadList
 from perdure.sync.buffered import BufferedWriter
 from perdure.sync.driver import Driver
 from perdure.sync.follower import Follower
@@ -116,6 +116,13 @@ class Threads:
     ) -> Page[Thread]:
         """The direct children of a thread, newest activity first; raises `NotFoundError` if it does not exist."""
         return self._driver.read(self._inner.children(thread_id, limit=limit, cursor=cursor))
+
+    def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> ThreadList:
+        """The threads whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
+
+        A thread whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
+        """
+        return self._driver.read(self._inner.with_prefix(prefix, limit=limit))
 
     def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
         """Check a parent and write nothing: raises `InvalidError` (a cycle) or `NotFoundError` (missing, damaged)."""
@@ -311,13 +318,15 @@ class Branches:
         """
         return self._driver.read(self._inner.variants(thread_id, message_id))
 
-    def tree(self, thread_id: str) -> Tree:
+    def tree(self, thread_id: str, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text.
 
-        It reads every message once, in pages, and keeps one line of each. A thread with more than 100,000 messages is
-        refused with `InvalidError`; `perdure tree` draws those too.
+        It reads every message once, in pages, and keeps one line of each.
+
+        - `deleted`: also show messages that only deleted branches lead to.
+        - `most`: a thread with more messages is refused with `InvalidError`; None reads a thread of any size.
         """
-        return self._driver.read(self._inner.tree(thread_id))
+        return self._driver.read(self._inner.tree(thread_id, deleted=deleted, most=most))
 
     def switch(self, thread_id: str, branch: int | str) -> Branch:
         """Make a branch the current one; switching to the current one changes nothing.
@@ -363,6 +372,10 @@ class Pending:
     def iter(self, thread_id: str) -> Iterator[PendingMessage]:
         """Every pending message of the list, one by one."""
         return self._driver.iterate(self._inner.iter(thread_id))
+
+    def count(self, thread_id: str) -> int:
+        """How many messages are pending; reads none of them."""
+        return self._driver.read(self._inner.count(thread_id))
 
     def append(
         self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None
@@ -457,6 +470,13 @@ class Runs:
     def iter(self, *, thread_id: str | None = None, status: str | None = None) -> Iterator[Run]:
         """Every run of the list, page by page."""
         return self._driver.iterate(self._inner.iter(thread_id=thread_id, status=status))
+
+    def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> RunList:
+        """The runs whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
+
+        A run whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
+        """
+        return self._driver.read(self._inner.with_prefix(prefix, limit=limit))
 
 
 class State:
@@ -654,6 +674,14 @@ class Store:
     def health(self) -> Health:
         """The engine's real settings, read now, and what weakens its promises."""
         return self._driver.read(self._inner.health())
+
+    def sweep(self) -> None:
+        """Do this scope's housekeeping now, and return when it is done.
+
+        Finishes interrupted deletions, removes what abandoned imports left behind, and drops expired keys and
+        tombstones. An open store does the same in the background.
+        """
+        return self._driver.run(self._inner.sweep())
 
     def capabilities(self) -> Capabilities:
         """What the engine below can do."""

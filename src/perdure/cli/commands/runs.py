@@ -15,20 +15,18 @@ from perdure.cli.documents import (
 )
 from perdure.cli.listing import CursorOption, LimitOption, show_more
 from perdure.cli.tables import Cell, Column
-from perdure.cli.terminal import STATUSES, moment, plain
+from perdure.cli.terminal import STATUSES, moment, plain, whole
 from perdure.model.run import Run
 
-_THREAD_OF_RUN = Column("thread", "id", 7)
-
-
+_THREAD_OF_RUN = Column("thread", "id", 5)
 _RUNS = (
     Column("id", "id", 9),
-    Column("agent", "text", 6),
+    Column("agent", "id", 6),
     Column("status", "word", 8),
-    Column("steps", "number", 4),
-    Column("tokens", "number", 2),
-    Column("created", "time", 5),
-    Column("outcome", "text", 3),
+    Column("steps", "number", 2),
+    Column("tokens", "number", 1),
+    Column("created", "time", 7),
+    Column("outcome", "text", 4),
 )
 
 
@@ -63,14 +61,14 @@ def show_runs(context: StoreContext, items: list[Run], *, with_thread: bool) -> 
     if not with_thread:
         context.table(_RUNS, [_run_row(run) for run in items])
         return
-    rows = [[first, plain(run.thread_id), *rest] for run in items for first, *rest in [_run_row(run)]]
+    rows = [[first, whole(run.thread_id), *rest] for run in items for first, *rest in [_run_row(run)]]
     context.table([_RUNS[0], _THREAD_OF_RUN, *_RUNS[1:]], rows)
 
 
 def _run_row(run: Run) -> list[Cell]:
     return [
-        plain(run.id, "bold"),
-        plain(run.agent_id),
+        whole(run.id, "bold"),
+        whole(run.agent_id),
         Text(run.status, STATUSES.get(run.status, "")),
         str(run.steps),
         f"{run.input_tokens}+{run.output_tokens}" if run.input_tokens or run.output_tokens else "",

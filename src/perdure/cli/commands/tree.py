@@ -11,7 +11,6 @@ from perdure.cli.command import StoreContext, ThreadArgument, command
 from perdure.cli.terminal import PIPE_WIDTH
 from perdure.cli.tree_drawing import draw
 from perdure.model.tree import NARROWEST, WIDEST, Tree
-from perdure.stores.tree_reading import read_tree
 
 
 def register(app: typer.Typer) -> None:
@@ -27,17 +26,17 @@ async def tree(
         bool, typer.Option("--all", help="Also show messages reachable only from deleted branches.")
     ] = False,
     width: Annotated[
-        int | None, typer.Option(min=NARROWEST, max=WIDEST, help="Columns to draw in; else the terminal's.")
+        int | None,
+        typer.Option(metavar="N", min=NARROWEST, max=WIDEST, help="Columns to draw in; else the terminal's."),
     ] = None,
 ) -> None:
     """Draw a thread's tree: branches, roles, labels, and the current line."""
-    scope_context = context.store._context  # noqa: SLF001 - a command draws threads of any size, deleted branches too
     thread_id = await context.thread_id(thread)
-    grown = await read_tree(scope_context, thread_id, everything=everything, bounded=False)
+    grown = await context.store.branches.tree(thread_id, deleted=everything, most=None)
     if context.as_json:
         context.emit(_tree_document(grown))
         return
-    columns = width or (context.out.width if context.out.is_terminal else PIPE_WIDTH)
+    columns = width or (context.out.width if context.out.on_terminal else PIPE_WIDTH)
     for line in draw(grown, columns):
         context.out.print(line, soft_wrap=True)
 

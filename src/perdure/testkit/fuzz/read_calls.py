@@ -65,6 +65,9 @@ def single(scene: Scene) -> Call | None:
         Call("runs.find" if run is None else "runs.get", {"run_id": run_id}),
         Call("state.get" if known or scene.chance(0.1) else "state.find", document),
         Call("threads.validate_parent", {"thread_id": thread.id, "parent_thread_id": scene.thread_id()}),
+        Call("threads.with_prefix", {"prefix": thread.id[:1], "limit": 1 + first % 5}),
+        Call("runs.with_prefix", {"prefix": run_id[:1], "limit": 1 + first % 5}),
+        Call("pending.count", {"thread_id": thread.id}),
     ]
     return scene.pick(choices)
 

@@ -159,8 +159,21 @@ def listed(
 
 def children(world: World, *, thread_id: str, limit: int = 50, cursor: Json | None = None) -> Json:
     """`threads.children`."""
+    answer = listed(world, parent_thread_id=thread_id, limit=limit, cursor=cursor)  # a bad argument is refused first
     world.thread(thread_id)
-    return listed(world, parent_thread_id=thread_id, limit=limit, cursor=cursor)
+    return answer
+
+
+def with_prefix(world: World, *, prefix: str, limit: int = 50) -> list[Json]:
+    """`threads.with_prefix`."""
+    ids = sorted(name for name in world.threads if name.startswith(prefix))
+    return [thread_data(world, world.threads[name]) for name in ids[:limit]]
+
+
+def runs_with_prefix(world: World, *, prefix: str, limit: int = 50) -> list[Json]:
+    """`runs.with_prefix`."""
+    ids = sorted(name for name in world.runs if name.startswith(prefix))
+    return [run_data(world.runs[name]) for name in ids[:limit]]
 
 
 def runs_listed(
