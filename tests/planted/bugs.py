@@ -58,21 +58,6 @@ BUGS = (
         "return value.new",
         ("case:runs/*keeps*@memory",),
     ),
-    # The stores' look-ups.
-    Bug(
-        "a prefix is only where to begin",
-        "stores/threads.py",
-        "return [thread for thread in threads if thread.id.startswith(prefix)][:limit]",
-        "return threads[:limit]",
-        ("case:threads/with-prefix@memory",),
-    ),
-    Bug(
-        "runs that are being erased hide the ones behind them",
-        "stores/runs.py",
-        "if len(matching) < limit:",
-        "if len(matching) <= limit:",
-        ("case:runs/with-prefix-erased@memory",),
-    ),
     # The memory engine.
     Bug(
         "memory: the expected length is not compared",
