@@ -13,7 +13,7 @@ from tests.recorded.support import audit, opened
 from tests.recorded.transfers import transfers
 
 Line = dict[str, Any]
-CHAPTERS = (*workload.CHAPTERS, transfers, *refusals.CHAPTERS)
+CHAPTERS = (*workload.CHAPTERS, transfers, *refusals.CHAPTERS, workload.profiles)
 
 
 class Played:
