@@ -14,7 +14,7 @@ from tests.recorded.support import audit, opened
 from tests.recorded.transfers import transfers
 
 Line = dict[str, Any]
-CHAPTERS = (*workload.CHAPTERS, transfers, *refusals.CHAPTERS, pages)
+CHAPTERS = (*workload.CHAPTERS, transfers, *refusals.CHAPTERS, pages, workload.profiles)
 
 
 class Played:

@@ -20,8 +20,8 @@ from tests.recorded.workload import DAY, keyed_later
 import perdure
 from perdure import Message
 
-NOUNS = ("threads", "messages", "branches", "pending", "runs", "state")
-OWN_LINES = {"capabilities", "health", "close", "engine", "scope", "messages.follow"}
+NOUNS = ("threads", "messages", "branches", "pending", "runs", "state", "profiles")
+OWN_LINES = {"capabilities", "health", "close", "engine", "scope", "messages.follow", "profiles.follow"}
 """What the workload uses without a step of that name."""
 
 
@@ -67,6 +67,8 @@ def test_an_old_file_is_copied(engine: str, tmp_path: Path) -> None:
     async def run() -> None:
         path = shutil.copyfile(FIXTURE, tmp_path / "old.db")
         url = await engine_url(engine, tmp_path)
+        async with perdure.open(path):
+            pass  # a copy does not migrate its source
         await copy_store(str(path), url)
         async with opened(url, Clock(START + 10 * DAY)) as store:
             expected, actual = (golden.without_revs(x) for x in (golden.read("contents"), await all_contents(store)))
