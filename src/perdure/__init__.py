@@ -62,7 +62,7 @@ from perdure.model.run import (
 )
 from perdure.model.run_snapshots import Decision, RunActivation, RunIntent, RunRequest, RunTrace, SeqRange
 from perdure.model.state import REMOVE, Doc, StateDoc
-from perdure.model.thread import Thread
+from perdure.model.thread import NewThread, Thread
 from perdure.opening import open
 from perdure.stores.store import Store
 
@@ -108,6 +108,7 @@ __all__ = [
     "Message",
     "MessageRecord",
     "NewRun",
+    "NewThread",
     "NotFoundError",
     "Opaque",
     "Outcome",

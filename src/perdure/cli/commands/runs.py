@@ -47,7 +47,7 @@ async def runs(
 ) -> None:
     """List runs in order of creation: all, or those of a thread."""
     thread_id = None if thread is None else await context.thread_id(thread)
-    page = await context.store.runs.list(thread_id=thread_id, status=status, limit=limit, cursor=cursor)
+    page = await context.store.runs.list(thread_id=thread_id, status=status, order="asc", limit=limit, cursor=cursor)
     if context.as_json:
         context.emit(page_document(page, [run_document(run) for run in page.items]))
         return

@@ -54,7 +54,7 @@ async def show(context: StoreContext, thread: ThreadArgument) -> None:
     record = await store.threads.get(name)
     branches = list(await store.branches.list(name))
     labels = list(await store.branches.labels(name))
-    recent = await store.runs.list(thread_id=name, limit=limits.PAGE_MAX)
+    recent = await store.runs.list(thread_id=name, order="asc", limit=limits.PAGE_MAX)
     state = list(await store.state.list(name))
     pending = await _count_pending(store, name)
     unfinished = await store.messages.unfinished_calls(name)

@@ -22,6 +22,7 @@ from perdure.rules.soundness.thread import thread_problems
 from perdure.scratch import Scratch
 from perdure.stores.records import pending_from
 from perdure.stores.soundness import body_problems, message_problems
+from perdure.stores.thread_creation import child_flag
 from perdure.stores.transfer.lines import COLD, HOT, NOT_CARRIED, EntryLine, RowLine
 from perdure.stores.transfer.notes import NotedLog, NotedRows, NotedStatuses
 
@@ -126,7 +127,9 @@ class ThreadCheck:
 
 def _as_row(line: RowLine) -> Row:
     """The row as it will be stored, with what a file does not carry as a new thread has it."""
-    columns = {**dict.fromkeys(NOT_CARRIED[HOT], 0), **line.columns} if line.table.name == HOT else line.columns
+    columns = line.columns
+    if line.table.name == HOT:
+        columns = {**dict.fromkeys(NOT_CARRIED[HOT], 0), **columns, "child": child_flag(columns.get("parent"))}
     values = tuple(columns.get(name) for name in line.table.column_names)
     return Row(line.key, values, 1, line.body, line.table.positions)
 

@@ -40,6 +40,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "store.commit": ("t",),
     "store.load": ("t",),
     "threads.create": (),
+    "threads.ensure": ("t",),
     "threads.get": ("t",),
     "threads.find": ("t",),
     "threads.update": ("t",),
