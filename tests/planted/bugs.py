@@ -21,6 +21,7 @@ from tests.planted.bugs_secrets import SECRET_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
 from tests.planted.bugs_stored import STORED_BUGS
 from tests.planted.bugs_terminal import TERMINAL_BUGS
+from tests.planted.bugs_threads import THREAD_BUGS
 
 BUGS = (
     # The kernel.
@@ -441,7 +442,7 @@ BUGS = (
     Bug(
         "an interrupted deletion is never finished",
         "stores/cleanup.py",
-        'if tombstone["erased_at"] is not None:',
+        "if not is_unfinished(tombstone):",
         'if tombstone["deleted_at"] is not None:',
         ("case:lifecycle/interrupted-*@sqlite",),
     ),
@@ -583,6 +584,7 @@ BUGS = (
     *CONTENT_BUGS,
     *STORED_BUGS,
     *TERMINAL_BUGS,
+    *THREAD_BUGS,
     *IMPORT_BUGS,
     *REDIS_BUGS,
     *LOGIN_BUGS,

@@ -166,7 +166,7 @@ async def _(store: Store) -> list[Op]:
 async def _(store: Store) -> list[Op]:
     return [
         Patch("threads", ("parent",), {"parent": "t"}),
-        Patch("thread_heads", ("parent",), {"parent": "t"}),
+        Patch("thread_heads", ("parent",), {"parent": "t", "child": 1}),
         Patch("thread_heads", ("t",), {"children": 1}),
     ]
 
