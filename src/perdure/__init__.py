@@ -65,7 +65,7 @@ from perdure.model.run import (
 )
 from perdure.model.run_snapshots import Decision, RunActivation, RunIntent, RunOptions, RunRequest, RunTrace, SeqRange
 from perdure.model.state import REMOVE, Doc, StateDoc
-from perdure.model.thread import Thread
+from perdure.model.thread import NewThread, Thread
 from perdure.model.tree import Tree, TreeNode
 from perdure.opening import open
 from perdure.stores.buffered import BufferedWriter
@@ -123,6 +123,7 @@ __all__ = [
     "Message",
     "MessageRecord",
     "NewRun",
+    "NewThread",
     "NotFoundError",
     "Opaque",
     "Outcome",

@@ -39,6 +39,11 @@ TREE_MESSAGES: Final = 100_000
 PENDING_PER_THREAD: Final = 1_000
 ANCESTORS: Final = 256
 CASCADE_THREADS: Final = 1_000
+"""How many threads one transaction of a deletion changes; a larger set is reached in chunks."""
+DISPERSED_THREADS: Final = 100
+"""How many children one such chunk holds."""
+CHILDREN_NAMED: Final = 10
+"""How many children the error of a deletion that they prevent names."""
 
 INTEGER_MAX: Final = 2**52
 """Integers in declared columns stay within ±2^52, which every engine keeps exactly (Redis scripts use doubles)."""

@@ -28,6 +28,7 @@ READS: dict[str, Probe] = {
     "threads.list by page": lambda store: store.threads.list(limit=1),
     "threads.list created": lambda store: store.threads.list(order="created"),
     "threads.list of a resource": lambda store: store.threads.list(resource_id="u-1"),
+    "threads.list of roots": lambda store: store.threads.list(root=True),
     "threads.children": lambda store: store.threads.children("parent"),
     "threads.get": lambda store: store.threads.get("t"),
     "threads.get parent": lambda store: store.threads.get("parent"),

@@ -144,6 +144,7 @@ CALLS: dict[str, Call] = {
         ("custom",),
         takes=True,
     ),
+    "threads.ensure": Call(lambda s, m, n: s.threads.ensure(f"e{n}", custom=m.custom), ("custom",), takes=True),
     "threads.update": Call(lambda s, m, n: s.threads.update("w", custom=m.custom), ("custom",), takes=True),
     "threads.delete": Call(
         lambda s, m, n: s.threads.delete(f"d{n}"),

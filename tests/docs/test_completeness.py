@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,11 +66,13 @@ def test_every_property_is_mentioned() -> None:
 
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_a_row_names_the_arguments(name: str) -> None:
-    parameters = {
-        parameter.name
-        for parameter in inspect.signature(METHODS[name]).parameters.values()
-        if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD
-    }
+    parameters = set()
+    for parameter in inspect.signature(METHODS[name]).parameters.values():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            parameters |= {parameter.name} - {"self"}
+        elif "**options" not in ROWS[name]:
+            (options,) = typing.get_args(typing.get_type_hints(METHODS[name])[parameter.name])
+            parameters |= set(options.__annotations__)
     written = set(re.findall(r"(?<!\*)\b[a-z_]+(?=\b(?!\"))", re.sub(r"=\S+", "", ROWS[name])))
     if "…" in ROWS[name]:
         assert written <= parameters

@@ -67,7 +67,13 @@ async def _list_messages(store: Store) -> None:
 
 
 async def _list_runs(store: Store) -> None:
-    for filters in ({}, {"thread_id": HOT}, {"status": "done"}, {"thread_id": HOT, "status": "done"}):
+    for filters in (
+        {},
+        {"thread_id": HOT},
+        {"status": "done"},
+        {"thread_id": HOT, "status": "done"},
+        {"agent_id": "a"},
+    ):
         page = await store.runs.list(**filters)
         if page.next_cursor is not None:
             await store.runs.list(cursor=page.next_cursor, **filters)
@@ -121,6 +127,7 @@ async def _reorder(store: Store) -> None:
 
 CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "threads.create": lambda store: store.threads.create("new", resource_id="user-0", parent_thread_id=HOT),
+    "threads.ensure": lambda store: store.threads.ensure("ensured", resource_id="user-0", parent_thread_id=HOT),
     "threads.find": lambda store: store.threads.find(HOT),
     "threads.get": lambda store: store.threads.get(HOT),
     "threads.update": lambda store: store.threads.update(HOT, title="t", resource_id="user-2"),

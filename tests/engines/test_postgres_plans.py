@@ -54,7 +54,9 @@ def _lists() -> Iterable[tuple[str, ReadOp, set[str]]]:
         ("", {}),
         ("resource_", {"resource_id": RESOURCE}),
         ("parent_", {"parent_thread_id": PARENT}),
-        ("parent_", {"parent_thread_id": PARENT, "resource_id": RESOURCE}),
+        ("family_", {"parent_thread_id": PARENT, "resource_id": RESOURCE}),
+        ("", {"root": True}),
+        ("resource_", {"root": True, "resource_id": RESOURCE}),
     ]
     for order in ("active", "created"):
         for prefix, how in chosen:
@@ -67,7 +69,7 @@ def _lists() -> Iterable[tuple[str, ReadOp, set[str]]]:
         lambda s: s.threads.children(PARENT, limit=PAGE),
         {"thread_heads__parent_active", COLD, HEAD},
     )
-    for index, how in (("created", {}), ("status", {"status": "running"})):
+    for index, how in (("created", {}), ("status", {"status": "running"}), ("agent", {"agent_id": "agent"})):
         used = {f"runs__{index}", HEAD}
         yield f"runs.list {how}", lambda s, a=how: s.runs.list(limit=PAGE, **a), used
         yield f"runs.list {how} on", lambda s, a=how: _second_page(s.runs.list, **a), used

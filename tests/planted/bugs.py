@@ -27,6 +27,7 @@ from tests.planted.bugs_servers import SERVER_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
 from tests.planted.bugs_stored import STORED_BUGS
 from tests.planted.bugs_terminal import TERMINAL_BUGS
+from tests.planted.bugs_threads import THREAD_BUGS
 
 BUGS = (
     # The kernel.
@@ -332,7 +333,7 @@ BUGS = (
     Bug(
         "an interrupted deletion is never finished",
         "stores/cleanup.py",
-        'if tombstone["erased_at"] is not None:',
+        "if not is_unfinished(tombstone):",
         'if tombstone["deleted_at"] is not None:',
         ("case:lifecycle/interrupted-*@sqlite",),
     ),
@@ -476,6 +477,7 @@ BUGS = (
     *CONTENT_BUGS,
     *STORED_BUGS,
     *TERMINAL_BUGS,
+    *THREAD_BUGS,
     *IMPORT_BUGS,
     *REDIS_BUGS,
     *LOGIN_BUGS,

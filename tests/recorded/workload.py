@@ -342,11 +342,12 @@ async def runs(r: Recorder) -> None:
     await r.do("runs.latest", "born")
     await r.do("runs.latest", "nowhere")
     for options in ({}, {"status": "done"}, {"thread_id": "run-thread"}, {"thread_id": "ends", "status": "running"}):
+        options = {**options, "order": "asc"}
         await r.do("runs.list", **options)
         await r.do("runs.iter", **options)
-    page = await r.do("runs.list", limit=2)
-    await r.do("runs.list", limit=2, cursor=page.next_cursor)
-    await r.do("runs.list", limit=2, status="done", cursor=page.next_cursor)
+    page = await r.do("runs.list", limit=2, order="asc")
+    await r.do("runs.list", limit=2, order="asc", cursor=page.next_cursor)
+    await r.do("runs.list", limit=2, order="asc", status="done", cursor=page.next_cursor)
     await r.do("messages.list", "run-thread", run_id="run-1")
     await r.do("load", "run-thread")
 

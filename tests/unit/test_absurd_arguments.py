@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,6 @@ from perdure.errors import InvalidError, short_repr
 from perdure.model.message import Compaction
 from perdure.model.run import RunBody
 from perdure.rules.checks import check_count, check_id
-from perdure.stores.runs import StartOptions
 from perdure.stores.schema import SCHEMA
 
 DEPTH = 10_000
@@ -195,10 +195,16 @@ def methods() -> Iterator[tuple[str, Any]]:
                 yield f"{noun}.{verb}", getattr(thing, verb)
 
 
+def options_of(method: Any, name: str) -> list[str]:
+    """What a method takes by `**options: Unpack[SomeTypedDict]`."""
+    (options,) = typing.get_args(typing.get_type_hints(method)[name])
+    return list(options.__annotations__)
+
+
 def parameters(method: Any) -> list[str]:
     names = []
     for name, parameter in inspect.signature(method).parameters.items():
-        names += StartOptions.__annotations__ if parameter.kind is parameter.VAR_KEYWORD else [name]
+        names += options_of(method, name) if parameter.kind is parameter.VAR_KEYWORD else [name]
     return names
 
 

@@ -174,7 +174,7 @@ patch("a profile has no schema", "column", "profiles", ("app", "motd"), schema=N
 async def _(store: Store) -> list[Op]:
     return [
         Patch("threads", ("parent",), {"parent": "t"}),
-        Patch("thread_heads", ("parent",), {"parent": "t"}),
+        Patch("thread_heads", ("parent",), {"parent": "t", "child": 1}),
         Patch("thread_heads", ("t",), {"children": 1}),
     ]
 

@@ -83,7 +83,7 @@ def _values(table: Table, row: Row, names: tuple[str, ...]) -> Group:
 def _position(table: Table, index: Index, row: Row) -> Group | None:
     """The position of a row in an index: group, order, key. None if the row is not in the index."""
     by, order = _values(table, row, index.by), _values(table, row, index.order)
-    if None in order or (index.sparse and None in by):
+    if None in order or None in by[: index.required]:
         return None
     return by + order + row.key
 

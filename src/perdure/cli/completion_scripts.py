@@ -16,6 +16,7 @@ from perdure.model.run import STATUSES
 VALUES: dict[tuple[str, str], tuple[str, ...]] = {
     ("threads", "--order"): ("active", "created"),
     ("runs", "--status"): STATUSES,
+    ("runs", "--order"): ("desc", "asc"),
     ("log", "--view"): ("raw", "external", "history"),
     ("delete", "--strategy"): ("detach", "cascade", "reject"),
     ("completion", "SHELL"): ("bash", "zsh", "fish"),

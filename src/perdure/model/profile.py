@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+from perdure.model.record import Record
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
+class Profile(Record, frozen=True, kw_only=True):
     """A document of an owner as it was when read. Times are milliseconds since 1970, UTC, by the engine's clock."""
 
     owner: str
@@ -27,12 +27,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int | None
     """From when on it is no longer there; None: it stays until it is deleted."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Every field as plain JSON values."""
-        return msgspec.structs.asdict(self)
 
-
-class ProfileChange(msgspec.Struct, frozen=True, kw_only=True):
+class ProfileChange(Record, frozen=True, kw_only=True):
     """What `profiles.follow` yields: a document that was written, or the key of one that is gone."""
 
     owner: str

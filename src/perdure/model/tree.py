@@ -8,12 +8,13 @@ forks are no different from three.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from perdure.errors import InvalidError, short_repr
 from perdure.model.branch import Branch
+from perdure.model.record import Record
 from perdure.model.visible_text import cells, fitting, one_line, visible
 
 _LEVEL = 3
@@ -24,7 +25,7 @@ NARROWEST, WIDEST = 20, 10_000
 """Columns that a drawing may have."""
 
 
-class TreeNode(msgspec.Struct, frozen=True):
+class TreeNode(Record, frozen=True):
     """One message of a tree."""
 
     seq: int
@@ -49,7 +50,7 @@ class TreeNode(msgspec.Struct, frozen=True):
     """The names of the branches that end at it."""
 
 
-class Tree(msgspec.Struct, frozen=True, kw_only=True):
+class Tree(Record, frozen=True, kw_only=True):
     """The tree of a thread as it was when read."""
 
     thread_id: str
@@ -69,11 +70,6 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True):
         if type(width) is not int or not NARROWEST <= width <= WIDEST:
             raise InvalidError(f"width must be a number of columns from 20 to 10,000, not {short_repr(width)}")
         return "\n".join("".join([span.text for span in line]) for line in drawn_lines(self, width))
-
-    def to_json(self) -> dict[str, Any]:
-        """The tree as JSON values."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        return data
 
 
 SpanKind = Literal["line", "mark", "seq", "role", "label", "text", "internal", "tip", "branch", "note"]

@@ -109,6 +109,7 @@ COLUMNS: dict[str, Columns] = {
         **_always(_TIME, "created_at", "updated_at"),
         **_maybe(_IDENTIFIER, "active_run", "open_run", "latest_run"),
         **_maybe(_check_lineage, "parent", "resource"),
+        **_maybe(partial(_check_within, most=1), "child"),
     },
     "branches": {
         **_always(_IDENTIFIER, "thread"),

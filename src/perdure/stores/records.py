@@ -67,7 +67,7 @@ def thread_from(cold: Row, head: Row) -> Thread:
     bare = cold.body == b"{}"
     custom = {} if bare else read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}").custom
     parent, resource, title, _, _, _ = cold.values
-    version, branch, _, fence, children, _, created_at, updated_at, active, open_run, latest, _, _ = head.values
+    version, branch, _, fence, children, _, created_at, updated_at, active, open_run, latest, _, _, _ = head.values
     return Thread(
         cold.key[0],  # type: ignore[arg-type]
         title,

@@ -17,6 +17,7 @@ from perdure.kernel.ops import Get, Ref, Scan
 from perdure.model.message import Message
 from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
+from perdure.model.thread import NewThread
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
 from perdure.stores.branches import Branches
@@ -55,6 +56,7 @@ class CommitOptions(TypedDict, total=False):
     state: Mapping[str, Any] | None
     run_state: Mapping[str, Any] | None
     expect_state: Mapping[str, int | None] | None
+    thread: NewThread | None
     key: str | None
 
 
@@ -117,6 +119,7 @@ class Store:
         state: Mapping[str, Any] | None = None,
         run_state: Mapping[str, Any] | None = None,
         expect_state: Mapping[str, int | None] | None = None,
+        thread: NewThread | None = None,
         key: str | None = None,
     ) -> Receipt:
         """Make everything of one step durable, in one transaction, or nothing of it.
@@ -136,6 +139,8 @@ class Store:
         - `run_state`: the same for documents of the run.
         - `expect_state`: the rev of each of these documents of the thread. None: the document must not exist yet, and
           this commit must write it. Another rev raises `VersionConflict`.
+        - `thread`: what the thread is created with, if this commit creates it: title, resource, parent, metadata. One
+          that exists is left as it is. What it says wins over the trace of a new run's activation.
         - `key`: makes a retry safe. The same key with the same content has one effect, and returns the first receipt
           for a week; with other content it raises `KeyReused`. After a timeout, a cancellation or `OutcomeUnknown`,
           repeat the call with the same key.
@@ -155,6 +160,7 @@ class Store:
             state=state,
             run_state=run_state,
             expect_state=expect_state,
+            thread=thread,
             key=key,
         )
         return await perform(self._context, prepare(request))

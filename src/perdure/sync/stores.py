@@ -19,7 +19,7 @@ from perdure.model.profile import Profile, ProfileChange
 from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.model.state import StateDoc
-from perdure.model.thread import Thread
+from perdure.model.thread import NewThread, Thread, ThreadOptions
 from perdure.model.tree import Tree
 from perdure.model.unset import UNSET, Unset
 from perdure.stores import branches as async_branches
@@ -35,10 +35,11 @@ from perdure.stores.following import FollowView
 from perdure.stores.message_pages import View
 from perdure.stores.messages import Direction, End, Records, UnfinishedCalls, Visibility
 from perdure.stores.pending import FreezeOptions, PendingMessages, ThreadIds
-from perdure.stores.runs import RunList, StartOptions
+from perdure.stores.runs import RunFilters, RunRecords, StartOptions
 from perdure.stores.state import StateDocs
 from perdure.stores.store import CommitOptions
-from perdure.stores.threads import Order, Strategy, ThreadList
+from perdure.stores.thread_lists import Order
+from perdure.stores.threads import Strategy, ThreadRecords
 from perdure.sync.buffered import BufferedWriter
 from perdure.sync.driver import Driver
 from perdure.sync.follower import Follower
@@ -53,14 +54,24 @@ class Threads:
         self._inner = inner
         self._driver = driver
 
-    def create(
-        self, thread_id: str | None = None, *, title: str | None = None, resource_id: str | None = None,
-        parent_thread_id: str | None = None, custom: dict[str, Any] | None = None
-    ) -> Thread:
-        """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing."""
-        return self._driver.run(self._inner.create(
-            thread_id, title=title, resource_id=resource_id, parent_thread_id=parent_thread_id, custom=custom
-        ))
+    def create(self, thread_id: str | None = None, **options: Unpack[ThreadOptions]) -> Thread:
+        """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing.
+
+        - `thread_id`: its id; minted if None.
+        - `title`: what people call it.
+        - `resource_id`: the user, account or object it belongs to.
+        - `parent_thread_id`: the thread above it in the hierarchy; it must exist.
+        - `custom`: your own metadata, a JSON object.
+        """
+        return self._driver.run(self._inner.create(thread_id, **options))
+
+    def ensure(self, thread_id: str, **options: Unpack[ThreadOptions]) -> Thread:
+        """The thread, created if it does not exist; of callers at the same time, one creates it.
+
+        The options are those of `create`, and count only if this call creates the thread: one that exists is returned
+        as it is. Raises `AlreadyExists` while a deleted thread of this id is being erased.
+        """
+        return self._driver.run(self._inner.ensure(thread_id, **options))
 
     def find(self, thread_id: str) -> Thread | None:
         """The thread, or None."""
@@ -89,6 +100,9 @@ class Threads:
         """Delete a thread and everything of it.
 
         Children: `reject` refuses with `HasChildren`, `detach` makes them roots, `cascade` deletes the whole subtree.
+        Up to 1,000 threads change in one transaction. Of a larger set the thread goes first and the others follow in
+        chunks, before the call returns; until its turn comes, a child can be read and written. If the process dies
+        half way, housekeeping finishes the deletion, and so does deleting the thread again.
         """
         return self._driver.run(self._inner.delete(thread_id, strategy=strategy))
 
@@ -117,7 +131,7 @@ class Threads:
         """The direct children of a thread, newest activity first; raises `NotFoundError` if it does not exist."""
         return self._driver.read(self._inner.children(thread_id, limit=limit, cursor=cursor))
 
-    def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> ThreadList:
+    def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> ThreadRecords:
         """The threads whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
 
         A thread whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
@@ -444,7 +458,9 @@ class Runs:
         """A running run, with the messages it was given, in one commit.
 
         The options are those of `StartOptions`: `messages` is its input, `key` makes a retry safe, and so on.
-        A missing thread is created, taking parent and resource from the activation's trace.
+        A missing thread is created, with what `thread` says of it (see `NewThread`); parent and resource come from the
+        activation's trace where it says nothing. `if_idle=True` raises `ConflictError`, which names the run, if a run
+        of the thread is running or waiting; of several such calls at the same time, one succeeds.
         """
         return self._driver.run(self._inner.start(thread_id, agent_id, **options))
 
@@ -461,17 +477,28 @@ class Runs:
         return self._driver.read(self._inner.latest(thread_id))
 
     def list(
-        self, *, thread_id: str | None = None, status: str | None = None, limit: int = limits.PAGE_DEFAULT,
-        cursor: str | None = None
+        self, *, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None, **filters: Unpack[RunFilters]
     ) -> Page[Run]:
-        """Runs in order of creation: all, of a thread, in a status, or both."""
-        return self._driver.read(self._inner.list(thread_id=thread_id, status=status, limit=limit, cursor=cursor))
+        """Runs by creation, newest first: all, or those that every filter admits.
 
-    def iter(self, *, thread_id: str | None = None, status: str | None = None) -> Iterator[Run]:
-        """Every run of the list, page by page."""
-        return self._driver.iterate(self._inner.iter(thread_id=thread_id, status=status))
+        - `thread_id`: runs of this thread.
+        - `status`: `created`, `running`, `waiting` or `done`.
+        - `agent_id`: runs of this agent.
+        - `resource_id`: runs of threads that belong to this resource now. A run does not record it: the list reads the
+          runs that the other filters admit and skips those of other resources, so give another filter where you can.
+        - `order`: `desc`, or `asc` for oldest first.
+        - `limit`, `cursor`: the size of a page, and where it begins.
 
-    def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> RunList:
+        There is an index for a thread, for a thread with a status, for an agent and for a status. Other combinations
+        read one of these and skip what the rest does not admit.
+        """
+        return self._driver.read(self._inner.list(limit=limit, cursor=cursor, **filters))
+
+    def iter(self, **filters: Unpack[RunFilters]) -> Iterator[Run]:
+        """Every run of the list, page by page; takes the filters and the order of `list`."""
+        return self._driver.iterate(self._inner.iter(**filters))
+
+    def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> RunRecords:
         """The runs whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
 
         A run whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
@@ -611,7 +638,7 @@ class Store:
         self, thread_id: str, *, messages: Sequence[Message] = (), run: Run | RunChange | NewRun | None = None,
         branch: int | str | None = None, expect: int | None = None, expect_head: str | None = None,
         fence: int | None = None, state: Mapping[str, Any] | None = None, run_state: Mapping[str, Any] | None = None,
-        expect_state: Mapping[str, int | None] | None = None, key: str | None = None
+        expect_state: Mapping[str, int | None] | None = None, thread: NewThread | None = None, key: str | None = None
     ) -> Receipt:
         """Make everything of one step durable, in one transaction, or nothing of it.
 
@@ -630,6 +657,8 @@ class Store:
         - `run_state`: the same for documents of the run.
         - `expect_state`: the rev of each of these documents of the thread. None: the document must not exist yet, and
           this commit must write it. Another rev raises `VersionConflict`.
+        - `thread`: what the thread is created with, if this commit creates it: title, resource, parent, metadata. One
+          that exists is left as it is. What it says wins over the trace of a new run's activation.
         - `key`: makes a retry safe. The same key with the same content has one effect, and returns the first receipt
           for a week; with other content it raises `KeyReused`. After a timeout, a cancellation or `OutcomeUnknown`,
           repeat the call with the same key.
@@ -640,7 +669,7 @@ class Store:
         """
         return self._driver.run(self._inner.commit(
             thread_id, messages=messages, run=run, branch=branch, expect=expect, expect_head=expect_head, fence=fence,
-            state=state, run_state=run_state, expect_state=expect_state, key=key
+            state=state, run_state=run_state, expect_state=expect_state, thread=thread, key=key
         ))
 
     def buffered(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 from rich.text import Text
@@ -16,6 +16,7 @@ from perdure.cli.documents import (
 from perdure.cli.listing import CursorOption, LimitOption, show_more
 from perdure.cli.tables import Cell, Column
 from perdure.cli.terminal import STATUSES, moment, plain, whole
+from perdure.errors import InvalidError
 from perdure.model.run import Run
 
 _THREAD_OF_RUN = Column("thread", "id", 5)
@@ -40,12 +41,25 @@ async def runs(
     thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="Only the runs of a thread.")] = None,
     *,
     status: Annotated[str | None, typer.Option(help="created, running, waiting or done.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="ID", help="Only the runs of an agent.")] = None,
+    resource: Annotated[str | None, typer.Option(metavar="ID", help="Only the runs on threads of a resource.")] = None,
+    order: Annotated[str, typer.Option(help="desc (newest first) or asc.")] = "desc",
     limit: LimitOption = limits.PAGE_DEFAULT,
     cursor: CursorOption = None,
 ) -> None:
-    """List runs in order of creation: all, or those of a thread."""
+    """List runs, newest first: all, or those of a thread."""
     thread_id = None if thread is None else await context.thread_id(thread)
-    page = await context.store.runs.list(thread_id=thread_id, status=status, limit=limit, cursor=cursor)
+    if order not in ("desc", "asc"):
+        raise InvalidError(f"the order {order!r} is not known", hint="use desc or asc")
+    page = await context.store.runs.list(
+        thread_id=thread_id,
+        status=status,
+        agent_id=agent,
+        resource_id=resource,
+        order=cast("Literal['desc', 'asc']", order),
+        limit=limit,
+        cursor=cursor,
+    )
     if context.as_json:
         context.emit(page_document(page, [run_document(run) for run in page.items]))
         return

@@ -84,7 +84,7 @@ async def _repeat(context: Context, commit: Prepared, guess: Guess, better: Gues
 
 async def attempt_once(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op] = ()) -> Receipt | Guess:
     """One try under a guess: the receipt, or a better guess."""
-    if _is_illegal(commit):
+    if _is_illegal(commit) or _must_look(commit, guess):
         return await explain(context, commit, guess)
     ops = operations(commit, guess)
     try:
@@ -130,6 +130,11 @@ async def check_summaries(context: Context, commit: Prepared) -> None:
     for i, message in enumerate(commit.messages, 1):
         if message.compaction is not None:
             message_shape.check_summary_place(message.compaction, version + i, f"messages[{i - 1}]")
+
+
+def _must_look(commit: Prepared, guess: Guess) -> bool:
+    """Whether the thread is idle is in no column: it is looked up, and the rev that guards it joins the guess."""
+    return commit.if_idle and guess.head_rev is None and guess.birth is None
 
 
 def _is_illegal(commit: Prepared) -> bool:

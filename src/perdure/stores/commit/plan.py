@@ -120,6 +120,9 @@ def operations(commit: Prepared, guess: Guess) -> list[Op]:
 
 
 def _hot_condition(commit: Prepared, guess: Guess) -> Condition:
+    if commit.if_idle and guess.head_rev is not None:
+        # Every commit that moves a run moves the hot row too: with its rev, nothing that was looked at has changed.
+        return guess.head_rev
     condition: dict[str, Any] = {}
     if guess.current and (commit.messages or isinstance(commit.run, NewRun) or commit.expect_head is not None):
         condition["branch"] = guess.branch

@@ -20,7 +20,9 @@ from perdure.model.faithful import Faithful, Reader, as_dict, carries_unknown, f
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange, Waiting
 from perdure.model.state import REMOVE, Doc
+from perdure.model.thread import NewThread
 from perdure.rules import checks, message_shape, run_machine
+from perdure.stores.thread_creation import Birth, birth_of
 
 _sorted = msgspec.json.Encoder(order="sorted")
 _MAPPED = {"state": "documents", "run_state": "documents", "expect_state": "revs"}
@@ -41,7 +43,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `inputs` marks the messages as what the run was given, not what it produced. `asked` replaces the messages in a
     keyed commit's fingerprint where the caller asked for something else (a freeze). `stored` messages come from the
-    queue: they were checked when they were appended to it. With a `fork`, the messages go to a branch that it makes.
+    queue: they were checked when they were appended to it. `if_idle` refuses while a run of the thread is running or
+    waiting. With a `fork`, the messages go to a branch that it makes.
     """
 
     thread_id: str
@@ -55,6 +58,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_state: Mapping[str, Any] | None = None
     expect_state: Mapping[str, int | None] | None = None
     key: str | None = None
+    thread: NewThread | None = None
+    if_idle: bool = False
     inputs: bool = False
     asked: str | None = None
     stored: bool = False
@@ -84,6 +89,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     digest: str | None
     inputs: bool
     forks: bool
+    birth: Birth | None
+    if_idle: bool
 
     @property
     def may_create(self) -> bool:
@@ -116,6 +123,7 @@ def prepare(request: Request) -> Prepared:
     minted = [_with_ids(message, run, run_id, request.inputs) for message in messages]
     documents = _documents(docs, "") + _documents(run_docs, run_id or "") if docs or run_docs else []
     guards = _check_guards(revs, docs) if revs else {}
+    birth = None if request.thread is None else _birth(request)
     return Prepared(
         thread_id=thread_id,
         messages=minted,
@@ -134,7 +142,18 @@ def prepare(request: Request) -> Prepared:
         digest=None if request.key is None else _fingerprint(request, documents),
         inputs=request.inputs,
         forks=request.fork is not None,
+        birth=birth,
+        if_idle=checks.check_flag(request.if_idle, "if_idle"),
     )
+
+
+def _birth(request: Request) -> Birth:
+    """What the thread is created with, if this commit creates it."""
+    if not isinstance(request.thread, NewThread):
+        raise InvalidError(
+            f"thread must be a NewThread, not {short_repr(request.thread)}", hint="pass NewThread(title=…)"
+        )
+    return birth_of(request.thread_id, request.thread)
 
 
 def _check_run(run: Any, thread_id: str) -> str | None:
@@ -256,7 +275,11 @@ def _fingerprint(request: Request, documents: list[Any]) -> str:
     docs = sorted([bool(owner), name, _document(value)] for owner, name, value in documents)
     content = request.asked if request.asked is not None else [canonical(message) for message in request.messages]
     target = request.branch if request.fork is None else msgspec.structs.astuple(request.fork)
-    return hashlib.sha256(codec.encode([content, move, docs, target])).hexdigest()[:32]
+    asked: list[Any] = [content, move, docs, target]
+    if request.thread is not None:
+        # Only then: commits that say nothing of the thread keep the fingerprints that older releases stored.
+        asked.append(_sorted.encode(request.thread).decode())
+    return hashlib.sha256(codec.encode(asked)).hexdigest()[:32]
 
 
 def canonical(record: Faithful) -> str:

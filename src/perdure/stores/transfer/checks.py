@@ -23,6 +23,7 @@ from perdure.rules.soundness.thread import thread_problems
 from perdure.scratch import Scratch
 from perdure.stores.records import pending_from
 from perdure.stores.soundness import body_problems, message_problems
+from perdure.stores.thread_creation import child_flag
 from perdure.stores.transfer.lines import COLD, HOT, NOT_CARRIED, EntryLine, RowLine
 from perdure.stores.transfer.notes import NotedLog, NotedRows, NotedStatuses
 from perdure.stores.transfer.scope_rows import as_row, check_scope_row
@@ -136,7 +137,9 @@ def _as_row(line: RowLine) -> Row:
     """The row as it will be stored, with what a file does not carry as a new thread has it."""
     if line.table.name != HOT:
         return as_row(line)
-    return as_row(msgspec.structs.replace(line, columns={**dict.fromkeys(NOT_CARRIED[HOT], 0), **line.columns}))
+    child = child_flag(line.columns.get("parent"))
+    columns = {**dict.fromkeys(NOT_CARRIED[HOT], 0), **line.columns, "child": child}
+    return as_row(msgspec.structs.replace(line, columns=columns))
 
 
 def _refuse(problems: Iterable[Problem]) -> None:

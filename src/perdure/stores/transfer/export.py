@@ -18,6 +18,7 @@ from perdure.rules import checks
 from perdure.rules.lineage import upward_lines
 from perdure.stores.context import Context
 from perdure.stores.store import Store
+from perdure.stores.thread_lists import ThreadList
 from perdure.stores.transfer.importing import Imported, check_lines, import_lines
 from perdure.stores.transfer.lines import HOT, end_line, entry_line, header_line, owner_of, row_line
 from perdure.stores.transfer.rows import ThreadReading
@@ -74,8 +75,7 @@ async def _every(context: Context) -> AsyncIterator[str]:
     ahead: set[str] = set()
     after: tuple[Any, ...] | None = None
     while True:
-        scan = Scan(HOT, "created", (), after, limits.PAGE_MAX)
-        rows: list[Row] = (await context.view(scan))[0]
+        rows = _IN_ORDER.merged(await context.view(*_IN_ORDER.scans(limits.PAGE_MAX, after)))[: limits.PAGE_MAX]
         for row in rows:
             if str(row.key[0]) in ahead:
                 ahead.discard(str(row.key[0]))
@@ -87,6 +87,9 @@ async def _every(context: Context) -> AsyncIterator[str]:
         if len(rows) < limits.PAGE_MAX:
             return
         after = _creation(rows[-1])
+
+
+_IN_ORDER = ThreadList(order="created", desc=False)
 
 
 async def _line_of(context: Context, row: Row, ahead: set[str]) -> list[str]:
@@ -103,7 +106,7 @@ async def _line_of(context: Context, row: Row, ahead: set[str]) -> list[str]:
 
 
 def _creation(row: Row) -> tuple[Any, ...]:
-    return row["created_at"], row.key[0]
+    return _IN_ORDER.keyset(row)
 
 
 async def _chosen(context: Context, threads: Sequence[str]) -> AsyncIterator[str]:

@@ -12,8 +12,8 @@ from perdure.errors import AlreadyExists, InvalidError, NotFoundError
 from perdure.kernel.ops import Get, Row
 from perdure.scratch import Scratch
 from perdure.stores.context import Context
-from perdure.stores.deletion import is_arriving
 from perdure.stores.thread_creation import ancestor_checks
+from perdure.stores.tombstones import is_arriving, is_unfinished
 from perdure.stores.transfer.arrival import already_there, being_erased
 from perdure.stores.transfer.lines import COLD, HOT, RowLine
 from perdure.stores.transfer.scope_rows import ScopeRows
@@ -82,7 +82,7 @@ class Survey:
         for thread, head, cold in zip(threads, heads, colds, strict=True):
             if head is not None:
                 await self._exists(thread, head)
-            elif cold is not None and cold["erased_at"] is None and not is_arriving(cold):
+            elif cold is not None and is_unfinished(cold) and not is_arriving(cold):
                 raise being_erased(thread)
         await self._scope_rows.flush()
 

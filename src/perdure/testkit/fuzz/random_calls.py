@@ -119,14 +119,19 @@ def create(scene: Scene) -> Call:
     """A thread, usually of an id that is free."""
     free = [name for name in THREADS if name not in scene.world.threads]
     name = scene.pick(free) if free and not scene.chance(0.1) else scene.pick(THREADS)
-    arguments: Json = {"thread_id": name}
+    return Call(scene.pick(["threads.create", "threads.ensure"]), {"thread_id": name, **thread_options(scene)})
+
+
+def thread_options(scene: Scene) -> Json:
+    """What a thread is created with."""
+    options: Json = {}
     if scene.chance(0.4):
-        arguments["parent_thread_id"] = scene.pick([scene.thread_id(), f" {scene.thread_id()} ", "", "missing"])
+        options["parent_thread_id"] = scene.pick([scene.thread_id(), f" {scene.thread_id()} ", "", "missing"])
     if scene.chance(0.5):
-        arguments |= {"title": scene.pick(["Été", ""]), "resource_id": scene.pick([*RESOURCES, " acme ", " "])}
+        options |= {"title": scene.pick(["Été", ""]), "resource_id": scene.pick([*RESOURCES, " acme ", " "])}
     if scene.chance(0.3):
-        arguments["custom"] = {"k": scene.random.randrange(5)}
-    return Call("threads.create", arguments)
+        options["custom"] = {"k": scene.random.randrange(5)}
+    return options
 
 
 def update(scene: Scene) -> Call:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perdure.testkit.fuzz.random_calls import DOCUMENTS, RESOURCES, THREADS, Call, Scene
+from perdure.testkit.fuzz.random_calls import AGENTS, DOCUMENTS, RESOURCES, THREADS, Call, Scene
 from perdure.testkit.reference.records import Json, Thread, World
 
 ALL = 200
@@ -84,10 +84,16 @@ def first_page(scene: Scene) -> Call | None:
         arguments |= scene.pick([{}, {"root": True}, {"resource_id": scene.pick(RESOURCES)}, {"order": "created"}])
         if scene.chance(0.2) and "root" not in arguments:
             arguments["parent_thread_id"] = scene.thread_id()
+        if scene.chance(0.2):
+            arguments["resource_id"] = scene.pick(RESOURCES)
     elif name == "runs.list":
         arguments |= scene.pick([{}, {"status": scene.pick(["running", "done"])}, {"thread_id": scene.thread_id()}])
         if scene.chance(0.2):
             arguments["status"] = "running"
+        if scene.chance(0.3):
+            arguments |= scene.pick([{"agent_id": scene.pick(AGENTS)}, {"resource_id": scene.pick(RESOURCES)}])
+        if scene.chance(0.3):
+            arguments["order"] = scene.pick(["asc", "desc"])
     else:
         arguments["thread_id"] = scene.thread_id()
     if name == "messages.page":

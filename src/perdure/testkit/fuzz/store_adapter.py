@@ -25,7 +25,7 @@ from perdure.model.receipt import Receipt, Snapshot
 from perdure.model.run import NewRun, Run, RunBody, RunChange, Ticket
 from perdure.model.run_snapshots import RunActivation, RunTrace
 from perdure.model.state import REMOVE, Doc, StateDoc
-from perdure.model.thread import Thread
+from perdure.model.thread import NewThread, Thread
 from perdure.stores.store import Store
 
 Json = dict[str, Any]
@@ -159,6 +159,7 @@ _CONVERT: dict[str, Callable[[Tokens, Any], Any]] = {
     "mode": lambda _, value: DeliveryMode(**value),
     "run": _run,
     "trace": _activation,
+    "thread": lambda _, value: NewThread(**value),
     "state": _documents,
     "run_state": _documents,
     "expect_state": lambda tokens, value: {name: tokens.rev(tick) for name, tick in value.items()},

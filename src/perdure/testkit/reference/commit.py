@@ -32,6 +32,8 @@ class Request:
     run_state: Json | None = None
     expect_state: dict[str, int | None] | None = None
     key: str | None = None
+    thread: Json | None = None
+    if_idle: bool = False
     inputs: bool = False
     from_queue: bool = False
     asked: Any = None
@@ -61,7 +63,8 @@ class Request:
         if run and "new" not in run:
             run = {"id": self.run_id, "move": change_of(run)}
         messages = list(self.messages) if self.asked is None else self.asked
-        return [messages, run, self.state or {}, self.run_state or {}, self.fork or self.branch]
+        target = self.fork or self.branch
+        return [messages, run, self.state or {}, self.run_state or {}, target, self.thread]
 
 
 def commit(world: World, **request: Any) -> Json:
@@ -81,6 +84,8 @@ def apply_request(world: World, request: Request) -> Json:
         parent, resource = _refuse_birth(world, request)
         thread = born(world, request.thread_id, world.next_tick())
         thread.parent_thread_id, thread.resource_id = parent, resource
+        named = request.thread or {}
+        thread.title, thread.custom = named.get("title"), named.get("custom") or {}
     else:
         refuse_content(world, thread, request)
         world.next_tick()
@@ -91,6 +96,8 @@ def refuse_content(world: World, thread: Thread, request: Request) -> None:
     """Refuse what this thread, as it is, does not allow."""
     _refuse_guards(thread, request)
     refuse_run(world, request)
+    if request.if_idle and any(run.status in ("running", "waiting") for run in world.runs_of(thread.id)):
+        raise Refusal("ConflictError")
     _refuse_documents(thread, request)
     if any(thread.message(m["id"]) is not None for m in request.messages):
         raise Refusal("AlreadyExists")
@@ -166,10 +173,12 @@ def _refuse_birth(world: World, request: Request) -> tuple[str | None, str | Non
     if guarded or request.expect_head is not None or request.branch not in (None, 0):
         raise Refusal("NotFoundError")
     refuse_run(world, request)
-    trace = (request.fresh_run or {}).get("trace") or {}
-    parent = lineage(trace.get("parent_thread_id"))
+    trace, named = (request.fresh_run or {}).get("trace") or {}, request.thread or {}
+    parent, resource = (
+        lineage(named.get(name)) or lineage(trace.get(name)) for name in ("parent_thread_id", "resource_id")
+    )
     check_parent(world, request.thread_id, parent)
-    return parent, lineage(trace.get("resource_id"))
+    return parent, resource
 
 
 def _refuse_guards(thread: Thread, request: Request) -> None:

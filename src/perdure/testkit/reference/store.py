@@ -38,6 +38,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "commit": commit.commit,
     "load": messages.load,
     "threads.create": threads.create,
+    "threads.ensure": threads.ensure,
     "threads.get": threads.get,
     "threads.find": threads.find,
     "threads.update": threads.update,
