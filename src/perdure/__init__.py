@@ -70,9 +70,11 @@ from perdure.model.tree import Tree, TreeNode
 from perdure.opening import open
 from perdure.stores.buffered import BufferedWriter
 from perdure.stores.following import Follower
+from perdure.stores.options import AppendOptions, CommitOptions
 from perdure.stores.pending import FreezeOptions
 from perdure.stores.runs import StartOptions
-from perdure.stores.store import CommitOptions, Store
+from perdure.stores.store import Store
+from perdure.stores.thread_handle import ThreadHandle
 
 __version__: str
 
@@ -94,6 +96,7 @@ if not TYPE_CHECKING:  # a type checker would take every misspelt name for this 
 __all__ = [
     "REMOVE",
     "AlreadyExists",
+    "AppendOptions",
     "Audio",
     "Base64Source",
     "Block",
@@ -157,6 +160,7 @@ __all__ = [
     "Text",
     "Thinking",
     "Thread",
+    "ThreadHandle",
     "Ticket",
     "ToolResult",
     "ToolUse",

@@ -49,7 +49,7 @@ async def old_store(folder: Path) -> AsyncIterator[Store]:
     file = folder / "old.db"
     if not file.exists():
         shutil.copy(FIXTURE, file)
-    async with perdure.open(f"sqlite:///{file}", clock=ManualClock(MADE_AT)) as store:
+    async with perdure.open(f"sqlite:///{file}", housekeeping=False, clock=ManualClock(MADE_AT)) as store:
         yield store
 
 
@@ -74,13 +74,13 @@ def test_an_older_store_opens_and_reads(tmp_path: Path) -> None:
 def test_it_is_exported_imported_and_copied_unchanged(tmp_path: Path) -> None:
     async def run() -> None:
         target = f"sqlite:///{tmp_path / 'new.db'}"
-        async with old_store(tmp_path) as old, perdure.open("memory://") as imported:
+        async with old_store(tmp_path) as old, perdure.open("memory://", housekeeping=False) as imported:
             lines = [line async for line in export_lines(old)]
             await import_lines(imported, lambda: iter(lines))
             assert await messages_of(imported) == EXPECTED
             assert [line async for line in export_lines(imported)] == lines
         await copy_store(f"sqlite:///{tmp_path / 'old.db'}", target)
-        async with perdure.open(target) as new:
+        async with perdure.open(target, housekeeping=False) as new:
             assert await messages_of(new) == EXPECTED
             assert [line async for line in export_lines(new)] == lines
 
@@ -112,7 +112,7 @@ def test_json_of_another_shape_is_carried(shape: dict[str, Any]) -> None:
 
 def refused(message: Message) -> InvalidError:
     async def run() -> None:
-        async with perdure.open("memory://") as store:
+        async with perdure.open("memory://", housekeeping=False) as store:
             await store.commit("t", messages=[message])
 
     with pytest.raises(InvalidError) as caught:

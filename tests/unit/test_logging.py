@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fixtures.make_old_db import FIXTURE
+from tests.fixtures.make_old_db import fixture
 from tests.unit.test_housekeeping import wait_until
 
 import perdure
@@ -124,7 +124,7 @@ def version(path: Path) -> int:
 
 def test_a_migration_is_logged_once(logged: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     path = tmp_path / "old.db"
-    shutil.copy(FIXTURE, path)
+    shutil.copy(fixture(1), path)
     for _ in range(2):
         perdure.sync.open(path, housekeeping=False).close()
     expected = f"{path}: brought the schema from version 1 to version {version(path)}"

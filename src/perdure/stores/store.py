@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Unpack, overload
 
 import msgspec
 
@@ -29,11 +29,13 @@ from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.messages import Messages
+from perdure.stores.options import CommitOptions
 from perdure.stores.pending import Pending
 from perdure.stores.profiles import Profiles
 from perdure.stores.records import branch_from, path_records, run_from, state_from, thread_from
 from perdure.stores.runs import Runs
 from perdure.stores.state import State
+from perdure.stores.thread_handle import ThreadHandle
 from perdure.stores.threads import Threads
 
 
@@ -43,21 +45,6 @@ class Origin:
     def __init__(self, url: str) -> None:
         self.url = url
         self.closed = False
-
-
-class CommitOptions(TypedDict, total=False):
-    """What `Store.commit` takes besides the thread and the run, all by keyword; its docstring explains each."""
-
-    messages: Sequence[Message]
-    branch: int | str | None
-    expect: int | None
-    expect_head: str | None
-    fence: int | None
-    state: Mapping[str, Any] | None
-    run_state: Mapping[str, Any] | None
-    expect_state: Mapping[str, int | None] | None
-    thread: NewThread | None
-    key: str | None
 
 
 class Store:
@@ -97,6 +84,10 @@ class Store:
     def scope(self) -> str:
         """The tenant this store sees."""
         return self._context.scope
+
+    def thread(self, thread_id: str) -> ThreadHandle:
+        """A handle of one thread: the calls that take its id, without repeating it. Nothing is read or created."""
+        return ThreadHandle(self, thread_id)
 
     @overload
     async def commit(

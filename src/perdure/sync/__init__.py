@@ -16,7 +16,7 @@ from perdure.rules.checks import check_scope
 from perdure.sync.buffered import BufferedWriter
 from perdure.sync.driver import Driver, LoopDriver
 from perdure.sync.follower import Follower
-from perdure.sync.stores import Branches, Messages, Pending, Profiles, Runs, State, Store, Threads
+from perdure.sync.stores import Branches, Messages, Pending, Profiles, Runs, State, Store, ThreadHandle, Threads
 
 __all__ = [
     "Branches",
@@ -28,6 +28,7 @@ __all__ = [
     "Runs",
     "State",
     "Store",
+    "ThreadHandle",
     "Threads",
     "open",
 ]

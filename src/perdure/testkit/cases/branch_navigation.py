@@ -241,9 +241,11 @@ async def case_tree_limit(kit: Kit) -> None:
     most = limits.PAGE_MAX + 5
     await kit.store.commit("t", messages=[Message.user(str(n)) for n in range(most)])
     equal(len((await kit.store.branches.tree("t")).nodes), most, "nodes")
-    before, name = limits.TREE_MESSAGES, "TREE_MESSAGES"
-    setattr(limits, name, most - 1)
-    try:
-        await raises(InvalidError, kit.store.branches.tree("t"))
-    finally:
-        setattr(limits, name, before)
+    equal(len((await kit.store.branches.tree("t", most=None)).nodes), most, "without a limit")
+    await raises(InvalidError, kit.store.branches.tree("t", most=most - 1))
+    for bad in (0, -1, "9", True):
+        await raises(InvalidError, kit.store.branches.tree("t", most=bad), f"most {bad!r}")  # type: ignore[arg-type]
+    await kit.store.branches.fork("t", at=None, name="gone", messages=[Message.user("only here")])
+    await kit.store.branches.delete("t", "gone")
+    equal(len((await kit.store.branches.tree("t")).nodes), most, "without what only a deleted branch leads to")
+    equal(len((await kit.store.branches.tree("t", deleted=True)).nodes), most + 1, "with it")
