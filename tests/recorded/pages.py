@@ -1,4 +1,5 @@
-"""The part of the workload that reads one branch: as a whole, in pages of every view, and with cursors gone wrong."""
+"""The part of the workload that reads one branch (as a whole, in pages of every view, with cursors gone wrong), trees,
+and what an abbreviated id names."""
 
 from __future__ import annotations
 
@@ -26,3 +27,21 @@ async def pages(r: Recorder) -> None:
     await r.do("messages.page", "nowhere")
     await r.do("messages.follow", "kyoto", view="history")
     await r.do("messages.follow", "kyoto", timeout=-1)
+
+
+async def lookups(r: Recorder) -> None:
+    """Trees, variants and ids by their beginning. It writes nothing."""
+    await r.do("branches.tree", "kyoto")
+    await r.do("branches.tree", "kyoto", deleted=True, most=None)
+    await r.do("branches.tree", "kyoto", most=1)
+    await r.do("branches.variants", "kyoto", "m-2")
+    await r.do("branches.variants", "kyoto", "no-such")
+    await r.do("threads.ensure", "kyoto", title="not taken")
+    await r.do("threads.with_prefix", "k")
+    await r.do("threads.with_prefix", "")
+    await r.do("runs.with_prefix", "run", limit=3)
+    await r.do("runs.list", order="asc", limit=3)
+    await r.do("runs.list", agent_id="planner", resource_id="nobody")
+    await r.do("pending.count", "kyoto")
+    await r.do("branches.checkout", "kyoto", "no-such")
+    await r.do("runs.start", "nowhere", "planner", if_idle=5)

@@ -23,8 +23,8 @@ from perdure import Message
 NOUNS = ("threads", "messages", "branches", "pending", "runs", "state", "profiles")
 OWN_LINES = {"capabilities", "health", "close", "engine", "scope", "messages.follow", "profiles.follow"}
 """What the workload uses without a step of that name."""
-NEWER = {"threads.ensure"}
-"""What was added after the recording."""
+NEWER = {"buffered", "sweep", "thread"}
+"""What was added after the recording, and needs no line of its own: cases compare it on every engine."""
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -71,8 +71,6 @@ def test_an_old_file_is_copied(engine: str, tmp_path: Path) -> None:
         async with opened(str(path), Clock(START + 10 * DAY)):
             pass
         url = await engine_url(engine, tmp_path)
-        async with perdure.open(path):
-            pass  # a copy does not migrate its source
         await copy_store(str(path), url)
         async with opened(url, Clock(START + 10 * DAY)) as store:
             expected, actual = (golden.without_revs(x) for x in (golden.read("contents"), await all_contents(store)))
