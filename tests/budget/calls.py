@@ -129,6 +129,7 @@ CALLS: dict[str, Call] = {
     "store.sweep": Call(lambda s, m, n: s.sweep()),
     "store.capabilities": Call(lambda s, m, n: _now(s.capabilities())),
     "store.scoped": Call(lambda s, m, n: _now(s.scoped("other"))),
+    "store.thread": Call(lambda s, m, n: s.thread("t").history(limit=5), ("message",)),
     "store.commit": Call(_commit, ("message", "value"), takes=True),
     "store.buffered": Call(_buffer, ("message", "message"), takes=True),
     "store.commit of a run's moves": Call(_move_run, ("run", "run", "run", "value", "custom"), takes=True),

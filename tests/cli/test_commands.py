@@ -82,7 +82,7 @@ def test_show_tells_everything(program: Program) -> None:
     document = program.json("show", "kyoto")
     assert document["thread"]["version"] == 10
     assert [branch["name"] for branch in document["branches"]] == ["main", "sunny", "fresh"]
-    assert [run["status"] for run in document["runs"]] == ["done", "waiting"]
+    assert [run["status"] for run in document["runs"]] == ["waiting", "done"]
     assert document["labels"][0]["label"] == "good"
     assert document["state"][0]["name"] == "plan"
     assert (document["pending"], document["more_runs"]) == (1, False)
@@ -240,8 +240,13 @@ def test_a_branch_is_found_by_its_number(program: Program) -> None:
 
 
 def test_runs_are_listed(program: Program) -> None:
-    assert [item["status"] for item in program.json("runs")["items"]] == ["done", "waiting", "created", "running"]
-    assert [item["status"] for item in program.json("runs", "kyoto")["items"]] == ["done", "waiting"]
+    assert [item["status"] for item in program.json("runs")["items"]] == ["running", "created", "waiting", "done"]
+    assert [item["status"] for item in program.json("runs", "kyoto")["items"]] == ["waiting", "done"]
+    oldest = program.json("runs", "kyoto", "--order", "asc")["items"]
+    assert [item["status"] for item in oldest] == ["done", "waiting"]
+    assert program.json("runs", "--agent", oldest[0]["agent_id"], "--limit", "1")["items"]
+    assert program.json("runs", "--resource", "nobody")["items"] == []
+    assert "use desc or asc" in program.error("runs", "--order", "newest")
     (waiting,) = program.json("runs", "--status", "waiting")["items"]
     assert waiting["waiting"]["tickets"][0]["ticket_id"] == "t-1"
     assert waiting["output"] == {"count": 1, "first": 8, "last": 8}

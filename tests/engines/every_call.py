@@ -199,7 +199,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
 }
 """In an order in which each finds what it needs."""
 
-WITHOUT_THE_ENGINE = {"store.capabilities", "store.scoped", "store.health", "store.close"}
+WITHOUT_THE_ENGINE = {"store.capabilities", "store.scoped", "store.thread", "store.health", "store.close"}
 """What reads and writes no rows."""
 
 

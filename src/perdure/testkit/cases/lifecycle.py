@@ -139,7 +139,7 @@ async def case_closed(kit: Kit) -> None:
     await owner.close()
     await owner.close()
     for store in (owner, scoped):
-        quiet = {"store.close", "store.scoped", "store.buffered", "store.capabilities", "store.health"}
+        quiet = {f"store.{name}" for name in ("close", "scoped", "thread", "buffered", "capabilities", "health")}
         equal(sorted(public_methods(store) - set(CALLS) - quiet), [], "methods this case forgot")
         for name in CALLS:
             await raises(UnavailableError, call(store, name), name)
