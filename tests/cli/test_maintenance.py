@@ -83,8 +83,8 @@ def test_migrate(program: Program, tmp_path: Path) -> None:
     assert "up to date" in program("migrate", path, "--check")
     assert program.json("migrate", path) == {
         "engine": "sqlite",
-        "current": 2,
-        "wanted": 2,
+        "current": 3,
+        "wanted": 3,
         "steps": [],
         "pending": False,
         "migrated": False,
