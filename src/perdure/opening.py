@@ -157,8 +157,8 @@ async def open_engine(
     if type(durability) is not str or durability not in ("power", "process"):
         raise InvalidError(f"durability must be 'power' or 'process', not {short_repr(durability)}")
     scheme = _scheme(url)
-    if pool is not None and _SERVERS.get(scheme) != "postgres":
-        raise InvalidError("only postgresql:// stores accept a pool")
+    if pool is not None and scheme not in _SERVERS:
+        raise InvalidError("only postgresql://, mysql:// and redis:// stores accept a pool")
     if scheme in _SERVERS:
         module = _server(_SERVERS[scheme])
         options = {"pool": pool} if pool is not None else {}

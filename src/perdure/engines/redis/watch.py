@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure import limits
 from perdure.engines.redis.connections import reply_shapes
-from perdure.engines.redis.connections.connect import connect
+from perdure.engines.redis.connections.borrowed_listener import BorrowedListener
 from perdure.engines.redis.connections.connection import Connection
 from perdure.engines.redis.connections.failures import Lost
 from perdure.engines.redis.connections.resp import command
@@ -31,7 +31,7 @@ class Hub(HintHub[bytes]):
         self._network = network
         self._sender = sender
         self._listener: asyncio.Task[None] | None = None
-        self._connection: Connection | None = None
+        self._connection: Connection | BorrowedListener | None = None
         self._subscribed: set[bytes] = set()
 
     def on_subscribe(self) -> None:
@@ -75,8 +75,7 @@ class Hub(HintHub[bytes]):
     async def _receive(self) -> None:
         polling = asyncio.get_running_loop().create_task(self._poll())
         try:
-            # Any node does: every node of a cluster receives every hint.
-            connection = await connect(self._network.target, (await self._network.servers())[0])
+            connection = await self._network.listener()
         finally:
             polling.cancel()
         try:
