@@ -63,19 +63,24 @@ class Connection:
         return results
 
     async def _exchange(self, sql: str) -> list[Rows]:
+        return await self._results(self._driver.cursor(), sql, sql)
+
+    async def _results(self, cursor: Any, sql: str, packet: str | bytes) -> list[Rows]:
         statements = sql.count(";") + 1  # or fewer: text may hold semicolons too
         results: list[Rows] = []
-        cursor = self._driver.cursor()
-        await cursor.execute(sql)
+        await cursor.execute(packet)
         while True:
             self.answered += 1
             if self.answered > statements:
                 raise ValueError("there are more results than statements")
             if has_rows(cursor):
-                rows: Any = await cursor.fetchall()
-                results.append(rows)
+                results.append(self._rows(cursor, await cursor.fetchall()))
             if not await cursor.nextset():
                 return results
+
+    def _rows(self, cursor: Any, rows: Rows) -> Rows:
+        """The rows of a result, as the engine expects them."""
+        return rows
 
     async def roll_back(self) -> None:
         """Roll back; a connection that cannot do even that is aborted, which rolls back too."""
