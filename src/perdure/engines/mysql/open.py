@@ -41,9 +41,10 @@ async def open_engine(
         if not connections.borrowed:
             warn_insecure(target.transport_problem())
     except BaseException:
-        connections.abandon()
         if connections.borrowed:
             await connections.close()
+        else:
+            connections.abandon()
         raise
     return MysqlEngine(schema, connections, clock, at_most, requested=durability)
 

@@ -31,6 +31,7 @@ class Hub(HintHub[bytes]):
         self._network = network
         self._sender = sender
         self._listener: asyncio.Task[None] | None = None
+        self._stopping: set[asyncio.Task[None]] = set()
         self._connection: Connection | BorrowedListener | None = None
         self._subscribed: set[bytes] = set()
 
@@ -46,8 +47,14 @@ class Hub(HintHub[bytes]):
         if self.is_watched or self._listener is None:
             self._update_channels()
         else:
-            self._listener.cancel()
+            self._stop(self._listener)
             self._listener = None
+
+    def _stop(self, listener: asyncio.Task[None]) -> None:
+        """Cancel it; `close` waits until its connection is closed, or back in a caller's pool."""
+        listener.cancel()
+        self._stopping.add(listener)
+        listener.add_done_callback(self._stopping.discard)
 
     def _update_channels(self) -> None:
         """Subscribe to what is watched and was not, and the reverse."""
@@ -104,6 +111,7 @@ class Hub(HintHub[bytes]):
         """Ring all watchers a last time and stop listening; may be called again if it was cancelled."""
         self.release_all()
         if self._listener is not None:
-            self._listener.cancel()
-            await asyncio.wait({self._listener})
-            self._listener = None
+            self._stop(self._listener)
+        while self._stopping:
+            await asyncio.wait(self._stopping)
+        self._listener = None

@@ -9,21 +9,22 @@ closed and returned: the caller's pool replaces it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
 from asyncmy import Pool as DriverPool
 from asyncmy.constants import FIELD_TYPE
+from asyncmy.cursors import Cursor
 
 from perdure.engines.mysql.connections.connect import INTEGERS, TEXTS, begin_session, flavour, session_variables
 from perdure.engines.mysql.connections.connection import Connection
-from perdure.engines.mysql.connections.driver import DriverCursor, Rows, loop_of, transport_of
+from perdure.engines.mysql.connections.driver import Rows, loop_of, transport_of
 from perdure.engines.mysql.connections.permits import Use
 from perdure.engines.mysql.connections.pool import RECONNECTS, Pool
 from perdure.engines.mysql.errors import DRIVER_ERRORS, lost, translate, unusable_pool
 from perdure.engines.mysql.target import Target
 from perdure.errors import InvalidError, UnavailableError
-from perdure.kernel.lifecycle import closed
 
 _BLOBS = (FIELD_TYPE.BLOB, FIELD_TYPE.TINY_BLOB, FIELD_TYPE.MEDIUM_BLOB, FIELD_TYPE.LONG_BLOB)
 _CHARACTERS = ("character_set_client", "character_set_results", "collation_connection")
@@ -60,7 +61,7 @@ class BorrowedConnection(Connection):
         await self.run(f"SET SESSION {settings};SET {forgotten}")
 
     async def _exchange(self, sql: str) -> list[Rows]:
-        return await self._results(self.driver.cursor(DriverCursor), sql, sql.encode())
+        return await self._results(self.driver.cursor(Cursor), sql, sql.encode())
 
     def _rows(self, cursor: Any, rows: Rows) -> Rows:
         kinds = [column[1] for column in cursor.description]
@@ -106,22 +107,24 @@ class BorrowedPool(Pool):
 
     async def _open(self) -> Connection:
         self.lifecycle.check_usable()
-        for attempt in range(RECONNECTS + 1):
-            driver = await self._take()
-            connection: BorrowedConnection | None = None
+        reconnects = RECONNECTS
+        while True:
             try:
-                connection = BorrowedConnection(driver, await transport_of(driver), self.target)
-                await connection.begin(self.target)
-            except BaseException as error:
-                self._schedule(self._discard(driver, connection))
-                if not isinstance(error, DRIVER_ERRORS):
-                    raise
-                if attempt == RECONNECTS or not lost(error) or isinstance(error, TimeoutError):
+                return await self._begin(await self._take())
+            except DRIVER_ERRORS as error:
+                if not reconnects or not lost(error) or isinstance(error, TimeoutError):
                     raise translate(error, self.target.display_url) from error
-            else:
-                self._opened += 1
-                return connection
-        raise closed()
+            reconnects -= 1
+
+    async def _begin(self, driver: Any) -> Connection:
+        connection: BorrowedConnection | None = None
+        try:
+            connection = BorrowedConnection(driver, await transport_of(driver), self.target)
+            await connection.begin(self.target)
+        except BaseException:
+            self._schedule(self._discard(driver, connection))
+            raise
+        return connection
 
     async def _take(self) -> Any:
         """One of the caller's connections, waiting for at most `connect_timeout`."""
@@ -131,7 +134,7 @@ class BorrowedPool(Pool):
                 return await self._pool.acquire()
         except TimeoutError:
             raise UnavailableError(
-                f"all {self.size} connections of the pool for {self.target.display_url} stayed in use for {seconds:g} s",
+                f"all {self.size} connections of the pool stayed in use for {seconds:g} s: {self.target.display_url}",
                 hint=self.hint,
             ) from None
         except DRIVER_ERRORS as error:
@@ -145,7 +148,7 @@ class BorrowedPool(Pool):
         if not self.lifecycle.is_inherited:
             self._schedule(self._return(connection, use))
 
-    def _schedule(self, work: Any) -> None:
+    def _schedule(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)

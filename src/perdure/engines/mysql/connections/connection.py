@@ -12,7 +12,7 @@ from typing import Any
 from perdure.engines.mysql.connections.driver import DriverConnection, Rows, has_rows
 from perdure.engines.mysql.errors import DRIVER_ERRORS, lost, unreadable
 from perdure.engines.mysql.target import Target
-from perdure.errors import CorruptError
+from perdure.errors import CorruptError, PerdureError
 
 _QUIT_SECONDS = 1
 
@@ -53,8 +53,8 @@ class Connection:
             raise
         except UnicodeDecodeError as error:
             raise CorruptError(f"a text column holds bytes that are not text: {error}", where=self._where) from error
-        except UnicodeEncodeError:
-            raise  # nothing was sent
+        except (UnicodeEncodeError, PerdureError):
+            raise  # nothing was sent, or a caller's pool converts values in a way of its own
         except Exception as error:
             # The driver's own words for a server that breaks the protocol, or that asks for a local file.
             raise unreadable(error) from error

@@ -17,8 +17,6 @@ from typing import Any, cast
 from asyncmy.connection import Connection
 from asyncmy.cursors import Cursor
 
-DriverCursor = Cursor
-
 Rows = tuple[tuple[Any, ...], ...]
 
 

@@ -93,6 +93,10 @@ class BorrowedClient(Pool):
             await self.request(command(b"PING"))
         except ErrorReply as error:
             raise refusal(error, self.where) from error
+        except Lost as lost:
+            if isinstance(lost.__cause__, RuntimeError):
+                raise foreign_client(lost.__cause__) from lost
+            raise
 
     async def request(self, packed: bytes, room: int = SMALL) -> Any:
         """Send a request once and return its reply."""
@@ -109,7 +113,8 @@ class BorrowedClient(Pool):
             self._schedule(self._end_turn(connection, sound=False))
             raise
         sound = not (isinstance(reply, ErrorReply) and reply.code in _WRONG_SERVER)
-        self._schedule(self._end_turn(connection, sound=sound))
+        # Back before the call returns: other users of a small pool would get an error, not a place in a queue.
+        await asyncio.shield(self._schedule(self._end_turn(connection, sound=sound)))
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -132,7 +137,7 @@ class BorrowedClient(Pool):
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _PAUSES[1])
         except TimeoutError as error:
-            if busy:
+            if busy or not self._pool.can_get_connection():  # some pools wait for a connection themselves
                 raise client_busy(self.where, int(self._pool.max_connections), seconds) from None
             raise self._unreachable(error) from error
         except exceptions.RedisError as error:
@@ -186,22 +191,27 @@ class BorrowedClient(Pool):
         finally:
             self._release_turn()
 
-    async def _return(self, connection: Any, *, sound: bool) -> None:
+    async def _return(self, connection: Any, *, sound: bool, sender: asyncio.Task[None] | None = None) -> None:
         try:
+            if sender is not None:
+                # Until it has ended, it could connect again what is disconnected here. The reader met its failure too.
+                sender.cancel()
+                await asyncio.gather(sender, return_exceptions=True)
             if not sound:
                 with suppress(exceptions.RedisError, OSError, RuntimeError):
                     await connection.disconnect(nowait=True)
         finally:
             await self._pool.release(connection)
 
-    def give_back(self, connection: Any, *, sound: bool) -> None:
+    def give_back(self, connection: Any, *, sound: bool, sender: asyncio.Task[None] | None = None) -> None:
         """Return a connection in a task, so that a cancelled caller cannot lose it; disconnect it unless sound."""
-        self._schedule(self._return(connection, sound=sound))
+        self._schedule(self._return(connection, sound=sound, sender=sender))
 
-    def _schedule(self, work: Coroutine[Any, Any, None]) -> None:
+    def _schedule(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
+        return task
 
     async def listener(self) -> BorrowedListener:
         """A connection for wake-up hints; `UnavailableError` if the client has none to spare."""
@@ -230,7 +240,7 @@ def _database(target: Target, settings: dict[str, Any]) -> int:
 
 
 def normal(reply: Any) -> Any:
-    """A reply as the older protocol (RESP2) sends it: maps and sets as lists, booleans and doubles as it encodes them."""
+    """A reply as RESP2 sends it: maps and sets as lists, doubles as text, True as 1 and False as NULL."""
     kind = type(reply)
     if kind is list:
         return reply if all(type(value) is bytes for value in reply) else [normal(value) for value in reply]

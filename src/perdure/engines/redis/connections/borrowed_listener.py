@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Protocol
 
 from perdure import limits
@@ -17,8 +16,8 @@ _PING = command(b"PING")
 class GiveBack(Protocol):
     """Returns a connection to the client's pool."""
 
-    def __call__(self, connection: Any, *, sound: bool) -> None:
-        """Return it; one that is not sound is disconnected first."""
+    def __call__(self, connection: Any, *, sound: bool, sender: asyncio.Task[None] | None = None) -> None:
+        """Return it; one that is not sound is disconnected first, after its sender was stopped."""
 
 
 class BorrowedListener:
@@ -63,16 +62,4 @@ class BorrowedListener:
     def abort(self) -> None:
         """Stop, and give the connection back, disconnected: it is still subscribed."""
         self._unsent.clear()
-        sender = self._sender
-        if sender is None or sender.done():
-            self._finish(sender)
-        else:
-            # Until it has ended it could connect again a connection that was disconnected.
-            sender.cancel()
-            sender.add_done_callback(self._finish)
-
-    def _finish(self, sender: asyncio.Task[None] | None) -> None:
-        if sender is not None:
-            with suppress(asyncio.CancelledError):
-                sender.exception()  # the reader has met the same failure
-        self._give_back(self._connection, sound=False)
+        self._give_back(self._connection, sound=False, sender=self._sender)
