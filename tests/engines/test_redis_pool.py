@@ -223,6 +223,21 @@ def test_hints_come_on_a_connection_of_the_client(protocol: int) -> None:
     asyncio.run(main())
 
 
+def test_a_client_with_one_connection_polls() -> None:
+    async def main() -> None:
+        url = await empty()
+        async with client_of(url, max_connections=1) as client:
+            engine = await open_engine(url, SCHEMA, pool=client)
+            assert engine.capabilities.watch == "poll"
+            watch = engine.watch(SCOPE, ["a"])
+            assert await watch.wait(DEADLINE)
+            await engine.transact(SCOPE, [notes("t", "x")])
+            watch.close()
+            await engine.close()
+
+    asyncio.run(main())
+
+
 def test_a_client_of_another_event_loop_is_refused() -> None:
     async def use(client: Any) -> None:
         await client.ping()
