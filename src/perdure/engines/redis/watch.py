@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure import limits
 from perdure.engines.redis.connections import reply_shapes
-from perdure.engines.redis.connections.connect import connect
+from perdure.engines.redis.connections.borrowed_listener import BorrowedListener
 from perdure.engines.redis.connections.connection import Connection
 from perdure.engines.redis.connections.failures import Lost
 from perdure.engines.redis.connections.resp import command
@@ -32,7 +32,7 @@ class Hub(HintHub[bytes]):
         self._sender = sender
         self._listener: asyncio.Task[None] | None = None
         self._stopping: set[asyncio.Task[None]] = set()
-        self._connection: Connection | None = None
+        self._connection: Connection | BorrowedListener | None = None
         self._subscribed: set[bytes] = set()
 
     def on_subscribe(self) -> None:
@@ -50,7 +50,8 @@ class Hub(HintHub[bytes]):
             self._stop(self._listener)
 
     def _stop(self, listener: asyncio.Task[None]) -> None:
-        """Cancel a listener. It may be connecting, so it is remembered until its connection is closed."""
+        """Cancel a listener. It may be connecting, so it is remembered until its connection is closed,
+        or back in a caller's pool."""
         self._stopping.add(listener)
         listener.add_done_callback(self._stopping.discard)
         listener.cancel()
@@ -83,8 +84,7 @@ class Hub(HintHub[bytes]):
     async def _receive(self) -> None:
         polling = asyncio.get_running_loop().create_task(self._poll())
         try:
-            # Any node does: every node of a cluster receives every hint.
-            connection = await connect(self._network.target, (await self._network.servers())[0])
+            connection = await self._network.listener()
         finally:
             polling.cancel()
         try:
@@ -115,5 +115,6 @@ class Hub(HintHub[bytes]):
         self.release_all()
         if self._listener is not None:
             self._stop(self._listener)
-        if self._stopping:
+        while self._stopping:
             await asyncio.wait(self._stopping)
+        self._listener = None

@@ -31,13 +31,18 @@ PROBE_SECONDS = 2.0
 
 
 class Pool:
-    """All connections of one engine; they belong to the event loop that opened it."""
+    """All connections of one engine; they belong to the event loop that opened it. A caller's pool is `borrowed`."""
 
-    def __init__(self, target: Target, *, read_only: bool = False) -> None:
+    borrowed = False
+    hint = "raise connections= in the URL, or do less at once"
+    """The way out when all connections stay busy."""
+
+    def __init__(self, target: Target, *, size: int | None = None, read_only: bool = False) -> None:
         self.target = target
         self.log = EngineLog("mysql", target.display_url)
+        self.size = target.connections if size is None else size
         self.lifecycle = Lifecycle(self, target.display_url, read_only=read_only, one_loop=True)
-        self._permits = Permits(target.connections)
+        self._permits = Permits(self.size)
         self._idle: list[Connection] = []
         self._busy: dict[Connection, Use] = {}
         self._opened = 0
@@ -50,8 +55,7 @@ class Pool:
             await self._permits.take(use, self.target.command_timeout)
         except TimeoutError:
             raise UnavailableError(
-                f"all {self.target.connections} connections to {self.target.display_url} stayed busy",
-                hint="raise connections= in the URL, or do less at once",
+                f"all {self.size} connections to {self.target.display_url} stayed busy", hint=self.hint
             ) from None
         try:
             connection = await self._take_idle() or await self._open()
@@ -118,7 +122,7 @@ class Pool:
     def counters(self) -> dict[str, int]:
         """What `health` reports."""
         held = {"idle": len(self._idle), "busy": len(self._busy)}
-        return {"most": self.target.connections, **held, "opened": self._opened, "dropped": self._dropped}
+        return {"most": self.size, **held, "opened": self._opened, "dropped": self._dropped}
 
     async def close(self) -> None:
         """Close every idle connection gracefully; one still in use is aborted when it comes back."""
