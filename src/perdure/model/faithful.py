@@ -81,6 +81,7 @@ class Opaque(msgspec.Struct, frozen=True, tag="(opaque)", tag_field="type", gc=F
     """Something of an unknown `type`, kept exactly as it came."""
 
     data: Untyped
+    """The object as it came, its `type` included."""
 
     @property
     def kind(self) -> Any:

@@ -25,15 +25,20 @@ class Base64Source(Faithful, frozen=True, tag="base64", tag_field="type", gc=Fal
     """Media carried inline."""
 
     media_type: str
+    """What it is, as a MIME type: `image/png`."""
     data: str
+    """The bytes, as base64 text."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class UrlSource(Faithful, frozen=True, tag="url", tag_field="type", gc=False):
     """Media somewhere else."""
 
     url: str
+    """Where it is. Perdure never fetches it."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 Source = Union[Base64Source, UrlSource, Opaque]  # noqa: UP007 - named at run time by the reader
@@ -43,62 +48,84 @@ class Text(Faithful, frozen=True, tag="text", tag_field="type", gc=False):
     """Plain text."""
 
     text: str
+    """The text."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Image(Faithful, frozen=True, tag="image", tag_field="type", gc=False):
     """A picture."""
 
     source: Source
+    """The picture: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Audio(Faithful, frozen=True, tag="audio", tag_field="type", gc=False):
     """A sound."""
 
     source: Source
+    """The sound: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Video(Faithful, frozen=True, tag="video", tag_field="type", gc=False):
     """A film."""
 
     source: Source
+    """The film: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Document(Faithful, frozen=True, tag="document", tag_field="type", gc=False):
     """A document, with a title if it has one."""
 
     source: Source
+    """The document: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
     title: str | None = None
+    """What it is called."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class ToolUse(Faithful, frozen=True, tag="tool_use", tag_field="type", gc=False):
     """The model asks for a tool: `id` pairs the call with its result."""
 
     id: str
+    """Pairs the call with its result: the result's `tool_use_id`."""
     name: str
+    """The tool."""
     input: Any = None
+    """The arguments, as any JSON value."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class ToolResult(Faithful, frozen=True, tag="tool_result", tag_field="type", gc=False):
     """What a tool answered to the call `tool_use_id`."""
 
     tool_use_id: str
+    """The call that it answers."""
     content: list[Block] = []
+    """What the tool answered, as blocks in order."""
     is_error: bool = False
+    """Whether the tool failed."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Thinking(Faithful, frozen=True, tag="thinking", tag_field="type", gc=False):
     """The model's reasoning, with the provider's signature if there is one."""
 
     thinking: str
+    """The reasoning, as text."""
     signature: str | None = None
+    """The provider's signature, to be sent back unchanged."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 Block = Union[Text, Image, Audio, Video, Document, ToolUse, ToolResult, Thinking, Opaque]  # noqa: UP007
@@ -108,8 +135,11 @@ class Compaction(Faithful, frozen=True, gc=False):
     """Marks a message as the summary of the records `from_seq`..`to_seq`, which it replaces in the history."""
 
     from_seq: int
+    """The first seq that the summary replaces."""
     to_seq: int
+    """The last one."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=limits.INTEGER_MAX)]
@@ -129,6 +159,7 @@ class Usage(Faithful, frozen=True, gc=False):
     reasoning_tokens: Tokens = 0
     """The part of the output that was reasoning."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 _ADDED = frozenset(("model", "stop_reason", "usage"))
@@ -195,6 +226,7 @@ class Message(Faithful, frozen=True, gc=False):
     usage: Usage | None = None
     """The tokens that it cost."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
     @staticmethod
     def user(content: str | Sequence[Block], **fields: Unpack[MessageFields]) -> Message:

@@ -121,16 +121,27 @@ class RunBody(Faithful, frozen=True, kw_only=True):
     """The stored JSON of a run; counters, times and status are columns."""
 
     resolution_id: str | None = None
+    """Your id of the choice of agent."""
     activation: RunActivation | None = None
+    """Why and how it was started."""
     request: RunRequest | None = None
+    """The request behind it."""
     input: RunInput | None = None
+    """Which messages it was given: the same as `Run.input`."""
     dispatch_id: str | None = None
+    """Your id of the dispatch; `RunChange(run=run, dispatch_id=…)` replaces it."""
     session_id: str | None = None
+    """Your id of the session."""
     transport_request_id: str | None = None
+    """The transport's id of the request."""
     waiting: Waiting | None = None
+    """What it waits for, while it waits."""
     outcome: Outcome | None = None
+    """How it ended, once done."""
     metadata: dict[str, Any] | None = None
+    """Your own data, a JSON object."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Counters(TypedDict, total=False):
