@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import perdure
-from perdure import sync
+from perdure import limits, sync
 from perdure.errors import InvalidError, PerdureError, short_repr
 from perdure.model.receipt import Receipt, Snapshot
 from perdure.stores.store import Store
@@ -82,7 +82,7 @@ def _wrap(store: Store, tracer: trace.Tracer) -> None:
 def _span(tracer: trace.Tracer, name: str, store: Store, thread_id: object) -> Iterator[trace.Span]:
     attributes = {"perdure.engine": store.capabilities().engine, "perdure.scope": store.scope}
     if isinstance(thread_id, str):
-        attributes["perdure.thread_id"] = thread_id
+        attributes["perdure.thread_id"] = thread_id[: limits.ID_BYTES].encode(errors="replace").decode()
     with tracer.start_as_current_span(name, kind=trace.SpanKind.CLIENT, attributes=attributes) as span:
         try:
             yield span

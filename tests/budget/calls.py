@@ -186,6 +186,7 @@ CALLS: dict[str, Call] = {
         takes=True,
     ),
     "runs.find": Call(lambda s, m, n: s.runs.find("r"), ("run",)),
+    "runs.cancel": Call(lambda s, m, n: s.runs.cancel("nobody"), raises=True),
     "runs.get": Call(lambda s, m, n: s.runs.get("r"), ("run",)),
     "runs.latest": Call(lambda s, m, n: s.runs.latest("t"), ("run",)),
     "runs.list": Call(lambda s, m, n: s.runs.list(thread_id="t"), ("run",)),

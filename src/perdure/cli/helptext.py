@@ -43,6 +43,13 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """A group of commands whose help is written here."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Without a command, print the help and end well: releases of click differ in the exit code of that."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            self.format_help(ctx, ctx.make_formatter())
+            ctx.exit(0)
+        return list(super().parse_args(ctx, args))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help; nothing is left for the formatter to write."""
         print_help(self, ctx)

@@ -21,6 +21,7 @@ class BufferedWriter:
     def __init__(self, buffer: Buffer) -> None:
         self.buffer: Buffer = buffer
         self._writing = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -69,11 +70,14 @@ class BufferedWriter:
                 self.buffer.settle(batch, await self.buffer.commit(batch))
 
     def _schedule(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # Whatever waits in an earlier loop may never run: that loop may have ended.
+            self._loop, self._timer, self._task = loop, None, None
         if self.buffer.is_due:
             self._begin()
         elif self._timer is None and self._task is None and self.buffer.messages:
-            seconds = self.buffer.target.every_ms / 1000
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+            self._timer = loop.call_later(self.buffer.target.every_ms / 1000, self._begin)
 
     def _begin(self) -> None:
         self._cancel_timer()

@@ -117,6 +117,32 @@ def check_timeout(timeout: float | None) -> None:
         )
 
 
+def reborn(thread_id: str) -> NotFoundError:
+    """The thread that was followed is gone, and another one has its id."""
+    return NotFoundError(f"thread {thread_id!r} was deleted", hint="another one has its id now")
+
+
+class LogReader:
+    """Reads on along the log of one thread, all branches together, as long as it is the same thread.
+
+    `read` takes the thread's id, a seq and the `born` that is known so far, and returns its `born` and the records.
+    """
+
+    def __init__(
+        self,
+        thread_id: str,
+        read: Callable[[str, int, int | None], Awaitable[tuple[int, list[MessageRecord]]]],
+    ) -> None:
+        self._thread_id = thread_id
+        self._read = read
+        self._born: int | None = None
+
+    async def newer(self, after_seq: int) -> list[MessageRecord]:
+        """The next records after a seq; raises `NotFoundError` when the thread is deleted."""
+        self._born, records = await self._read(self._thread_id, after_seq, self._born)
+        return records
+
+
 class BranchReader:
     """Reads on along the path of one branch, which is looked up once: renaming it changes nothing."""
 
@@ -134,7 +160,7 @@ class BranchReader:
         query = PathQuery(branch=number, after=after_seq, limit=limits.PAGE_MAX, oldest=True)
         path = await read_path(self._context, self._thread_id, query)
         if self._born not in (None, path.head["born"]):
-            raise NotFoundError(f"thread {self._thread_id!r} was deleted", hint="another one has its id now")
+            raise reborn(self._thread_id)
         self._born = path.head["born"]
         if not path.entries:
             return []

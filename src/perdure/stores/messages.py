@@ -24,7 +24,7 @@ from perdure.model.page import Page
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, check_branch, read_path, resolve_branch
 from perdure.stores.context import Context, require, thread_topic
-from perdure.stores.following import BranchReader, Follower, FollowView, Newer, check_timeout
+from perdure.stores.following import BranchReader, Follower, FollowView, LogReader, Newer, check_timeout, reborn
 from perdure.stores.message_pages import PageRequest, View, read_page
 from perdure.stores.newest import Tail, newest_shown
 from perdure.stores.paging import every
@@ -258,13 +258,23 @@ class Messages:
         check_branch(branch)
         check_timeout(timeout)
         waiter = Waiter(self._context, thread_topic(thread_id))
-        newer: Newer = partial(self._newer, thread_id)
+        newer: Newer = LogReader(thread_id, self._newer).newer
         if branch is not None:
             newer = BranchReader(self._context, thread_id, branch).newer
         return Follower(waiter, newer, after_seq, view, timeout)
 
-    async def _newer(self, thread_id: str, after_seq: int) -> Records:
-        return (await self.list(thread_id, after_seq=after_seq, limit=limits.PAGE_MAX)).items
+    async def _newer(self, thread_id: str, after_seq: int, born: int | None) -> tuple[int, Records]:
+        """The next records of the log, and the thread's `born`; raises `NotFoundError` if it is not the one given."""
+        lead = 1 if after_seq else 0  # the entry before them is the parent of the first
+        heads, entries = await self._context.view(
+            Get("thread_heads", [(thread_id,)]),
+            Read(LOG, thread_id, after=after_seq - lead, limit=limits.PAGE_MAX + lead),
+        )
+        head = require(heads[0], f"thread {thread_id!r}")
+        if born not in (None, head["born"]):
+            raise reborn(thread_id)
+        records = await self._records(thread_id, entries[lead:], gapless=True, around=entries)
+        return head["born"], records
 
     async def _records(
         self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool, around: Sequence[LogEntry] = ()

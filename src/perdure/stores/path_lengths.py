@@ -19,6 +19,9 @@ from perdure.stores.retry import Stale
 _PAGE = 50
 """Messages read at once where they must be counted; each may have 4 MB."""
 
+_FEW_BRANCHES = 50
+"""So many branch rows are read rather than one row first: that could be a trip for nothing."""
+
 Point = tuple[int, int]
 """A message as a fork names it: its branch and its seq."""
 
@@ -44,12 +47,29 @@ async def inherited_length(context: Context, head: Row, point: Point | None, *al
     if length is not None:
         return length, await context.view(*also) if also else []
     thread_id = str(head.key[0])
+    if point is not None and head["branches"] > _FEW_BRANCHES:
+        length = await _length_at_head(context, head, point)
+        if length is not None:
+            return length, await context.view(*also) if also else []
     heads, rows, *answers = await context.view(
         Get("thread_heads", [(thread_id,)]), Scan("branches", eq=(thread_id,)), *also
     )
     if require(heads[0], f"thread {thread_id!r}")["born"] != head["born"]:
         raise Stale
     return (await inherited_lengths(context, head, rows, [point]))[point], answers
+
+
+async def _length_at_head(context: Context, head: Row, point: Point) -> int | None:
+    """The length where a branch ends, from its own row: a chain of forks reads one row each, not all branches."""
+    branch, seq = point
+    (row,) = (await context.view(Get("branches", [(head.key[0], branch)])))[0]
+    if row is None or row["head_seq"] > seq:
+        return None
+    inherited = known_length(context, head, fork_point(row))
+    if inherited is None:
+        return None
+    context.remember_path_length(str(head.key[0]), head["born"], point, inherited + row["length"])
+    return int(inherited + row["length"])
 
 
 async def inherited_lengths(

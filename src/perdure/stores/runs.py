@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from perdure import limits
-from perdure.errors import InvalidError, NotFoundError, short_repr
+from perdure.errors import IllegalTransition, InvalidError, NotFoundError, VersionConflict, short_repr
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, Ref, Row, Scan
 from perdure.model.message import Message
 from perdure.model.page import Page
-from perdure.model.run import CREATED, RUNNING, STATUSES, NewRun, Run, RunBody, RunInput
+from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, NewRun, Run, RunBody, RunInput
 from perdure.model.run_snapshots import RunActivation, RunRequest
 from perdure.model.thread import NewThread
 from perdure.rules import checks
@@ -26,6 +26,7 @@ from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
+from perdure.stores.retry import Stale, retry
 
 RunRecords = list[Run]
 
@@ -105,6 +106,25 @@ class Runs:
         )
         return with_run(await perform(self._context, prepare(request))).run
 
+    async def cancel(self, run_id: str, detail: str | None = None) -> Run:
+        """End a run from outside, however often its worker moves it meanwhile; `detail` says why.
+
+        A run that is already done is returned as it is. The next commit of its worker with the run is rejected, and
+        nothing of that step is stored.
+        """
+
+        async def attempt() -> Run:
+            run = await self.get(run_id)
+            if run.status == DONE:
+                return run
+            try:
+                request = Request(thread_id=run.thread_id, run=run.cancel(detail))
+                return with_run(await perform(self._context, prepare(request))).run
+            except (IllegalTransition, VersionConflict):
+                raise Stale from None
+
+        return await retry("run", run_id, attempt, on=(Stale,))
+
     async def find(self, run_id: str) -> Run | None:
         """The run, or None."""
         checks.check_id(run_id, "run id")
@@ -147,19 +167,20 @@ class Runs:
         checks.check_limit(limit)
         runs = _run_list(filters)
         after = None if cursor is None else decode_cursor(cursor, runs.query, (int, str))
-        items: list[Run] = []
+        # What a resource does not own is skipped, so more is read at once: a page costs few trips even then.
+        size = limit + 1 if runs.resource is None else limits.PAGE_MAX + 1
+        admitted: list[Row] = []
         while True:
-            rows, heads = await self._context.view(
-                runs.scan(limit + 1 - len(items), after), Get("thread_heads", Ref(0, ("thread",)))
-            )
+            rows, heads = await self._context.view(runs.scan(size, after), Get("thread_heads", Ref(0, ("thread",))))
             owners = {row.key[0]: row["resource"] for row in heads}
-            page = rows[: limit - len(items)]
-            items += [run_from(row) for row in page if runs.admits(row, owners)]
-            if len(rows) <= len(page):
+            admitted += [row for row in rows if runs.admits(row, owners)]
+            items = [run_from(row) for row in admitted[:limit]]
+            if len(admitted) > limit:
+                last = admitted[limit - 1]
+                return Page(items, encode_cursor(runs.query, (last["created_at"], last.key[0])))
+            if len(rows) < size:
                 return Page(items, None)
-            after = (page[-1]["created_at"], page[-1].key[0])
-            if len(items) == limit:
-                return Page(items, encode_cursor(runs.query, after))
+            after = (rows[-1]["created_at"], rows[-1].key[0])
 
     async def iter(self, **filters: Unpack[RunFilters]) -> AsyncIterator[Run]:
         """Every run of the list, page by page; takes the filters and the order of `list`."""

@@ -15,7 +15,7 @@ from perdure.cli.escaping import to_json_text
 from perdure.cli.facts import Fact, facts_table
 from perdure.cli.tables import Cell, Column
 from perdure.cli.terminal import STATUSES, moment, plain, whole
-from perdure.errors import IllegalTransition, InvalidError, VersionConflict
+from perdure.errors import InvalidError
 from perdure.model.run import DONE, Run, Ticket
 from perdure.model.state import StateDoc
 
@@ -32,7 +32,6 @@ _STATE = (
     Column("written", "time", 6),
     Column("value", "text", 7),
 )
-_ATTEMPTS = 10
 """How often a cancellation is repeated while somebody else moves the run."""
 
 
@@ -75,24 +74,13 @@ async def cancel(
     record = await context.run(run)
     _refuse_done(record)
     await confirm(f"Cancel run {record.id!r} of agent {record.agent_id!r} ({record.status})?", answered=yes)
-    ended = await _cancel(context, record, detail)
+    ended = await context.store.runs.cancel(record.id, detail)
+    if ended.outcome is None or ended.outcome.termination.type != "cancelled":
+        _refuse_done(ended)
     if context.as_json:
         context.emit(run_document(ended))
     else:
         context.say(f"cancelled run {ended.id}")
-
-
-async def _cancel(context: StoreContext, record: Run, detail: str | None) -> Run:
-    """Cancel the run however often its worker moves it meanwhile."""
-    for _ in range(_ATTEMPTS):
-        try:
-            receipt = await context.store.commit(record.thread_id, run=record.cancel(detail))
-        except (VersionConflict, IllegalTransition):
-            record = await context.store.runs.get(record.id)
-            _refuse_done(record)
-            continue
-        return receipt.run
-    raise InvalidError(f"run {record.id!r} kept moving", hint="try again")
 
 
 def _refuse_done(record: Run) -> None:

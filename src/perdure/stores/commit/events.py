@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 
 from perdure import limits
 from perdure.errors import ConflictError
@@ -15,11 +16,15 @@ _logger = logging.getLogger("perdure.commit")
 
 def note_refused(context: Context, commit: Prepared, error: ConflictError) -> None:
     """The commit conflicts with what is stored."""
-    _logger.info("commit to thread %r in scope %r refused: %s", commit.thread_id, context.scope, type(error).__name__)
+    with suppress(Exception):  # a handler that raises must not replace the error
+        _logger.info(
+            "commit to thread %r in scope %r refused: %s", commit.thread_id, context.scope, type(error).__name__
+        )
 
 
 def note_duration(context: Context, commit: Prepared, begun: float) -> None:
     """A warning if the commit took long; two looks at a clock otherwise."""
     seconds = time.monotonic() - begun
     if seconds >= limits.SLOW_COMMIT_MS / 1000:
-        _logger.warning("slow commit: %.3f s for thread %r in scope %r", seconds, commit.thread_id, context.scope)
+        with suppress(Exception):  # a handler that raises must not make a commit look failed
+            _logger.warning("slow commit: %.3f s for thread %r in scope %r", seconds, commit.thread_id, context.scope)

@@ -39,6 +39,14 @@ class Runs:
         """
         return self._driver.run(self._inner.start(thread_id, agent_id, **options))
 
+    def cancel(self, run_id: str, detail: str | None = None) -> Run:
+        """End a run from outside, however often its worker moves it meanwhile; `detail` says why.
+
+        A run that is already done is returned as it is. The next commit of its worker with the run is rejected, and
+        nothing of that step is stored.
+        """
+        return self._driver.run(self._inner.cancel(run_id, detail))
+
     def find(self, run_id: str) -> Run | None:
         """The run, or None."""
         return self._driver.read(self._inner.find(run_id))

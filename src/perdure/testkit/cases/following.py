@@ -253,3 +253,19 @@ async def case_store_closed(kit: Kit) -> None:
     for follower in (*followers, idle):
         follower.close()
         await raises(StopAsyncIteration, anext(follower), "and it has ended")
+
+
+@case("messages", "follow-reborn", covers=FOLLOW)
+async def case_follow_reborn(kit: Kit) -> None:
+    """A thread that is deleted and made again under its id is another one: following the old one ends."""
+    for branch in (None, 0):
+        await kit.store.commit("t", messages=[Message.user("a"), Message.user("b")])
+        follower = kit.store.messages.follow("t", branch=branch)
+        equal([(await anext(follower)).text for _ in range(2)], ["a", "b"], "the old thread")
+        await kit.store.threads.delete("t")
+        await kit.store.threads.create("t")
+        await kit.store.commit("t", messages=[Message.user(str(n)) for n in range(5)])
+        await raises(NotFoundError, anext(follower), f"another thread, branch {branch}")
+        await follower.aclose()
+        await kit.store.threads.delete("t")
+        await kit.store.threads.create("t")

@@ -85,6 +85,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "pending.count": ("t",),
     "runs.create": ("t", "agent"),
     "runs.start": ("t", "agent"),
+    "runs.cancel": ("r",),
     "runs.get": ("r",),
     "runs.find": ("r",),
     "runs.latest": ("t",),
