@@ -39,7 +39,7 @@ def run(code: str, folder: Path, server: ModelServer) -> subprocess.CompletedPro
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_is_short(name: str) -> None:
-    assert len(program(name).splitlines()) <= 60
+    assert len(program(name).splitlines()) <= 55
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -19,6 +19,7 @@ from perdure.errors import InvalidError, short_repr
 from perdure.formats.shared import (
     Conversation,
     Payload,
+    Sendable,
     carried,
     carry,
     list_at,
@@ -61,7 +62,7 @@ _ANSWER = ("role", "content", "id", "type", "model", "stop_reason", "usage")
 Turn = dict[str, Any]
 
 
-def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -> tuple[list[Turn], list[Turn]]:
+def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -> tuple[list[Sendable], list[Sendable]]:
     """The `system` blocks and the `messages` of a request, from records or messages.
 
     Args:

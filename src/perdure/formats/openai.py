@@ -19,6 +19,7 @@ from perdure.formats.openai_chunks import merge
 from perdure.formats.shared import (
     Conversation,
     Payload,
+    Sendable,
     carried,
     carry,
     list_at,
@@ -62,7 +63,7 @@ _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
-def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -> list[dict[str, Any]]:
+def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -> list[Sendable]:
     """The `messages` of a request, from records or messages.
 
     Args:

@@ -28,6 +28,7 @@ from perdure.formats.responses_items import (
 from perdure.formats.shared import (
     Conversation,
     Payload,
+    Sendable,
     carried,
     carry,
     list_at,
@@ -48,7 +49,7 @@ _WHOLE = ("response.completed", "response.incomplete")
 _FAILED = ("response.failed", "error")
 
 
-def to_input(conversation: Conversation, *, skip_unsupported: bool = False) -> list[Item]:
+def to_input(conversation: Conversation, *, skip_unsupported: bool = False) -> list[Sendable]:
     """The `input` of a request, from records or messages.
 
     Args:

@@ -27,6 +27,8 @@ class Dumps(Protocol):
 
 Payload = Mapping[str, Any] | Dumps
 Conversation = Iterable[Message | MessageRecord]
+Sendable = Any
+"""A part of a request: plain JSON data, typed so that the typed dicts of each SDK accept it."""
 
 
 def plain(value: Any, path: str) -> dict[str, Any]:
