@@ -91,8 +91,6 @@ async def _move_run(store: Store, m: Material, n: int) -> Any:
     run = await store.runs.start("w", "agent", metadata=m.value)
     ticket = Ticket(ticket_id="x", arguments=m.value)
     waiting = (await store.commit("w", run=run.wait([ticket], message="?"))).run
-    if waiting is None:
-        raise LookupError("no run")
     return await store.commit("w", run=waiting.fail("x", error=m.custom), key=f"k{n}")
 
 
@@ -122,6 +120,11 @@ async def _now(value: Any) -> Any:
 
 
 ALL = ("message", "value", "run", "custom", "pending")
+
+async def _cancel(store: Store, m: Material, n: int) -> None:
+    run = await store.runs.start("w", "agent", run_id=f"cancelled-{n}", metadata=m.value)
+    await store.runs.cancel(run.id)
+
 
 CALLS: dict[str, Call] = {
     "store.load": Call(lambda s, m, n: s.load("t"), ("message", "value", "run", "custom")),
@@ -186,7 +189,7 @@ CALLS: dict[str, Call] = {
         takes=True,
     ),
     "runs.find": Call(lambda s, m, n: s.runs.find("r"), ("run",)),
-    "runs.cancel": Call(lambda s, m, n: s.runs.cancel("nobody"), raises=True),
+    "runs.cancel": Call(_cancel, ("run",), takes=True),
     "runs.get": Call(lambda s, m, n: s.runs.get("r"), ("run",)),
     "runs.latest": Call(lambda s, m, n: s.runs.latest("t"), ("run",)),
     "runs.list": Call(lambda s, m, n: s.runs.list(thread_id="t"), ("run",)),

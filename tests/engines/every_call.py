@@ -165,6 +165,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "branches.delete": lambda store: store.branches.delete(HOT, "renamed"),
     "runs.create": lambda store: store.runs.create(HOT, "agent", run_id="run-created"),
     "runs.start": lambda store: store.runs.start("new", "agent", run_id="run-started"),
+    "runs.cancel": lambda store: store.runs.cancel("run-created"),
     "runs.find": lambda store: store.runs.find("run-0"),
     "runs.get": lambda store: store.runs.get("run-0"),
     "runs.latest": lambda store: store.runs.latest(HOT),

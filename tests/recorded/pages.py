@@ -45,3 +45,4 @@ async def lookups(r: Recorder) -> None:
     await r.do("pending.count", "kyoto")
     await r.do("branches.checkout", "kyoto", "no-such")
     await r.do("runs.start", "nowhere", "planner", if_idle=5)
+    await r.do("runs.cancel", "nobody")
