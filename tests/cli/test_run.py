@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
-from unittest import mock
 
 import pytest
 from tests.cli.program import SCRIPT, Program, answered
@@ -102,23 +101,6 @@ def test_a_run_is_cancelled(program: Program) -> None:
             await store.commit("kyoto", run=run.resume())
 
     opened(program, go_on)
-
-
-def test_a_run_that_moves_meanwhile_is_cancelled_all_the_same(program: Program) -> None:
-    opened(program, lambda store: store.runs.start("empty", "a", run_id="busy"))
-    commit = Store.commit
-    moves = 3
-
-    async def racing(store: Store, thread_id: str, **options: object) -> object:
-        nonlocal moves
-        if moves:
-            moves -= 1
-            await commit(store, thread_id, run=(await store.runs.get("busy")).step())
-        return await commit(store, thread_id, **options)  # type: ignore[arg-type]
-
-    with mock.patch.object(Store, "commit", racing):
-        document = program.json("cancel", "busy", "--yes")
-    assert (document["status"], document["steps"], moves) == ("done", 3, 0)
 
 
 def test_without_a_terminal_nothing_is_cancelled_or_deleted_unasked(program: Program) -> None:
