@@ -382,8 +382,8 @@ BUGS = (
     Bug(
         "two writers may close a cycle",
         "stores/thread_creation.py",
-        'checks.append(Check("threads", (current,), {"parent": cold[0]["parent"], "deleted_at": None}))',
-        'checks.append(Check("threads", (current,), {"deleted_at": None}))',
+        'guards.append(Check("threads", (current,), {"parent": cold[0]["parent"], "deleted_at": None}))',
+        'guards.append(Check("threads", (current,), {"deleted_at": None}))',
         ("case:threads/cycle-race*@memory",),
     ),
     Bug(

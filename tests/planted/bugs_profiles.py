@@ -43,8 +43,8 @@ PROFILE_BUGS = (
     Bug(
         "housekeeping removes a profile that was written anew",
         "stores/cleanup.py",
-        "await context.transact([Delete(table, row.key, row.rev) for row in rows])",
-        "await context.transact([Delete(table, row.key) for row in rows])",
+        "[Delete(scan.table, row.key, row.rev) for row in doomed]",
+        "[Delete(scan.table, row.key) for row in doomed]",
         ("case:profiles/sweep-race@memory",),
     ),
     Bug(

@@ -21,7 +21,7 @@ from perdure.model.message import Message, MessageRecord, UnfinishedCall
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
 from perdure.model.profile import Profile
-from perdure.model.receipt import Receipt, Snapshot
+from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import NewRun, Run, RunBody, RunChange, Ticket
 from perdure.model.run_snapshots import RunActivation, RunTrace
 from perdure.model.state import REMOVE, Doc, StateDoc
@@ -255,6 +255,7 @@ _DESCRIBE: dict[type, Callable[[Tokens, Any], Json]] = {
     PendingQueue: _describe_parts,
     Snapshot: _describe_parts,
     Receipt: _describe_receipt,
+    RunReceipt: _describe_receipt,
     Branch: _describe_branch,
     Label: lambda _, label: _fields(label),
     Variant: lambda _, variant: {**_fields(variant, "branch"), "leads": variant.branch is not None},
