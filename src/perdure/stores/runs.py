@@ -113,6 +113,11 @@ class Runs:
         nothing of that step is stored.
         """
 
+        checks.check_id(run_id, "run id")
+        reason: object = detail
+        if reason is not None and type(reason) is not str:
+            raise InvalidError(f"detail must be text, not {short_repr(reason)}")
+
         async def attempt() -> Run:
             run = await self.get(run_id)
             if run.status == DONE:
