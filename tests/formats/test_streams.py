@@ -45,9 +45,10 @@ def test_a_whole_stream_is_the_answer_without_one(name: str) -> None:
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_stream_that_was_cut_is_an_error(name: str) -> None:
     make, chunks, _, _ = STREAMS[name]
-    for end in range(len(chunks)):
+    needed = [chunk for chunk in chunks if chunk.get("choices") != []]  # without the usage of Chat Completions
+    for end in range(len(needed)):
         stream = make()
-        for chunk in chunks[:end]:
+        for chunk in needed[:end]:
             stream.add(chunk)
         assert not stream.done
         with pytest.raises(InvalidError, match="ended before"):

@@ -309,7 +309,7 @@ def read_block(block: Turn, path: str) -> Block:
     if kind == "tool_result":
         return _read_result(block, path)
     if kind == "thinking":
-        signature = text_at(block, "signature", path) if block.get("signature") is not None else None
+        signature = text_at(block, "signature", path) or None if block.get("signature") is not None else None
         extra = carry(FORM, rest(block, "type", "thinking", "signature"))
         return Thinking(text_at(block, "thinking", path), signature, extra=extra)
     if kind == "image":
