@@ -15,6 +15,7 @@ Perdure are not part of any request.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable
 from hashlib import sha256
@@ -73,6 +74,7 @@ _SENT: dict[type, frozenset[str]] = {
     Document: frozenset(("cache_control", "citations", "context")),
 }
 """Fields that a block of a request may have; an answer brings more, and so does the SDK."""
+_IMAGE_TYPES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
 _THOUGHTS = frozenset(("thinking", "redacted_thinking"))
 _UNFIT = re.compile("[^a-zA-Z0-9_-]")
 _ANSWER = ("role", "content", "id", "type", "model", "stop_reason", "usage")
@@ -228,7 +230,7 @@ def write_block(block: Block, path: str, *, skip: bool) -> Turn | None:
     elif isinstance(block, Thinking):
         fields = {"type": "thinking", "thinking": block.thinking, "signature": block.signature}
     elif isinstance(block, (Image, Document)):
-        source = _write_source(block.source)
+        source = _write_source(block)
         if source is None:
             return None
         fields = {"type": "image" if isinstance(block, Image) else "document", "source": source}
@@ -261,12 +263,26 @@ def _object(value: Any) -> Turn:
     return {} if value is None else {"input": value}
 
 
-def _write_source(source: Source) -> Turn | None:
+def _write_source(block: Image | Document) -> Turn | None:
+    source = block.source
     if isinstance(source, Base64Source):
-        return {"type": "base64", "media_type": media_type(source), "data": source.data}
+        kind = media_type(source)
+        if isinstance(block, Document) and kind.startswith("text/"):
+            return _write_plain_text(source)
+        fits = kind in _IMAGE_TYPES if isinstance(block, Image) else kind == "application/pdf"
+        return {"type": "base64", "media_type": kind, "data": source.data} if fits else None
     if isinstance(source, UrlSource):
         return {"type": "url", "url": source.url}
     return None if source.kind in _FOREIGN else dict(source.data)
+
+
+def _write_plain_text(source: Base64Source) -> Turn | None:
+    """A text document, which the API takes as text only."""
+    try:
+        text = base64.b64decode(source.data, validate=True).decode()
+    except ValueError:
+        return None
+    return {"type": "text", "media_type": "text/plain", "data": text}
 
 
 def _read_turn(turn: Turn, path: str, fields: MessageFields) -> list[Message]:

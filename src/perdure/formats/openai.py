@@ -85,7 +85,7 @@ def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -
     """
     ordered = results_after_calls(messages_of(conversation))
     sent = [_write(message, f"messages[{i}]", skip=skip_unsupported) for i, message in enumerate(ordered)]
-    return [fresh(message) for message in sent]
+    return [fresh(message) for message in sent if message]
 
 
 def from_messages(messages: Iterable[Payload]) -> list[Message]:
@@ -199,13 +199,16 @@ def _counted(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
+    """The message as it is sent; empty if all that it holds is left out."""
     if message.role not in _SENT:
         raise InvalidError(f"{FORM} has no role {short_repr(message.role)}", path=path)
     others = carried(message, FORM, _SENT[message.role])
     if message.role == "tool":
         return {**others, **_write_result(message, path, skip=skip)}
     if message.role == "assistant":
-        return {**_write_assistant(message, path, skip=skip), **_sent_audio(others)}
+        written = {**_write_assistant(message, path, skip=skip), **_sent_audio(others)}
+        nothing = message.content and written == {"role": "assistant", "content": []}
+        return {} if nothing else {**written, "content": _short(written["content"])}
     write = write_part if message.role == "user" else _write_instruction
     parts = write_blocks(message.content, write, FORM, path, skip=skip)
     return {"role": message.role, "content": _short(parts), **others}
@@ -215,8 +218,8 @@ def _write_assistant(message: Message, path: str, *, skip: bool) -> dict[str, An
     parts = write_blocks(message.content, _write_answered, FORM, path, skip=skip)
     calls = [_write_call(call) for call in message.tool_calls]
     if not calls:
-        return {"role": "assistant", "content": _short(parts)}
-    return {"role": "assistant", "content": _short(parts) if parts else None, "tool_calls": calls}
+        return {"role": "assistant", "content": parts}
+    return {"role": "assistant", "content": parts or None, "tool_calls": calls}
 
 
 def _sent_audio(others: dict[str, Any]) -> dict[str, Any]:
@@ -234,8 +237,10 @@ def _write_result(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": result.tool_use_id, "content": _short(parts)}
 
 
-def _short(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+def _short(parts: list[dict[str, Any]] | None) -> str | list[dict[str, Any]] | None:
     """One plain text, or none, is written as a string: every server takes that."""
+    if parts is None:
+        return None
     if not parts:
         return ""
     text = parts[0].get("text")
