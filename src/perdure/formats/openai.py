@@ -1,11 +1,11 @@
 """OpenAI's Chat Completions, which many other servers speak too.
 
 Both ways: text, images, audio, files, tool calls with their arguments, tool results as text, names, refusals, the
-developer role, and unknown fields and parts, which go back only to this format.
+developer role, and unknown parts, which go back only to this format.
 
 Not carried: `is_error` (say it in the text), the order of text and calls within a message (text goes first), thinking
-(left out), a source as URL of audio or files, video, anything but text in a tool result. Blocks that cannot be carried
-are refused, or left out with `skip_unsupported=True`. A call without input is sent with `{}`, empty text as no text.
+and what another provider ran or hid (left out), a source as URL of audio or files, video, anything but text in a tool
+result, a system message or an answer. Blocks that cannot be carried are refused, or left out with `skip_unsupported=True`. A call without input is sent with `{}`, empty text as no text.
 Message ids, runs, visibility, metadata and the other fields of Perdure are not part of any request.
 """
 
