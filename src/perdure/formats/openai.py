@@ -5,8 +5,9 @@ developer role, and unknown parts, which go back only to this format.
 
 Not carried: `is_error` (say it in the text), the order of text and calls within a message (text goes first), thinking
 and what another provider ran or hid (left out), a source as URL of audio or files, video, anything but text in a tool
-result, a system message or an answer. Blocks that cannot be carried are refused, or left out with `skip_unsupported=True`. A call without input is sent with `{}`, empty text as no text.
-Message ids, runs, visibility, metadata and the other fields of Perdure are not part of any request.
+result, a system message or an answer. Blocks that cannot be carried are refused, or left out with
+`skip_unsupported=True`. A call without input is sent with `{}`, empty text as no text. Message ids, runs, visibility,
+metadata and the other fields of Perdure are not part of any request.
 """
 
 from __future__ import annotations
