@@ -52,6 +52,7 @@ class Abilities:
     errors: bool = False
     text_first: bool = False
     several_answers: bool = True
+    blank_text: bool = True
 
 
 def image(random: Random) -> Block:
@@ -117,6 +118,7 @@ ANTHROPIC = Abilities(
     system_first=True,
     any_input=False,
     errors=True,
+    blank_text=False,
 )
 RESPONSES = Abilities(
     "openai_responses",
@@ -142,6 +144,10 @@ RESPONSES = Abilities(
     call_extras=({"id": "fc_1", "status": "completed"}, {"arguments": '{"city": "Kyoto"}'}),
     several_answers=False,
 )
+
+
+def _is_thought(block: Block) -> bool:
+    return isinstance(block, Thinking) or (isinstance(block, Opaque) and block.kind == "redacted_thinking")
 
 
 class Maker:
@@ -188,6 +194,8 @@ class Maker:
         content = self._some(self._answer_block, 0 if calls else 1, 3) + [self._call() for _ in range(calls)]
         if not self._can.text_first:
             self._random.shuffle(content)
+        if content and _is_thought(content[-1]):
+            content.append(self._text())  # what nothing follows is not sent
         return Message.assistant(content)
 
     def _answer_block(self) -> Block:
@@ -209,14 +217,17 @@ class Maker:
         content: list[Block] = self._some(self._text, 0, 2)
         if self._can.result_blocks and self._random.random() < 0.3:
             content.append(self._random.choice(self._can.result_blocks)(self._random))
-        failed = self._can.errors and self._random.random() < 0.2
+        failed = bool(content) and self._can.errors and self._random.random() < 0.2
         return Message(role="tool", content=[ToolResult(call, content, failed)])
 
     def _text(self) -> Block:
         extras = self._can.text_extras
         if extras and self._random.random() < 0.15:
-            return Text(self._random.choice(WORDS), extra=Extra({self._can.form: self._random.choice(extras)}))
-        return Text(self._random.choice(WORDS))
+            return Text(self._word(), extra=Extra({self._can.form: self._random.choice(extras)}))
+        return Text(self._word())
+
+    def _word(self) -> str:
+        return self._random.choice([word for word in WORDS if self._can.blank_text or word.strip()])
 
     def _media(self) -> Block:
         return self._random.choice(self._can.media)(self._random)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.planted.bug import Bug
 
 _STREAMS = "test:tests/formats/test_streams.py"
+_REQUESTS = "test:tests/formats/test_requests.py"
 _TRIPS = "test:tests/formats/test_round_trips.py"
 
 FORMAT_BUGS = (
@@ -14,6 +15,20 @@ FORMAT_BUGS = (
         "if missing is not None:",
         "if missing is None and not self.done:",
         (f"{_STREAMS}::test_a_stream_that_was_cut_is_an_error",),
+    ),
+    Bug(
+        "parallel calls that share an index become one",
+        "formats/openai_chunks.py",
+        'call["id"] != name:',
+        'call["id"] == name:',
+        (f"{_STREAMS}::test_calls_of_servers_that_send_one_index_for_all",),
+    ),
+    Bug(
+        "thinking that nothing follows is sent",
+        "formats/anthropic.py",
+        "while written and written[-1]",
+        "while not written and written[-1:]",
+        (f"{_REQUESTS}::test_thinking_that_nothing_follows_is_left_out",),
     ),
     Bug(
         "every tool result gets a turn of its own",

@@ -4,27 +4,37 @@ Both ways: text, images, documents, tool calls, tool results with their blocks a
 signature, cache control, citations, and blocks of unknown type, such as redacted thinking and server tools.
 
 System messages are lifted out of the conversation and become one. The results of parallel calls share one user turn,
-directly behind their calls. Not carried: empty text and messages without content, which the API refuses (left out),
-thinking without a signature (left out), audio, video and other formats' unknown parts (refused, or left out with
-`skip_unsupported=True`). Input that is no object is sent as `{"input": …}`. Message ids, runs, visibility, metadata and
-the other fields of Perdure are not part of any request.
+directly behind their calls. Left out, because the API refuses them: blank text, messages without content, thinking
+without a signature or at the end of a message, and what another provider ran or hid. Refused, or left out with
+`skip_unsupported=True`: audio, video, media in system and assistant messages, other formats' unknown parts of users.
+
+Input that is no object is sent as `{"input": …}`, an error without content as the text "error", and a call id that the
+API refuses as a substitute that is always the same. Message ids, runs, visibility, metadata and the other fields of
+Perdure are not part of any request.
 """
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any, Unpack
 
 from perdure.errors import InvalidError, short_repr
+from perdure.formats.call_ids import with_sound_ids
 from perdure.formats.shared import (
     Conversation,
     Payload,
     Sendable,
     carried,
     carry,
+    fresh,
+    items_of,
     list_at,
     make,
     make_usage,
+    media_type,
     messages_of,
     part_of,
     plain,
@@ -56,8 +66,18 @@ FORM = "anthropic"
 _FOREIGN = frozenset(("openai", "openai_responses"))
 _RESERVED = frozenset(("audio", "video", "base64", "url"))
 """Types that mean something else in Perdure, so that a block of this API must not be called so."""
-_RESPONSE_ONLY = frozenset(("id", "type", "stop_sequence", "stop_details", "container", "diagnostics"))
-"""Fields of an answer that a turn does not take back."""
+_SENT: dict[type, frozenset[str]] = {
+    Text: frozenset(("cache_control", "citations")),
+    ToolUse: frozenset(("cache_control", "caller", "toolset_name")),
+    ToolResult: frozenset(("cache_control", "toolset_name")),
+    Thinking: frozenset(),
+    Image: frozenset(("cache_control", "transformations")),
+    Document: frozenset(("cache_control", "citations", "context")),
+}
+"""Fields that a block of a request may have; an answer brings more, and so does the SDK."""
+_IMAGE_TYPES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
+_THOUGHTS = frozenset(("thinking", "redacted_thinking"))
+_UNFIT = re.compile("[^a-zA-Z0-9_-]")
 _ANSWER = ("role", "content", "id", "type", "model", "stop_reason", "usage")
 Turn = dict[str, Any]
 
@@ -73,7 +93,7 @@ def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -
     turns: list[Turn] = []
     results: list[Turn] | None = None
     for i, message in enumerate(results_after_calls(messages_of(conversation))):
-        blocks = _write_content(message.content, f"messages[{i}]", skip=skip_unsupported)
+        blocks = _write_content(message.content, message.role, f"messages[{i}]", skip=skip_unsupported)
         if message.role == "tool":
             if results is None:
                 results = []
@@ -85,23 +105,37 @@ def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -
             raise InvalidError(f"{FORM} has no role {short_repr(message.role)}", path=f"messages[{i}]")
         elif blocks:
             results = None
-            others = {name: value for name, value in carried(message, FORM).items() if name not in _RESPONSE_ONLY}
-            turns.append({"role": message.role, "content": _short(blocks), **others})
-    return system, turns
+            turns.append({"role": message.role, "content": _short(blocks)})
+    return fresh(system), fresh(turns)
 
 
-def _write_content(blocks: list[Block], path: str, *, skip: bool) -> list[Turn]:
-    return write_blocks(_sendable(blocks), lambda block: write_block(block, path, skip=skip), FORM, path, skip=skip)
+def _write_content(blocks: list[Block], role: str, path: str, *, skip: bool) -> list[Turn]:
+    """Blocks in their place: a message of this role, or a `result`."""
+
+    def write(block: Block) -> Turn | None:
+        if _left_out(block, role):
+            return {}
+        return write_block(block, path, skip=skip) if _has_place(block, role) else None
+
+    written = write_blocks(blocks, write, FORM, path, skip=skip)
+    while written and written[-1]["type"] in _THOUGHTS:
+        written.pop()  # nothing follows: what it led to was withdrawn, or never came
+    return written
 
 
-def _sendable(blocks: list[Block]) -> list[Block]:
-    """Without what the API is known to refuse: empty text, and thinking that nobody signed."""
-    return [
-        block
-        for block in blocks
-        if not (isinstance(block, Text) and not block.text)
-        and not (isinstance(block, Thinking) and block.signature is None)
-    ]
+def _left_out(block: Block, role: str) -> bool:
+    """What the API is known to refuse and nobody misses."""
+    if isinstance(block, Text):
+        return not block.text.strip()
+    if isinstance(block, Thinking):
+        return not block.signature or role != "assistant"
+    return role == "assistant" and isinstance(block, Opaque) and block.kind in _FOREIGN
+
+
+def _has_place(block: Block, role: str) -> bool:
+    if role == "system":
+        return isinstance(block, Text)
+    return not (role == "assistant" and isinstance(block, (Image, Document)))
 
 
 def _short(blocks: list[Turn]) -> str | list[Turn]:
@@ -120,9 +154,9 @@ def from_messages(messages: Iterable[Payload], system: Any = None) -> list[Messa
     read: list[Message] = []
     if system:
         read.append(Message.system(_read_content(system, "system")))
-    for i, turn in enumerate(messages):
+    for i, turn in enumerate(items_of(messages, "messages")):
         read += _read_turn(plain(turn, f"messages[{i}]"), f"messages[{i}]", {})
-    return read
+    return with_sound_ids(read)
 
 
 def from_message(message: Payload, **fields: Unpack[MessageFields]) -> Message:
@@ -132,7 +166,7 @@ def from_message(message: Payload, **fields: Unpack[MessageFields]) -> Message:
         message: a dict, or an object of the SDK.
         **fields: fields of `Message` to set, such as `id` or `metadata`.
     """
-    read = _read_turn(plain(message, "message"), "message", fields)
+    read = with_sound_ids(_read_turn(plain(message, "message"), "message", fields))
     if len(read) != 1:
         raise InvalidError(f"this turn makes {len(read)} messages", path="message", hint="use from_messages([turn])")
     return read[0]
@@ -149,7 +183,8 @@ def from_response(response: Payload, **fields: Unpack[MessageFields]) -> Message
     content = _read_content(list_at(data.get("content"), "response.content"), "response")
     if any(isinstance(block, ToolResult) for block in content):
         raise InvalidError("an answer must not hold a tool_result", path="response.content")
-    return make("assistant", content, carry(FORM, rest(data, *_ANSWER)), {**_answer_fields(data), **fields})
+    message = make("assistant", content, carry(FORM, rest(data, *_ANSWER)), {**_answer_fields(data), **fields})
+    return with_sound_ids([message])[0]
 
 
 def _answer_fields(data: Turn) -> MessageFields:
@@ -187,16 +222,16 @@ def write_block(block: Block, path: str, *, skip: bool) -> Turn | None:
     if isinstance(block, Text):
         fields: Turn = {"type": "text", "text": block.text}
     elif isinstance(block, ToolUse):
-        fields = {"type": "tool_use", "id": block.id, "name": block.name, "input": _object(block.input)}
+        fields = {"type": "tool_use", "id": _call_id(block.id), "name": block.name, "input": _object(block.input)}
     elif isinstance(block, ToolResult):
-        content = _write_content(block.content, path, skip=skip)
-        fields = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": _short(content)}
+        content = _write_content(block.content, "result", path, skip=skip)
+        fields = {"type": "tool_result", "tool_use_id": _call_id(block.tool_use_id), "content": _short(content)}
         if block.is_error:
-            fields["is_error"] = True
+            fields |= {"content": fields["content"] or "error", "is_error": True}
     elif isinstance(block, Thinking):
         fields = {"type": "thinking", "thinking": block.thinking, "signature": block.signature}
     elif isinstance(block, (Image, Document)):
-        source = _write_source(block.source)
+        source = _write_source(block)
         if source is None:
             return None
         fields = {"type": "image" if isinstance(block, Image) else "document", "source": source}
@@ -204,7 +239,23 @@ def write_block(block: Block, path: str, *, skip: bool) -> Turn | None:
             fields["title"] = block.title
     else:
         return None
-    return {**fields, **carried(block, FORM)}
+    others = carried(block, FORM, _SENT[type(block)])
+    if isinstance(block, Text) and isinstance(others.get("citations"), list):
+        others["citations"] = [_sent_citation(item) for item in others["citations"]]
+    return {**fields, **others}
+
+
+def _sent_citation(citation: Any) -> Any:
+    """An answer names the file that it cites, a request does not."""
+    return {k: v for k, v in citation.items() if k != "file_id"} if isinstance(citation, dict) else citation
+
+
+def _call_id(name: str) -> str:
+    """The id itself if the API takes it, else a substitute: the same for the call and its result, now and later."""
+    if name and not _UNFIT.search(name):
+        return name
+    digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{_UNFIT.sub('_', name)[:40]}-{digest}"
 
 
 def _object(value: Any) -> Turn:
@@ -213,12 +264,26 @@ def _object(value: Any) -> Turn:
     return {} if value is None else {"input": value}
 
 
-def _write_source(source: Source) -> Turn | None:
+def _write_source(block: Image | Document) -> Turn | None:
+    source = block.source
     if isinstance(source, Base64Source):
-        return {"type": "base64", "media_type": source.media_type, "data": source.data, **carried(source, FORM)}
+        kind = media_type(source)
+        if isinstance(block, Document) and kind.startswith("text/"):
+            return _write_plain_text(source)
+        fits = kind in _IMAGE_TYPES if isinstance(block, Image) else kind == "application/pdf"
+        return {"type": "base64", "media_type": kind, "data": source.data} if fits else None
     if isinstance(source, UrlSource):
-        return {"type": "url", "url": source.url, **carried(source, FORM)}
+        return {"type": "url", "url": source.url}
     return None if source.kind in _FOREIGN else dict(source.data)
+
+
+def _write_plain_text(source: Base64Source) -> Turn | None:
+    """A text document, which the API takes as text only."""
+    try:
+        text = base64.b64decode(source.data, validate=True).decode()
+    except ValueError:
+        return None
+    return {"type": "text", "media_type": "text/plain", "data": text}
 
 
 def _read_turn(turn: Turn, path: str, fields: MessageFields) -> list[Message]:
@@ -261,7 +326,7 @@ def read_block(block: Turn, path: str) -> Block:
     if kind == "tool_result":
         return _read_result(block, path)
     if kind == "thinking":
-        signature = text_at(block, "signature", path) if block.get("signature") is not None else None
+        signature = text_at(block, "signature", path) or None if block.get("signature") is not None else None
         extra = carry(FORM, rest(block, "type", "thinking", "signature"))
         return Thinking(text_at(block, "thinking", path), signature, extra=extra)
     if kind == "image":
@@ -305,9 +370,9 @@ class Stream(Collector):
     """
 
     def __init__(self) -> None:
-        self._response: Turn = {}
+        self._response: Turn | None = None
         self._blocks: dict[int, Turn] = {}
-        self._inputs: dict[int, list[str]] = {}
+        self._pieces: dict[int, dict[str, list[Any]]] = {}
         self._stopped = False
 
     def _take(self, data: Turn) -> str | None:
@@ -316,11 +381,13 @@ class Stream(Collector):
             raise InvalidError(f"the index of a block is an integer, not {short_repr(index)}", path="event")
         if kind == "message_start":
             self._response = plain(data.get("message"), "event.message")
+            self._blocks, self._pieces = {}, {}
         elif kind == "content_block_start":
             self._blocks[index] = plain(data.get("content_block"), "event.content_block")
+            self._pieces[index] = {}
         elif kind == "content_block_delta":
             return self._extend(index, plain(data.get("delta"), "event.delta"))
-        elif kind == "message_delta":
+        elif kind == "message_delta" and self._response is not None:
             self._response.update(rest(plain(data.get("delta"), "event.delta")))
             counted = rest(part_of(data, "usage"))
             self._response["usage"] = {**part_of(self._response, "usage"), **counted}
@@ -331,27 +398,44 @@ class Stream(Collector):
     def _extend(self, index: int, delta: Turn) -> str | None:
         if index not in self._blocks:
             raise InvalidError(f"a delta of the block {short_repr(index)}, which has not begun", path="event")
-        block, kind = self._blocks[index], text_at(delta, "type", "event.delta")
-        if kind == "input_json_delta":
-            self._inputs.setdefault(index, []).append(text_at(delta, "partial_json", "event.delta"))
-        elif kind == "citations_delta":
-            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
-        elif kind in ("text_delta", "thinking_delta"):
-            name = kind.removesuffix("_delta")
-            block[name] = (block.get(name) or "") + text_at(delta, name, "event.delta")
-            return (delta["text"] or None) if kind == "text_delta" else None
-        elif kind == "signature_delta":
-            block["signature"] = (block.get("signature") or "") + text_at(delta, "signature", "event.delta")
-        else:
+        kind = text_at(delta, "type", "event.delta")
+        if kind not in _DELTAS:
             raise InvalidError(f"unknown type of delta {short_repr(kind)}", hint="ask for the answer without a stream")
-        return None
+        source, name = _DELTAS[kind]
+        piece = delta.get(source) if kind == "citations_delta" else text_at(delta, source, "event.delta")
+        self._pieces[index].setdefault(name, []).append(piece)
+        return (delta["text"] or None) if kind == "text_delta" else None
 
     def _missing(self) -> str | None:
-        return None if self._stopped and self._response else "its message_stop"
+        if self._response is None:
+            return "its message_start"
+        return None if self._stopped else "its message_stop"
 
     def _make(self, fields: MessageFields) -> Message:
-        content = []
-        for index, block in self._blocks.items():
-            text = "".join(self._inputs.get(index, []))
-            content.append({**block, "input": read_arguments(text)} if text else block)
-        return from_response({**self._response, "content": content}, **fields)
+        content = [_whole_block(block, self._pieces[index]) for index, block in self._blocks.items()]
+        return from_response({**(self._response or {}), "content": content}, **fields)
+
+
+_DELTAS = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("signature", "signature"),
+    "input_json_delta": ("partial_json", "input"),
+    "citations_delta": ("citation", "citations"),
+}
+"""Where a delta has its piece, and the field that it is a piece of."""
+
+
+def _whole_block(block: Turn, pieces: dict[str, list[Any]]) -> Turn:
+    """A block with its pieces, joined once: joining at every delta would take time that grows with its square."""
+    whole = dict(block)
+    for name, items in pieces.items():
+        before = block.get(name)
+        if name == "citations":
+            whole[name] = [*(before if isinstance(before, list) else []), *items]
+        elif name == "input":
+            text = "".join(items)
+            whole[name] = read_arguments(text) if text else before
+        else:
+            whole[name] = (before if isinstance(before, str) else "") + "".join(items)
+    return whole

@@ -1,12 +1,13 @@
 """OpenAI's Chat Completions, which many other servers speak too.
 
 Both ways: text, images, audio, files, tool calls with their arguments, tool results as text, names, refusals, the
-developer role, and unknown fields and parts, which go back only to this format.
+developer role, and unknown parts, which go back only to this format.
 
 Not carried: `is_error` (say it in the text), the order of text and calls within a message (text goes first), thinking
-(left out), a source as URL of audio or files, video, anything but text in a tool result. Blocks that cannot be carried
-are refused, or left out with `skip_unsupported=True`. A call without input is sent with `{}`, empty text as no text.
-Message ids, runs, visibility, metadata and the other fields of Perdure are not part of any request.
+and what another provider ran or hid (left out), a source as URL of audio or files, video, anything but text in a tool
+result, a system message or an answer. Blocks that cannot be carried are refused, or left out with
+`skip_unsupported=True`. A call without input is sent with `{}`, empty text as no text. Message ids, runs, visibility,
+metadata and the other fields of Perdure are not part of any request.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ from collections.abc import Iterable
 from typing import Any, Unpack
 
 from perdure.errors import InvalidError, short_repr
-from perdure.formats.openai_chunks import merge
+from perdure.formats.call_ids import with_sound_ids
+from perdure.formats.openai_chunks import joined, merge
 from perdure.formats.shared import (
     Conversation,
     Payload,
     Sendable,
     carried,
     carry,
+    fresh,
+    items_of,
     list_at,
     make,
     make_usage,
+    media_type,
     messages_of,
     odd_spelling,
     part_of,
@@ -41,6 +46,7 @@ from perdure.formats.shared import (
     write_url,
 )
 from perdure.formats.streams import Collector
+from perdure.model.faithful import Opaque
 from perdure.model.message import (
     Audio,
     Base64Source,
@@ -57,8 +63,17 @@ from perdure.model.message import (
 )
 
 FORM = "openai"
-_RESPONSE_ONLY = frozenset(("annotations",))
-"""Fields of an answer that a request does not take back."""
+_SENT = {
+    "system": frozenset(("role", "name")),
+    "user": frozenset(("name",)),
+    "assistant": frozenset(("name", "refusal", "audio", "reasoning_content", "reasoning_details", "extra_content")),
+    "tool": frozenset(("name",)),
+}
+"""Fields that go back in a request; an answer brings more of them. The last three are other servers' own: some refuse
+a conversation without the reasoning, or the signature in `extra_content`, that they sent."""
+_SENT_OF_CALL = frozenset(("type", "arguments", "extra_content"))
+_SENT_OF_PART = frozenset(("prompt_cache_breakpoint", "cache_control", "image_url", "input_audio", "file"))
+_SENT_INSIDE = {"image_url": ("detail",), "input_audio": (), "file": ("file_id",)}
 _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -71,7 +86,8 @@ def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -
         skip_unsupported: leave out the blocks that this format cannot carry, instead of raising `InvalidError`.
     """
     ordered = results_after_calls(messages_of(conversation))
-    return [_write(message, f"messages[{i}]", skip=skip_unsupported) for i, message in enumerate(ordered)]
+    sent = [_write(message, f"messages[{i}]", skip=skip_unsupported) for i, message in enumerate(ordered)]
+    return [fresh(message) for message in sent if message]
 
 
 def from_messages(messages: Iterable[Payload]) -> list[Message]:
@@ -80,7 +96,8 @@ def from_messages(messages: Iterable[Payload]) -> list[Message]:
     Args:
         messages: the conversation, in order.
     """
-    return [_read(plain(message, f"messages[{i}]"), f"messages[{i}]", {}) for i, message in enumerate(messages)]
+    listed = enumerate(items_of(messages, "messages"))
+    return with_sound_ids([_read(plain(message, f"messages[{i}]"), f"messages[{i}]", {}) for i, message in listed])
 
 
 def from_message(message: Payload, **fields: Unpack[MessageFields]) -> Message:
@@ -90,7 +107,8 @@ def from_message(message: Payload, **fields: Unpack[MessageFields]) -> Message:
         message: a dict, or an object of the SDK.
         **fields: fields of `Message` to set, such as `id` or `metadata`.
     """
-    return _read(plain(message, "message"), "message", fields)
+    (read,) = with_sound_ids([_read(plain(message, "message"), "message", fields)])
+    return read
 
 
 def from_response(response: Payload, *, choice: int = 0, **fields: Unpack[MessageFields]) -> Message:
@@ -103,8 +121,8 @@ def from_response(response: Payload, *, choice: int = 0, **fields: Unpack[Messag
     """
     data = plain(response, "response")
     choices = list_at(data.get("choices"), "response.choices")
-    if not -len(choices) <= choice < len(choices):
-        raise InvalidError(f"there is no choice {choice} among {len(choices)}", path="response.choices")
+    if type(choice) is not int or not -len(choices) <= choice < len(choices):
+        raise InvalidError(f"there is no choice {short_repr(choice)} among {len(choices)}", path="response.choices")
     chosen = plain(choices[choice], "response.choices")
     return _answer(data, chosen, plain(chosen.get("message"), "response.choices.message"), fields)
 
@@ -112,8 +130,9 @@ def from_response(response: Payload, *, choice: int = 0, **fields: Unpack[Messag
 class Stream(Collector):
     """Collects a streamed answer: `add` each chunk, then take the `message`.
 
-    The message is whole when a chunk has said why the model stopped and, where the request asked for it
-    (`stream_options={"include_usage": True}`), its usage has come.
+    The message is whole when a chunk has said why the model stopped. Usage comes after that, in a chunk of its own, if
+    the request asked for it (`stream_options={"include_usage": True}`): read the stream to its end. The message of a
+    server that never sends it has no usage.
     """
 
     def __init__(self, *, choice: int = 0) -> None:
@@ -123,6 +142,7 @@ class Stream(Collector):
         self._response: dict[str, Any] = {}
         self._finish: Any = None
         self._usage_promised = False
+        self._ended = False
 
     def _take(self, data: dict[str, Any]) -> str | None:
         self._usage_promised |= "usage" in data  # null in every chunk but the last, if it was asked for
@@ -138,12 +158,14 @@ class Stream(Collector):
         return "".join(text for text in texts if isinstance(text, str)) or None
 
     def _missing(self) -> str | None:
-        if not self._finish:
-            return "the model said why it stopped"
-        return "the usage that it promised" if self._usage_promised and "usage" not in self._response else None
+        return None if self._finish else "the model said why it stopped"
+
+    def _expecting(self) -> bool:
+        return self._usage_promised and "usage" not in self._response and not self._ended
 
     def _make(self, fields: MessageFields) -> Message:
-        return _answer(self._response, {"finish_reason": self._finish}, self._message, fields)
+        self._ended = True  # the caller has read the stream to its end
+        return _answer(self._response, {"finish_reason": self._finish}, joined(self._message), fields)
 
 
 def _answer(data: dict[str, Any], choice: dict[str, Any], message: dict[str, Any], fields: MessageFields) -> Message:
@@ -155,7 +177,8 @@ def _answer(data: dict[str, Any], choice: dict[str, Any], message: dict[str, Any
         known["stop_reason"] = choice["finish_reason"]
     if data.get("usage") is not None:
         known["usage"] = _usage(plain(data["usage"], "response.usage"))
-    return _read({"role": "assistant", **message}, "response.message", {**known, **fields})
+    (read,) = with_sound_ids([_read({"role": "assistant", **message}, "response.message", {**known, **fields})])
+    return read
 
 
 def _usage(data: dict[str, Any]) -> Usage:
@@ -178,31 +201,33 @@ def _counted(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
-    others = {name: value for name, value in carried(message, FORM).items() if name not in _RESPONSE_ONLY}
+    """The message as it is sent; empty if all that it holds is left out."""
+    if message.role not in _SENT:
+        raise InvalidError(f"{FORM} has no role {short_repr(message.role)}", path=path)
+    others = carried(message, FORM, _SENT[message.role])
     if message.role == "tool":
         return {**others, **_write_result(message, path, skip=skip)}
-    if message.role not in ("user", "system", "assistant"):
-        raise InvalidError(f"{FORM} has no role {short_repr(message.role)}", path=path)
     if message.role == "assistant":
-        return {**_write_assistant(message, path, skip=skip), **_sent_audio(others)}
-    parts = write_blocks(_without_thinking(message), write_part, FORM, path, skip=skip)
+        written = {**_write_assistant(message, path, skip=skip), **_sent_audio(others)}
+        nothing = message.content and written == {"role": "assistant", "content": []}
+        return {} if nothing else {**written, "content": _short(written["content"])}
+    write = write_part if message.role == "user" else _write_instruction
+    parts = write_blocks(message.content, write, FORM, path, skip=skip)
     return {"role": message.role, "content": _short(parts), **others}
 
 
 def _write_assistant(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
-    blocks = [block for block in _without_thinking(message) if not isinstance(block, ToolUse)]
-    parts = write_blocks(blocks, write_part, FORM, path, skip=skip)
+    parts = write_blocks(message.content, _write_answered, FORM, path, skip=skip)
     calls = [_write_call(call) for call in message.tool_calls]
     if not calls:
-        return {"role": "assistant", "content": _short(parts)}
-    return {"role": "assistant", "content": _short(parts) if parts else None, "tool_calls": calls}
+        return {"role": "assistant", "content": parts}
+    return {"role": "assistant", "content": parts or None, "tool_calls": calls}
 
 
 def _sent_audio(others: dict[str, Any]) -> dict[str, Any]:
     """An answer brings the sound itself; a request names it."""
-    if isinstance(others.get("audio"), dict) and "id" in others["audio"]:
-        others["audio"] = {"id": others["audio"]["id"]}
-    return others
+    audio = others.pop("audio", None)
+    return {**others, "audio": {"id": audio["id"]}} if isinstance(audio, dict) and "id" in audio else others
 
 
 def _write_result(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
@@ -214,12 +239,10 @@ def _write_result(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": result.tool_use_id, "content": _short(parts)}
 
 
-def _without_thinking(message: Message) -> list[Block]:
-    return [block for block in message.content if not isinstance(block, Thinking)]
-
-
-def _short(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+def _short(parts: list[dict[str, Any]] | None) -> str | list[dict[str, Any]] | None:
     """One plain text, or none, is written as a string: every server takes that."""
+    if parts is None:
+        return None
     if not parts:
         return ""
     text = parts[0].get("text")
@@ -227,17 +250,31 @@ def _short(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
 
 
 def _write_text(block: Block) -> dict[str, Any] | None:
-    return {"type": "text", "text": block.text, **carried(block, FORM)} if isinstance(block, Text) else None
+    if isinstance(block, Thinking):
+        return {}
+    fields = {"type": "text", "text": block.text} if isinstance(block, Text) else None
+    return None if fields is None else {**fields, **carried(block, FORM, _SENT_OF_PART)}
+
+
+def _write_instruction(block: Block) -> dict[str, Any] | None:
+    return unwrap(block, FORM) if isinstance(block, Opaque) else _write_text(block)
+
+
+def _write_answered(block: Block) -> dict[str, Any] | None:
+    """A block of an answer: its calls have a place of their own; what another provider hid or ran is left out."""
+    if isinstance(block, ToolUse):
+        return {}
+    return unwrap(block, FORM) or {} if isinstance(block, Opaque) else _write_text(block)
 
 
 def write_part(block: Block) -> dict[str, Any] | None:
-    """A block as a part of content; None if there is none for it."""
-    if isinstance(block, Text):
+    """A block as a part of content; empty if it is left out, None if there is none for it."""
+    if isinstance(block, (Text, Thinking)):
         return _write_text(block)
     if isinstance(block, Image):
         return _write_nested(block, "image_url", {"url": write_url(block.source)})
     if isinstance(block, Audio) and isinstance(block.source, Base64Source):
-        form = _AUDIO_FORMATS.get(block.source.media_type)
+        form = _AUDIO_FORMATS.get(media_type(block.source))
         return _write_nested(block, "input_audio", {"data": block.source.data, "format": form})
     if isinstance(block, Document) and isinstance(block.source, Base64Source):
         named = {} if block.title is None else {"filename": block.title}
@@ -248,12 +285,13 @@ def write_part(block: Block) -> dict[str, Any] | None:
 def _write_nested(block: Image | Audio | Document, name: str, inner: dict[str, Any]) -> dict[str, Any] | None:
     if None in inner.values():
         return None
-    others = carried(block, FORM)
-    return {"type": name, name: {**inner, **part_of(others, name)}, **rest(others, name)}
+    others = carried(block, FORM, _SENT_OF_PART)
+    own = {key: value for key, value in part_of(others, name).items() if key in _SENT_INSIDE[name]}
+    return {"type": name, name: {**inner, **own}, **rest(others, *_SENT_INSIDE)}
 
 
 def _write_call(call: ToolUse) -> dict[str, Any]:
-    others = carried(call, FORM)
+    others = carried(call, FORM, _SENT_OF_CALL)
     text = others.pop("arguments", None)
     if others.pop("type", "function") == "custom" and isinstance(call.input, str):
         return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.input}, **others}
@@ -317,15 +355,17 @@ def _nested(part: dict[str, Any], kind: str, *known: str) -> Any:
 
 
 def _read_call(call: dict[str, Any], path: str) -> ToolUse:
-    kind = call.get("type", "function")
+    kind = call.get("type") or "function"
     others = rest(call, "id", "type", "function", "custom", "index")
-    name = text_at(call, "id", path)
+    name = text_at(call, "id", path) if call.get("id") is not None else ""
     if kind == "function":
         function = plain(call.get("function"), f"{path}.function")
-        text = text_at(function, "arguments", f"{path}.function") if function.get("arguments") is not None else ""
+        called, arguments = text_at(function, "name", f"{path}.function"), function.get("arguments")
+        if isinstance(arguments, dict):  # some servers send the object itself
+            return ToolUse(name, called, arguments, extra=carry(FORM, others))
+        text = text_at(function, "arguments", f"{path}.function") if arguments is not None else ""
         others |= odd_spelling(text)
-        extra = carry(FORM, others)
-        return ToolUse(name, text_at(function, "name", f"{path}.function"), read_arguments(text), extra=extra)
+        return ToolUse(name, called, read_arguments(text), extra=carry(FORM, others))
     if kind == "custom":
         custom = plain(call.get("custom"), f"{path}.custom")
         extra = carry(FORM, {**others, "type": "custom"})

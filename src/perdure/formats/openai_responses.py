@@ -5,8 +5,9 @@ encrypted content, the ids of items, and unknown items and parts, which go back 
 ask the caller to do something (they have a `call_id`: shell, patch, computer) are tool calls too, named by their type.
 
 A response is one message, however many items it has; so are neighbouring items of the model in an input. Not carried:
-`is_error` (say it in the text), thinking that did not come from this API (left out), audio and video (refused, or left
-out with `skip_unsupported=True`). A call without input is sent with `{}`, empty text as no text. Message ids, runs,
+`is_error` (say it in the text), thinking that did not come from this API or that nothing follows (left out), what
+another provider ran or hid (left out), audio, video and media of the model (refused, or left out with
+`skip_unsupported=True`). A call without input is sent with `{}`, empty text as no text. Message ids, runs,
 visibility, metadata and the other fields of Perdure are not part of any request.
 """
 
@@ -16,21 +17,28 @@ from collections.abc import Iterable
 from typing import Any, Unpack
 
 from perdure.errors import InvalidError, short_repr
+from perdure.formats.call_ids import with_sound_ids
 from perdure.formats.responses_items import (
     FORM,
     answers_call,
+    call_kind,
     read_content,
     read_item,
     read_output,
+    short,
+    write_continued,
     write_item,
     write_parts,
 )
+from perdure.formats.responses_results import write_result
 from perdure.formats.shared import (
     Conversation,
     Payload,
     Sendable,
     carried,
     carry,
+    fresh,
+    items_of,
     list_at,
     make,
     make_usage,
@@ -42,11 +50,13 @@ from perdure.formats.shared import (
     wrap,
 )
 from perdure.formats.streams import Collector
-from perdure.model.message import Block, Message, MessageFields, Text, ToolResult, Usage
+from perdure.model.message import Block, Message, MessageFields, ToolResult, Usage
 
 Item = dict[str, Any]
 _WHOLE = ("response.completed", "response.incomplete")
 _FAILED = ("response.failed", "error")
+_SENT = frozenset(("role", "status", "phase", "item"))
+"""Fields of an input message that go back; of the others, an answer and a stored item bring some."""
 
 
 def to_input(conversation: Conversation, *, skip_unsupported: bool = False) -> list[Sendable]:
@@ -62,14 +72,14 @@ def to_input(conversation: Conversation, *, skip_unsupported: bool = False) -> l
         path = f"messages[{i}]"
         if message.role == "assistant":
             items += _write_answer(message, path, skip=skip_unsupported)
-            kinds |= {call.id: carried(call, FORM).get("type", "function_call") for call in message.tool_calls}
+            kinds |= {call.id: call_kind(call) for call in message.tool_calls}
         elif message.role == "tool":
             items += _write_results(message, kinds, path, skip=skip_unsupported)
         elif message.role in ("user", "system"):
             items += _write_said(message, path, skip=skip_unsupported)
         else:
             raise InvalidError(f"{FORM} has no role {short_repr(message.role)}", path=path)
-    return items
+    return [fresh(item) for item in items]
 
 
 def from_input(items: str | Iterable[Payload]) -> list[Message]:
@@ -82,7 +92,7 @@ def from_input(items: str | Iterable[Payload]) -> list[Message]:
         return [Message.user(items)]
     messages: list[Message] = []
     answer: list[Block] = []
-    for i, payload in enumerate(items):
+    for i, payload in enumerate(items_of(items, "input")):
         item, path = plain(payload, f"input[{i}]"), f"input[{i}]"
         message = _read_said(item, path)
         if message is None:
@@ -92,7 +102,7 @@ def from_input(items: str | Iterable[Payload]) -> list[Message]:
             messages.append(Message.assistant(answer))
             answer = []
         messages.append(message)
-    return [*messages, Message.assistant(answer)] if answer else messages
+    return with_sound_ids([*messages, Message.assistant(answer)] if answer else messages)
 
 
 def from_message(item: Payload, **fields: Unpack[MessageFields]) -> Message:
@@ -105,7 +115,7 @@ def from_message(item: Payload, **fields: Unpack[MessageFields]) -> Message:
     data = plain(item, "item")
     message = _read_said(data, "item")
     if message is None:
-        return make("assistant", read_item(data, "item"), carry(FORM, {}), fields)
+        return with_sound_ids([make("assistant", read_item(data, "item"), carry(FORM, {}), fields)])[0]
     return make(message.role, message.content, message.extra, fields)
 
 
@@ -133,7 +143,7 @@ def from_response(response: Payload, **fields: Unpack[MessageFields]) -> Message
     if data.get("usage") is not None:
         known["usage"] = _usage(plain(data["usage"], "response.usage"))
     named = {"response_id": data["id"]} if isinstance(data.get("id"), str) else {}
-    return make("assistant", content, carry(FORM, named), {**known, **fields})
+    return with_sound_ids([make("assistant", content, carry(FORM, named), {**known, **fields})])[0]
 
 
 def _usage(data: Item) -> Usage:
@@ -154,11 +164,8 @@ def _usage(data: Item) -> Usage:
 def _write_answer(message: Message, path: str, *, skip: bool) -> list[Item]:
     items: list[Item] = []
     for i, block in enumerate(message.content):
-        others = carried(block, FORM) if isinstance(block, Text) else {}
-        if others.pop("continues", False) and items and isinstance(items[-1].get("content"), list):
-            # A further part of the item before it.
-            others.pop("item", None)
-            part = {"type": "output_text", "text": block.text, "annotations": [], **others}  # type: ignore[union-attr]
+        part = write_continued(block)
+        if part and items and isinstance(items[-1].get("content"), list):
             items[-1]["content"].append(part)
             continue
         item = write_item(block)
@@ -167,32 +174,23 @@ def _write_answer(message: Message, path: str, *, skip: bool) -> list[Item]:
         elif not skip:
             hint = "leave such blocks out yourself, or all of them with skip_unsupported=True"
             raise InvalidError(f"{FORM} cannot carry this block", path=f"{path}.content[{i}]", hint=hint)
+    while items and items[-1].get("type") == "reasoning":
+        items.pop()  # what it led to was withdrawn, or never came, and the API refuses it alone
     return items
 
 
 def _write_results(message: Message, kinds: dict[str, Any], path: str, *, skip: bool) -> list[Item]:
-    items = []
-    for result in (block for block in message.content if isinstance(block, ToolResult)):
-        parts = write_parts(result.content, path, skip=skip)
-        others = carried(result, FORM)
-        kind = others.pop("type", f"{kinds.get(result.tool_use_id, 'function_call')}_output")
-        items.append({"type": kind, "call_id": result.tool_use_id, "output": _short(parts), **others})
-    return items
+    results = [block for block in message.content if isinstance(block, ToolResult)]
+    named = [(result, kinds.get(result.tool_use_id, "function_call")) for result in results]
+    return [write_result(result, kind, path, skip=skip) for result, kind in named]
 
 
 def _write_said(message: Message, path: str, *, skip: bool) -> list[Item]:
-    others = carried(message, FORM)
-    if isinstance(others.get("item"), dict):
-        return [dict(others["item"])]
-    return [{"role": message.role, "content": _short(write_parts(message.content, path, skip=skip)), **others}]
-
-
-def _short(parts: list[Item]) -> str | list[Item]:
-    """One plain text, or none, is written as a string."""
-    if not parts:
-        return ""
-    text = parts[0].get("text")
-    return text if len(parts) == 1 and parts[0].keys() == {"type", "text"} and isinstance(text, str) else parts
+    others = carried(message, FORM, _SENT)
+    item = others.pop("item", None)
+    if isinstance(item, dict):
+        return [item]
+    return [{"role": message.role, "content": short(write_parts(message.content, path, skip=skip)), **others}]
 
 
 def _read_said(item: Item, path: str) -> Message | None:
@@ -218,6 +216,7 @@ class Stream(Collector):
 
     def __init__(self) -> None:
         self._response: Item | None = None
+        self._items: dict[int, Item] = {}
 
     def _take(self, data: Item) -> str | None:
         kind = data.get("type")
@@ -226,6 +225,8 @@ class Stream(Collector):
             raise InvalidError(f"the response failed: {short_repr(error)}", hint="ask the model again")
         if kind in _WHOLE:
             self._response = plain(data.get("response"), "event.response")
+        if kind == "response.output_item.done" and type(data.get("output_index")) is int:
+            self._items[data["output_index"]] = plain(data.get("item"), "event.item")
         if kind == "response.output_text.delta":
             return text_at(data, "delta", "event") or None
         return None
@@ -234,4 +235,7 @@ class Stream(Collector):
         return "its response.completed" if self._response is None else None
 
     def _make(self, fields: MessageFields) -> Message:
-        return from_response(self._response or {}, **fields)
+        response = self._response or {}
+        if not response.get("output"):  # some servers send the items in events of their own only
+            response = {**response, "output": [self._items[index] for index in sorted(self._items)]}
+        return from_response(response, **fields)

@@ -25,10 +25,21 @@ from perdure.formats.shared import (
     write_blocks,
     write_url,
 )
+from perdure.model.faithful import Opaque
 from perdure.model.message import Base64Source, Block, Document, Image, Text, Thinking, ToolResult, ToolUse, UrlSource
 
 FORM = "openai_responses"
 Item = dict[str, Any]
+_SENT_OF_CALL = {
+    "function_call": frozenset(("id", "status", "caller", "namespace", "async", "arguments")),
+    "custom_tool_call": frozenset(("id", "caller", "namespace", "async")),
+}
+_SENT_OF_REASONING = frozenset(("id", "summary", "content", "encrypted_content", "status"))
+_SENT_OF_TEXT = frozenset(("annotations", "logprobs", "item", "continues", "type"))
+_SENT_OF_MESSAGE = frozenset(("id", "status", "phase"))
+_SENT_OF_PART = frozenset(("detail", "prompt_cache_breakpoint"))
+_NEVER_SENT = ("created_by", "parsed", "parsed_arguments")
+"""Fields of items that a response, or the SDK, adds to what a request takes."""
 
 
 def answers_call(item: Item) -> bool:
@@ -56,7 +67,8 @@ def read_item(item: Item, path: str) -> list[Block]:
         return [_read_reasoning(item)]
     if isinstance(kind, str) and kind.endswith("_call") and isinstance(item.get("call_id"), str):
         others = {"type": kind, **{name: item[name] for name in ("id", "status") if item.get(name) is not None}}
-        return [ToolUse(item["call_id"], kind, rest(item, "type", "call_id", "id", "status"), carry(FORM, others))]
+        asked = {name: item[name] for name in item if name not in ("type", "call_id", "id", "status")}
+        return [ToolUse(item["call_id"], kind, _without_nulls(asked), carry(FORM, others))]
     return [wrap(FORM, item)]
 
 
@@ -68,14 +80,15 @@ def _read_message(item: Item, path: str) -> list[Block]:
     blocks: list[Block] = []
     for i, part in enumerate(list_at(content, f"{path}.content")):
         data = plain(part, f"{path}.content[{i}]")
-        if data.get("type") not in ("output_text", "text", "input_text") or not isinstance(data.get("text"), str):
-            return [wrap(FORM, item)]  # a refusal, say: the item goes back whole
-        fields = rest(data, "type", "text")
+        name = "refusal" if data.get("type") == "refusal" else "text"
+        if data.get("type") not in ("output_text", "text", "input_text", name) or not isinstance(data.get(name), str):
+            return [wrap(FORM, item)]  # the item goes back whole
+        fields = {**rest(data, "type", name), **({"type": name} if name == "refusal" else {})}
         if "id" in others:  # the parts of one item go back as one item
             fields |= {"continues": True} if blocks else {"item": others}
         elif others and not blocks:
             fields["item"] = others
-        blocks.append(Text(data["text"], extra=carry(FORM, fields)))
+        blocks.append(Text(data[name], extra=carry(FORM, fields)))
     return blocks
 
 
@@ -99,32 +112,71 @@ def write_item(block: Block) -> Item | None:
     if isinstance(block, ToolUse):
         return _write_call(block)
     if isinstance(block, Thinking):
-        others = carried(block, FORM)
+        others = carried(block, FORM, _SENT_OF_REASONING)
         summary = [{"type": "summary_text", "text": block.thinking}]
         return {"type": "reasoning", "summary": summary, **others} if "id" in others else {}
-    return unwrap(block, FORM)
+    if isinstance(block, Opaque):  # what another provider ran or hid is left out
+        return request_fields(unwrap(block, FORM) or {})
+    return None
 
 
 def _write_text(block: Text) -> Item:
-    others = carried(block, FORM)
+    others = carried(block, FORM, _SENT_OF_TEXT)
     item = others.pop("item", None)
     others.pop("continues", None)
-    own = item if isinstance(item, dict) else {}
+    own = {name: item[name] for name in item if name in _SENT_OF_MESSAGE} if isinstance(item, dict) else {}
     if "id" not in own and not others:
         return {"role": "assistant", "content": block.text, **own}
-    part = {"type": "output_text", "text": block.text, "annotations": [], **others}
-    return {"type": "message", "role": "assistant", **own, "content": [part]}
+    return {"type": "message", "role": "assistant", **own, "content": [_output_part(block, others)]}
+
+
+def _output_part(block: Text, others: Item) -> Item:
+    if others.pop("type", None) == "refusal":
+        return {"type": "refusal", "refusal": block.text}
+    return {"type": "output_text", "text": block.text, "annotations": [], **others}
+
+
+def write_continued(block: Block) -> Item | None:
+    """A further part of the item before it; None if the block begins an item."""
+    others = carried(block, FORM, _SENT_OF_TEXT - {"item"}) if isinstance(block, Text) else {}
+    return _output_part(block, others) if isinstance(block, Text) and others.pop("continues", False) else None
+
+
+def call_kind(call: ToolUse) -> str:
+    """The type of the item that a call is sent as."""
+    kind = carried(call, FORM, ("type",)).get("type")
+    own = str if kind == "custom_tool_call" else dict
+    return kind if isinstance(kind, str) and isinstance(call.input, own) else "function_call"
 
 
 def _write_call(call: ToolUse) -> Item:
-    others = carried(call, FORM)
-    text, kind = others.pop("arguments", None), others.pop("type", "function_call")
-    if kind == "custom_tool_call" and isinstance(call.input, str):
+    kind = call_kind(call)
+    others = carried(call, FORM, _SENT_OF_CALL.get(kind, _SENT_OF_CALL["function_call"]))
+    text = others.pop("arguments", None)
+    if kind == "custom_tool_call":
         return {"type": kind, "call_id": call.id, "name": call.name, "input": call.input, **others}
-    if kind in ("function_call", "custom_tool_call") or not isinstance(call.input, dict):
+    if kind == "function_call":
         spelled = write_arguments(call.input, text)
         return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": spelled, **others}
-    return {"type": kind, "call_id": call.id, **others, **call.input}
+    return {"type": kind, "call_id": call.id, **others, **request_fields(call.input)}
+
+
+def _without_nulls(item: Item) -> Item:
+    """Null says nothing; an empty list does, where a field is required."""
+    return {name: value for name, value in item.items() if value is not None}
+
+
+def request_fields(item: Item) -> Item:
+    """An item without what a request does not take."""
+    return {name: value for name, value in item.items() if name not in _NEVER_SENT}
+
+
+def short(parts: list[Item]) -> str | list[Item]:
+    """One plain text, or none, is written as a string."""
+    if not parts:
+        return ""
+    text = parts[0].get("text")
+    return text if len(parts) == 1 and parts[0].keys() == {"type", "text"} and isinstance(text, str) else parts
 
 
 def read_output(item: Item, path: str) -> ToolResult:
@@ -134,7 +186,7 @@ def read_output(item: Item, path: str) -> ToolResult:
     if kind in ("function_call_output", "custom_tool_call_output"):
         others |= rest(item, "type", "call_id", "output")
         return ToolResult(item["call_id"], read_content(output, path), extra=carry(FORM, others))
-    others |= rest(item, "type", "call_id")
+    others |= _without_nulls({name: item[name] for name in item if name not in ("type", "call_id")})
     content: list[Block] = [Text(output)] if isinstance(output, str) and output else []
     return ToolResult(item["call_id"], content, extra=carry(FORM, others))
 
@@ -170,13 +222,14 @@ def _read_part(part: Item, path: str) -> Block:
 
 def write_parts(blocks: list[Block], path: str, *, skip: bool) -> list[Item]:
     """Blocks of an input as parts of its content; thinking is left out."""
-    sent = [block for block in blocks if not isinstance(block, Thinking)]
-    return write_blocks(sent, _write_part, FORM, path, skip=skip)
+    return write_blocks(blocks, _write_part, FORM, path, skip=skip)
 
 
 def _write_part(block: Block) -> Item | None:
+    if isinstance(block, Thinking):
+        return {}
     if isinstance(block, Text):
-        return {"type": "input_text", "text": block.text, **carried(block, FORM)}
+        return {"type": "input_text", "text": block.text, **carried(block, FORM, _SENT_OF_PART - {"detail"})}
     if isinstance(block, Image):
         fields: Item = {"type": "input_image", "image_url": write_url(block.source), "detail": "auto"}
     elif isinstance(block, Document):
@@ -185,4 +238,4 @@ def _write_part(block: Block) -> Item | None:
         fields = {"type": "input_file", name: write_url(block.source), **titled}
     else:
         return unwrap(block, FORM)
-    return None if None in fields.values() else {**fields, **carried(block, FORM)}
+    return None if None in fields.values() else {**fields, **carried(block, FORM, _SENT_OF_PART)}

@@ -7,7 +7,7 @@ that it does not know at all becomes an `Opaque` block whose type is the format'
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from perdure import limits
@@ -42,10 +42,17 @@ def plain(value: Any, path: str) -> dict[str, Any]:
     return fields
 
 
+def items_of(items: Any, path: str) -> list[Any]:
+    """What a caller gave as the items of a conversation, in order."""
+    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+        raise InvalidError(f"must be a list, not {short_repr(items)}", path=path)
+    return list(items)
+
+
 def messages_of(conversation: Conversation) -> list[Message]:
     """The messages themselves, from records or as they are."""
     messages = []
-    for i, item in enumerate(conversation):
+    for i, item in enumerate(items_of(conversation, "messages")):
         message = item.message if isinstance(item, MessageRecord) else item
         if type(message) is not Message:
             hint = "pass what store.messages.history returns, or a list of Message"
@@ -94,10 +101,17 @@ def carry(form: str, fields: dict[str, Any]) -> Extra:
     return Extra.holding({form: fields}) if fields else NO_EXTRA
 
 
-def carried(record: Any, form: str) -> dict[str, Any]:
-    """The fields of one format that a record carries."""
+def carried(record: Any, form: str, sent: Container[str]) -> dict[str, Any]:
+    """The fields of one format that a record carries, of those that may be `sent`: answers also bring others."""
     fields = record.extra.get(form)
-    return dict(fields) if isinstance(fields, dict) else {}
+    return {name: fields[name] for name in fields if name in sent} if isinstance(fields, dict) else {}
+
+
+def fresh(value: Any) -> Any:
+    """JSON data that shares nothing with the stored messages, so that a caller may change it."""
+    if isinstance(value, dict):
+        return {name: fresh(item) for name, item in value.items()}
+    return [fresh(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def wrap(form: str, item: dict[str, Any]) -> Opaque:
@@ -123,12 +137,12 @@ def make(role: str, content: Sequence[Block], extra: Extra, fields: MessageField
 def write_blocks(
     blocks: Iterable[Block], write: Callable[[Block], dict[str, Any] | None], form: str, path: str, *, skip: bool
 ) -> list[dict[str, Any]]:
-    """Each block as a part; one that the format cannot carry is refused, or left out if the caller said so."""
+    """Each block as a part, empty ones left out; a block without any is refused, or left out if the caller said so."""
     parts = []
     for i, block in enumerate(blocks):
         part = write(block)
         if part is not None:
-            parts.append(part)
+            parts += [part] if part else []
         elif not skip:
             kind = block.kind if isinstance(block, Opaque) else type(block).__struct_config__.tag
             hint = "leave such blocks out yourself, or all of them with skip_unsupported=True"
@@ -181,10 +195,15 @@ def read_url(url: str) -> Source:
     return UrlSource(url)
 
 
+def media_type(source: Base64Source) -> str:
+    """The bare type: providers refuse the parameters that may follow it."""
+    return source.media_type.partition(";")[0].strip()
+
+
 def write_url(source: Source) -> str | None:
     """The URL of a source; None if it has none."""
     if isinstance(source, Base64Source):
-        return f"data:{source.media_type};base64,{source.data}"
+        return f"data:{media_type(source)};base64,{source.data}"
     return source.url if isinstance(source, UrlSource) else None
 
 

@@ -31,7 +31,7 @@ class Collector(ABC):
     @property
     def done(self) -> bool:
         """True once the message is whole."""
-        return self._missing() is None
+        return self._missing() is None and not self._expecting()
 
     def message(self, **fields: Unpack[MessageFields]) -> Message:
         """The whole message, with model, stop reason and usage; `InvalidError` if the stream was cut.
@@ -52,6 +52,10 @@ class Collector(ABC):
     @abstractmethod
     def _missing(self) -> str | None:
         """What has not come yet; None if the message is whole."""
+
+    def _expecting(self) -> bool:
+        """May something still come that the message can do without?"""
+        return False
 
     @abstractmethod
     def _make(self, fields: MessageFields) -> Message:
