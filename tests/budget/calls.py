@@ -189,7 +189,7 @@ CALLS: dict[str, Call] = {
         takes=True,
     ),
     "runs.find": Call(lambda s, m, n: s.runs.find("r"), ("run",)),
-    "runs.cancel": Call(_cancel, ("run",), takes=True),
+    "runs.cancel": Call(_cancel, ("run", "run", "run"), takes=True),
     "runs.get": Call(lambda s, m, n: s.runs.get("r"), ("run",)),
     "runs.latest": Call(lambda s, m, n: s.runs.latest("t"), ("run",)),
     "runs.list": Call(lambda s, m, n: s.runs.list(thread_id="t"), ("run",)),

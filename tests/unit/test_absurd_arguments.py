@@ -167,7 +167,11 @@ GIVEN: dict[str, Any] = {
 }
 ALSO: dict[str, dict[str, Any]] = {"branches.fork": {"at": "m"}}
 """What a method needs besides its required parameters."""
-TAKES = {("state.put", "value"): {"long text"}, ("profiles.put", "value"): {"long text"}}
+TAKES = {
+    ("state.put", "value"): {"long text"},
+    ("profiles.put", "value"): {"long text"},
+    ("runs.cancel", "detail"): {"long text"},
+}
 """What is absurd as an id may be fine as a document."""
 
 

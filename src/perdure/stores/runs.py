@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from perdure import limits
 from perdure.errors import IllegalTransition, InvalidError, NotFoundError, VersionConflict, short_repr
+from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, Ref, Row, Scan
 from perdure.model.message import Message
@@ -114,9 +115,10 @@ class Runs:
         """
 
         checks.check_id(run_id, "run id")
-        reason: object = detail
-        if reason is not None and type(reason) is not str:
-            raise InvalidError(f"detail must be text, not {short_repr(reason)}")
+        if detail is not None:
+            if type(detail) is not str:
+                raise InvalidError(f"detail must be text, not {short_repr(detail)}")
+            codec.encode_checked(detail, "detail", limits.RUN_BYTES)
 
         async def attempt() -> Run:
             run = await self.get(run_id)
