@@ -93,6 +93,10 @@ torture: $(READY) ## kill, disconnect, stall, race and fuzz for MINUTES=10; FULL
 fuzz: $(READY) ## every fuzzer for MINUTES=10; TARGET=urls: one fuzzer
 	@$(PYTHON) -m tests.fuzz --minutes $(MINUTES) $(if $(TARGET),--target $(TARGET))
 
+.PHONY: dist
+dist: $(READY) ## build the wheel and the sdist into dist/, and try each in an empty environment
+	@$(PYTHON) tools/dist.py
+
 .PHONY: fmt
 fmt: $(READY) ## format and auto-fix
 	$(VENV)/bin/ruff check --fix --quiet .

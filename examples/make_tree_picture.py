@@ -20,7 +20,6 @@ from rich.text import Text
 import perdure
 from perdure import Message, Store, ToolUse
 from perdure.cli.tree_drawing import draw
-from perdure.cli.tree_loading import grow
 
 WIDTH = 92
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "tree.svg"
@@ -62,7 +61,7 @@ async def paint() -> str:
     async with perdure.open("memory://") as store:
         await conversation(store)
         console.print(Text("$ perdure tree kyoto", "bold"))
-        for line in draw(await grow(store, "kyoto"), WIDTH):
+        for line in draw(await store.branches.tree("kyoto"), WIDTH):
             console.print(line)
     template = FONT.sub("", CONSOLE_SVG_FORMAT)
     return console.export_svg(title="perdure tree", theme=THEME, code_format=template, unique_id="perdure")

@@ -1,11 +1,11 @@
-"""Write `src/perdure/sync/stores.py` from the async stores: the same methods, the same types, blocking.
+"""Write `src/perdure/sync/stores/` from the async stores: the same methods, the same types, blocking.
 
 Only async code is written by hand. Each `async def` becomes a plain method that drives the same coroutine, an async
-iterator becomes an iterator, and everything else passes through. A test fails when the file is not what this tool
-would write.
+iterator becomes an iterator, an object with a blocking twin is wrapped in it, and everything else passes through. A
+test fails when a file is not what this tool would write.
 
-    tools/make_sync.py            write the file
-    tools/make_sync.py --check    only report whether it is up to date
+    tools/make_sync.py            write the files
+    tools/make_sync.py --check    only report whether they are up to date
 """
 
 from __future__ import annotations
@@ -17,16 +17,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STORES = ROOT / "src" / "perdure" / "stores"
-TARGET = ROOT / "src" / "perdure" / "sync" / "stores.py"
-CLASSES = ("threads", "messages", "branches", "pending", "runs", "state")
+TARGET = ROOT / "src" / "perdure" / "sync" / "stores"
+CLASSES = ("threads", "messages", "branches", "pending", "runs", "state", "profiles")
 READS = {"find", "get", "list", "children", "validate_parent", "range", "history", "external", "unfinished_calls"}
-READS |= {"current", "labels", "threads", "latest", "load", "health"}
+READS |= {"current", "labels", "threads", "latest", "load", "health", "variants", "tree", "path", "page"}
+READS |= {"with_prefix", "count"}
 """Methods that write nothing. Any other counts as a write, whose outcome can be unknown."""
+TWINS = {
+    "BufferedWriter": "perdure.sync.buffered",
+    "Follower": "perdure.sync.follower",
+    "ThreadHandle": "perdure.sync.stores.thread_handle",
+}
+"""Classes that async methods return, whose blocking twin of the same name is in this module."""
+WRAPPED = {"BufferedWriter": ".buffer"}
+"""What of such an object its twin wraps, if not the object itself."""
 WIDTH = 118
 
-HEAD = '''"""The stores as blocking callers see them.
+HEAD = '''"""{what}, as blocking callers see it.
 
-Written by tools/make_sync.py from the async stores: edit those instead.
+Written by tools/make_sync.py from `perdure.stores.{module}`: edit that instead.
 """
 
 from __future__ import annotations
@@ -89,8 +98,11 @@ def parameters(node: Method) -> list[str]:
     arguments = node.args
     defaults = [None] * (len(arguments.args) - len(arguments.defaults)) + list(arguments.defaults)
     parts = [parameter(a, d) for a, d in zip(arguments.args, defaults, strict=True)]
-    if arguments.kwonlyargs:
+    if arguments.vararg is not None:
+        parts.append(f"*{parameter(arguments.vararg, None)}")
+    elif arguments.kwonlyargs:
         parts.append("*")
+    if arguments.kwonlyargs:
         parts += [parameter(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
     if arguments.kwarg is not None:
         parts.append(f"**{parameter(arguments.kwarg, None)}")
@@ -113,6 +125,8 @@ def literal(value: ast.expr) -> str:
 def call_arguments(node: Method) -> list[str]:
     """The arguments with which the blocking method calls the async one."""
     parts = [argument.arg for argument in node.args.args[1:]]
+    if node.args.vararg is not None:
+        parts.append(f"*{node.args.vararg.arg}")
     parts += [f"{argument.arg}={argument.arg}" for argument in node.args.kwonlyargs]
     if node.args.kwarg is not None:
         parts.append(f"**{node.args.kwarg.arg}")
@@ -137,6 +151,8 @@ def method(node: Method, owner: str) -> str:
         return "\n".join([*lines, fill(f"def {node.name}(", parameters(node), f") -> {returns}: ...", 4)]) + "\n"
     if is_decorated(node, "property"):
         body = f"        return {target}"
+    elif returns in TWINS:
+        body = fill(f"return {returns}({target}(", arguments, f"){WRAPPED.get(returns, '')}, self._driver)", 8)
     elif isinstance(node, ast.FunctionDef):
         body = fill(f"return {target}(", arguments, ")", 8)
     elif returns.startswith("AsyncIterator"):
@@ -176,10 +192,11 @@ def parsed(module: str) -> ast.Module:
 
 def store_class(module: str) -> tuple[str, list[str]]:
     """One blocking class, and the import lines its signatures need."""
-    tree, name = parsed(module), module.capitalize()
+    tree, name = parsed(module), class_name(module)
     methods = public_methods(tree, name)
+    what = ast.get_docstring(next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)) or ""
     header = (
-        f'class {name}:\n    """`store.{module}`, blocking."""\n\n'
+        f'class {name}:\n    """{what.splitlines()[0].removesuffix(".")}, blocking."""\n\n'
         f"    def __init__(self, inner: async_{module}.{name}, driver: Driver) -> None:\n"
         "        self._inner = inner\n        self._driver = driver\n\n"
     )
@@ -187,23 +204,30 @@ def store_class(module: str) -> tuple[str, list[str]]:
     return header + source, imports_for(tree, module, names_used(methods))
 
 
+def class_name(module: str) -> str:
+    """The class of a module: `thread_handle` -> `ThreadHandle`."""
+    return "".join(word.capitalize() for word in module.split("_"))
+
+
 def whole_store() -> tuple[str, list[str]]:
     """The blocking `Store`, and its imports."""
     tree = parsed("store")
     methods = public_methods(tree, "Store")
-    fields = [
-        f"        self.{name}: {name.capitalize()} = {name.capitalize()}(inner.{name}, driver)" for name in CLASSES
-    ]
+    fields = [f"        self.{name}: {class_name(name)} = {class_name(name)}(inner.{name}, driver)" for name in CLASSES]
     text = STORE.format(fields="\n".join(fields), methods="\n".join(method(node, "perdure.Store") for node in methods))
-    return text, [*imports_for(tree, "store", names_used(methods) - {"Store"}), "from types import TracebackType"]
+    imports = [f"from perdure.sync.stores.{name} import {class_name(name)}" for name in CLASSES]
+    imports += imports_for(tree, "store", names_used(methods) - {"Store"})
+    return text, [*imports, "from types import TracebackType"]
 
 
-def imports_for(tree: ast.Module, module: str, used: set[str]) -> list[str]:
+def imports_for(tree: ast.Module, module: str, used: set[str], *, blocking: bool = True) -> list[str]:
     """Import lines for the names a signature uses: where the store imports them, or the store module itself."""
     lines = [f"from perdure.stores import {module} as async_{module}"]
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module:
-            lines += [f"from {node.module} import {alias.name}" for alias in node.names if alias.name in used]
+            names = [alias.name for alias in node.names if alias.name in used]
+            twins = TWINS if blocking else {}
+            lines += [f"from {twins.get(name, node.module)} import {name}" for name in names]
         elif isinstance(node, ast.Import):
             lines += [f"import {alias.name}" for alias in node.names if alias.name in used]
     local = {t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
@@ -213,18 +237,32 @@ def imports_for(tree: ast.Module, module: str, used: set[str]) -> list[str]:
     return lines
 
 
-def generate() -> str:
-    """The whole file, with its imports in order."""
-    classes = [*(store_class(module) for module in CLASSES), whole_store()]
-    imports = sorted({line for _, lines in classes for line in lines})
+def generate() -> dict[str, str]:
+    """Every file of the folder, by name."""
+    files = {f"{module}.py": module_source(module) for module in (*CLASSES, "thread_handle", "store")}
+    names = {module: class_name(module) for module in sorted((*CLASSES, "thread_handle", "store"))}
+    imports = "".join(f"from perdure.sync.stores.{module} import {name}\n" for module, name in names.items())
+    listed = "".join(f'    "{name}",\n' for name in sorted(names.values()))
+    files["__init__.py"] = f'"""The stores as blocking callers see them."""\n\n{imports}\n__all__ = [\n{listed}]\n'
+    return files
+
+
+def module_source(module: str) -> str:
+    """One file, with its imports in order."""
+    text, imports = whole_store() if module == "store" else store_class(module)
     imports = [line for line in imports if "AsyncIterator" not in line]
     imports += ["from collections.abc import Iterator", "from perdure.sync.driver import Driver"]
+    head = HEAD.format(what=f"`{class_name(module)}`", module=module)
     # Signatures are packed, not one parameter per line: the async stores show those.
-    source = HEAD + "\n".join(imports) + "\n\n# fmt: off\n\n\n" + "\n\n".join(text for text, _ in classes)
+    return formatted(head + "\n".join(imports) + "\n\n# fmt: off\n\n\n" + text, TARGET / f"{module}.py")
+
+
+def formatted(source: str, file: Path) -> str:
+    """The source as ruff leaves it, without unused imports."""
     ruff = str(Path(sys.executable).parent / "ruff")
     for command in (["check", "--fix", "--quiet", "--select", "I,F401"], ["format", "--quiet"]):
         done = subprocess.run(
-            [ruff, *command, "--stdin-filename", str(TARGET), "-"],
+            [ruff, *command, "--stdin-filename", str(file), "-"],
             input=source,
             capture_output=True,
             encoding="utf-8",
@@ -234,14 +272,20 @@ def generate() -> str:
     return source
 
 
-def main() -> int:
-    source = generate()
+def write_or_check(files: dict[Path, str], tool: str) -> int:
+    """Write the files, or with `--check` report whether they are what they should be."""
     if "--check" in sys.argv:
-        fresh = TARGET.exists() and TARGET.read_text(encoding="utf-8") == source
-        print("up to date" if fresh else "stale: run tools/make_sync.py")
-        return 0 if fresh else 1
-    TARGET.write_text(source, encoding="utf-8")
+        stale = [file.name for file, text in files.items() if not file.exists() or file.read_text("utf-8") != text]
+        print(f"stale: {', '.join(stale)}: run {tool}" if stale else "up to date")
+        return 1 if stale else 0
+    for file, text in files.items():
+        file.write_text(text, encoding="utf-8")
     return 0
+
+
+def main() -> int:
+    TARGET.mkdir(exist_ok=True)
+    return write_or_check({TARGET / name: text for name, text in generate().items()}, "tools/make_sync.py")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,18 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "perdure"
-PUBLIC = ("__init__.py", "clock.py", "errors.py", "kernel", "limits.py", "model", "opening.py", "stores", "sync")
+PUBLIC = (
+    "__init__.py",
+    "clock.py",
+    "errors.py",
+    "kernel",
+    "limits.py",
+    "model",
+    "opening.py",
+    "otel.py",
+    "stores",
+    "sync",
+)
 
 
 def completeness() -> dict[str, Any]:

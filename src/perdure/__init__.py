@@ -4,6 +4,7 @@ An agent's conversation, runs and state survive crashes, branch, and can be look
 (async) or `perdure.sync.open` (blocking); the stores hang off it under plain nouns.
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 from perdure.errors import (
@@ -26,7 +27,7 @@ from perdure.errors import (
 )
 from perdure.kernel.engine import Capabilities, Health
 from perdure.kernel.transport import InsecureTransportWarning
-from perdure.model.branch import Branch, Label
+from perdure.model.branch import Branch, Label, Variant
 from perdure.model.faithful import Extra, Opaque
 from perdure.model.message import (
     Audio,
@@ -43,10 +44,12 @@ from perdure.model.message import (
     ToolUse,
     UnfinishedCall,
     UrlSource,
+    Usage,
     Video,
 )
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
+from perdure.model.profile import Profile, ProfileChange
 from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import (
     NewRun,
@@ -62,13 +65,21 @@ from perdure.model.run import (
 )
 from perdure.model.run_snapshots import Decision, RunActivation, RunIntent, RunOptions, RunRequest, RunTrace, SeqRange
 from perdure.model.state import REMOVE, Doc, StateDoc
-from perdure.model.thread import Thread
+from perdure.model.thread import NewThread, Thread
+from perdure.model.tree import Tree, TreeNode
 from perdure.opening import open
+from perdure.stores.buffered import BufferedWriter
+from perdure.stores.following import Follower
+from perdure.stores.options import AppendOptions, CommitOptions
 from perdure.stores.pending import FreezeOptions
 from perdure.stores.runs import StartOptions
-from perdure.stores.store import CommitOptions, Store
+from perdure.stores.store import Store
+from perdure.stores.thread_handle import ThreadHandle
 
 __version__: str
+
+# A library stays silent until the application sets logging up: without a handler Python would print warnings.
+logging.getLogger("perdure").addHandler(logging.NullHandler())
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for this one
 
@@ -85,10 +96,12 @@ if not TYPE_CHECKING:  # a type checker would take every misspelt name for this 
 __all__ = [
     "REMOVE",
     "AlreadyExists",
+    "AppendOptions",
     "Audio",
     "Base64Source",
     "Block",
     "Branch",
+    "BufferedWriter",
     "Capabilities",
     "CommitOptions",
     "Compaction",
@@ -100,6 +113,7 @@ __all__ = [
     "Doc",
     "Document",
     "Extra",
+    "Follower",
     "FreezeOptions",
     "HasChildren",
     "Health",
@@ -112,6 +126,7 @@ __all__ = [
     "Message",
     "MessageRecord",
     "NewRun",
+    "NewThread",
     "NotFoundError",
     "Opaque",
     "Outcome",
@@ -120,6 +135,8 @@ __all__ = [
     "PendingMessage",
     "PendingQueue",
     "PerdureError",
+    "Profile",
+    "ProfileChange",
     "Receipt",
     "Run",
     "RunActivation",
@@ -143,13 +160,18 @@ __all__ = [
     "Text",
     "Thinking",
     "Thread",
+    "ThreadHandle",
     "Ticket",
     "ToolResult",
     "ToolUse",
+    "Tree",
+    "TreeNode",
     "UnavailableError",
     "UnfinishedCall",
     "UnsupportedError",
     "UrlSource",
+    "Usage",
+    "Variant",
     "VersionConflict",
     "Video",
     "Waiting",

@@ -98,7 +98,7 @@ class HasChildren(ConflictError):
 
 
 class CursorExpired(PerdureError):
-    """A page cursor is damaged, too old, or belongs to another query."""
+    """A page cursor was valid once: another version of Perdure made it, or the branch it continues was deleted."""
 
     code = "cursor_expired"
 

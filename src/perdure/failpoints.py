@@ -16,6 +16,7 @@ POINTS = (
     "commit.before_transact",
     "commit.after_transact",
     "delete.after_tombstone",
+    "delete.between_chunks",
     "delete.between_erasures",
     "sqlite.before_begin",
     "sqlite.after_member",

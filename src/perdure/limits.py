@@ -21,16 +21,29 @@ COMMIT_MESSAGES: Final = 1_000
 BLOCKS_PER_MESSAGE: Final = 10_000
 """Blocks of one message, those inside its tool results included: ten times what long real ones hold. Each costs a
 reader some microseconds, whatever it weighs, and 4 MiB have room for 300,000 of them."""
+BUFFER_MS: Final = 24 * 3600 * 1000
+"""How long a buffered writer may hold messages back."""
 STATE_BYTES: Final = 256 * 1024
+PROFILE_BYTES: Final = 256 * 1024
+PROFILE_TTL_MS: Final = 100 * 365 * 24 * 3600 * 1000
+"""The longest life of a profile document, about a hundred years. An owner may have any number of documents: no call
+reads or writes all of them at once."""
 CUSTOM_BYTES: Final = 64 * 1024
 RUN_BYTES: Final = 1024 * 1024
 JSON_DEPTH: Final = 64
 JSON_INTEGER_BITS: Final = 4_096
 
 BRANCHES_PER_THREAD: Final = 10_000
+TREE_MESSAGES: Final = 100_000
+"""Messages of a thread that `branches.tree` reads at once: about 50 MB in memory."""
 PENDING_PER_THREAD: Final = 1_000
 ANCESTORS: Final = 256
 CASCADE_THREADS: Final = 1_000
+"""How many threads one transaction of a deletion changes; a larger set is reached in chunks."""
+DISPERSED_THREADS: Final = 100
+"""How many children one such chunk holds."""
+CHILDREN_NAMED: Final = 10
+"""How many children the error of a deletion that they prevent names."""
 
 INTEGER_MAX: Final = 2**52
 """Integers in declared columns stay within ±2^52, which every engine keeps exactly (Redis scripts use doubles)."""
@@ -60,6 +73,10 @@ IMPORT_AHEAD_MS: Final = 24 * 3600 * 1000
 IMPORT_NUMBER_MAX: Final = 2**51
 """The largest fence or revision that an import accepts: half of the range stays free above it. It has room for fences
 that are times in microseconds."""
+SLOW_COMMIT_MS: Final = 1_000
+"""A commit that takes this long is logged as a warning."""
+LOG_AGAIN_MS: Final = 60_000
+"""How long a warning that every write would repeat is not logged again."""
 DURABILITY_AGE_MS: Final = 1_000
 """How old a reading of a server's settings may be for a receipt to rest on it."""
 DURABILITY_PATIENCE_MS: Final = 5_000

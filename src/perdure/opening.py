@@ -107,7 +107,8 @@ def open(
     - `read_only`: refuse every write, create and migrate nothing, and do no housekeeping.
     - `clock`: a function that returns milliseconds, for tests. By default, times are those of the server, or of the
       machine for SQLite and memory.
-    - `pool`: your own connection pool (an asyncpg pool, for PostgreSQL). The store uses it and never closes it.
+    - `pool`: your own connections: an asyncpg pool for PostgreSQL, an asyncmy pool for MySQL and MariaDB, a
+      `redis.asyncio.Redis` client for Redis. The store uses it and never closes it.
     - `housekeeping`: remove expired keys and finish interrupted deletions in the background. False leaves that to other
       processes, or to `perdure doctor sweep`.
 
@@ -157,8 +158,8 @@ async def open_engine(
     if type(durability) is not str or durability not in ("power", "process"):
         raise InvalidError(f"durability must be 'power' or 'process', not {short_repr(durability)}")
     scheme = _scheme(url)
-    if pool is not None and _SERVERS.get(scheme) != "postgres":
-        raise InvalidError("only postgresql:// stores accept a pool")
+    if pool is not None and scheme not in _SERVERS:
+        raise InvalidError("only postgresql://, mysql:// and redis:// stores accept a pool")
     if scheme in _SERVERS:
         module = _server(_SERVERS[scheme])
         options = {"pool": pool} if pool is not None else {}

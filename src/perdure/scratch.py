@@ -20,6 +20,7 @@ PRAGMA cache_size = -16384;
 CREATE TABLE threads (thread TEXT PRIMARY KEY, depth INTEGER, digest BLOB) WITHOUT ROWID;
 CREATE TABLE skipped (thread TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE runs (run TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE scope_rows (name TEXT, key BLOB, PRIMARY KEY (name, key)) WITHOUT ROWID;
 CREATE TABLE rows (name TEXT, key BLOB, data BLOB, PRIMARY KEY (name, key)) WITHOUT ROWID;
 CREATE TABLE messages (seq INTEGER PRIMARY KEY, id TEXT UNIQUE, branch INTEGER, run TEXT, visible INTEGER, at INTEGER);
 CREATE INDEX produced ON messages (run, seq) WHERE run IS NOT NULL AND visible = 1;
@@ -84,6 +85,10 @@ class Scratch:
     def add_run(self, run: str) -> bool:
         """Note a run of any thread of the file; False if it was noted before."""
         return self._add("INSERT INTO runs VALUES (?)", (run,))
+
+    def add_scope_row(self, table: str, key: bytes) -> bool:
+        """Note a row of the file that belongs to no thread; False if its key was noted before."""
+        return self._add("INSERT INTO scope_rows VALUES (?, ?)", (table, key))
 
     def add_row(self, table: str, key: bytes, data: bytes) -> bool:
         """Note a row of the thread at hand; False if its key was noted before."""

@@ -19,6 +19,7 @@ ANOTHER = "another row of the thread would do as well"
 TOMBSTONE = "a tombstone says nothing but that an id was used, and goes after a week"
 UNMARKED = "nothing else refers to it, so nothing misses it"
 ONE_MORE = "there may be any number of them"
+ANY_LIFE = "any life that a put allows will do"
 CARRIED = "unknown words are carried: a newer build may know them"
 
 
@@ -63,6 +64,7 @@ EXCUSES = (
     Excuse("thread_heads", "fence", "null other swapped", ANY_NUMBER),
     Excuse("thread_heads", "born", "other swapped", "a birth is known by a random number"),
     Excuse("thread_heads", "updated_at", "other swapped", ANY_TIME),
+    Excuse("thread_heads", "child", "null", "rows of an older version have none, and lists know it"),
     Excuse("thread_heads", "open_run", "null", "a run that is not done need not be the open one", "t"),
     Excuse("branches", "created_at", "other swapped", ANY_TIME),
     Excuse("branches", "deleted_at", "other", ANY_TIME, "t/3"),
@@ -107,6 +109,17 @@ EXCUSES = (
     Excuse("pending", "updated_at", "other", ANY_TIME),
     Excuse("queues", "revision", "other swapped", ANY_NUMBER),
     Excuse("queues", "*", "deleted", "an empty queue needs no row", "parent"),
+    Excuse("profiles", "owner", "other swapped", ANY_TEXT),
+    Excuse("profiles", "key", "other swapped", ANY_TEXT),
+    Excuse("profiles", "scope", "other", "another tenant may have it as well"),
+    Excuse("profiles", "schema", "other", ANY_NUMBER),
+    Excuse("profiles", "created_at", "other swapped", ANY_TIME),
+    Excuse("profiles", "updated_at", "other swapped", ANY_TIME),
+    Excuse("profiles", "expires_at", "null swapped", ANY_LIFE),
+    Excuse("profiles", "expires_at", "other", ANY_LIFE, "t/prefs user:ann/city"),
+    Excuse("profiles", "body", "object list text", "any JSON is a document"),
+    Excuse("profiles", "*", "deleted", UNMARKED),
+    Excuse("profiles", "*", "twin", ONE_MORE),
     Excuse("messages", "id", "other swapped", UNMARKED, "t/5 t/8"),
     Excuse("messages", "role", "other swapped", CARRIED, "parent/1 t/1 t/6 t/7 t/8"),
     Excuse("messages", "visibility", "other swapped", CARRIED, "parent/1 t/1 t/5 t/6 t/7 t/8"),

@@ -94,10 +94,10 @@ class File:
 def mutations(file: File, shape: Table | Log) -> Iterator[Mutation]:
     """Every mutation of every row of a table or log."""
     key = (shape.partition, "seq") if isinstance(shape, Log) else shape.key_names
-    rows = [row for row in file.rows(shape.name, key) if row["thread"] != DYING or shape.name == "threads"]
+    rows = [row for row in file.rows(shape.name, key) if row.get("thread") != DYING or shape.name == "threads"]
     done: set[tuple[str, str, str]] = set()
     # First what the probes look at most: the rows of `t`, and of its runs the running one.
-    for row in sorted(rows, key=lambda row: (row["thread"] != "t", row.get("run") != "running")):
+    for row in sorted(rows, key=lambda row: (row.get("thread", row.get("owner")) != "t", row.get("run") != "running")):
         for mutation in (*_columns(shape, key, row, rows), *_whole(shape, key, row)):
             once = mutation.kind in ONCE or mutation.column == "rev"
             if not once or mutation.cell not in done:
@@ -151,8 +151,8 @@ def _whole(shape: Table | Log, key: tuple[str, ...], row: dict[str, Any]) -> Ite
     if isinstance(shape, Log):
         twin["id"] = f"{row['id']}x"
     for kind, copy in (("twin", twin), ("orphan", {**twin, "thread": "nobody"})):
-        if kind == "orphan" and key == ("thread",):
-            continue  # the twin is one already
+        if kind == "orphan" and (key == ("thread",) or "thread" not in row):
+            continue  # the twin is one already, or it belongs to no thread
         marks = ", ".join("?" * len(copy))
         names = ", ".join(f'"{name}"' for name in copy)
         sql = f'INSERT INTO main."{shape.name}" ({names}) VALUES ({marks})'

@@ -29,6 +29,9 @@ async def rich(store: Store) -> None:
     await store.threads.create("erased")
     await store.threads.delete("erased")
     await _half_deleted(store)
+    await store.profiles.put("t", "prefs", {"tone": "short"}, ttl_ms=86_400_000)
+    await store.profiles.put("user:ann", "prefs", ["tea"])
+    await store.profiles.put("user:ann", "city", "Kyoto", ttl_ms=3 * 86_400_000)
 
 
 async def _conversation(store: Store) -> None:

@@ -42,6 +42,7 @@ async def fill(store: Store, material: Material) -> None:
     run = await store.runs.start("t", "agent", run_id="r", metadata=material.value)
     await store.commit("t", run=run, state={"s": material.value}, run_state={"rs": 1})
     await store.pending.append("t", [material.message(id="p")])
+    await store.profiles.put("u", "p", material.value)
     await store.branches.fork("t", at="m", name="side")
     await store.branches.label("t", "m", "here")
     await store.commit("child", messages=[material.message()])
@@ -90,13 +91,16 @@ async def _move_run(store: Store, m: Material, n: int) -> Any:
     run = await store.runs.start("w", "agent", metadata=m.value)
     ticket = Ticket(ticket_id="x", arguments=m.value)
     waiting = (await store.commit("w", run=run.wait([ticket], message="?"))).run
-    if waiting is None:
-        raise LookupError("no run")
     return await store.commit("w", run=waiting.fail("x", error=m.custom), key=f"k{n}")
 
 
 async def _commit(store: Store, m: Material, n: int) -> Any:
     return await store.commit("w", messages=[m.given], state={"s": m.value}, key=f"c{n}")
+
+
+async def _buffer(store: Store, m: Material, n: int) -> Any:
+    async with store.buffered("w") as writer:
+        return await writer.append(m.given)
 
 
 async def _export(store: Store, m: Material, n: int) -> Any:
@@ -117,24 +121,34 @@ async def _now(value: Any) -> Any:
 
 ALL = ("message", "value", "run", "custom", "pending")
 
+async def _cancel(store: Store, m: Material, n: int) -> None:
+    run = await store.runs.start("w", "agent", run_id=f"cancelled-{n}", metadata=m.value)
+    await store.runs.cancel(run.id)
+
+
 CALLS: dict[str, Call] = {
     "store.load": Call(lambda s, m, n: s.load("t"), ("message", "value", "run", "custom")),
     "store.health": Call(lambda s, m, n: s.health()),
+    "store.sweep": Call(lambda s, m, n: s.sweep()),
     "store.capabilities": Call(lambda s, m, n: _now(s.capabilities())),
     "store.scoped": Call(lambda s, m, n: _now(s.scoped("other"))),
+    "store.thread": Call(lambda s, m, n: s.thread("t").history(limit=5), ("message",)),
     "store.commit": Call(_commit, ("message", "value"), takes=True),
+    "store.buffered": Call(_buffer, ("message", "message"), takes=True),
     "store.commit of a run's moves": Call(_move_run, ("run", "run", "run", "value", "custom"), takes=True),
     "threads.find": Call(lambda s, m, n: s.threads.find("t"), ("custom",)),
     "threads.get": Call(lambda s, m, n: s.threads.get("t"), ("custom",)),
     "threads.list": Call(lambda s, m, n: s.threads.list(resource_id="hurt"), ("custom",)),
     "threads.iter": Call(lambda s, m, n: _every(s.threads.iter(resource_id="hurt")), ("custom",)),
     "threads.children": Call(lambda s, m, n: s.threads.children("t"), ("custom",)),
+    "threads.with_prefix": Call(lambda s, m, n: s.threads.with_prefix("t"), ("custom",)),
     "threads.validate_parent": Call(lambda s, m, n: s.threads.validate_parent("w", "t")),
     "threads.create": Call(
         lambda s, m, n: s.threads.create(f"n{n}", custom=m.custom),
         ("custom",),
         takes=True,
     ),
+    "threads.ensure": Call(lambda s, m, n: s.threads.ensure(f"e{n}", custom=m.custom), ("custom",), takes=True),
     "threads.update": Call(lambda s, m, n: s.threads.update("w", custom=m.custom), ("custom",), takes=True),
     "threads.delete": Call(
         lambda s, m, n: s.threads.delete(f"d{n}"),
@@ -147,6 +161,8 @@ CALLS: dict[str, Call] = {
     "messages.get": Call(lambda s, m, n: s.messages.get("t", "m"), ("message",)),
     "messages.range": Call(lambda s, m, n: s.messages.range("t", 1, 2), ("message",)),
     "messages.history": Call(lambda s, m, n: s.messages.history("t"), ("message",)),
+    "messages.path": Call(lambda s, m, n: s.messages.path("t"), ("message",)),
+    "messages.page": Call(lambda s, m, n: s.messages.page("t", before=9, limit=5), ("message",)),
     "messages.external": Call(lambda s, m, n: s.messages.external("t", limit=5), ("message",)),
     "messages.unfinished_calls": Call(lambda s, m, n: s.messages.unfinished_calls("t"), ("message",)),
     "messages.follow": Call(lambda s, m, n: _first(s.messages.follow("t", after_seq=1)), ("message",)),
@@ -155,6 +171,12 @@ CALLS: dict[str, Call] = {
     "branches.get": Call(lambda s, m, n: s.branches.get("t", "side"), ("message",)),
     "branches.current": Call(lambda s, m, n: s.branches.current("t"), ("message",)),
     "branches.fork": Call(lambda s, m, n: s.branches.fork("t", at="m"), ("message",)),
+    "branches.fork with messages": Call(
+        lambda s, m, n: s.branches.fork("w", at="w0", messages=[m.given], key=f"f{n}"), ("message",), takes=True
+    ),
+    "branches.checkout": Call(lambda s, m, n: s.branches.checkout("t", "m"), ("message",)),
+    "branches.variants": Call(lambda s, m, n: s.branches.variants("t", "m"), ("message",)),
+    "branches.tree": Call(lambda s, m, n: s.branches.tree("t"), ("message", "message")),
     "branches.switch": Call(lambda s, m, n: s.branches.switch("t", n % 2), ("message",)),
     "branches.rename": Call(lambda s, m, n: s.branches.rename("child", 0, f"main {n}"), ("message",)),
     "branches.delete": Call(lambda s, m, n: s.branches.delete("w", f"b{n}"), setup=_fork),
@@ -167,10 +189,12 @@ CALLS: dict[str, Call] = {
         takes=True,
     ),
     "runs.find": Call(lambda s, m, n: s.runs.find("r"), ("run",)),
+    "runs.cancel": Call(_cancel, ("run", "run", "run"), takes=True),
     "runs.get": Call(lambda s, m, n: s.runs.get("r"), ("run",)),
     "runs.latest": Call(lambda s, m, n: s.runs.latest("t"), ("run",)),
     "runs.list": Call(lambda s, m, n: s.runs.list(thread_id="t"), ("run",)),
     "runs.iter": Call(lambda s, m, n: _every(s.runs.iter(thread_id="t")), ("run",)),
+    "runs.with_prefix": Call(lambda s, m, n: s.runs.with_prefix("r"), ("run",)),
     "state.put": Call(lambda s, m, n: s.state.put("w", "s", m.value), ("value",), takes=True),
     "state.find": Call(lambda s, m, n: s.state.find("t", "s"), ("value",)),
     "state.get": Call(lambda s, m, n: s.state.get("t", "s"), ("value",)),
@@ -179,11 +203,24 @@ CALLS: dict[str, Call] = {
     "state.delete": Call(
         lambda s, m, n: s.state.delete("w", "x"), ("value",), setup=lambda s, m, n: s.state.put("w", "x", m.value)
     ),
+    "profiles.put": Call(lambda s, m, n: s.profiles.put("app", "p", m.value), ("value",), takes=True),
+    "profiles.find": Call(lambda s, m, n: s.profiles.find("u", "p"), ("value",)),
+    "profiles.get": Call(lambda s, m, n: s.profiles.get("u", "p"), ("value",)),
+    "profiles.list": Call(lambda s, m, n: s.profiles.list("u"), ("value",)),
+    "profiles.iter": Call(lambda s, m, n: _every(s.profiles.iter("u", prefix="p")), ("value",)),
+    "profiles.follow": Call(lambda s, m, n: _first(s.profiles.follow("u")), ("value",)),
+    "profiles.delete": Call(
+        lambda s, m, n: s.profiles.delete("w", "x"), ("value",), setup=lambda s, m, n: s.profiles.put("w", "x", m.value)
+    ),
+    "profiles.clear": Call(
+        lambda s, m, n: s.profiles.clear("w"), ("value",), setup=lambda s, m, n: s.profiles.put("w", "x", m.value)
+    ),
     "pending.append": Call(
         lambda s, m, n: s.pending.append("q", [m.given]), ("message",), setup=_empty_queue, takes=True
     ),
     "pending.list": Call(lambda s, m, n: s.pending.list("t"), ("pending",)),
     "pending.iter": Call(lambda s, m, n: _every(s.pending.iter("t")), ("pending",)),
+    "pending.count": Call(lambda s, m, n: s.pending.count("t")),
     "pending.edit": Call(lambda s, m, n: s.pending.edit("t", "p", m.given), ("pending", "message"), takes=True),
     "pending.retract": Call(lambda s, m, n: s.pending.retract("q", f"q{n}"), ("pending",), setup=_pending_one),
     "pending.reorder": Call(lambda s, m, n: s.pending.reorder("q", [f"s{n}", f"q{n}"]), ("pending",), setup=_queue_two),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -107,3 +108,29 @@ class _Captured(io.TextIOWrapper):
         if not isinstance(buffer, io.BytesIO):
             raise Failed("not a buffer of ours")
         return buffer.getvalue().decode()
+
+
+def answered(program: Program, answer: str, *arguments: str) -> tuple[int, str]:
+    """The exit code and the output of a command on a terminal, at which somebody types this as soon as it asks."""
+    ours, theirs = pty.openpty()
+    environment = program.environment(TERM="xterm", COLUMNS="80", NO_COLOR="1")
+    with subprocess.Popen(
+        [SCRIPT, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        text = b""
+        while chunk := _read(ours):
+            text += chunk
+            if b"[y/N]" in text and answer:
+                os.write(ours, answer.encode())
+                answer = ""
+    os.close(ours)
+    return process.returncode, text.decode().replace("\r\n", "\n")
+
+
+def _read(terminal: int) -> bytes:
+    """What came; nothing when the other side has closed the terminal."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""

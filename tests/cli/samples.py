@@ -69,6 +69,8 @@ async def everything(store: Store) -> None:
     await store.threads.create("late-parent", title="made after its child")
     await store.threads.update("grandchild", parent_thread_id="late-parent")
     await hostile(store)
+    await store.profiles.put("user:ann", "note", HOSTILE)
+    await store.profiles.put("user:ann", "prefs", {"tone": "short"}, ttl_ms=86_400_000)
     await store.threads.create("empty")
     await store.threads.create("gone")
     await store.threads.delete("gone")

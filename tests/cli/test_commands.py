@@ -82,7 +82,7 @@ def test_show_tells_everything(program: Program) -> None:
     document = program.json("show", "kyoto")
     assert document["thread"]["version"] == 10
     assert [branch["name"] for branch in document["branches"]] == ["main", "sunny", "fresh"]
-    assert [run["status"] for run in document["runs"]] == ["done", "waiting"]
+    assert [run["status"] for run in document["runs"]] == ["waiting", "done"]
     assert document["labels"][0]["label"] == "good"
     assert document["state"][0]["name"] == "plan"
     assert (document["pending"], document["more_runs"]) == (1, False)
@@ -240,8 +240,13 @@ def test_a_branch_is_found_by_its_number(program: Program) -> None:
 
 
 def test_runs_are_listed(program: Program) -> None:
-    assert [item["status"] for item in program.json("runs")["items"]] == ["done", "waiting", "created", "running"]
-    assert [item["status"] for item in program.json("runs", "kyoto")["items"]] == ["done", "waiting"]
+    assert [item["status"] for item in program.json("runs")["items"]] == ["running", "created", "waiting", "done"]
+    assert [item["status"] for item in program.json("runs", "kyoto")["items"]] == ["waiting", "done"]
+    oldest = program.json("runs", "kyoto", "--order", "asc")["items"]
+    assert [item["status"] for item in oldest] == ["done", "waiting"]
+    assert program.json("runs", "--agent", oldest[0]["agent_id"], "--limit", "1")["items"]
+    assert program.json("runs", "--resource", "nobody")["items"] == []
+    assert "use desc or asc" in program.error("runs", "--order", "newest")
     (waiting,) = program.json("runs", "--status", "waiting")["items"]
     assert waiting["waiting"]["tickets"][0]["ticket_id"] == "t-1"
     assert waiting["output"] == {"count": 1, "first": 8, "last": 8}
@@ -319,7 +324,7 @@ def test_a_failed_export_leaves_the_older_file_alone(program: Program, tmp_path:
         await store.engine.transact("default", [perdure.kernel.ops.Patch("branches", ("kyoto", 0), {}, body=b"{")])
 
     opened(program, damage)
-    assert program.error("export", "--out", str(file), code=1).startswith("error: ")
+    assert program.error("export", "--out", str(file), "--force", code=1).startswith("error: ")
     assert file.read_text() == "precious"
     assert [path.name for path in tmp_path.glob("*.jsonl*")] == ["all.jsonl"]
 
@@ -383,3 +388,25 @@ def test_show_counts_what_is_pending_without_reading_it(program: Program, monkey
     assert program.json("show", "kyoto")["pending"] == 3
     assert re.search(r"^pending +3$", program("show", "kyoto"), re.MULTILINE)
     assert program.json("show", "empty")["pending"] == 0
+
+
+def test_profiles_are_listed_and_shown(program: Program) -> None:
+    lines = program("profiles", "user:ann").splitlines()
+    assert lines[0].split() == ["key", "schema", "written", "expires", "value"]
+    assert [line.split()[0] for line in lines[1:]] == ["note", "prefs"]
+    page = program.json("profiles", "user:ann", "--limit", "1")
+    assert [item["key"] for item in page["items"]] == ["note"]
+    rest = program.json("profiles", "user:ann", "--cursor", page["next_cursor"])
+    assert [item["value"] for item in rest["items"]] == [{"tone": "short"}]
+    assert program.json("profiles", "user:ann", "--prefix", "pre")["items"] == rest["items"]
+    assert program.json("profiles", "user:ann", "prefs") == rest["items"][0]
+    text = program("profiles", "user:ann", "prefs")
+    assert '{"tone":"short"}' in text
+    assert "user:ann" in text
+    assert program("profiles", "nobody").strip() == "no profiles"
+
+
+def test_a_missing_profile_is_an_error(program: Program) -> None:
+    done = program.run("profiles", "user:ann", "nothing")
+    assert done.code == 2
+    assert "'user:ann' has no profile 'nothing'" in done.err

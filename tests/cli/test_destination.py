@@ -14,10 +14,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.cli.program import SCRIPT, Program
+from tests.cli.program import SCRIPT, Program, answered
 from tests.cli.steering import steering
 
 from perdure.cli.destination import destination
+from perdure.errors import InvalidError
 
 DEADLINE = 60
 
@@ -138,7 +139,7 @@ def test_a_file_is_private_and_a_link_to_one_is_replaced(program: Program, tmp_p
     target, link = tmp_path / "target", tmp_path / "link.jsonl"
     target.write_text("mine")
     link.symlink_to(target)
-    program("export", "kyoto", "--out", str(link))
+    program("export", "kyoto", "--out", str(link), "--force")
     assert (target.read_text(), link.is_symlink()) == ("mine", False)
     assert stat.S_IMODE(link.stat().st_mode) == 0o600
 
@@ -161,12 +162,52 @@ def test_what_fails_leaves_nothing(tmp_path: Path, failure: type[BaseException])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_name_that_was_taken_by_a_folder_meanwhile_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("replace", "error"), [(True, IsADirectoryError), (False, InvalidError)])
+def test_a_name_that_was_taken_by_a_folder_meanwhile_leaves_nothing(
+    tmp_path: Path, replace: bool, error: type[Exception]
+) -> None:
     async def write() -> None:
-        async with destination(str(tmp_path / "x.jsonl")) as file:
+        async with destination(str(tmp_path / "x.jsonl"), replace=replace) as file:
             file.write(b"whole")
             (tmp_path / "x.jsonl").mkdir()
 
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(error):
         asyncio.run(write())
     assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
+
+
+def test_a_file_that_appeared_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with destination(str(tmp_path / "x.jsonl")) as file:
+            file.write(b"ours")
+            (tmp_path / "x.jsonl").write_text("precious")
+
+    with pytest.raises(InvalidError, match="appeared during the export"):
+        asyncio.run(write())
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("through_a_link", [False, True], ids=["a file", "a link to nothing"])
+def test_a_file_is_replaced_only_on_demand(program: Program, tmp_path: Path, through_a_link: bool) -> None:
+    path = tmp_path / "all.jsonl"
+    if through_a_link:
+        path.symlink_to("nowhere")
+    else:
+        path.write_text("precious")
+    line = program.error("export", "--out", str(path))
+    assert "exists. Replace it? There is no terminal to ask on (--force answers yes)" in line
+    assert path.is_symlink() if through_a_link else path.read_text() == "precious"
+    assert program("export", "--out", str(path), "--force").startswith("exported 7 threads")
+    assert lines(path.read_bytes()) == lines(program("export").encode())
+
+
+def test_a_person_is_asked_before_a_file_is_replaced(program: Program, tmp_path: Path) -> None:
+    path = tmp_path / "all.jsonl"
+    path.write_text("precious")
+    code, text = answered(program, "no\n", "export", "--out", str(path))
+    assert (code, path.read_text()) == (2, "precious")
+    assert "Replace it? [y/N]" in text
+    assert "nothing was changed" in text
+    code, text = answered(program, "y\n", "export", "--out", str(path))
+    assert (code, "exported 7 threads" in text) == (0, True)
+    assert path.read_text() != "precious"

@@ -16,7 +16,7 @@ import perdure
 import perdure.cli
 from perdure import Message, Text, ToolUse
 
-ENCODINGS = ["cp1252", "ascii"]
+ENCODINGS = ["cp1252", "ascii", "latin-1"]
 TALK = "京都 → Zürich – “soon” \U0001f980"
 READS = [
     ["threads"],
@@ -31,6 +31,7 @@ READS = [
     ["branch", "世"],
     ["migrate", "--check"],
     ["doctor", "verify"],
+    ["run", "走"],
 ]
 OTHERS = [
     ["switch", "世", "枝"],
@@ -39,6 +40,12 @@ OTHERS = [
     ["health"],
     ["doctor", "health"],
     ["log", "-h"],
+    ["completion", "bash"],
+    ["completion", "zsh"],
+    ["completion", "fish"],
+    ["threads", "--store", "sqlite:///", "-h"],
+    ["cancel", "待", "--yes"],
+    ["delete", "消", "--yes"],
 ]
 FAILURES = [
     ["show", "界"],
@@ -46,6 +53,11 @@ FAILURES = [
     ["log", "世", "--view", "外"],
     ["switch", "世", "木"],
     ["log", "--外"],
+    ["run", "界"],
+    ["cancel", "走", "--yes"],
+    ["delete", "世"],
+    ["delete", "世", "--yes", "--strategy", "外"],
+    ["completion", "外"],
 ]
 
 
@@ -57,13 +69,14 @@ def foreign(program: Program) -> Program:
         async with perdure.open(program.url) as store:
             await store.threads.create("世", title=TALK, resource_id="é", custom={"é": "→"})
             call = ToolUse("呼", "探す", {"何": "→"})
-            run = await store.runs.start("世", "探偵", messages=[Message.user(TALK, id="始")])
+            run = await store.runs.start("世", "探偵", run_id="走", messages=[Message.user(TALK, id="始")])
             said = [Message.assistant([Text("•"), call]), Message.tool("呼", TALK)]
             await store.commit("世", messages=said, run=run.finish(TALK), state={"状態": TALK})
             await store.branches.fork("世", at="始", name="枝")
             await store.commit("世", messages=[Message.user(TALK)], branch="枝")
             await store.branches.label("世", "始", "ここ")
             await store.pending.append("世", [Message.user(TALK)])
+            await store.runs.start("消", "探偵", run_id="待つ")
 
     asyncio.run(fill())
     return program
@@ -147,9 +160,10 @@ def test_what_an_encoding_has_is_left_alone(foreign: Program) -> None:
     [
         {"PYTHONIOENCODING": "cp1252"},
         {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1"},
         {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""},
     ],
-    ids=["cp1252", "ascii", "C locale"],
+    ids=["cp1252", "ascii", "latin-1", "C locale"],
 )
 def test_the_installed_program_survives(foreign: Program, environment: dict[str, str]) -> None:
     for arguments in (["log", "kyoto"], ["tree", "kyoto"]):

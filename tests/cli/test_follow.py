@@ -77,7 +77,7 @@ def test_follow_sees_what_another_process_commits(program: Program) -> None:
             async with perdure.open(program.url) as store:
                 await _commits(store)
                 assert follower.seqs(23) == list(range(11, 34))
-            assert follower.interrupt() == (0, b"")
+            assert follower.interrupt() == (130, b"")
 
     asyncio.run(scenario())
 
@@ -98,7 +98,7 @@ def test_follow_of_one_branch_leaves_the_others_out(program: Program) -> None:
             async with perdure.open(program.url) as store:
                 await _commits(store)
                 assert follower.seqs(21) == [*range(11, 31), 33]
-            assert follower.interrupt() == (0, b"")
+            assert follower.interrupt() == (130, b"")
 
     asyncio.run(scenario())
 

@@ -128,3 +128,11 @@ def test_plain_text_is_left_alone() -> None:
     assert visible(kept) == kept
     assert visible("a\tb\nc", lines=True) == "a   b\nc"
     assert visible("\\t", lines=True) == "\\t"
+
+
+def test_forced_colour_in_a_pipe_changes_nothing_else(program: Program) -> None:
+    for arguments in (["threads"], ["runs"], ["log", "kyoto"], ["tree", "kyoto"]):
+        coloured = program.run(*arguments, FORCE_COLOR="1", TERM="xterm-256color").out
+        assert COLOUR.search(coloured)
+        assert COLOUR.sub("", coloured) == program(*arguments)
+        assert COLOUR.search(program.run(*arguments, FORCE_COLOR="1", NO_COLOR="1").out) is None

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
-from perdure.cli.tree_drawing import Node, Row, Tree, draw, rows
+from perdure import Branch, InvalidError, Tree, TreeNode
+from perdure.cli.tree_drawing import draw
+from perdure.model.tree import Row, rows
+
+
+def branch(name: str, head_seq: int = 1) -> Branch:
+    return Branch(
+        thread_id="t",
+        id=0,
+        name=name,
+        parent=None,
+        fork_seq=0,
+        head=None,
+        head_seq=head_seq,
+        length=0,
+        path_length=0,
+        created_at=0,
+        current=True,
+    )
 
 
 def tree(parents: dict[int, int | None], current: AbstractSet[int] = frozenset(), text: str = "said") -> Tree:
-    nodes = {
-        seq: Node(seq=seq, id=f"m{seq}", parent=parent, branch=0, role="user", text=text, current=seq in current)
+    nodes = [
+        TreeNode(seq=seq, id=f"m{seq}", parent=parent, branch=0, role="user", text=text, current=seq in current)
         for seq, parent in parents.items()
-    }
-    children: dict[int | None, list[int]] = {}
-    for seq, parent in parents.items():
-        children.setdefault(parent, []).append(seq)
-    return Tree(nodes, children, (), "main")
+    ]
+    return Tree(thread_id="t", nodes=nodes, branches=[branch("main")])
 
 
 def lines(drawn: Tree, width: int = 80) -> list[str]:
-    return [line.plain for line in draw(drawn, width)]
+    coloured = [line.plain for line in draw(drawn, width)]
+    assert drawn.draw(width).splitlines() == coloured  # the command adds colour and nothing else
+    return coloured
 
 
 def depth(row: Row) -> int:
@@ -69,7 +88,7 @@ def test_random_trees_are_drawn_right(seed: int) -> None:
         if not parents:
             continue
         current = set(_path(parents, chance.choice(list(parents))))
-        found = list(rows(tree(parents, current)))
+        found = list(rows(tree(parents, current).nodes))
         order = {row.node.seq: i for i, row in enumerate(found)}
         assert sorted(order) == sorted(parents)
         siblings = {parent: list(parents.values()).count(parent) for parent in parents.values()}
@@ -102,8 +121,32 @@ def test_lines_never_exceed_the_width(width: int, seed: int) -> None:
 
 
 def test_labels_and_heads_have_their_place() -> None:
-    node = Node(1, "m1", None, 0, "assistant", "long " * 50, label="keep [this]", current=True, heads=("main", "other"))
-    (line,) = lines(Tree({1: node}, {None: [1]}, (), "other"), 60)
+    node = TreeNode(
+        1, "m1", None, 0, "assistant", "long " * 50, label="keep [this]", current=True, heads=("main", "other")
+    )
+    (line,) = lines(Tree(thread_id="t", nodes=[node], branches=[branch("other")]), 60)
     assert line.startswith("• #1 assistant [keep [this]] long long")
     assert line.endswith("… ‹ main ◂ other")
     assert cell_len(line) == 60
+
+
+def test_a_branch_without_messages_has_a_line() -> None:
+    assert lines(Tree(thread_id="t", nodes=[], branches=[branch("main", 0)])) == ["• no messages yet ◂ main"]
+
+
+def test_what_would_steer_a_terminal_is_escaped() -> None:
+    node = TreeNode(1, "m1", None, 0, "us\x1ber", "said", label="a\u202eb", heads=("x\x07",))
+    drawn = Tree(thread_id="t", nodes=[node], branches=[branch("main")]).draw()
+    assert drawn == "◦ #1 us\\x1ber  [a\\u202eb] said ‹ x\\x07"
+
+
+@pytest.mark.parametrize("width", [19, 10_001, 80.0, "80", None, True])
+def test_a_width_that_cannot_be_drawn_is_refused(width: Any) -> None:
+    with pytest.raises(InvalidError, match="from 20 to 10,000"):
+        tree({1: None}).draw(width)
+
+
+def test_a_tree_is_json() -> None:
+    data = json.loads(json.dumps(tree({1: None, 2: 1}).to_json()))
+    assert [node["parent"] for node in data["nodes"]] == [None, 1]
+    assert data["branches"][0]["name"] == "main"

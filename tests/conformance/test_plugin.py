@@ -101,7 +101,7 @@ def test_installing_perdure_registers_no_pytest_plugin() -> None:
 
 def test_the_wheel_has_the_kit_but_not_our_servers() -> None:
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
-    assert build == {"targets": {"wheel": {"packages": ["src/perdure"]}}}
+    assert build["targets"]["wheel"] == {"packages": ["src/perdure"]}
     files = {path.relative_to(ROOT / "src/perdure").as_posix() for path in (ROOT / "src/perdure").rglob("*.py")}
     assert {"testkit/kit.py", "testkit/plugin.py", "testkit/suite.py", "testkit/matrix.py"} <= files
     assert [file for file in files if file.startswith("testkit") and ("server" in file or "proxy" in file)] == []

@@ -193,7 +193,7 @@ def _same(actual: object, expected: object, what: str) -> None:
 
 async def remains(store: Store, thread: str) -> list[str]:
     """Names of tables and logs that still hold something of a thread; its tombstone does not count."""
-    tables = [table for table in SCHEMA.tables if table.name not in ("threads", "thread_heads")]
+    tables = [table for table in SCHEMA.tables if table.name not in ("threads", "thread_heads", "profiles")]
     scans = [
         Scan(table.name, eq=(thread,)) if table.key_names[0] == "thread" else Scan(table.name, "thread", (thread,))
         for table in tables

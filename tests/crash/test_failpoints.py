@@ -22,12 +22,14 @@ from tests.crash.ledger import remains
 from tests.crash.scenarios import LARGE, THREAD, exported, fill, imported, said
 
 import perdure
-from perdure import failpoints
+from perdure import failpoints, limits
 from perdure.audit import verify_engine
 from perdure.engines.sqlite import open_sqlite
+from perdure.kernel.ops import Op, Patch
 from perdure.stores.cleanup import sweep
 from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
+from perdure.testkit.cases.large_families import put_children
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "tests" / "fixtures" / "schema-1.db"
@@ -67,6 +69,16 @@ def commit_left(landed: bool) -> Check:
             await sound(store)
 
     return check
+
+
+async def fill_family(path: str) -> None:
+    """A thread with more children than one transaction deletes."""
+    await fill(path)
+    async with perdure.open(path, housekeeping=False) as store:
+        before = (await store.threads.get(THREAD)).children
+        await put_children(store, THREAD, limits.CASCADE_THREADS)
+        ops: list[Op] = [Patch("thread_heads", (THREAD,), {"children": limits.CASCADE_THREADS + before})]
+        await store.engine.transact(store.scope, ops)
 
 
 async def deletion_finished(path: str, told: list[str]) -> None:
@@ -156,6 +168,7 @@ SCENARIOS: dict[str, list[tuple[str, int, Callable[[str], Coroutine[Any, Any, No
     "sqlite.before_commit": [("commits", n, _nothing, commit_left(landed=False)) for n in (1, 5)],
     "sqlite.after_commit": [("commits", n, _nothing, commit_left(landed=True)) for n in (1, 5)],
     "delete.after_tombstone": [("delete", 1, fill, deletion_finished)],
+    "delete.between_chunks": [("delete", n, fill_family, deletion_finished) for n in (1, 4)],
     "delete.between_erasures": [("delete", n, fill, deletion_finished) for n in (1, 2, 4)],
     "sqlite.in_migration": [
         *[("opened", n, _nothing, created_again) for n in (1, 9)],

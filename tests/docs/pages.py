@@ -1,8 +1,9 @@
 """Documentation pages as data: every fenced block with its language, its flags and the line it stands on.
 
 A block is fenced by three backticks. Its first word is the language, the others are flags. Python blocks are executed
-unless they carry `no-run`, and also saved under the name in `file=…`; shell and SQL blocks are executed only with
-`run`, SQL on the server of the page's engine; a text block with `output` holds what the block before it must print.
+unless they carry `no-run`, and also saved under the name in `file=…` (with `save`, for a later shell block to run, they
+are saved only); shell and SQL blocks are executed only with `run`, SQL on the server of the page's engine; a text block
+with `output` holds what the block before it must print.
 """
 
 from __future__ import annotations

@@ -71,6 +71,8 @@ def _run(
             return runner.run(server.ask(block.code))
     if block.file is not None:
         Path(block.file).write_text(block.code, encoding="utf-8")
+        if "save" in block.flags:
+            return ""
     printed = io.StringIO()
     with _located(page, block), contextlib.redirect_stdout(printed):
         tree = ast.parse(block.code, filename=str(page.path))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import re
+import typing
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from tests.docs.pages import ROOT
 
@@ -15,8 +19,9 @@ import perdure
 from perdure.stores.runs import StartOptions
 
 API = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+FIELDS = (ROOT / "docs/records.md").read_text(encoding="utf-8")
 ERRORS = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
-NOUNS = ("threads", "messages", "branches", "pending", "runs", "state")
+NOUNS = ("threads", "messages", "branches", "pending", "runs", "state", "profiles")
 ROW = re.compile(rf"^\| `((?:store|{'|'.join(NOUNS)})\.(\w+))\((.*?)\)`", re.MULTILINE)
 
 
@@ -65,11 +70,13 @@ def test_every_property_is_mentioned() -> None:
 
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_a_row_names_the_arguments(name: str) -> None:
-    parameters = {
-        parameter.name
-        for parameter in inspect.signature(METHODS[name]).parameters.values()
-        if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD
-    }
+    parameters = set()
+    for parameter in inspect.signature(METHODS[name]).parameters.values():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            parameters |= {parameter.name} - {"self"}
+        elif "**options" not in ROWS[name]:
+            (options,) = typing.get_args(typing.get_type_hints(METHODS[name])[parameter.name])
+            parameters |= set(options.__annotations__)
     written = set(re.findall(r"(?<!\*)\b[a-z_]+(?=\b(?!\"))", re.sub(r"=\S+", "", ROWS[name])))
     if "…" in ROWS[name]:
         assert written <= parameters
@@ -104,17 +111,47 @@ def test_the_tree_of_errors_is_the_real_one() -> None:
     assert {name for _, name, _ in drawn} >= set(ERROR_NAMES)
 
 
-RECORDS = ("Message", "MessageRecord", "Thread", "Branch", "Run", "Receipt", "Snapshot", "StateDoc", "PendingMessage")
+RECORDS = [name for name in perdure.__all__ if isinstance(getattr(perdure, name), type(msgspec.Struct))]
+
+
+def test_the_records_are_seen() -> None:
+    assert {"Message", "Text", "Opaque", "Thread", "Run", "RunBody", "Receipt", "Page", "Health"} <= set(RECORDS)
 
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_a_record_has_a_table_of_its_fields(record: str) -> None:
-    (table,) = re.findall(rf"^\| `{record}` \| \|\n\|---\|---\|\n((?:\|.*\n)+)", API, re.MULTILINE)
-    told = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    (table,) = re.findall(rf"^\| `{record}` \| \|\n\|---\|---\|\n((?:\|.*\n)+)", FIELDS, re.MULTILINE)
+    listed = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
     kind = getattr(perdure, record)
     properties = {name for name in public_members_of(kind) if isinstance(getattr(kind, name), property)}
-    assert told == {*kind.__struct_fields__, *properties}
+    assert sorted(listed) == sorted({*kind.__struct_fields__, *properties})
 
 
 def public_members_of(kind: type) -> Iterator[str]:
     return (name for name in dir(kind) if not name.startswith("_"))
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_record_documents_its_fields(record: str) -> None:
+    kind = getattr(perdure, record)
+    classes = [cls for cls in kind.__mro__ if cls.__module__.startswith("perdure.")]
+    documented = {name for cls in classes for name in documented_fields(inspect.getsource(cls))}
+    assert sorted(set(kind.__struct_fields__) - documented) == []
+
+
+def documented_fields(source: str) -> Iterator[str]:
+    """The fields of a class that a docstring follows."""
+    (definition,) = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)
+    for field, after in pairwise(definition.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_docstring(after):
+            yield field.target.id
+
+
+def is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def test_a_field_without_a_docstring_is_seen() -> None:
+    source = "class Sample:\n    one: int\n    two: int = 2\n    'The second.'\n    three: int = 3\n"
+    assert list(documented_fields(source)) == ["two"]

@@ -10,10 +10,19 @@ from perdure import limits
 
 ROW = re.compile(r"^\| `([A-Z_]+)` \| (.+?) \|", re.MULTILINE)
 ROWS = dict(ROW.findall((ROOT / "docs/limits.md").read_text(encoding="utf-8")))
-UNITS = {"bytes": 1, "KiB": 1024, "MiB": 1024**2, "second": 1000, "seconds": 1000, "days": 86_400_000}
+UNITS = {
+    "bytes": 1,
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "second": 1000,
+    "seconds": 1000,
+    "day": 86_400_000,
+    "days": 86_400_000,
+}
 INTERNAL = """WATCH_POLL_MS BATCH_ROWS ERASE_ROWS ERASE_ENTRIES CLEANUP_ROWS CLEANUP_INTERVAL_MS CLEANUP_RETRY_MS
     CONTENTION_ATTEMPTS IMPORT_AHEAD_MS IMPORT_NUMBER_MAX DURABILITY_AGE_MS DURABILITY_PATIENCE_MS IDLE_CHECK_MS
-    SIGN_OF_LIFE_MS LOGIN_BYTES SERVER_TEXT_BYTES ANSWER_BYTES CASCADE_THREADS""".split()
+    SIGN_OF_LIFE_MS LOGIN_BYTES SERVER_TEXT_BYTES ANSWER_BYTES CASCADE_THREADS
+    DISPERSED_THREADS CHILDREN_NAMED SLOW_COMMIT_MS LOG_AGAIN_MS""".split()
 """Sizes of steps and patience with servers: no argument of a call can exceed them."""
 
 

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.docs.models import models_for
 from tests.docs.pages import Block, Page, all_pages
 from tests.docs.running import run_page
 from tests.docs.servers import EXAMPLES, server_of
@@ -32,7 +33,8 @@ def test_every_snippet_of_the_page_runs(page: Page, tmp_path: Path) -> None:
         if servers_required():
             raise
         pytest.skip(str(missing))
-    ran = run_page(page, tmp_path, server)
+    with models_for(page):
+        ran = run_page(page, tmp_path, server)
     assert ran == sum(block.runs for block in page.blocks())
 
 

@@ -54,20 +54,24 @@ def _lists() -> Iterable[tuple[str, ReadOp, set[str]]]:
         ("", {}),
         ("resource_", {"resource_id": RESOURCE}),
         ("parent_", {"parent_thread_id": PARENT}),
-        ("parent_", {"parent_thread_id": PARENT, "resource_id": RESOURCE}),
+        ("family_", {"parent_thread_id": PARENT, "resource_id": RESOURCE}),
+        ("", {"root": True}),
+        ("resource_", {"root": True, "resource_id": RESOURCE}),
     ]
     for order in ("active", "created"):
         for prefix, how in chosen:
             used = {f"thread_heads__{prefix}{order}", COLD}
             asked = {**how, "order": order}
             yield f"threads.list {asked}", lambda s, a=asked: s.threads.list(limit=PAGE, **a), used
+            if "root" in how:
+                continue  # there are few of them
             yield f"threads.list {asked} on", lambda s, a=asked: _second_page(s.threads.list, **a), used
     yield (
         "threads.children",
         lambda s: s.threads.children(PARENT, limit=PAGE),
         {"thread_heads__parent_active", COLD, HEAD},
     )
-    for index, how in (("created", {}), ("status", {"status": "running"})):
+    for index, how in (("created", {}), ("status", {"status": "running"}), ("agent", {"agent_id": "planner"})):
         used = {f"runs__{index}", HEAD}
         yield f"runs.list {how}", lambda s, a=how: s.runs.list(limit=PAGE, **a), used
         yield f"runs.list {how} on", lambda s, a=how: _second_page(s.runs.list, **a), used
@@ -108,6 +112,8 @@ def _records() -> Iterable[tuple[str, ReadOp, set[str]]]:
     yield "messages.range", lambda s: s.messages.range(T, 2, 5), {HEAD, LOG, "branches_pkey"}
     yield "messages.history", lambda s: s.messages.history(T), {HEAD, LOG}
     yield "messages.history of a branch", lambda s: s.messages.history(T, branch="other"), {HEAD, LOG, "branches_pkey"}
+    yield "messages.path", lambda s: s.messages.path(T, limit=3), {HEAD, LOG}
+    yield "messages.page", lambda s: s.messages.page(T, limit=3, before=9), {HEAD, LOG}
     yield "messages.external", lambda s: s.messages.external(T, limit=3), {HEAD, LOG}
     yield "messages.unfinished_calls", lambda s: s.messages.unfinished_calls(T), {HEAD, LOG}
     yield "messages.follow", lambda s: _first(s.messages.follow(T)), {HEAD, LOG}

@@ -35,10 +35,13 @@ HOT_READS: list[ReadOp] = [
     Get("thread_heads", [("t",)]),
     Get("threads", [(f"t{n}",) for n in range(50)]),
     Get("state", [("t", "", f"n{n}") for n in range(9)]),
-    Scan("thread_heads", "active", desc=True, limit=50),
-    Scan("thread_heads", "active", desc=True, limit=50, after=(9, "t")),
-    Scan("thread_heads", "created", desc=True, limit=50, after=(9, "t")),
-    Scan("thread_heads", "resource_active", ("u",), desc=True, limit=50, after=(9, "t")),
+    Scan("thread_heads", "active", (0,), desc=True, limit=50),
+    Scan("thread_heads", "active", (1,), desc=True, limit=50, after=(9, "t")),
+    Scan("thread_heads", "created", (None,), desc=True, limit=50, after=(9, "t")),
+    Scan("thread_heads", "resource_active", ("u", 0), desc=True, limit=50, after=(9, "t")),
+    Scan("thread_heads", "resource_active", ("u", None), desc=True, limit=50, after=(9, "t")),
+    Scan("thread_heads", "family_active", ("u", "p"), desc=True, limit=50, after=(9, "t")),
+    Scan("runs", "agent", ("a",), desc=True, limit=50, after=(9, "r")),
     Scan("thread_heads", "parent_active", ("p",), desc=True, limit=50),
     Scan("branches", eq=("t",), limit=200),
     Scan("branches", eq=("t",), after=("t", 5), limit=200),
@@ -98,7 +101,7 @@ def test_hot_reads_walk_an_index(explained: Explained, read: ReadOp) -> None:
 
 
 def test_a_ref_is_answered_by_key(explained: Explained) -> None:
-    reads: list[ReadOp] = [Scan("thread_heads", "active", limit=9), Get("threads", Ref(0, ("thread",)))]
+    reads: list[ReadOp] = [Scan("thread_heads", "active", (0,), limit=9), Get("threads", Ref(0, ("thread",)))]
     Queries(SCHEMA).view(explained.connection.cursor(), "s", reads)
     assert all("SEARCH" in plan for _, plan in explained.plans())
 
@@ -144,7 +147,7 @@ def test_updates_touch_only_the_indexes_of_what_they_set(explained: Explained) -
     roots = dict(explained.connection.execute("SELECT rootpage, name FROM sqlite_master").fetchall())
     opened = [_written(explained.connection, sql, roots) for sql in updates]
     assert opened == [
-        {"thread_heads", "thread_heads__active", "thread_heads__resource_active", "thread_heads__parent_active"},
+        {"thread_heads", *[f"thread_heads__{name}active" for name in ("", "resource_", "parent_", "family_")]},
         {"branches"},
         {"runs"},
     ]

@@ -15,7 +15,7 @@ import pytest
 from tests.engines.test_sqlite_errors import opened
 from tests.engines.test_sqlite_versions import digest, migrate, newer, refusal, touch
 from tests.engines.toys import SCHEMA, SCOPE, do, drive, notes
-from tests.fixtures.make_old_db import FIXTURE
+from tests.fixtures.make_old_db import fixture
 
 from perdure.engines.sqlite import open_sqlite, plan_migration
 from perdure.errors import CorruptError, PerdureError, UnsupportedError
@@ -151,7 +151,7 @@ def test_the_refusal_says_what_to_do(sound: Path, preparation: str, hint: str) -
 
 def test_an_older_file_is_compared_with_its_own_declaration(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
-    shutil.copy(FIXTURE, path)
+    shutil.copy(fixture(1), path)
     prepare(path, run("CREATE TRIGGER spy AFTER UPDATE ON threads BEGIN DELETE FROM messages; END"))
     stamp = digest(path)
     assert "trigger spy" in refusal(path, schema.SCHEMA, CorruptError)

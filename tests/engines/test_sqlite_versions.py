@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.engines.toys import SCHEMA, SCOPE, do, drive, notes
-from tests.fixtures.make_old_db import FIXTURE, MADE_AT, version_1
+from tests.fixtures.make_old_db import MADE_AT, VERSIONS, declared, fixture
 
 from perdure import failpoints
 from perdure.audit import verify_engine
@@ -27,15 +27,21 @@ from perdure.errors import CorruptError, InvalidError, PerdureError, Unavailable
 from perdure.kernel.ops import Append, Put, Read, Scan
 from perdure.kernel.schema import Index, Log, Schema, Table, integer, text
 from perdure.stores import schema
+from perdure.stores.cleanup import sweep
 from perdure.stores.store import Store
 
 MIGRATE = "import asyncio, sys; from tests.engines.test_sqlite_versions import migrate; migrate(sys.argv[1])"
 
 
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
 @pytest.fixture
-def old(tmp_path: Path) -> Path:
+def old(tmp_path: Path, version: int) -> Path:
     path = tmp_path / "old.db"
-    shutil.copy(FIXTURE, path)
+    shutil.copy(fixture(version), path)
     return path
 
 
@@ -102,18 +108,23 @@ def newer(schema: Schema, **changes: Any) -> Schema:
     return msgspec.structs.replace(schema, version=schema.version + 1, **changes)
 
 
-def test_the_fixture_is_of_the_older_version(old: Path) -> None:
-    assert recorded(old)["version"] == "1"
-    assert "runs__thread_status" not in names(old)
+def test_there_is_a_file_of_every_older_version() -> None:
+    assert tuple(range(1, schema.SCHEMA.version)) == VERSIONS
 
 
-def test_an_older_file_is_migrated_and_audits_clean(old: Path) -> None:
-    before = contents(old, version_1())
+def test_the_fixture_is_of_the_older_version(old: Path, version: int) -> None:
+    assert recorded(old)["version"] == str(version)
+    assert ("runs__thread_status" in names(old)) is (version > 1)
+    assert "runs__agent" not in names(old)
+
+
+def test_an_older_file_is_migrated_and_audits_clean(old: Path, version: int) -> None:
+    before = contents(old, declared(version))
     assert all(
         before[name] for name in ("threads", "branches", "runs", "state", "keys", "labels", "pending", "messages")
     )
     migrate(str(old))
-    assert contents(old, version_1()) == before
+    assert contents(old, declared(version)) == before
 
     async def main() -> None:
         clock = ManualClock(MADE_AT)
@@ -124,6 +135,10 @@ def test_an_older_file_is_migrated_and_audits_clean(old: Path) -> None:
             assert [record.text for record in history] == ["Which database?", "SQLite.", "And PostgreSQL?"]
             (run,) = (await store.runs.list(thread_id="thread-branched", status="running")).items
             assert run.steps == 1
+            for _ in range(2):
+                await _expect_lists(store, version)
+                await sweep(store._context)
+                assert await verify_engine(engine) == []
 
     asyncio.run(main())
     assert recorded(old) == {
@@ -131,37 +146,55 @@ def test_an_older_file_is_migrated_and_audits_clean(old: Path) -> None:
         "digest": schema.SCHEMA.digest(),
         "declaration": schema.SCHEMA.declaration(),
     }
-    assert "runs__thread_status" in names(old)
+    assert {"runs__thread_status", "runs__agent", "thread_heads__family_active"} <= names(old)
     stamp = digest(old)
     migrate(str(old))
     assert digest(old) == stamp  # nothing left to do
 
 
-@pytest.mark.parametrize("crossing", [1, 2])
-def test_killed_half_way_it_is_as_old_as_before_and_opens_again(old: Path, crossing: int) -> None:
-    before = contents(old, version_1())
+async def _expect_lists(store: Store, version: int) -> None:
+    """Threads and runs of an older file are listed as they were, before and after housekeeping."""
+    roots = [thread.id async for thread in store.threads.iter(root=True, order="created")]
+    assert set(roots) - {"root-8"} == {"thread-branched", "thread-plain"}
+    everything = [thread async for thread in store.threads.iter()]
+    assert [thread.updated_at for thread in everything] == sorted((t.updated_at for t in everything), reverse=True)
+    if version == 1:
+        assert {thread.id for thread in everything} == {*roots, "thread-child"}
+        return
+    children = ["grandchild", "thread-child", *[f"child-{number}" for number in range(4)]]
+    assert {thread.id for thread in everything} == {*roots, *children}
+    owned = [thread.id async for thread in store.threads.iter(resource_id="u-7", parent_thread_id="thread-plain")]
+    assert sorted(owned) == ["child-1", "child-3"]
+    assert [t.id async for t in store.threads.iter(resource_id="u-7", root=True)] == ["thread-plain"]
+    assert [run.id async for run in store.runs.iter(agent_id="coder")] == ["run-3", "run-1"]
+    assert [run.id async for run in store.runs.iter(resource_id="u-8")] == ["run-created"]
+
+
+@pytest.mark.parametrize("crossing", [1, 2, 4])
+def test_killed_half_way_it_is_as_old_as_before_and_opens_again(old: Path, version: int, crossing: int) -> None:
+    before = contents(old, declared(version))
     process = child(old, f"sqlite.in_migration=crash@{crossing}")
     assert process.wait(60) == -signal.SIGKILL
-    assert recorded(old)["version"] == "1"
-    assert contents(old, version_1()) == before
+    assert recorded(old)["version"] == str(version)
+    assert contents(old, declared(version)) == before
     migrate(str(old))
     assert recorded(old)["version"] == str(schema.SCHEMA.version)
-    assert contents(old, version_1()) == before
+    assert contents(old, declared(version)) == before
 
 
-def test_an_error_half_way_is_told_and_undone(old: Path) -> None:
+def test_an_error_half_way_is_told_and_undone(old: Path, version: int) -> None:
     failpoints.arm("sqlite.in_migration", "error", after=2)
     assert "I/O error" in refusal(old, schema.SCHEMA, UnavailableError)
-    assert recorded(old)["version"] == "1"
+    assert recorded(old)["version"] == str(version)
     migrate(str(old))
 
 
-def test_several_processes_migrate_at_once(old: Path) -> None:
-    before = contents(old, version_1())
+def test_several_processes_migrate_at_once(old: Path, version: int) -> None:
+    before = contents(old, declared(version))
     processes = [child(old) for _ in range(4)]
     assert [process.wait(120) for process in processes] == [0, 0, 0, 0]
     assert recorded(old)["version"] == str(schema.SCHEMA.version)
-    assert contents(old, version_1()) == before
+    assert contents(old, declared(version)) == before
 
 
 def test_several_processes_create_at_once(tmp_path: Path) -> None:
@@ -227,6 +260,35 @@ def test_changes_that_adding_cannot_make_are_refused(tmp_path: Path, change: Cal
     stamp = digest(path)
     assert "by adding alone" in refusal(path, change(SCHEMA), UnsupportedError)
     assert digest(path) == stamp
+
+
+def test_an_index_is_refined_and_an_older_process_goes_on_reading(tmp_path: Path) -> None:
+    path = tmp_path / "toy.db"
+    items, pairs = SCHEMA.tables
+    finer = tuple(
+        msgspec.structs.replace(index, by=(*index.by, "kind"), sparse=index.required)
+        if index.name == "sparse"
+        else index
+        for index in items.indexes
+    )
+    table = msgspec.structs.replace(items, columns=(*items.columns, *text("kind")), indexes=finer)
+    larger = newer(SCHEMA, tables=(table, pairs))
+
+    async def main() -> None:
+        old = await open_sqlite(str(path), SCHEMA)
+        await do(old, Put("items", ("a",), {"owner": "o", "rank": 1}), Put("items", ("b",), {"rank": 2}))
+        new = await open_sqlite(str(path), larger)
+        await do(new, Put("items", ("c",), {"owner": "o", "rank": 3, "kind": "k"}))
+        await do(old, Put("items", ("d",), {"owner": "o", "rank": 0}))
+        owned = [Scan("items", "sparse", ("o",))]
+        assert [row.key[0] for row in (await old.view(SCOPE, owned))[0]] == ["d", "a", "c"]
+        grouped = [Scan("items", "sparse", ("o", kind)) for kind in (None, "k")]
+        assert [[row.key[0] for row in rows] for rows in await new.view(SCOPE, grouped)] == [["d", "a"], ["c"]]
+        assert await new.check() == []
+        await old.close()
+        await new.close()
+
+    asyncio.run(main())
 
 
 def test_everything_that_can_be_added(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from tests.fuzz.spelling import deep
 from tests.fuzz.target import Broken
 
 from perdure.cli.escaping import to_json_text
-from perdure.cli.render import summary, whole_message
+from perdure.cli.render import whole_message
 from perdure.model.message import MessageRecord
+from perdure.stores.summaries import summary
 
 _JOINERS = "\u200c\u200d"
 
@@ -64,6 +65,7 @@ def check_json_output(document: Any) -> None:
 
 def check_shown(record: MessageRecord) -> None:
     """A message as `log` and `tree` write it, and as `--json` does."""
-    insist_harmless(whole_message(record).plain, "a message steers a terminal", lines=True)
+    drawn = "\n".join(line.plain for line in whole_message(record, 80))
+    insist_harmless(drawn, "a message steers a terminal", lines=True)
     insist_harmless(summary(record, {}), "a summary steers a terminal")
     check_json_output(record.to_json())

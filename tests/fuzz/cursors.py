@@ -23,6 +23,7 @@ from tests.fuzz.target import Broken, Target, refusal
 
 from perdure.engines.memory import open_memory
 from perdure.errors import CursorExpired, InvalidError, PerdureError
+from perdure.model.page import Page
 from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
 from perdure.sync.driver import Driver
@@ -39,6 +40,10 @@ _LISTS: dict[str, dict[str, Any]] = {
     "messages after 2": {"thread_id": "t", "after_seq": 2},
     "messages before 5": {"thread_id": "t", "before_seq": 5, "order": "desc"},
     "messages seen": {"thread_id": "t", "visibility": "external"},
+    "pages of main": {"thread_id": "t", "branch": 0},
+    "pages raw": {"thread_id": "t", "branch": 0, "view": "raw"},
+    "pages of history": {"thread_id": "t", "branch": 0, "view": "history"},
+    "pages before 5": {"thread_id": "t", "branch": "main", "view": "raw", "before": 5},
     "runs": {},
     "runs of t": {"thread_id": "t"},
     "runs done": {"status": "done"},
@@ -61,7 +66,10 @@ def _store() -> Store:
 def _page(query: str, cursor: Any, limit: int) -> Any:
     store, (kind, *_) = _store(), query.split()
     options = {**_LISTS[query], "limit": limit, "cursor": cursor}
-    return Driver().run(getattr(store, kind).list(**options))
+    if kind != "pages":
+        return Driver().run(getattr(store, kind).list(**options))
+    page = Driver().run(store.messages.page(**options))
+    return Page(page.items[::-1], page.next_cursor)  # in the order of the pages: from the newest on
 
 
 @cache

@@ -27,8 +27,9 @@ _KEYS = (
     *("role", "content", "id", "visibility", "run_id", "step", "sender_agent_id", "compaction", "metadata", "extra"),
     *("type", "text", "source", "media_type", "data", "url", "title", "name", "input", "tool_use_id", "is_error"),
     *("thinking", "signature", "from_seq", "to_seq", "tool_calls", "function_call", "tool_call_id"),
+    *("model", "stop_reason", "usage", "input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens"),
 )
-_DEFAULTS: tuple[Any, ...] = (None, False, "all", [], {})
+_DEFAULTS: tuple[Any, ...] = (None, False, "all", [], {}, 0)
 _TYPES = ("text", "image", "audio", "video", "document", "tool_use", "tool_result", "thinking", "base64", "url")
 _numbers = count()
 
@@ -61,8 +62,8 @@ def _check(case: Any) -> str:
 
 def _insist_kept(given: Any, kept: Any, path: str) -> None:
     """Nothing of what was given is lost but what a known field has by default."""
-    if path == "message" and isinstance(given.get("content"), str):
-        given = {**given, "content": [{"type": "text", "text": given["content"]}]}
+    if path == "message" or (isinstance(given, dict) and given.get("type") == "tool_result"):
+        given = _spelled_out(given)
     if isinstance(given, dict) and isinstance(kept, dict) and ("type" not in given or given["type"] in _TYPES):
         for name, value in given.items():
             if name in kept:
@@ -74,6 +75,14 @@ def _insist_kept(given: Any, kept: Any, path: str) -> None:
             _insist_kept(one, other, f"{path}[{place}]")
     elif not alike(given, kept):
         raise Broken("from_json changes a value", f"{path}: {given!r:.200} became {kept!r:.200}")
+
+
+def _spelled_out(given: dict[str, Any]) -> dict[str, Any]:
+    """Content as blocks: plain text is one of them, null is none."""
+    content = given.get("content", [])
+    if content is None:
+        return {**given, "content": []}
+    return {**given, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else given
 
 
 def _commit(message: Message, data: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ from perdure.engines.redis.schema.layout import Layout
 from perdure.errors import CorruptError
 from perdure.kernel.ops import Get, Read, ReadOp, Row, Scan
 from perdure.model.message import MessageRecord
+from perdure.model.profile import Profile
 from perdure.stores import records
 from perdure.stores.answer_checks import answer_check
 from perdure.stores.schema import SCHEMA
@@ -195,10 +196,11 @@ def _thread(row: Row) -> Any:
 _MAKE: dict[str, tuple[Callable[[Row], Any], Callable[[Any], Any] | None]] = {
     "threads": (_thread, thread_document),
     "thread_heads": (_thread, thread_document),
-    "branches": (lambda row: records.branch_from(row, 0), branch_document),
+    "branches": (lambda row: records.branch_from(row, 0, 0), branch_document),
     "labels": (records.label_from, label_document),
     "runs": (records.run_from, run_document),
     "state": (records.state_from, state_document),
+    "profiles": (records.profile_from, Profile.to_json),
     "pending": (records.pending_from, lambda item: item.message.to_json()),
     "keys": (records.receipt_from, None),
 }

@@ -18,7 +18,7 @@ from tests.support.providers import BUILTIN
 
 from perdure.kernel.ops import ANY
 from perdure.rules import branch_path, pending_selection, run_machine, views
-from perdure.stores import branch_paths, context, deletion, pending_ops, records, thread_creation
+from perdure.stores import branch_paths, context, deletion, pending_ops, profiles, records, thread_creation
 from perdure.stores.commit import plan, refuse
 from perdure.testkit.fuzz.fuzzer import Difference, drive
 from perdure.testkit.fuzz.hypothesis_fuzzer import lockstep
@@ -125,6 +125,10 @@ def _internal_messages_count_as_output(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plan, "produced", produced)
 
 
+def _expired_profiles_are_shown(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(profiles, "has_expired", lambda row, now: False)
+
+
 def _steps_are_lost(patch: pytest.MonkeyPatch) -> None:
     sound = records.message_entry
 
@@ -148,6 +152,7 @@ FAULTS: tuple[Fault, ...] = (
     _cycles_are_not_seen,
     _reordering_keeps_revisions,
     _internal_messages_count_as_output,
+    _expired_profiles_are_shown,
     _steps_are_lost,
 )
 

@@ -11,16 +11,23 @@ Everything named here is green on the product as it is; `run.py` checks that fir
 from __future__ import annotations
 
 from tests.planted.bug import Bug
+from tests.planted.bugs_branches import BRANCH_BUGS
 from tests.planted.bugs_content import CONTENT_BUGS
+from tests.planted.bugs_formats import FORMAT_BUGS
 from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_imports import IMPORT_BUGS
 from tests.planted.bugs_limits import LIMIT_BUGS
 from tests.planted.bugs_logins import LOGIN_BUGS
+from tests.planted.bugs_messages import MESSAGE_BUGS
+from tests.planted.bugs_operations import OPERATION_BUGS
+from tests.planted.bugs_profiles import PROFILE_BUGS
 from tests.planted.bugs_redis import REDIS_BUGS
 from tests.planted.bugs_secrets import SECRET_BUGS
+from tests.planted.bugs_servers import SERVER_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
 from tests.planted.bugs_stored import STORED_BUGS
 from tests.planted.bugs_terminal import TERMINAL_BUGS
+from tests.planted.bugs_threads import THREAD_BUGS
 
 BUGS = (
     # The kernel.
@@ -198,122 +205,7 @@ BUGS = (
         "        return op.if_ is not ABSENT",
         ("test:tests/unit/test_validate.py::test_a_unique_value_is_not_handed_over_in_a_transaction",),
     ),
-    # The server engines.
-    Bug(
-        "postgres: a lost commit is sent again",
-        "engines/postgres/write/executor.py",
-        "            job.fail(unknown_outcome(error, job.transaction.rev))\n        elif code in RETRIED",
-        "            return False\n        elif code in RETRIED",
-        ("fault:cuts --engine postgres --cuts 12 --seed 7",),
-    ),
-    Bug(
-        "postgres: acknowledged before the log is on disk",
-        "engines/postgres/connections/session_settings.py",
-        '    "jit": "off",\n',
-        '    "jit": "off",\n    "synchronous_commit": "off",\n',
-        ("fault:server_kills --engine postgres --kills 3 --seed 7",),
-    ),
-    Bug(
-        "postgres: a refused batch fails all its members",
-        "engines/postgres/write/executor.py",
-        "            if not lost(error):\n                return batch\n            for job in batch:",
-        "            for job in batch:",
-        ("fault:batches --engine postgres --rounds 6 --seed 7",),
-    ),
-    Bug(
-        "postgres: a patch with a default does not look at its condition",
-        "engines/postgres/write/operation_sql.py",
-        "DO UPDATE SET {_set(changes)}{where} RETURNING 1",
-        "DO UPDATE SET {_set(changes)} RETURNING 1",
-        ("case:pending/concurrent-*@postgres", "case:pending/freeze-races-append@postgres"),
-    ),
-    Bug(
-        "postgres: a session's isolation level is taken as it is found",
-        "engines/postgres/connections/session_settings.py",
-        'BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; "',
-        'BEGIN = "BEGIN; "',
-        ("test:tests/engines/test_postgres_sessions.py::test_no_isolation_level_of_a_database_reaches_a_caller",),
-    ),
-    Bug(
-        "postgres: every number of documents is a statement of its own",
-        "engines/postgres/write/transaction.py",
-        "_SOLO_ROWS = 2\n",
-        "_SOLO_ROWS = 99\n",
-        (
-            "test:tests/engines/test_postgres_sessions.py::test_commits_of_many_shapes_leave_few_statements_at_the_server",
-        ),
-    ),
-    Bug(
-        "mysql: a lost commit is sent again",
-        "engines/mysql/write/writer.py",
-        "if connection.broken or (connection.answered == len(last) - 1 and not errors.undone(error)):",
-        "if not connection.broken and connection.answered == len(last) - 1 and not errors.undone(error):",
-        ("fault:cuts --engine mysql --cuts 40 --seed 7",),
-    ),
-    Bug(
-        "mysql: rows are read without a lock",
-        "engines/mysql/write/transaction.py",
-        'return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where} FOR UPDATE"',
-        'return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where}"',
-        ("fault:batches --engine mysql --rounds 40 --seed 7",),
-    ),
-    Bug(
-        "mysql: commits that wait for locks may take every connection",
-        "engines/mysql/connections/permits.py",
-        "writing = most - min(_RESERVED_FOR_READS, (most + 1) // 3)",
-        "writing = most",
-        ("fault:locked_rows --engine mysql --rounds 1 --seed 7",),
-    ),
-    Bug(
-        "mysql: a commit keeps its connection for as long as its row is locked",
-        "engines/mysql/connections/connect.py",
-        "LOCK_WAIT_SECONDS = 1\n",
-        "LOCK_WAIT_SECONDS = 3600\n",
-        ("fault:locked_rows --engine mysql --rounds 1 --seed 7",),
-        hangs=True,
-    ),
-    Bug(
-        "mysql: the expected length is not compared",
-        "engines/mysql/write/transaction.py",
-        "if op.expect is not None and op.expect != head:",
-        "if op.expect is not None and op.expect > head:",
-        ("case:commit/expect@mysql",),
-    ),
-    Bug(
-        "redis: a lost answer is taken for a refusal",
-        "engines/redis/engine.py",
-        'raise OutcomeUnknown(f"{lost}: the commit may have landed", rev=rev, hint="retry with its key") from lost',
-        'raise UnavailableError(f"{lost}: the commit may have landed") from lost',
-        ("fault:cuts --engine redis --cuts 12 --seed 7",),
-    ),
-    Bug(
-        "redis: rows are written before all are checked",
-        "engines/redis/write/transaction_scripts.py",
-        "for group in rows for line in _checks(group)]",
-        "for group in rows for line in (*_checks(group), *_writes(group))]",
-        ("serial:60@redis",),
-    ),
-    Bug(
-        "redis: the expected length is not compared",
-        "engines/redis/write/lua/append_check.lua",
-        "tonumber(expected) ~= head then",
-        "tonumber(expected) > head then",
-        ("case:commit/expect@redis",),
-    ),
-    Bug(
-        "redis: a row that moves in an index stays at its old place too",
-        "engines/redis/write/row_lua.py",
-        "yield from [entry.remove for entry in self._entries([holder], old, frame.key)]",
-        "yield from ()",
-        ("case:threads/list-by-activity@redis",),
-    ),
-    Bug(
-        "redis: who came last for a connection is served first",
-        "engines/redis/connections/pool.py",
-        "turn = self._waiting.popleft()",
-        "turn = self._waiting.pop()",
-        ("case:commit/fair-turns@redis", "case:load/fair-turns@redis"),
-    ),
+    *SERVER_BUGS,
     # The rules.
     Bug(
         "a run that is done may go on",
@@ -441,7 +333,7 @@ BUGS = (
     Bug(
         "an interrupted deletion is never finished",
         "stores/cleanup.py",
-        'if tombstone["erased_at"] is not None:',
+        "if not is_unfinished(tombstone):",
         'if tombstone["deleted_at"] is not None:',
         ("case:lifecycle/interrupted-*@sqlite",),
     ),
@@ -490,8 +382,8 @@ BUGS = (
     Bug(
         "two writers may close a cycle",
         "stores/thread_creation.py",
-        'checks.append(Check("threads", (current,), {"parent": cold[0]["parent"], "deleted_at": None}))',
-        'checks.append(Check("threads", (current,), {"deleted_at": None}))',
+        'guards.append(Check("threads", (current,), {"parent": cold[0]["parent"], "deleted_at": None}))',
+        'guards.append(Check("threads", (current,), {"deleted_at": None}))',
         ("case:threads/cycle-race*@memory",),
     ),
     Bug(
@@ -531,9 +423,9 @@ BUGS = (
     ),
     Bug(
         "a fork returns the branch that was current before it",
-        "stores/branches.py",
-        'current = number if switch else head["branch"]',
-        'current = head["branch"]',
+        "stores/forking.py",
+        "current=fork.switch,",
+        "current=False,",
         ("case:branches/fork-returns-what-is-stored@memory",),
     ),
     Bug(
@@ -580,13 +472,19 @@ BUGS = (
         ("case:lifecycle/import-refuses@memory",),
     ),
     *SECRET_BUGS,
+    *OPERATION_BUGS,
+    *BRANCH_BUGS,
     *CONTENT_BUGS,
     *STORED_BUGS,
     *TERMINAL_BUGS,
+    *THREAD_BUGS,
     *IMPORT_BUGS,
     *REDIS_BUGS,
     *LOGIN_BUGS,
+    *FORMAT_BUGS,
     *FUZZ_BUGS,
     *SQLITE_BUGS,
     *LIMIT_BUGS,
+    *PROFILE_BUGS,
+    *MESSAGE_BUGS,
 )

@@ -6,6 +6,20 @@ from tests.planted.bug import Bug
 
 REDIS_BUGS = (
     Bug(
+        "redis: a map of the new protocol is read as it is",
+        "engines/redis/connections/borrowed_client.py",
+        "return [normal(value) for pair in reply.items() for value in pair]",
+        "return [normal(value) for value in reply]",
+        ("test:tests/engines/test_redis_pool.py::test_replies_of_the_new_protocol_read_as_those_of_the_old",),
+    ),
+    Bug(
+        "redis: a listener takes the only connection of a caller's client",
+        "engines/redis/connections/borrowed_client.py",
+        "self.listens = most > 1",
+        "self.listens = most > 0",
+        ("test:tests/engines/test_redis_pool.py::test_a_client_with_one_connection_polls",),
+    ),
+    Bug(
         "redis: the prefix is a pattern",
         "engines/redis/health/audit.py",
         "pattern = literal(self._layout.prefix.encode())",

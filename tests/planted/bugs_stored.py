@@ -40,4 +40,19 @@ STORED_BUGS = (
         "IN ('integer', 'null', 'text', 'real', 'blob')",
         ("test:tests/unit/test_checked.py::test_nothing_is_computed_with_a_number_that_is_none",),
     ),
+    # The stores' look-ups.
+    Bug(
+        "a prefix is only where to begin",
+        "stores/threads.py",
+        "return [thread for thread in threads if thread.id.startswith(prefix)][:limit]",
+        "return threads[:limit]",
+        ("case:threads/with-prefix@memory",),
+    ),
+    Bug(
+        "runs that are being erased hide the ones behind them",
+        "stores/runs.py",
+        "if len(matching) < limit:",
+        "if len(matching) <= limit:",
+        ("case:runs/with-prefix-erased@memory",),
+    ),
 )

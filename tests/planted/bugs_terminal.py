@@ -42,7 +42,7 @@ TERMINAL_BUGS = (
     ),
     Bug(
         "JSON has a pattern of its own",
-        "cli/escaping.py",
+        "model/visible_text.py",
         "return _ESCAPED.sub(lambda match: escaped_in_json(match.group()), text)",
         'return re.sub("[\x7f-\x9f\u202e]", lambda match: escaped_in_json(match.group()), text)',
         ("test:tests/cli/test_escaping.py::test_hidden_text_is_escaped_alike_for_people_and_in_json",),
@@ -53,5 +53,26 @@ TERMINAL_BUGS = (
         "return not stat.S_ISREG(path.stat().st_mode) or _names_open_file(path)",
         "return path.exists() and _names_open_file(path)",
         ("test:tests/cli/test_destination.py::test_a_fifo_is_written_into",),
+    ),
+    Bug(
+        "an export replaces a file that appeared meanwhile",
+        "cli/destination.py",
+        "    if not replace:\n        try:",
+        "    if not path:\n        try:",
+        ("test:tests/cli/test_destination.py::test_a_file_that_appeared_meanwhile_is_not_replaced",),
+    ),
+    Bug(
+        "no answer means yes",
+        "cli/confirmation.py",
+        'not in ("y", "yes")',
+        'not in ("y", "yes", "")',
+        ("test:tests/cli/test_run.py::test_a_person_is_asked",),
+    ),
+    Bug(
+        "a column without room is dropped",
+        "cli/tables.py",
+        "        below.append(least)\n",
+        "",
+        ("test:tests/cli/test_tables.py::test_nothing_but_long_text_is_shortened",),
     ),
 )

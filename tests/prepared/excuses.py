@@ -15,6 +15,9 @@ EXCUSES: tuple[Excuse, ...] = (
     Excuse("runs", "body", "twice", LAST_COUNTS),
     Excuse("state", "body", "text", "any JSON is a document"),
     Excuse("state", "body", "twice", LAST_COUNTS),
+    Excuse("profiles", "expires_at", "null", OPTIONAL),
+    Excuse("profiles", "body", "text", "any JSON is a document"),
+    Excuse("profiles", "body", "twice", LAST_COUNTS),
     Excuse("keys", "run", "null", OPTIONAL),
     Excuse("messages", "step", "null", OPTIONAL, engines="sqlite"),
 )

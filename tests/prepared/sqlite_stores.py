@@ -63,7 +63,7 @@ class SqliteStores:
     def _of(self, shape: Table | Log) -> Iterator[Mutation]:
         key = (shape.partition, "seq") if isinstance(shape, Log) else shape.key_names
         rows = self._place.file.rows(shape.name, key)
-        row = min(rows, key=lambda row: (row["thread"] != "t", row.get("run") != "running"))
+        row = min(rows, key=lambda row: (row.get("thread", row.get("owner")) != "t", row.get("run") != "running"))
         keys = [(shape.partition, "text"), ("seq", "int")] if isinstance(shape, Log) else _types(shape)
         for column, kind in (("scope", "text"), *keys, *columns(shape)):
             for name, value in _VALUES[kind].items():

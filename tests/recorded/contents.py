@@ -30,7 +30,7 @@ async def _threads(store: perdure.Store) -> list[Line]:
         listed = [thread async for thread in store.threads.iter(order=order)]
         lines.append({"view": f"threads by {order}", "shows": [thread.id for thread in listed]})
     for status in (None, "created", "running", "waiting", "done"):
-        runs = [run async for run in store.runs.iter(status=status)]
+        runs = [run async for run in store.runs.iter(status=status, order="asc")]
         lines.append({"view": f"runs {status}", "shows": plain(runs) if status is None else [run.id for run in runs]})
     lines.append({"view": "pending.threads", "shows": await store.pending.threads(limit=200)})
     for thread in sorted([thread async for thread in store.threads.iter()], key=lambda thread: thread.id):
@@ -49,7 +49,7 @@ async def _thread(store: perdure.Store, thread: str) -> list[tuple[str, Any]]:
         ("labels", await store.branches.labels(thread)),
         ("pending.list", await store.pending.list(thread)),
         ("state.list", await store.state.list(thread)),
-        ("runs.list", [run.id async for run in store.runs.iter(thread_id=thread)]),
+        ("runs.list", [run.id async for run in store.runs.iter(thread_id=thread, order="asc")]),
         ("unfinished", await store.messages.unfinished_calls(thread)),
     ]
     for branch in branches:

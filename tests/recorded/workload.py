@@ -342,11 +342,12 @@ async def runs(r: Recorder) -> None:
     await r.do("runs.latest", "born")
     await r.do("runs.latest", "nowhere")
     for options in ({}, {"status": "done"}, {"thread_id": "run-thread"}, {"thread_id": "ends", "status": "running"}):
+        options = {**options, "order": "asc"}
         await r.do("runs.list", **options)
         await r.do("runs.iter", **options)
-    page = await r.do("runs.list", limit=2)
-    await r.do("runs.list", limit=2, cursor=page.next_cursor)
-    await r.do("runs.list", limit=2, status="done", cursor=page.next_cursor)
+    page = await r.do("runs.list", limit=2, order="asc")
+    await r.do("runs.list", limit=2, order="asc", cursor=page.next_cursor)
+    await r.do("runs.list", limit=2, order="asc", status="done", cursor=page.next_cursor)
     await r.do("messages.list", "run-thread", run_id="run-1")
     await r.do("load", "run-thread")
 
@@ -452,6 +453,25 @@ async def keyed_later(r: Recorder) -> None:
     for number in range(3):
         message = Message.user(f"remembered {number}", id=f"late-{number}")
         await r.do("commit", "kyoto", messages=[message], branch=0, state={"late": {"n": number}}, key=f"late-{number}")
+
+
+async def profiles(r: Recorder) -> None:
+    """Profiles: guarded, expiring, listed, deleted; nothing of them is left, as the old file has none."""
+    first = await r.do("profiles.put", "user:ann", "prefs", {"tone": "short"}, if_rev=0)
+    await r.do("profiles.put", "user:ann", "prefs", 1, if_rev=0)
+    await r.do("profiles.put", "user:ann", "prefs", Doc([1], schema=2), if_rev=first.rev)
+    await r.do("profiles.put", "user:ann", "city", "Kyoto", ttl_ms=60_000)
+    await r.do("profiles.put", "user:ann", "city", "Kyoto", ttl_ms=0)
+    await r.do("profiles.find", "user:ann", "city")
+    await r.do("profiles.get", "user:ann", "prefs")
+    await r.do("profiles.get", "user:ann", "no-such")
+    await r.do("profiles.list", "user:ann", limit=1)
+    await r.do("profiles.list", "user:ann", prefix="pre")
+    await r.do("profiles.iter", "user:ann")
+    await r.do("profiles.delete", "user:ann", "prefs", if_rev=first.rev)
+    await r.do("profiles.delete", "user:ann", "prefs")
+    await r.do("profiles.clear", "user:ann")
+    await r.do("profiles.list", "user:ann")
 
 
 CHAPTERS: tuple[Chapter, ...] = (

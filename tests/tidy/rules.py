@@ -32,6 +32,11 @@ URL_PARSERS = frozenset({"urlsplit", "urlparse", "parse_qs", "parse_qsl"})
 WRITERS = frozenset(
     {"print", "typer.echo", "typer.secho", "click.echo", "rich.print", "Console", "rich.console.Console", "os.write"}
 )
+# What a store is made of: the command line asks the store instead.
+BELOW_THE_CALLS = frozenset(
+    {"perdure.kernel.ops", "perdure.kernel.validate", "perdure.stores.context", "perdure.stores.cleanup"}
+    | {"perdure.stores.branch_paths", "perdure.stores.records"}
+)
 IMPURE_BUILTINS = frozenset({"open", "print", "input"})
 # Participles that stand for a noun: `found` may be a row, a list or an error. Name the thing.
 VAGUE_NAMES = frozenset("found told given wanted shown kept said taken seen got res place places".split())
@@ -195,6 +200,21 @@ def one_place_writes_to_the_terminal(file: File) -> Iterator[Finding]:
             yield call.lineno, "no text is read as markup: it may hold a stranger's words"
 
 
+def the_command_line_uses_public_calls(file: File) -> Iterator[Finding]:
+    if not file.inside("cli"):
+        return
+    for node in _nodes(file, ast.Attribute):
+        private = node.attr.startswith("_") and not node.attr.startswith("__")
+        if private and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+            yield node.lineno, f"{ast.unparse(node)} is private: use, or add, a public call"
+    for origin in _nodes(file, ast.ImportFrom):
+        for alias in origin.names:
+            if alias.name.startswith("_"):
+                yield origin.lineno, f"{alias.name} is private: use, or add, a public call"
+        if origin.module in BELOW_THE_CALLS:
+            yield origin.lineno, f"{origin.module} goes past the stores: use, or add, a public call"
+
+
 def engines_have_one_shape(file: File) -> Iterator[Finding]:
     parts = file.path.parts
     if not file.inside("engines") or len(parts) < 5 or parts[3] in ("shared", "sql"):
@@ -229,6 +249,7 @@ RULES: tuple[Callable[[File], Iterator[Finding]], ...] = (
     sql_stays_in_engines,
     server_urls_are_read_by_one_parser,
     one_place_writes_to_the_terminal,
+    the_command_line_uses_public_calls,
     engines_have_one_shape,
     values_are_named_by_nouns,
 )

@@ -26,6 +26,10 @@ BITES: list[tuple[Rule, str, str]] = [
     (rules.values_are_named_by_nouns, "model/run.py", "class A:\n    @cached_property\n    def place(self): ..."),
     (rules.values_are_named_by_nouns, "stores/threads.py", "self._taken = 1"),
     (rules.values_are_named_by_nouns, "rules/views.py", "match x:\n    case {'a': told}: ..."),
+    (rules.the_command_line_uses_public_calls, "cli/tree.py", "rows = store._context.view()"),
+    (rules.the_command_line_uses_public_calls, "cli/commands/log.py", "self.store._context"),
+    (rules.the_command_line_uses_public_calls, "cli/tree.py", "from perdure.kernel.ops import Scan"),
+    (rules.the_command_line_uses_public_calls, "cli/tree.py", "from perdure.stores.threads import _query"),
     (rules.arrows_point_down, "model/message.py", "from perdure.kernel import ops"),
     (rules.arrows_point_down, "model/message.py", "import perdure.clock"),
     (rules.arrows_point_down, "model/message.py", "from perdure import clock"),
@@ -145,6 +149,8 @@ INNOCENT: list[tuple[Rule, str, str]] = [
     (rules.one_place_writes_to_the_terminal, "cli/__init__.py", "sys.stderr.write('error: typer is missing')"),
     (rules.one_place_writes_to_the_terminal, "cli/commands/doctor.py", "session.out.print(line)\nfile.write(line)"),
     (rules.one_place_writes_to_the_terminal, "testkit/matrix.py", "print('x')"),
+    (rules.the_command_line_uses_public_calls, "cli/tree.py", "self._x = cls._y\nx.__class__\nstore.threads.list()"),
+    (rules.the_command_line_uses_public_calls, "sync/stores.py", "store._context"),
     (rules.sql_stays_in_engines, "stores/threads.py", '"""select one from many"""\nx = "update the title"'),
 ]
 

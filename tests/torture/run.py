@@ -87,7 +87,7 @@ def server_programs() -> Iterator[Program]:
 
 def fuzzers() -> Iterator[Program]:
     """Every fuzzer, for some time each."""
-    for target in ("messages", "cursors", "imports", "urls", "resp", "rows"):
+    for target in ("messages", "formats", "cursors", "imports", "urls", "resp", "rows"):
         arguments = ("--target", target)
         yield Program(f"fuzz {target}", "no input breaks it", 0.03, "tests.fuzz", "seconds", 600, 1.0, arguments)
 
@@ -104,6 +104,8 @@ PROGRAMS = (
             400.0, ("--engine", "memory")),
     Program("reference sqlite", "same as the reference", 0.1, "perdure.testkit.volume", "operations", 100_000,
             100.0, ("--engine", "sqlite")),
+    Program("formats", "conversations come back equal", 0.02, "tests.formats.round_trips", "conversations",
+            10_000, 150.0),
     *fuzzers(),
     *server_programs(),
 )  # fmt: skip

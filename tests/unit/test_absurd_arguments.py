@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,10 @@ from perdure import (
     limits,
 )
 from perdure.engines.memory import MemoryEngine
-from perdure.errors import CursorExpired, InvalidError, short_repr
+from perdure.errors import InvalidError, short_repr
 from perdure.model.message import Compaction
 from perdure.model.run import RunBody
 from perdure.rules.checks import check_count, check_id
-from perdure.stores.runs import StartOptions
 from perdure.stores.schema import SCHEMA
 
 DEPTH = 10_000
@@ -155,16 +155,23 @@ GIVEN: dict[str, Any] = {
     "agent_id": "a",
     "name": "n",
     "branch": 0,
+    "prefix": "p",
     "from_seq": 1,
     "to_seq": 2,
     "parent_thread_id": "p",
     "label": "l",
     "value": 1,
     "scope": "s",
+    "owner": "user:ann",
+    "key": "k",
 }
 ALSO: dict[str, dict[str, Any]] = {"branches.fork": {"at": "m"}}
 """What a method needs besides its required parameters."""
-TAKES = {("state.put", "value"): {"long text"}}
+TAKES = {
+    ("state.put", "value"): {"long text"},
+    ("profiles.put", "value"): {"long text"},
+    ("runs.cancel", "detail"): {"long text"},
+}
 """What is absurd as an id may be fine as a document."""
 
 
@@ -192,10 +199,16 @@ def methods() -> Iterator[tuple[str, Any]]:
                 yield f"{noun}.{verb}", getattr(thing, verb)
 
 
+def options_of(method: Any, name: str) -> list[str]:
+    """What a method takes by `**options: Unpack[SomeTypedDict]`."""
+    (options,) = typing.get_args(typing.get_type_hints(method)[name])
+    return list(options.__annotations__)
+
+
 def parameters(method: Any) -> list[str]:
     names = []
     for name, parameter in inspect.signature(method).parameters.items():
-        names += StartOptions.__annotations__ if parameter.kind is parameter.VAR_KEYWORD else [name]
+        names += options_of(method, name) if parameter.kind is parameter.VAR_KEYWORD else [name]
     return names
 
 
@@ -219,14 +232,14 @@ def refusals(name: str, parameter: str) -> list[str]:
     }
     required |= ALSO.get(name, {})
     if parameter == "before":
-        del required["at"]
+        required.pop("at", None)
     wrong = []
     for what, value in ABSURD.items():
         if what in TAKES.get((name, parameter), ()):
             continue
         try:
             result = asyncio.run(call(method, {**required, parameter: value}))
-        except (InvalidError, CursorExpired) as error:
+        except InvalidError as error:
             if len(str(error)) > 1_000:
                 wrong.append(f"{what}: a message of {len(str(error)):,} characters")
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is wrong
@@ -251,7 +264,7 @@ RECORDS: dict[type, dict[str, Any]] = {
 }
 LONG = {"long text", "a long list"}
 """Long, but JSON."""
-TEXTS = {"text", "thinking", "signature", "data", "url"}
+TEXTS = {"text", "thinking", "signature", "data", "url", "model", "stop_reason"}
 """Fields that hold text of any length."""
 
 

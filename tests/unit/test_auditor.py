@@ -60,6 +60,8 @@ async def sound(store: Store) -> None:
     await store.threads.create("dead")
     await store.commit("dead", messages=[Message.user("x")])
     await store.threads.delete("dead")
+    await store.profiles.put("user:ann", "prefs", {"tone": "short"}, ttl_ms=1_000)
+    await store.profiles.put("app", "motd", 1)
     await store.scoped("other").commit("t", messages=[Message.user("another tenant")])
 
 
@@ -162,11 +164,17 @@ async def _(store: Store) -> list[Op]:
     return [Delete("thread_heads", ("parent",)), Delete("threads", ("parent",)), Delete("branches", ("parent", 0))]
 
 
+patch("a profile is torn", "profile", "profiles", ("user:ann", "prefs"), body=b'{"a')
+patch("a profile expired before it was written", "profile", "profiles", ("user:ann", "prefs"), expires_at=1)
+patch("a profile lives longer than any may", "profile", "profiles", ("app", "motd"), expires_at=2**52)
+patch("a profile has no schema", "column", "profiles", ("app", "motd"), schema=None)
+
+
 @damage("two threads are each other's parent", "thread.parent")
 async def _(store: Store) -> list[Op]:
     return [
         Patch("threads", ("parent",), {"parent": "t"}),
-        Patch("thread_heads", ("parent",), {"parent": "t"}),
+        Patch("thread_heads", ("parent",), {"parent": "t", "child": 1}),
         Patch("thread_heads", ("t",), {"children": 1}),
     ]
 

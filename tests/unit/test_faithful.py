@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -102,8 +103,15 @@ KEYSET = (int, str)
 def test_a_cursor_continues_its_own_query_only() -> None:
     cursor = encode_cursor(QUERY, (17, "id"))
     assert decode_cursor(cursor, QUERY, KEYSET) == (17, "id")
-    with pytest.raises(CursorExpired):
+    with pytest.raises(InvalidError):
         decode_cursor(cursor, ("threads", None, "q", True, "active"), KEYSET)
+
+
+def test_a_cursor_of_another_version_has_expired() -> None:
+    with patch("perdure.kernel.cursor._VERSION", 0):
+        old = encode_cursor(QUERY, (17, "id"))
+    with pytest.raises(CursorExpired, match="format 0"):
+        decode_cursor(old, QUERY, KEYSET)
 
 
 def test_every_flipped_bit_of_a_cursor_is_noticed() -> None:
@@ -112,13 +120,13 @@ def test_every_flipped_bit_of_a_cursor_is_noticed() -> None:
     for i in range(len(raw)):
         for bit in range(7):
             damaged = raw[:i] + bytes([raw[i] ^ (1 << bit)]) + raw[i + 1 :]
-            with pytest.raises(CursorExpired):
+            with pytest.raises(InvalidError):
                 decode_cursor(damaged.decode(), QUERY, KEYSET)
 
 
 @pytest.mark.parametrize("text", ["", "x", "é", "AAAA", "=" * 8, "A" * 5000])
 def test_foreign_text_is_no_cursor(text: str) -> None:
-    with pytest.raises(CursorExpired):
+    with pytest.raises(InvalidError):
         decode_cursor(text, QUERY, KEYSET)
 
 

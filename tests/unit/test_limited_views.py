@@ -112,3 +112,58 @@ def test_a_thread_that_is_made_anew_between_two_reads_is_not_mixed_with_the_old(
         assert [r.message_id for r in await store.messages.external("t", limit=3)] == ["n37", "n38", "n39"]
 
     asyncio.run(run())
+
+
+def answered(count: int) -> list[Message]:
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f"}]}
+    calls = [Message.from_json({**call, "content": [{**call["content"][0], "id": f"c{n}"}]}) for n in range(count)]  # type: ignore[dict-item]
+    return [message for n in range(count) for message in (calls[n], Message.tool(f"c{n}", "result"))]
+
+
+def test_a_page_costs_the_same_wherever_it_is() -> None:
+    """Of 3,000 records, with tool calls or without: the first page, one in the middle and the last."""
+
+    async def run() -> None:
+        for messages in (users(0, 3_000), answered(1_500)):
+            engine = WatchedEngine()
+            store = await filled(engine, *messages)
+            for view in ("external", "raw"):
+                for before in (None, 1_500, 1_501, 10, 11):
+                    engine.entries.clear()
+                    page = await store.messages.page("t", view=view, before=before, limit=5)  # type: ignore[arg-type]
+                    assert len(page) == 5
+                    assert sum(engine.entries) <= 40
+                    assert len(engine.entries) <= 3
+
+    asyncio.run(run())
+
+
+def test_a_page_of_history_reads_from_the_end() -> None:
+    async def run() -> None:
+        engine = WatchedEngine()
+        store = await filled(engine, *users(0, 1_000))
+        await store.messages.page("t", view="history", limit=5)
+        assert sum(engine.entries) <= 20
+        engine.entries.clear()
+        page = await store.messages.page("t", view="history", before=900, limit=5)
+        assert [record.seq for record in page] == [895, 896, 897, 898, 899]
+        assert sum(engine.entries) <= 500
+
+    asyncio.run(run())
+
+
+def test_a_thread_that_is_made_anew_during_a_page_is_not_mixed_with_the_old() -> None:
+    async def run() -> None:
+        engine = WatchedEngine()
+        store = await filled(engine, *answered(20), *users(0, 20))
+
+        async def replace() -> None:
+            await store.threads.delete("t")
+            await store.threads.create("t")
+            await store.commit("t", messages=[Message.user(f"new {i}", id=f"n{i}") for i in range(40)])
+
+        engine.meanwhile = replace
+        page = await store.messages.page("t", before=40, limit=3)
+        assert [record.message_id for record in page] == ["n36", "n37", "n38"]
+
+    asyncio.run(run())

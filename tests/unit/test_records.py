@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 import perdure.sync
-from perdure import Extra, InvalidError, Message, NewRun, Receipt, RunReceipt, Text, Ticket
+from perdure import Extra, InvalidError, Message, NewRun, Receipt, RunReceipt, Text, Ticket, Usage
 
 RECORDS = [
     getattr(perdure, name)
@@ -104,3 +104,59 @@ def test_a_store_says_where_it_was_opened(tmp_path: Path) -> None:
 
 def test_a_store_does_not_say_its_password() -> None:
     assert "secret" not in repr(perdure.stores.store.Origin(perdure.opening.redacted("redis://app:secret@db/0")).url)
+
+
+def test_a_change_takes_the_usage_of_a_message() -> None:
+    run = asyncio.run(everything())[1]
+    usage = Usage(input_tokens=7, output_tokens=3)
+    for change in (run.step(usage=usage), run.finish("bye", usage=usage), run.fail("no", steps=1, usage=usage)):
+        assert (change.input_tokens, change.output_tokens) == (7, 3)
+    assert run.step(usage=None).steps == 1
+    with pytest.raises(InvalidError, match="not both"):
+        run.step(usage=usage, input_tokens=1)
+    with pytest.raises(InvalidError, match=r"pass usage=message\.usage"):
+        run.step(usage={"input_tokens": 1})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'stepps'"):
+        run.finish(stepps=1)
+
+
+def test_a_handle_is_the_calls_of_its_thread() -> None:
+    async def scenario() -> None:
+        async with perdure.open("memory://") as store:
+            chat = store.thread("t")
+            assert repr(chat) == "<perdure.ThreadHandle 't' of <perdure.Store memory:// scope='default' open>>"
+            assert await chat.find() is None
+            await chat.ensure(title="A trip")
+            first = await chat.append(Message.user("q"), Message.assistant("a"), key="k")
+            assert (await chat.append(Message.user("q"), Message.assistant("a"), key="k")).replayed
+            run = await chat.start("agent", messages=[Message.user("go")])
+            receipt = await chat.append(Message.assistant("done"), run=run.finish())
+            assert receipt.run.status == "done"
+            branch = await chat.fork(at=first.message_ids[0], messages=[Message.user("else")], switch=True)
+            assert [record.text for record in await chat.path()] == ["q", "else"]
+            assert (await chat.page(limit=1)).items[0].text == "else"
+            await chat.checkout(receipt.message_ids[0])
+            assert (await chat.load()).branch.id == 0
+            assert [variant.branch for variant in await chat.variants(first.message_ids[1])] == [0, branch.id]
+            assert "else" in (await chat.tree()).draw()
+            async with chat.buffered() as writer:
+                await writer.append(Message.user("late"))
+            async with chat.follow(timeout=0) as follower:
+                assert len([record async for record in follower]) == 6
+            await chat.delete()
+            assert await chat.find() is None
+            with pytest.raises(InvalidError, match="thread id"):
+                store.thread("")
+
+    asyncio.run(scenario())
+
+
+def test_a_blocking_handle_too(tmp_path: Path) -> None:
+    with perdure.sync.open(tmp_path / "agents.db") as store:
+        chat = store.thread("t")
+        chat.append(Message.user("q"))
+        assert [record.text for record in chat.history()] == ["q"]
+        with chat.buffered() as writer:
+            writer.append(Message.user("late"))
+        assert [record.text for record in chat.follow(timeout=0)] == ["q", "late"]
+        assert chat.tree().draw().count("\n") == 1

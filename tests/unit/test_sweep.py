@@ -11,7 +11,7 @@ import perdure
 from perdure import Message, NotFoundError, failpoints, limits
 from perdure.kernel.ops import NOW, Heads, Put, Scan
 from perdure.stores.cleanup import sweep
-from perdure.stores.deletion import ARRIVING
+from perdure.stores.tombstones import ARRIVING
 
 
 class Died(Exception):

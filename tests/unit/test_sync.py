@@ -31,9 +31,10 @@ def public(cls: type) -> dict[str, inspect.Signature]:
     return {n: inspect.signature(f) for n, f in inspect.getmembers(cls, callable) if not n.startswith("_")}
 
 
-def test_faces_are_what_the_tool_would_write() -> None:
+@pytest.mark.parametrize("tool", ["make_handle", "make_sync"])
+def test_faces_are_what_the_tool_would_write(tool: str) -> None:
     done = subprocess.run(
-        [sys.executable, "tools/make_sync.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, f"tools/{tool}.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

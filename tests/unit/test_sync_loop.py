@@ -329,3 +329,24 @@ def test_an_iterator_that_waits_is_told_when_the_store_is_closed() -> None:
         store.close()
         with pytest.raises(UnavailableError, match="closed"):
             asked.result(timeout=60)
+
+
+def test_another_thread_ends_a_blocked_follower(url: str) -> None:
+    with perdure.sync.open(url) as store:
+        store.commit("t", messages=[Message.user("one")])
+        followers = [store.messages.follow("t", branch=branch) for branch in (None, "main", None)]
+        with ThreadPoolExecutor(3) as pool:
+            assert [next(follower).text for follower in followers] == ["one"] * 3
+            asked = [pool.submit(list, follower) for follower in followers]
+            if url == URL:
+                until(lambda: len(waiting) >= 3)
+            for follower in followers:
+                follower.close()
+            assert [task.result(timeout=60) for task in asked] == [[], [], []]
+        assert [record.text for record in store.messages.follow("t", timeout=0.01)] == ["one"]
+        dropped = store.messages.follow("t")
+        assert next(dropped).text == "one"
+        del dropped
+        if url == URL:
+            hub = store.engine._inner._hub  # type: ignore[attr-defined]
+            until(lambda: not hub.is_watched)

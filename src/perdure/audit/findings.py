@@ -59,6 +59,7 @@ CHECKS: dict[str, tuple[str, str]] = {
     "queue": ("I2", "a queue counts its pending messages and waits iff there are any"),
     "pending.place": ("I2", "pending messages are at 1, 2, 3, …"),
     "pending.body": ("I2", "a pending message can be read and is not in the log yet"),
+    "profile": ("I2", "a profile can be read, and expires after it was written or never"),
     "history": ("I13", "a history never shows a tool result without its call"),
 }
 

@@ -14,7 +14,7 @@ import msgspec
 from perdure.audit.findings import CHUNK, Audit
 from perdure.kernel.ops import Get, Heads, Row, Scan
 from perdure.kernel.schema import Index, Log, Table
-from perdure.stores.soundness import row_problems
+from perdure.stores.soundness import body_problems, row_problems
 
 Group = tuple[Any, ...]
 OWN = ("threads", "thread_heads")
@@ -45,7 +45,11 @@ async def check_table(audit: Audit, table: Table, alive: set[str]) -> None:
         thread = owner(table, row)
         if table.name in OWN or (thread in alive and not _hidden(table, row)):
             continue  # checked with its thread
-        if not audit.collect(row_problems(table, row)) and thread is not None and thread not in alive:
+        if audit.collect(row_problems(table, row)):
+            continue
+        if thread is None:
+            audit.collect(body_problems(table.name, row))
+        elif thread not in alive:
             strangers.setdefault(thread, row)
     for index in table.indexes:
         groups = tallies[index.name] if index.by else {(): tallies[index.name].get((), Tally())}
@@ -57,12 +61,12 @@ async def check_table(audit: Audit, table: Table, alive: set[str]) -> None:
 
 
 def owner(table: Table, row: Row) -> str | None:
-    """The thread that a row belongs to; None for the rows that make up a thread."""
+    """The thread that a row belongs to; None for the rows that make up a thread, and for those of the scope."""
     if table.name in OWN:
         return None
     if table.key_names[0] == "thread":
         return str(row.key[0])
-    thread: str | None = row["thread"]
+    thread: str | None = row["thread"] if "thread" in table.column_names else None
     return thread
 
 
@@ -79,7 +83,7 @@ def _values(table: Table, row: Row, names: tuple[str, ...]) -> Group:
 def _position(table: Table, index: Index, row: Row) -> Group | None:
     """The position of a row in an index: group, order, key. None if the row is not in the index."""
     by, order = _values(table, row, index.by), _values(table, row, index.order)
-    if None in order or (index.sparse and None in by):
+    if None in order or None in by[: index.required]:
         return None
     return by + order + row.key
 

@@ -19,9 +19,10 @@ from perdure.kernel.schema import Table
 from perdure.model.message import MessageRecord
 from perdure.rules.soundness.stored import ThreadRows
 from perdure.rules.soundness.thread import thread_problems, wanted_seqs
-from perdure.stores.deletion import is_arriving
 from perdure.stores.records import MessageEntry
 from perdure.stores.soundness import body_problems, row_problems
+from perdure.stores.tombstones import is_arriving, is_dispersing
+from perdure.stores.transfer.lines import owner_of
 
 COLD, HOT = "threads", "thread_heads"
 HISTORIES = 20
@@ -38,6 +39,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     children: Sequence[Row]
     parents: Sequence[Row]
+    buried: Sequence[Row]
+    """The parent's cold row: a deletion that has not reached this child yet leaves it below a tombstone."""
 
     def one(self, table: str) -> Row | None:
         """The thread's only row of a table, if it is there."""
@@ -47,19 +50,25 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_thread(audit: Audit, thread: str) -> Snapshot:
     """Every row of a thread, and its log's length, from one snapshot."""
-    tables = audit.kernel.schema.tables
-    head, (length,), children, parents, *rows = await audit.view(
+    tables = _tables_of_threads(audit)
+    head, (length,), children, parents, buried, *rows = await audit.view(
         Get(HOT, [(thread,)]),
         Heads(LOG, [thread]),
         Scan(HOT, "parent_created", (thread,)),
         Get(HOT, Ref(0, ("parent",))),
+        Get(COLD, Ref(0, ("parent",))),
         *[_rows_of(table, thread) for table in tables],
     )
     if type(length) is not int:
         raise CorruptError(f"the length of its log is {length!r:.80}", where=f"thread {thread!r}")
     by_table = {table.name: some for table, some in zip(tables, rows, strict=True)}
     by_table[HOT] = [row for row in head if row is not None]
-    return Snapshot(thread=thread, tables=by_table, length=length, children=children, parents=parents)
+    return Snapshot(thread=thread, tables=by_table, length=length, children=children, parents=parents, buried=buried)
+
+
+def _tables_of_threads(audit: Audit) -> list[Table]:
+    """The tables whose rows belong to threads: all but those of the scope as a whole."""
+    return [table for table in audit.kernel.schema.tables if owner_of(table) is not None]
 
 
 def _rows_of(table: Table, thread: str) -> Scan:
@@ -80,7 +89,7 @@ async def check_thread(audit: Audit, thread: str) -> None:
     if head is None:
         _check_tombstone(audit, snapshot)
         return
-    damaged = _check_rows(audit, snapshot, audit.kernel.schema.tables)
+    damaged = _check_rows(audit, snapshot, _tables_of_threads(audit))
     rows = _stored(snapshot, head)
     done = await read_log(audit, thread, snapshot.length, wanted_seqs(rows, damaged))
     if not done.sound:
@@ -100,7 +109,7 @@ async def _check_in_pieces(audit: Audit, thread: str, error: Exception) -> None:
     What holds between the tables is not asked: they do not come from one moment, and one of them is not there.
     """
     before = len(audit.findings)
-    for table in audit.kernel.schema.tables:
+    for table in _tables_of_threads(audit):
         try:
             rows: list[Row] = (await audit.view(_rows_of(table, thread)))[0]
         except UnavailableError:
@@ -163,7 +172,7 @@ def _check_tombstone(audit: Audit, snapshot: Snapshot) -> None:
     if not audit.expect(cold["deleted_at"] is not None, "thread.rows", record, "it has no hot row but is not deleted"):
         return
     leftovers = [name for name in ("parent", "resource", "title") if cold[name] is not None]
-    if not is_arriving(cold) and codec.decode(cold.body, record) != {}:
+    if not is_arriving(cold) and not is_dispersing(cold) and codec.decode(cold.body, record) != {}:
         leftovers.append("metadata")
     audit.expect(not leftovers, "thread.tombstone", record, f"it is deleted and keeps its {', '.join(leftovers)}")
     if cold["erased_at"] is not None:
@@ -176,7 +185,7 @@ def _check_family(audit: Audit, snapshot: Snapshot, head: Row) -> None:
     record, count, parent = f"thread {snapshot.thread!r}", head["children"], head["parent"]
     there = len(snapshot.children)
     audit.expect(count == there, "thread.children", record, f"it counts {count} children, there are {there}")
-    known = parent is None or bool(snapshot.parents)
+    known = parent is None or bool(snapshot.parents) or any(map(is_dispersing, snapshot.buried))
     audit.expect(known, "thread.parent", record, f"its parent {parent!r} does not exist")
 
 

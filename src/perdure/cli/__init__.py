@@ -21,10 +21,10 @@ def main() -> None:
 
 def _run() -> None:
     try:
-        from perdure.cli.application import run
+        from perdure.cli import application
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in _EXTRA:
             raise
         sys.stderr.write("error: the command line needs typer and rich (pip install typer rich)\n")
         raise SystemExit(2) from None
-    run()
+    application.main()

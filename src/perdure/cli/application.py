@@ -13,13 +13,17 @@ import perdure
 from perdure.cli.command import USER_ERROR, JsonOption, ScopeOption, StoreOption, report, report_defect
 from perdure.cli.commands import (
     branch,
+    completion,
     copy,
+    delete,
     doctor,
     export,
     health,
     import_threads,
     log,
     migrate,
+    profiles,
+    run,
     runs,
     show,
     threads,
@@ -59,12 +63,15 @@ def shared(
     """Options that may stand before a command as well as after it."""
 
 
-COMMANDS = (threads, show, runs, log, tree, branch, export, import_threads, health, migrate, copy, doctor)
+COMMANDS = (
+    threads, show, log, tree, branch, runs, run, delete, profiles, export, import_threads, copy, health, migrate,
+    doctor, completion,
+)  # fmt: skip
 for module in COMMANDS:
     module.register(app)
 
 
-def run() -> None:
+def main() -> None:
     """Run the command line; a mistake in it is told in one line, like any other error."""
     tolerate_any_encoding()
     warnings.showwarning = _show_warning

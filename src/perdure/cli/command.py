@@ -11,7 +11,6 @@ import asyncio
 import functools
 import inspect
 import os
-import re
 import signal
 import sys
 import traceback
@@ -28,14 +27,14 @@ import perdure
 from perdure.cli.encodings import fitted_text, write_json
 from perdure.cli.escaping import visible
 from perdure.cli.helptext import Command
-from perdure.cli.hints import command_line
-from perdure.cli.tables import Cell, Column, fitted
+from perdure.cli.naming import find_branch, find_message, find_run, find_thread
+from perdure.cli.tables import Cell, Column, table_lines
 from perdure.cli.terminal import Screen, console, error_console
 from perdure.errors import CorruptError, InvalidError, NotFoundError, PerdureError
-from perdure.kernel.ops import Scan
 from perdure.kernel.redaction import masked_secrets, masked_urls, redacted
 from perdure.model.branch import Branch
 from perdure.model.message import MessageRecord
+from perdure.model.run import Run
 from perdure.opening import Opening, is_server, plan_migration, sqlite_path
 from perdure.stores.store import Store
 
@@ -54,6 +53,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, and nothin
 HiddenStoreOption = Annotated[str | None, typer.Option("--store", hidden=True)]
 UrlArgument = Annotated[str | None, typer.Argument(metavar="[URL]", help="The store; else that of --store.")]
 ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id, or a unique beginning of it.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique beginning of it.")]
 
 
 class CommandContext:
@@ -67,10 +67,9 @@ class CommandContext:
         self.as_json = as_json
         self.out: Screen = console(width=width)
 
-    def show(self, renderable: RenderableType, *, width: int | None = None) -> None:
+    def show(self, renderable: RenderableType) -> None:
         """Write something for people, without the spaces that tables put at the end of a line."""
-        options = self.out.options.update(width=width or self.out.width)
-        for line in self.out.render_lines(renderable, options, pad=False):
+        for line in self.out.render_lines(renderable, pad=False):
             text = Text.assemble(*[(part.text, part.style or "") for part in line])
             text.rstrip()
             self.out.print(text, soft_wrap=True)
@@ -78,8 +77,8 @@ class CommandContext:
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         """Write a table that fits the terminal."""
         spelled = [[_spelled(self.out, cell) for cell in row] for row in rows]
-        table, width = fitted(columns, spelled, self.out.width)
-        self.show(table, width=width)
+        for line in table_lines(columns, spelled, self.out.width, fitted_text(self.out.file, "…")):
+            self.out.print(line, soft_wrap=True)
 
     def say(self, text: str, style: str = "") -> None:
         """Write a sentence for people; not a word of it with `--json`."""
@@ -97,11 +96,6 @@ def _spelled(out: Screen, cell: Cell) -> Cell:
     return Text(text, style=cell.style) if isinstance(cell, Text) else text
 
 
-def whole_number(text: str) -> int | None:
-    """The number that these ASCII digits spell; None for anything else, and for what no number in a store can be."""
-    return int(text) if re.fullmatch(r"[0-9]{1,15}", text) else None
-
-
 class StoreContext(CommandContext):
     """A command with an open store."""
 
@@ -110,44 +104,20 @@ class StoreContext(CommandContext):
         self.store = store
 
     async def thread_id(self, text: str) -> str:
-        """The thread that `text` names: its id, or the only id that begins with it."""
-        if await self.store.threads.find(text) is not None:
-            return text
-        scope_context = self.store._context  # noqa: SLF001 - no list is ordered by id
-        rows = (await scope_context.view(Scan("thread_heads", after=(text,), limit=4)))[0]
-        matches = [str(row.key[0]) for row in rows if str(row.key[0]).startswith(text)]
-        if not matches:
-            raise NotFoundError(f"no thread id is or starts with {text!r}", hint="perdure threads lists them")
-        if len(matches) > 1:
-            listed = ", ".join(matches[:3]) + (" …" if len(matches) > 3 else "")
-            raise InvalidError(f"{text!r} is the beginning of several threads: {listed}", hint="give more of the id")
-        return matches[0]
+        """The id of the thread that `text` names: its id, or the only id that starts with it."""
+        return await find_thread(self.store, text)
+
+    async def run(self, text: str) -> Run:
+        """The run that `text` names: by its id, or by the only id that starts with it."""
+        return await find_run(self.store, text)
 
     async def branch(self, thread_id: str, text: str) -> Branch:
         """The branch that `text` names: by name, or by number."""
-        with suppress(NotFoundError):
-            return await self.store.branches.get(thread_id, text)
-        number = whole_number(text)
-        if number is not None:
-            with suppress(NotFoundError):
-                return await self.store.branches.get(thread_id, number)
-        what = "called" if number is None else "number"
-        hint = f"{command_line('branch', thread_id)} lists them"
-        raise NotFoundError(f"thread {thread_id!r} has no branch {what} {text!r}", hint=hint)
+        return await find_branch(self.store, thread_id, text)
 
     async def message(self, thread_id: str, text: str) -> MessageRecord:
         """The message that `text` names: by id, or by its number in the log."""
-        record = await self.store.messages.find(thread_id, text)
-        seq = whole_number(text.removeprefix("#"))
-        if record is None and seq:
-            records = await self.store.messages.range(thread_id, seq, seq)
-            record = records[0] if records else None
-        if record is None:
-            raise NotFoundError(
-                f"thread {thread_id!r} has no message {text!r}",
-                hint=f"give its id or its number; {command_line('tree', thread_id)} shows them",
-            )
-        return record
+        return await find_message(self.store, thread_id, text)
 
 
 Body = Callable[..., Coroutine[Any, Any, int | None]]

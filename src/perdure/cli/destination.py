@@ -38,9 +38,19 @@ def is_stdout(out: str) -> bool:
         return False
 
 
+def would_replace(out: str) -> bool:
+    """Whether a file, or a link to one, has this name already; never true of a stream."""
+    _check_name(out)
+    path = Path(out)
+    return out != STANDARD and os.path.lexists(path) and not _is_stream(path)
+
+
 @asynccontextmanager
-async def destination(out: str) -> AsyncIterator[BinaryIO]:
-    """What to write to. A file appears at the end, and not at all if the body fails."""
+async def destination(out: str, *, replace: bool = False) -> AsyncIterator[BinaryIO]:
+    """What to write to. A file appears at the end, and not at all if the body fails.
+
+    Without `replace`, a file of that name that appeared meanwhile stays.
+    """
     _check_name(out)
     if is_stdout(out):
         yield cast("BinaryIO", sys.stdout.buffer)
@@ -51,7 +61,7 @@ async def destination(out: str) -> AsyncIterator[BinaryIO]:
         with os.fdopen(await _opened(path, _kind(path)), "wb") as file:
             yield file
         return
-    with _new_file(path) as file:
+    with _new_file(path, replace=replace) as file:
         yield file
 
 
@@ -117,7 +127,7 @@ async def _opened(path: Path, kind: int) -> int:
 
 
 @contextmanager
-def _new_file(path: Path) -> Iterator[BinaryIO]:
+def _new_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
     """A file of its own beside the path, readable by its owner only, that takes the path's name at the end."""
     name = repr(str(path))
     if not path.parent.is_dir():
@@ -129,7 +139,24 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
             yield cast("BinaryIO", file)
             file.flush()
             os.fsync(file.fileno())
-            Path(file.name).replace(path)
+            _give_name(Path(file.name), path, replace=replace)
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise
+
+
+def _give_name(file: Path, path: Path, *, replace: bool) -> None:
+    """Let the file have its name; only `replace` takes the name from another file."""
+    if not replace:
+        try:
+            os.link(file, path)
+        except FileExistsError:
+            raise InvalidError(f"{str(path)!r} appeared during the export", hint="--force replaces it") from None
+        except OSError as error:
+            # Some file systems have no links; there the rename has to do.
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+                raise
+        else:
+            file.unlink()
+            return
+    file.replace(path)

@@ -9,8 +9,8 @@ import typer
 from perdure import limits
 from perdure.cli.command import StoreContext
 
-LimitOption = Annotated[int, typer.Option("--limit", "-n", help=f"At most N, 1 to {limits.PAGE_MAX}.")]
-CursorOption = Annotated[str | None, typer.Option("--cursor", help="Continue where a page ended.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", metavar="N", help=f"At most N, 1 to {limits.PAGE_MAX}.")]
+CursorOption = Annotated[str | None, typer.Option("--cursor", metavar="TEXT", help="Continue where a page ended.")]
 
 
 def show_more(context: StoreContext, cursor: str | None) -> None:

@@ -37,7 +37,7 @@ def progress_bar(
     """Show a bar while the block runs; `columns` follow the bar itself, `fields` are what they show at first."""
     console = error_console()
     layout = (bar_text("{task.description}"), BarColumn(), *columns, TimeElapsedColumn())
-    disable = hidden or not console.is_terminal
+    disable = hidden or not console.on_terminal
     with Progress(*layout, console=console, transient=True, disable=disable) as progress:
         yield Bar(progress, progress.add_task(title, total=total, **fields))
 

@@ -45,6 +45,11 @@ class Screen(Console):
             highlight=False,
         )
 
+    @property
+    def on_terminal(self) -> bool:
+        """Whether somebody looks at it. Not rich's `is_terminal`: FORCE_COLOR means colours, not a width or a bar."""
+        return self.file.isatty()
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Every piece of text that rich writes comes from here, escaped."""
         for segment in super().render(renderable, options):
@@ -67,7 +72,7 @@ def _harmless(segment: Segment) -> Segment:
 def console(*, width: int | None = None) -> Screen:
     """A screen on stdout."""
     out = Screen(sys.stdout, width=width)
-    if width is None and not out.is_terminal:
+    if width is None and not out.on_terminal:
         # A pipe has no width: tables take what they need, and programs see whole lines.
         out.width = 10_000
     return out
@@ -134,6 +139,11 @@ def guarded_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def whole(text: str | None, style: str = "") -> Text:
+    """An id or a name, exactly as it is: none of it is cut or squeezed."""
+    return Text(visible(text or ""), style=style)
 
 
 def plain(text: str | None, style: str = "", *, most: int = 200) -> Text:

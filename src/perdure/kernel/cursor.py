@@ -1,7 +1,8 @@
 """Page cursors: opaque text that continues exactly the query that made it.
 
 A cursor holds a version, a hash of the query it belongs to, the keyset of the last row seen, and a checksum; never the
-scope and never the limit. A cursor that is damaged or used with another query is refused, not guessed at.
+scope and never the limit. A cursor that is damaged or used with another query is refused with `InvalidError`, not
+guessed at; `CursorExpired` is for one that was valid once.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import CursorExpired
+from perdure.errors import CursorExpired, InvalidError
 from perdure.limits import INTEGER_MAX
 
 _VERSION = 1
-_HINT = "start again from the first page, with the same filters and order throughout"
+RESTART = "start again from the first page, with the same filters and order throughout"
 
 
 def query_hash(query: tuple[Any, ...]) -> str:
@@ -43,14 +44,18 @@ def decode_cursor(text: str, query: tuple[Any, ...], keyset_types: tuple[type, .
             raise ValueError
         version, name, keyset = msgspec.json.decode(payload, type=tuple[int, str, tuple[str | int | None, ...]])
     except (ValueError, msgspec.MsgspecError, binascii.Error, TypeError, AttributeError):
-        raise CursorExpired("the cursor is not one that this store made", hint=_HINT) from None
+        raise _not_ours() from None
     if version != _VERSION:
-        raise CursorExpired(f"the cursor has format {version}, this build reads {_VERSION}", hint=_HINT)
+        raise CursorExpired(f"the cursor has format {version}, this build reads {_VERSION}", hint=RESTART)
     if name != query_hash(query):
-        raise CursorExpired("the cursor belongs to another query", hint=_HINT)
+        raise InvalidError("the cursor belongs to another query", hint=RESTART)
     if tuple(map(type, keyset)) != keyset_types or any(type(v) is int and abs(v) > INTEGER_MAX for v in keyset):
-        raise CursorExpired("the cursor is not one that this store made", hint=_HINT)
+        raise _not_ours()
     return keyset
+
+
+def _not_ours() -> InvalidError:
+    return InvalidError("the cursor is not one that this store made", hint=RESTART)
 
 
 def _spell(framed: bytes) -> str:

@@ -39,13 +39,21 @@ class Capabilities(Record, frozen=True):
     latest commit: a server's settings may change while a store is open, and the engine then has another record."""
 
     engine: str
+    """The engine's name."""
     durability: Durability
+    """What the latest commit survives; before the first, what one would survive."""
     processes: Literal["one", "many"]
+    """How many processes may share a store."""
     machines: Literal["one", "many"]
+    """How many machines may share it."""
     round_trips_per_commit: int
+    """Round trips to a server; 0 without one."""
     watch: Literal["push", "poll"]
+    """How it learns of commits by other processes."""
     blocking: bool
+    """Whether `perdure.sync` calls it directly, without an event loop."""
     notes: tuple[str, ...] = ()
+    """Restrictions, as sentences."""
 
 
 class Health(Record, frozen=True):
@@ -53,10 +61,15 @@ class Health(Record, frozen=True):
     a power loss; `ok` is True when it is empty."""
 
     engine: str
+    """The engine's name."""
     ok: bool
+    """True if there are no problems."""
     durability: Durability
+    """What a commit survives now."""
     settings: Mapping[str, Any]
+    """The actual settings, by name."""
     problems: tuple[str, ...] = ()
+    """What weakens the guarantees, as sentences."""
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -77,7 +90,7 @@ class Watch(Protocol):
         ...
 
     def close(self) -> None:
-        """End the subscription; idempotent."""
+        """End the subscription and wake whoever waits for it; idempotent."""
         ...
 
 

@@ -26,13 +26,19 @@ class Column(msgspec.Struct, frozen=True):
 class Index(msgspec.Struct, frozen=True):
     """Rows grouped by equality on `by` and read in the order of `order`, then of the key.
 
-    A row whose ordering column is NULL is not in the index. A `sparse` index also leaves out rows with a NULL in `by`.
+    A row whose ordering column is NULL is not in the index. A `sparse` index also leaves out rows with a NULL in `by`;
+    with a number, only the first so many columns of `by` must not be NULL.
     """
 
     name: str
     by: tuple[str, ...]
     order: tuple[str, ...]
-    sparse: bool = False
+    sparse: bool | int = False
+
+    @property
+    def required(self) -> int:
+        """How many of the first columns of `by` no row in the index has NULL in."""
+        return len(self.by) if self.sparse is True else int(self.sparse)
 
 
 class Table(msgspec.Struct, frozen=True, dict=True):

@@ -6,11 +6,12 @@ transaction, a `Ref` that points nowhere. So all engines refuse the same request
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure import limits
-from perdure.errors import InvalidError, short_repr
+from perdure.errors import InvalidError, OutcomeUnknown, short_repr
 from perdure.kernel.engine import Engine, Watch
 from perdure.kernel.ops import (
     ABSENT,
@@ -42,6 +43,7 @@ from perdure.kernel.ops import (
 from perdure.kernel.schema import ColumnType, Log, Schema, Table
 from perdure.kernel.unique_handover import RowOp, refuse_handover
 
+_logger = logging.getLogger("perdure.commit")
 _NULL = type(None)
 _FITS: dict[ColumnType, frozenset[type]] = {"text": frozenset((str, _NULL)), "int": frozenset((int, _NULL))}
 _CHANGES: dict[ColumnType, frozenset[type]] = {
@@ -62,7 +64,11 @@ class Kernel:
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Validate, then apply all or nothing."""
         check_ops(self.schema, ops)
-        return await self.engine.transact(scope, ops, hints)
+        try:
+            return await self.engine.transact(scope, ops, hints)
+        except OutcomeUnknown as unknown:
+            _note_unknown(scope, hints, unknown)
+            raise
 
     async def transact_unchecked(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """`transact` without validation, for operations built from checked values: the hot path of a commit.
@@ -70,7 +76,11 @@ class Kernel:
         A test runs the conformance cases with the validation put back, so that all such operations are known to be
         valid.
         """
-        return await self.engine.transact(scope, ops, hints)
+        try:
+            return await self.engine.transact(scope, ops, hints)
+        except OutcomeUnknown as unknown:
+            _note_unknown(scope, hints, unknown)
+            raise
 
     async def view(self, scope: str, *reads: ReadOp) -> list[Any]:
         """Validate, then answer every read from one snapshot."""
@@ -93,6 +103,10 @@ class Kernel:
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
         return self.engine.watch(scope, topics)
+
+
+def _note_unknown(scope: str, topics: Sequence[str], unknown: OutcomeUnknown) -> None:
+    _logger.warning("the outcome of a write is unknown: scope %r, topics %r, rev %d", scope, list(topics), unknown.rev)
 
 
 def check_ops(schema: Schema, ops: Sequence[Op]) -> None:

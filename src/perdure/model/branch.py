@@ -27,12 +27,36 @@ class Branch(Record, frozen=True, kw_only=True):
     """The seq of that message; 0 if there is none."""
     length: int
     """How many messages were written on the branch itself, its ancestors' not included."""
+    path_length: int
+    """How many messages its whole path has, from the root on: what it inherits and its own."""
     created_at: int
     """When it was created, in milliseconds."""
     current: bool
     """Whether commits that name no branch go to it."""
     preview: str | None = None
     """The first 80 characters of its newest message; None if it has none."""
+
+
+class Variant(Record, frozen=True, kw_only=True):
+    """One of the messages that were written in the same place, each on a branch of its own."""
+
+    message_id: str
+    """Its id."""
+    seq: int
+    """Its seq."""
+    role: str
+    """Who wrote it."""
+    preview: str
+    """Its first 80 characters."""
+    at: int
+    """When it was committed, in milliseconds."""
+    branch: int | None
+    """A branch to switch to in order to continue it: the current one if it leads there, else the one it was written on,
+    else one that was forked from that. None if all of these were deleted."""
+    asked: bool
+    """Whether it is the message that was asked about."""
+    current: bool
+    """Whether it is on the path of the current branch."""
 
 
 class Label(Record, frozen=True):

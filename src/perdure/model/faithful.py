@@ -11,7 +11,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -58,7 +58,13 @@ NO_EXTRA = Extra()
 
 
 class Faithful(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, repr_omit_defaults=True):
-    """Base of records that carry what they do not know in `extra` (each declares that field last)."""
+    """Base of records that carry what they do not know in `extra` (each declares that field last).
+
+    `ADDED` names the fields that older builds took for unknown ones. They may have stored anything under these names:
+    a value that does not fit stays in `extra`, as it was.
+    """
+
+    ADDED: ClassVar[frozenset[str]] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data, unknown fields at their level; what has its default is left out."""
@@ -75,6 +81,7 @@ class Opaque(msgspec.Struct, frozen=True, tag="(opaque)", tag_field="type", gc=F
     """Something of an unknown `type`, kept exactly as it came."""
 
     data: Untyped
+    """The object as it came, its `type` included."""
 
     @property
     def kind(self) -> Any:
@@ -180,6 +187,7 @@ def _record_parser(cls: type[Faithful]) -> Parser:
     # Most fields are text: those that hold just what their hint says need no call.
     fields = {name: (attribute, hint, _parser(hint)) for name, (attribute, hint) in _fields(cls).items()}
     tag_field = cls.__struct_config__.tag_field
+    added = cls.ADDED
     # What holds no records and brings nothing unknown is msgspec's business, several times faster.
     ordinary = frozenset((*fields, tag_field)) if not _nested(cls) else frozenset()
 
@@ -193,12 +201,13 @@ def _record_parser(cls: type[Faithful]) -> Parser:
                 pass  # the code below finds the position
         if depth > limits.JSON_DEPTH:
             raise Refusal(f"nested deeper than {limits.JSON_DEPTH} levels")
+        unfit = _unfit(cls, value) if added else added
         known: dict[str, Any] = {}
         extra: dict[str, Any] = {}
         name = ""
         try:
             for name, item in value.items():
-                field = fields.get(name)
+                field = None if name in unfit else fields.get(name)
                 if field is None:
                     if name != tag_field:
                         extra[name] = item
@@ -218,9 +227,22 @@ def _record_parser(cls: type[Faithful]) -> Parser:
     return parse
 
 
+def _unfit(cls: type[Faithful], value: dict[str, Any]) -> frozenset[str]:
+    return frozenset(name for name in cls.ADDED.intersection(value) if not fits(cls, name, value[name]))
+
+
+def fits(cls: type[Faithful], name: str, value: Any) -> bool:
+    """Can this be the value of a field that an older build did not know?"""
+    try:
+        _parser(_fields(cls)[name][1])(value, 1)
+    except Refusal:
+        return False
+    return True
+
+
 @cache
 def _fields(cls: type[Faithful]) -> dict[str, tuple[str, Any]]:
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     return {f.encode_name: (f.name, hints[f.name]) for f in msgspec.structs.fields(cls) if f.name != "extra"}
 
 

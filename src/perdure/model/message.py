@@ -8,10 +8,11 @@ Blocks and fields that this build does not know are carried (see `faithful`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Union, Unpack
+from typing import Annotated, Any, ClassVar, TypedDict, Union, Unpack
 
 import msgspec
 
+from perdure import limits
 from perdure.errors import InvalidError, short_repr
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, Reader, from_json, to_json, write
 from perdure.model.record import Record
@@ -24,15 +25,20 @@ class Base64Source(Faithful, frozen=True, tag="base64", tag_field="type", gc=Fal
     """Media carried inline."""
 
     media_type: str
+    """What it is, as a MIME type: `image/png`."""
     data: str
+    """The bytes, as base64 text."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class UrlSource(Faithful, frozen=True, tag="url", tag_field="type", gc=False):
     """Media somewhere else."""
 
     url: str
+    """Where it is. Perdure never fetches it."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 Source = Union[Base64Source, UrlSource, Opaque]  # noqa: UP007 - named at run time by the reader
@@ -42,62 +48,84 @@ class Text(Faithful, frozen=True, tag="text", tag_field="type", gc=False):
     """Plain text."""
 
     text: str
+    """The text."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Image(Faithful, frozen=True, tag="image", tag_field="type", gc=False):
     """A picture."""
 
     source: Source
+    """The picture: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Audio(Faithful, frozen=True, tag="audio", tag_field="type", gc=False):
     """A sound."""
 
     source: Source
+    """The sound: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Video(Faithful, frozen=True, tag="video", tag_field="type", gc=False):
     """A film."""
 
     source: Source
+    """The film: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Document(Faithful, frozen=True, tag="document", tag_field="type", gc=False):
     """A document, with a title if it has one."""
 
     source: Source
+    """The document: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
     title: str | None = None
+    """What it is called."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class ToolUse(Faithful, frozen=True, tag="tool_use", tag_field="type", gc=False):
     """The model asks for a tool: `id` pairs the call with its result."""
 
     id: str
+    """Pairs the call with its result: the result's `tool_use_id`."""
     name: str
+    """The tool."""
     input: Any = None
+    """The arguments, as any JSON value."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class ToolResult(Faithful, frozen=True, tag="tool_result", tag_field="type", gc=False):
     """What a tool answered to the call `tool_use_id`."""
 
     tool_use_id: str
+    """The call that it answers."""
     content: list[Block] = []
+    """What the tool answered, as blocks in order."""
     is_error: bool = False
+    """Whether the tool failed."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Thinking(Faithful, frozen=True, tag="thinking", tag_field="type", gc=False):
     """The model's reasoning, with the provider's signature if there is one."""
 
     thinking: str
+    """The reasoning, as text."""
     signature: str | None = None
+    """The provider's signature, to be sent back unchanged."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 Block = Union[Text, Image, Audio, Video, Document, ToolUse, ToolResult, Thinking, Opaque]  # noqa: UP007
@@ -107,17 +135,48 @@ class Compaction(Faithful, frozen=True, gc=False):
     """Marks a message as the summary of the records `from_seq`..`to_seq`, which it replaces in the history."""
 
     from_seq: int
+    """The first seq that the summary replaces."""
     to_seq: int
+    """The last one."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
+
+
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=limits.INTEGER_MAX)]
+
+
+class Usage(Faithful, frozen=True, gc=False):
+    """The tokens that a model's answer cost, counted alike for every provider; 0 where the provider says nothing."""
+
+    input_tokens: Tokens = 0
+    """Everything the model read, whether it came from a cache or not."""
+    output_tokens: Tokens = 0
+    """Everything the model wrote, its reasoning included."""
+    cache_read_tokens: Tokens = 0
+    """The part of the input that was read from a cache."""
+    cache_write_tokens: Tokens = 0
+    """The part of the input that was written to a cache."""
+    reasoning_tokens: Tokens = 0
+    """The part of the output that was reasoning."""
+    extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
+
+
+_ADDED = frozenset(("model", "stop_reason", "usage"))
 
 
 class MessageBody(Faithful, frozen=True, gc=False):
     """The part of a message that is stored as JSON; the rest are columns."""
 
+    ADDED: ClassVar[frozenset[str]] = _ADDED
+
     content: list[Block]
     sender_agent_id: str | None = None
     compaction: Compaction | None = None
     metadata: dict[str, Any] | None = None
+    model: str | None = None
+    stop_reason: str | None = None
+    usage: Usage | None = None
     extra: Extra = NO_EXTRA
 
 
@@ -131,11 +190,16 @@ class MessageFields(TypedDict, total=False):
     sender_agent_id: str | None
     compaction: Compaction | None
     metadata: dict[str, Any] | None
+    model: str | None
+    stop_reason: str | None
+    usage: Usage | None
     extra: Extra
 
 
 class Message(Faithful, frozen=True, gc=False):
     """One message of a conversation, to be committed or as it was read."""
+
+    ADDED: ClassVar[frozenset[str]] = _ADDED
 
     role: str
     """`user`, `assistant`, `system` or `tool`."""
@@ -155,7 +219,14 @@ class Message(Faithful, frozen=True, gc=False):
     """Set on a summary: the records that it replaces in the history."""
     metadata: dict[str, Any] | None = None
     """Your own data, a JSON object."""
+    model: str | None = None
+    """The model that wrote it, as its provider names it."""
+    stop_reason: str | None = None
+    """Why the model stopped, in its provider's words."""
+    usage: Usage | None = None
+    """The tokens that it cost."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
     @staticmethod
     def user(content: str | Sequence[Block], **fields: Unpack[MessageFields]) -> Message:
@@ -199,15 +270,17 @@ class Message(Faithful, frozen=True, gc=False):
 
     @staticmethod
     def from_json(value: Any) -> Message:
-        """A message from decoded JSON, whatever unknown fields and blocks it holds; plain text is one text block.
+        """A message from decoded JSON, whatever unknown fields and blocks it holds.
 
-        Tool calls are `tool_use` blocks and results are `tool_result` blocks. Another vendor's fields for them
+        Content may be plain text, which is one text block, or null, which is none; so may the content of a
+        `tool_result` block. Tool calls are `tool_use` blocks. Another vendor's fields for calls and results
         (`tool_calls`, `function_call`, `tool_call_id`) are refused unless empty: as unknown fields they would be lost.
+        `perdure.formats` reads them.
         """
         if isinstance(value, dict):
             refuse_foreign_calls(value, "message")
-        if isinstance(value, dict) and isinstance(value.get("content"), str):
-            value = {**value, "content": [{"type": "text", "text": value["content"]}]}
+            if "content" in value:
+                value = {**value, "content": _spelled_out(value["content"])}
         try:
             return from_json(Message, value, "message")
         except RecursionError:
@@ -225,6 +298,11 @@ class Message(Faithful, frozen=True, gc=False):
     def text(self) -> str:
         """The text blocks joined."""
         return text_of(self.content)
+
+    @property
+    def result_text(self) -> str:
+        """The text that a tool answered: the text blocks inside a tool message's result, joined; else empty."""
+        return "".join([text_of(block.content) for block in self.content if isinstance(block, ToolResult)])
 
     @property
     def tool_calls(self) -> list[ToolUse]:
@@ -274,6 +352,16 @@ class MessageRecord(Record, frozen=True, gc=False):
         return text_of(self.message.content)
 
     @property
+    def result_text(self) -> str:
+        """The text that a tool answered; empty unless this is a tool message."""
+        return self.message.result_text
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens that it cost."""
+        return self.message.usage
+
+    @property
     def visibility(self) -> str:
         """Who may see it."""
         return self.message.visibility
@@ -315,15 +403,15 @@ def refuse_foreign_calls(fields: Mapping[str, Any], path: str) -> None:
             raise InvalidError(
                 f"the tool calls in the field {name!r} would be stored, but not recognised as tool calls",
                 path=path,
-                hint="write each call as a block of content: "
+                hint="read it with perdure.formats.openai.from_message, or write each call as a block of content: "
                 '{"type": "tool_use", "id": call_id, "name": tool_name, "input": json.loads(arguments)}',
             )
     if fields.get("tool_call_id") and isinstance(fields["tool_call_id"], str):
         raise InvalidError(
             "the field 'tool_call_id' would be stored, but not recognised as the call that a tool answered",
             path=path,
-            hint='write the result as the only block of content: {"role": "tool", "content": [{"type": "tool_result", '
-            '"tool_use_id": call_id, "content": [{"type": "text", "text": result}]}]}',
+            hint="read it with perdure.formats.openai.from_message, or write the result as the only block of content: "
+            '{"role": "tool", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": result}]}',
         )
 
 
@@ -332,8 +420,28 @@ def _blocks(content: str | Sequence[Block]) -> list[Block]:
         return [Text(content)] if content else []
     value: object = content
     if not isinstance(value, Sequence):
-        raise InvalidError(f"content must be text or a list of blocks, not {short_repr(value)}")
+        hint = "json.dumps it" if isinstance(value, Mapping) else None
+        raise InvalidError(f"content must be text or a list of blocks, not {short_repr(value)}", hint=hint)
     return list(content)
+
+
+def _spelled_out(content: Any) -> Any:
+    """Content as a list of blocks, where a provider may send text or null; anything else as it is."""
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        return content
+    return [_with_list(block) if _is_short_result(block) else block for block in content]
+
+
+def _is_short_result(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result" and not isinstance(block.get("content"), list)
+
+
+def _with_list(block: dict[str, Any]) -> dict[str, Any]:
+    return {**block, "content": _spelled_out(block["content"])} if "content" in block else block
 
 
 def text_of(content: list[Block]) -> str:
@@ -360,6 +468,8 @@ BODY_READER: Reader[MessageBody] = Reader(MessageBody)
 def write_body(body: MessageBody) -> bytes:
     """The stored JSON of a message; a text that UTF-8 cannot carry was refused before."""
     if body.extra is not NO_EXTRA or body.compaction is not None:
+        return write(body)
+    if body.usage is not None and body.usage.extra is not NO_EXTRA:
         return write(body)
     for block in body.content:
         if type(block) not in _LEAVES or block.extra is not NO_EXTRA:  # type: ignore[union-attr]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from perdure.model.record import Record
@@ -10,9 +11,20 @@ T = TypeVar("T")
 
 
 class Page(Record, Generic[T], frozen=True):
-    """One page of a list."""
+    """One page of a list. `for item in page` and `len(page)` are those of its items.
+
+    A page without items is false, like an empty list. Whether more follows is what `next_cursor` says, nothing else.
+    """
 
     items: list[T]
     """The items, in the order of the query."""
     next_cursor: str | None = None
     """Pass it back with the same query for the next page; None on the last one."""
+
+    def __iter__(self) -> Iterator[T]:
+        """The items of this page alone."""
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        """How many items this page has."""
+        return len(self.items)

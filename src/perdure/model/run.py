@@ -11,6 +11,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 from perdure.errors import InvalidError, short_repr
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader
+from perdure.model.message import Usage
 from perdure.model.record import Record
 from perdure.model.run_snapshots import RunActivation, RunRequest, SeqRange
 
@@ -120,24 +121,63 @@ class RunBody(Faithful, frozen=True, kw_only=True):
     """The stored JSON of a run; counters, times and status are columns."""
 
     resolution_id: str | None = None
+    """Your id of the choice of agent."""
     activation: RunActivation | None = None
+    """Why and how it was started."""
     request: RunRequest | None = None
+    """The request behind it."""
     input: RunInput | None = None
+    """Which messages it was given: the same as `Run.input`."""
     dispatch_id: str | None = None
+    """Your id of the dispatch; `RunChange(run=run, dispatch_id=…)` replaces it."""
     session_id: str | None = None
+    """Your id of the session."""
     transport_request_id: str | None = None
+    """The transport's id of the request."""
     waiting: Waiting | None = None
+    """What it waits for, while it waits."""
     outcome: Outcome | None = None
+    """How it ended, once done."""
     metadata: dict[str, Any] | None = None
+    """Your own data, a JSON object."""
     extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
 
 
 class Counters(TypedDict, total=False):
-    """What any move of a run may add: steps taken and tokens used, as increments."""
+    """What any move of a run may add: steps taken and tokens used, as increments.
+
+    `usage` adds the tokens of a message: `run.step(usage=answer.usage)`.
+    """
 
     steps: int
     input_tokens: int
     output_tokens: int
+    usage: Usage | None
+
+
+class Increments(TypedDict):
+    """What a `RunChange` adds."""
+
+    steps: int
+    input_tokens: int
+    output_tokens: int
+
+
+def _increments(counters: Counters) -> Increments:
+    """What a change adds, with the tokens as numbers."""
+    unknown = set(counters) - set(Counters.__annotations__)
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+    usage: Any = counters.get("usage")
+    tokens = (counters.get("input_tokens", 0), counters.get("output_tokens", 0))
+    if usage is not None:
+        if type(usage) is not Usage:
+            raise InvalidError(f"usage must be a Usage, not {short_repr(usage)}", hint="pass usage=message.usage")
+        if tokens != (0, 0):
+            raise InvalidError("give usage or numbers of tokens, not both")
+        tokens = (usage.input_tokens, usage.output_tokens)
+    return {"steps": counters.get("steps", 0), "input_tokens": tokens[0], "output_tokens": tokens[1]}
 
 
 class Run(Record, frozen=True, kw_only=True, gc=False):
@@ -215,15 +255,18 @@ class Run(Record, frozen=True, kw_only=True, gc=False):
 
     def begin(self, **counters: Unpack[Counters]) -> RunChange:
         """Start executing a created run, or go on with a running one. A waiting run is not begun but resumed."""
-        return RunChange(run=self, status=RUNNING, only_from=(CREATED, RUNNING), **counters)
+        return RunChange(run=self, status=RUNNING, only_from=(CREATED, RUNNING), **_increments(counters))
 
     def resume(self, **counters: Unpack[Counters]) -> RunChange:
         """Go on with a run that waited; what it waited for is over."""
-        return RunChange(run=self, status=RUNNING, only_from=(WAITING,), **counters)
+        return RunChange(run=self, status=RUNNING, only_from=(WAITING,), **_increments(counters))
 
-    def step(self, *, input_tokens: int = 0, output_tokens: int = 0) -> RunChange:
-        """One more step, with the tokens it took."""
-        return RunChange(run=self, steps=1, input_tokens=input_tokens, output_tokens=output_tokens)
+    def step(self, *, input_tokens: int = 0, output_tokens: int = 0, usage: Usage | None = None) -> RunChange:
+        """One more step, with the tokens it took: as numbers, or `usage` of the model's message."""
+        return RunChange(
+            run=self,
+            **_increments({"steps": 1, "input_tokens": input_tokens, "output_tokens": output_tokens, "usage": usage}),
+        )
 
     def wait(
         self,
@@ -236,7 +279,10 @@ class Run(Record, frozen=True, kw_only=True, gc=False):
         """Pause until the tickets are answered."""
         ordered = sorted(_check_tickets(tickets), key=lambda t: (t.tool_call_id or "", t.ticket_id))
         return RunChange(
-            run=self, status=WAITING, waiting=Waiting(reason=reason, tickets=ordered, message=message), **counters
+            run=self,
+            status=WAITING,
+            waiting=Waiting(reason=reason, tickets=ordered, message=message),
+            **_increments(counters),
         )
 
     def finish(
@@ -266,7 +312,7 @@ class Run(Record, frozen=True, kw_only=True, gc=False):
         return self._end(Outcome(Termination("blocked", detail=detail)), counters)
 
     def _end(self, outcome: Outcome, counters: Counters) -> RunChange:
-        return RunChange(run=self, status=DONE, outcome=outcome, **counters)
+        return RunChange(run=self, status=DONE, outcome=outcome, **_increments(counters))
 
 
 def _check_tickets(tickets: Any) -> list[Ticket]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader, write
 from perdure.model.record import Record
@@ -48,6 +48,28 @@ class Thread(Record, frozen=True):
     """The run that was created, or changed while running, most recently."""
     rev: int
     """Changes when title, custom, resource or parent do. `threads.update(if_rev=…)` guards on it."""
+
+
+class NewThread(Record, frozen=True, kw_only=True):
+    """What a thread is created with, for a commit that may create it. A thread that exists is left as it is."""
+
+    title: str | None = None
+    """What people call it."""
+    resource_id: str | None = None
+    """The user, account or object it belongs to."""
+    parent_thread_id: str | None = None
+    """The thread above it; it must exist."""
+    custom: dict[str, Any] | None = None
+    """Your own metadata, a JSON object."""
+
+
+class ThreadOptions(TypedDict, total=False):
+    """What `threads.create` and `threads.ensure` take besides the id: the fields of `NewThread`, by keyword."""
+
+    title: str | None
+    resource_id: str | None
+    parent_thread_id: str | None
+    custom: dict[str, Any] | None
 
 
 BODY_READER: Reader[ThreadBody] = Reader(ThreadBody)

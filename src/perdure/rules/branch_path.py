@@ -6,8 +6,10 @@ before them the parent's up to the fork point, and so on to a root. The walk is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
+from perdure import limits
 from perdure.errors import CorruptError
 
 Stretch = tuple[int, int, int | None]
@@ -42,3 +44,31 @@ def bounded(path: tuple[Stretch, ...], upto: int) -> tuple[Stretch, ...]:
     return tuple(
         (branch, after, upto if end is None else min(end, upto)) for branch, after, end in path if after < upto
     )
+
+
+def beyond(path: tuple[Stretch, ...], after: int) -> tuple[Stretch, ...]:
+    """The same path from the first record after seq `after` on."""
+    return tuple(
+        (branch, max(after, start), end) for branch, start, end in path if end is None or end > max(after, start)
+    )
+
+
+class Reach(NamedTuple):
+    """How far along a branch some others lead: to the seq `upto`, by way of the branch `via`."""
+
+    upto: int
+    via: int
+
+
+def reach(origins: Mapping[int, Origin], chosen: Collection[int], *, where: str) -> dict[int, Reach]:
+    """How far along each branch the chosen ones lead. A parent is older than its forks, so one pass will do."""
+    reached = {number: Reach(limits.INTEGER_MAX, number) for number in chosen}
+    for number in sorted(origins, reverse=True):
+        parent, fork_seq = origins[number]
+        if number not in reached or parent is None:
+            continue
+        if parent not in origins or parent >= number:
+            raise CorruptError(f"branch {number} hangs under branch {parent}", where=where)
+        if parent not in reached or reached[parent].upto < fork_seq:
+            reached[parent] = Reach(fork_seq, reached[number].via)
+    return reached

@@ -81,6 +81,7 @@ _COUNT: Check = check_count
 _POSITIVE: Check = partial(check_count, least=1)
 _BRANCH: Check = partial(_check_within, most=limits.BRANCHES_PER_THREAD - 1)
 _TIME: Check = _check_time
+_TIME_TO_COME: Check = check_count
 
 
 def _always(check: Check, *names: str) -> Columns:
@@ -108,6 +109,7 @@ COLUMNS: dict[str, Columns] = {
         **_always(_TIME, "created_at", "updated_at"),
         **_maybe(_IDENTIFIER, "active_run", "open_run", "latest_run"),
         **_maybe(_check_lineage, "parent", "resource"),
+        **_maybe(partial(_check_within, most=1), "child"),
     },
     "branches": {
         **_always(_IDENTIFIER, "thread"),
@@ -161,6 +163,13 @@ COLUMNS: dict[str, Columns] = {
         **_always(_COUNT, "revision"),
         **_maybe(_IDENTIFIER, "waiting"),
     },
+    "profiles": {
+        **_always(_IDENTIFIER, "owner"),
+        **_always(_NAME, "key"),
+        **_always(_POSITIVE, "schema"),
+        **_always(_TIME, "created_at", "updated_at"),
+        **_maybe(_TIME_TO_COME, "expires_at"),
+    },
     "messages": {
         **_always(_IDENTIFIER, "thread", "id"),
         **_always(_POSITIVE, "seq"),
@@ -173,7 +182,7 @@ COLUMNS: dict[str, Columns] = {
 }
 """By table or log, for every declared column, keys and seqs included."""
 
-HAVE_BODIES = frozenset(("threads", "runs", "state", "keys", "pending", "messages"))
+HAVE_BODIES = frozenset(("threads", "runs", "state", "keys", "pending", "profiles", "messages"))
 """The tables and logs whose every row has a body; rows of the others have none."""
 
 
@@ -207,6 +216,7 @@ MOST_BODY = {
     "threads": limits.CUSTOM_BYTES + 1_024,
     "runs": limits.RUN_BYTES,
     "state": limits.STATE_BYTES,
+    "profiles": limits.PROFILE_BYTES,
     "messages": limits.MESSAGE_BYTES,
     "pending": limits.COMMIT_BYTES,
 }

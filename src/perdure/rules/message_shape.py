@@ -14,8 +14,8 @@ from typing import Any
 from perdure import limits
 from perdure.errors import InvalidError, short_repr
 from perdure.model import message as blocks
-from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, Untyped, fields_of
-from perdure.model.message import Compaction, Message, Text, ToolResult, ToolUse, refuse_foreign_calls
+from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, Untyped, fields_of, fits
+from perdure.model.message import Compaction, Message, Text, ToolResult, ToolUse, Usage, refuse_foreign_calls
 from perdure.model.plain import below, check_json
 from perdure.rules.checks import check_count, check_id, check_word
 
@@ -34,7 +34,9 @@ _KNOWN_TYPES = frozenset(
         blocks.UrlSource,
     )
 )
+_SOURCE_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in (blocks.Base64Source, blocks.UrlSource))
 _PLAIN_ROLES = frozenset(("system", "user", "assistant", "tool"))
+_COUNTS = tuple(name for name in Usage.__struct_fields__ if name != "extra")
 _MEDIA = frozenset((blocks.Image, blocks.Audio, blocks.Video, blocks.Document))
 
 
@@ -114,9 +116,25 @@ def _check_fields(message: Message) -> int:
             raise InvalidError("a summary neither calls a tool nor answers one", path="")
     if message.metadata is not None:
         size += _check_object(message.metadata, "metadata")
+    size += _check_optional_str(message.model, "model") + _check_optional_str(message.stop_reason, "stop_reason")
+    if message.usage is not None:
+        size += _check_usage(message.usage)
     if message.extra is not NO_EXTRA:
         size += _check_extra(message)
     return size
+
+
+def _check_usage(usage: Any) -> int:
+    if type(usage) is not Usage:
+        raise InvalidError(f"must be a Usage, not {short_repr(usage)}", path="usage")
+    for name in _COUNTS:
+        check_count(getattr(usage, name), f"usage.{name}")
+    if usage.extra is NO_EXTRA:
+        return 0
+    try:
+        return _check_extra(usage)
+    except InvalidError as error:
+        raise below(error, "usage") from None
 
 
 def _check_blocks(blocks: list[Any]) -> int:
@@ -151,7 +169,8 @@ def _check_tools(message: Message) -> None:
             raise InvalidError("a tool message holds exactly one tool_result", path="", hint="Message.tool(call_id, …)")
         return
     if ToolResult in kinds:
-        raise InvalidError(f"a {message.role} message must not hold a tool_result", path="", hint="use role tool")
+        hint = "use role tool; perdure.formats.anthropic.from_messages makes a tool message of each result"
+        raise InvalidError(f"a {message.role} message must not hold a tool_result", path="", hint=hint)
     if ToolUse not in kinds:
         return
     if message.role != "assistant":
@@ -229,7 +248,7 @@ def _check_source(source: Any) -> int:
         elif type(source) is blocks.UrlSource:
             size = _check_str(source.url, "url")
         elif type(source) is Opaque:
-            return _check_opaque(source)
+            return _check_opaque(source, _SOURCE_TYPES)
         else:
             raise InvalidError("a source must be a Base64Source or a UrlSource", path="")
         return size if source.extra is NO_EXTRA else size + _check_extra(source)
@@ -237,11 +256,11 @@ def _check_source(source: Any) -> int:
         raise below(error, "source") from None
 
 
-def _check_opaque(block: Opaque) -> int:
+def _check_opaque(block: Opaque, known: frozenset[str] = _KNOWN_TYPES) -> int:
     data: Any = block.data
     if type(data) not in (Untyped, dict) or type(data.get("type")) is not str:
         raise InvalidError("an opaque block is an object with a text field `type`", path="")
-    if data["type"] in _KNOWN_TYPES:
+    if data["type"] in known:
         # It would be read back as its type, whose rules it was never checked against.
         raise InvalidError(f"{short_repr(data['type'])} is a known type and cannot be opaque", path="")
     return check_json(dict(data), "")
@@ -251,7 +270,9 @@ def _check_extra(record: Any) -> int:
     fields = fields_of(record.extra, "")
     size = check_json(fields, "")
     kind: type[Faithful] = type(record)
-    repeated = _known_names(kind).intersection(fields)
+    # What an older build stored under the name of a later field stays unknown, as long as it cannot be that field.
+    unfit = {n for n in kind.ADDED.intersection(fields) if getattr(record, n) is None and not fits(kind, n, fields[n])}
+    repeated = _known_names(kind).intersection(fields) - unfit
     if repeated:
         raise InvalidError(f"extra repeats the declared field {short_repr(min(repeated))}", path="")
     return size

@@ -6,6 +6,7 @@ visibility `internal` is a retraction marker: it withdraws the call it names, th
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -66,6 +67,65 @@ def _results_without_call(end: Sequence[MessageRecord]) -> list[MessageRecord]:
             orphans.append(record)
         asked.update(call.id for call in _calls(record.message))
     return orphans
+
+
+def uses_tools(records: Sequence[MessageRecord]) -> bool:
+    """Is there a call or a result, about which later records decide?"""
+    return any(record.message.role == "tool" or _calls(record.message) for record in records)
+
+
+def has_open_calls(path: Sequence[MessageRecord], *, upto: int) -> bool:
+    """Has a call up to a seq neither been answered for all to see nor withdrawn, so that later records decide?
+
+    A call made again under the same id can no longer be answered: the result answers the last one.
+    """
+    asked: dict[str, int] = {}
+    for record in path:
+        if record.message.role == "tool" and record.message.visibility in (ALL, INTERNAL):
+            asked.pop(_answered(record), None)
+        asked.update((call.id, record.seq) for call in _calls(record.message))
+    return any(seq <= upto for seq in asked.values())
+
+
+def positions(view: Sequence[MessageRecord], path: Sequence[MessageRecord]) -> list[int]:
+    """Where each record of a history stands on its path: at its own seq, or a summary at the first that it covers."""
+    seqs = [record.seq for record in path]
+    return [_position(record, seqs) for record in view]
+
+
+def _position(record: MessageRecord, seqs: list[int]) -> int:
+    interval = record.message.compaction
+    if interval is None:
+        return record.seq
+    first = bisect_left(seqs, interval.from_seq)
+    return seqs[first] if first < len(seqs) and seqs[first] <= interval.to_seq else record.seq
+
+
+def page_start(view: Sequence[MessageRecord], positions: Sequence[int], limit: int) -> int | None:
+    """Where the newest page of a history begins: no call is separated from its results.
+
+    `view` is the whole history, or more than `limit` of its newest records. The page has at most `limit` records, or
+    as many as one inseparable group. None if `view` does not reach back to the beginning of that group.
+    """
+    # A start that leaves a call behind, or one of two records at the same position, is not allowed.
+    reach = list(range(len(view) + 1))
+    asked: dict[str, int] = {}
+    for at, record in enumerate(view):
+        if record.message.role == "tool":
+            reach[at] = asked.get(_answered(record), 0)
+        if at and positions[at] == positions[at - 1]:
+            reach[at] = min(reach[at], at - 1)
+        asked.update((call.id, at) for call in _calls(record.message))
+    starts: list[int] = []
+    lowest = len(view)
+    for at in range(len(view) - 1, -1, -1):
+        lowest = min(lowest, reach[at])
+        if lowest == at:
+            starts.append(at)
+    if len(view) <= limit:
+        return 0
+    earliest = len(view) - limit
+    return min((at for at in starts if at >= earliest), default=next((at for at in starts if at > 0), None))
 
 
 def unfinished(path: Sequence[MessageRecord]) -> list[UnfinishedCall]:

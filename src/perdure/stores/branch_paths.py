@@ -6,7 +6,7 @@ that never branched is always guessed right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from perdure.errors import CorruptError, InvalidError, NotFoundError, short_repr
 from perdure.kernel.ops import Get, LogEntry, Read, ReadOp, Row, Scan
 from perdure.model.branch import MAIN
 from perdure.rules import checks
-from perdure.rules.branch_path import bounded, stretches
+from perdure.rules.branch_path import beyond, bounded, stretches
 from perdure.stores.context import MAIN_LINE, Context, Line, require
 from perdure.stores.records import MessageEntry
 from perdure.stores.retry import Stale, retry
@@ -26,7 +26,10 @@ NO_SUCH_BRANCH = limits.BRANCHES_PER_THREAD
 
 
 class PathRead(msgspec.Struct, frozen=True):
-    """A path as one snapshot saw it. `entries` ascend; `parent_id` is what the first of them hangs under."""
+    """A path as one snapshot saw it. `entries` ascend.
+
+    `parent_id` is what the first of them hangs under, if the newest were asked for: None where the path begins.
+    """
 
     head: Row
     branch_row: Row | None
@@ -36,11 +39,17 @@ class PathRead(msgspec.Struct, frozen=True):
 
 
 class PathQuery(msgspec.Struct, frozen=True):
-    """Which path, how much of it, and what else to read from the same snapshot."""
+    """Which path, how much of it, and what else to read from the same snapshot.
+
+    `limit` keeps the newest entries, or with `oldest` the oldest; `where` filters them by column.
+    """
 
     branch: int | None = None
+    after: int = 0
     upto: int | None = None
     limit: int | None = None
+    oldest: bool = False
+    where: Mapping[str, Any] = {}
     even_deleted: bool = False
     with_branch: bool = False
     also: tuple[ReadOp, ...] = ()
@@ -98,13 +107,11 @@ async def _look_up(context: Context, thread_id: str, branch: int | None) -> Line
 
 def _reads(thread_id: str, line: Line, query: PathQuery) -> Sequence[ReadOp]:
     cut = line if query.upto is None else Line(line.born, line.branch, bounded(line.stretches, query.upto))
-    log = Read(
-        "messages",
-        thread_id,
-        segments=cut.segments(),
-        limit=None if query.limit is None else query.limit + 1,
-        desc=query.limit is not None,
-    )
+    cut = cut if not query.after else Line(cut.born, cut.branch, beyond(cut.stretches, query.after))
+    newest = query.limit is not None and not query.oldest
+    # The entry before the newest ones is the parent of the first.
+    limit = query.limit + 1 if newest and query.limit is not None else query.limit
+    log = Read("messages", thread_id, segments=cut.segments(), limit=limit, desc=newest, where=query.where)
     branch = (Get("branches", [(thread_id, line.branch)]),) if _asks_branch(query) else ()
     return (Get("thread_heads", [(thread_id,)]), *branch, log, *query.also)
 
@@ -112,6 +119,8 @@ def _reads(thread_id: str, line: Line, query: PathQuery) -> Sequence[ReadOp]:
 def _finish(thread_id: str, head: Row, branch: Row | None, query: PathQuery, results: list[Any]) -> PathRead:
     entries, *also = results
     parent = None
+    if query.oldest or query.where or query.after:
+        return PathRead(head, branch, entries, None, also)
     if query.limit is not None:
         entries.reverse()
         if len(entries) > query.limit:
@@ -126,16 +135,23 @@ def _finish(thread_id: str, head: Row, branch: Row | None, query: PathQuery, res
 
 async def resolve_branch(context: Context, thread_id: str, branch: int | str | None) -> int | None:
     """A branch's number from its number or name; None stays None (the current one)."""
-    if branch is None or (type(branch) is int and abs(branch) <= limits.INTEGER_MAX):
+    check_branch(branch)
+    if branch is None or isinstance(branch, int):
         return branch
-    if type(branch) is not str:
-        raise InvalidError(f"a branch is named by its number or name, not {short_repr(branch)}")
-    checks.check_id(branch, "branch name", most=limits.NAME_BYTES)
     heads, rows = await context.view(Get("thread_heads", [(thread_id,)]), _called(thread_id, branch))
     require(heads[0], f"thread {thread_id!r}")
     if not rows:
         raise NotFoundError(f"thread {thread_id!r} has no branch called {branch!r}")
     return int(rows[0].key[1])
+
+
+def check_branch(branch: int | str | None) -> None:
+    """Raise `InvalidError` for what can name no branch."""
+    if branch is None or (type(branch) is int and abs(branch) <= limits.INTEGER_MAX):
+        return
+    if type(branch) is not str:
+        raise InvalidError(f"a branch is named by its number or name, not {short_repr(branch)}")
+    checks.check_id(branch, "branch name", most=limits.NAME_BYTES)
 
 
 async def commit_target(context: Context, thread_id: str, name: str) -> int:

@@ -7,56 +7,34 @@ records stay in the log, and branches forked from it continue.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 import msgspec
 
 from perdure import limits
 from perdure.errors import AlreadyExists, ConflictError, InvalidError, NotFoundError
-from perdure.ids import new_id
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import (
-    ABSENT,
-    NOW,
-    PRESENT,
-    Check,
-    Delete,
-    Get,
-    Inc,
-    Op,
-    Patch,
-    Put,
-    Read,
-    Row,
-    Scan,
-    Segment,
-)
-from perdure.model.branch import Branch, Label
+from perdure.kernel.ops import NOW, PRESENT, Check, Condition, Delete, Get, Op, Patch, Put, Read, Row, Scan
+from perdure.model.branch import Branch, Label, Variant
+from perdure.model.message import Message
 from perdure.model.run import DONE, STATUSES
+from perdure.model.tree import Tree
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import checks
 from perdure.stores.branch_paths import resolve_branch
+from perdure.stores.commit.request import Fork, Request, prepare
 from perdure.stores.context import Context, require, thread_topic
+from perdure.stores.forking import find_entry, make_fork
+from perdure.stores.path_lengths import fork_point, inherited_length, inherited_lengths
 from perdure.stores.previews import preview
 from perdure.stores.records import MessageEntry, branch_from, label_from
-from perdure.stores.results import row_after_put
 from perdure.stores.retry import Stale, retry
+from perdure.stores.tree_reading import read_tree
+from perdure.stores.variants import read_variants
 
 LOG = "messages"
 BranchList = list[Branch]
 LabelList = list[Label]
-
-
-class Origin(msgspec.Struct, frozen=True):
-    """Where a fork hangs: branch, seq and id of the message it continues, and that message's preview."""
-
-    parent: int | None
-    seq: int
-    message_id: str | None
-    preview: str | None
-
-
-ROOT = Origin(None, 0, None, None)
+VariantList = list[Variant]
 
 
 class Branches:
@@ -75,7 +53,8 @@ class Branches:
             some = ids[start : start + limits.BATCH_ROWS]
             entries = (await self._context.view(Read(LOG, thread_id, where={"id": some})))[0]
             previews.update({entry.id: preview(thread_id, entry) for entry in map(MessageEntry._make, entries)})
-        return [branch_from(row, head["branch"], previews.get(row["head"])) for row in alive]
+        lengths = await inherited_lengths(self._context, head, rows, map(fork_point, alive))
+        return [branch_from(row, head["branch"], lengths[fork_point(row)], previews.get(row["head"])) for row in alive]
 
     async def iter(self, thread_id: str) -> AsyncIterator[Branch]:
         """Every branch of the list, one by one."""
@@ -116,10 +95,12 @@ class Branches:
 
     async def _with_preview(self, row: Row, head: Row) -> Branch:
         if row["head"] is None:
-            return branch_from(row, head["branch"])
+            return branch_from(row, head["branch"], 0)
         thread = str(row.key[0])
-        entries = (await self._context.view(Read(LOG, thread, where={"id": row["head"]})))[0]
-        return branch_from(row, head["branch"], preview(thread, MessageEntry._make(entries[0])) if entries else None)
+        newest = Read(LOG, thread, where={"id": row["head"]})
+        inherited, (entries,) = await inherited_length(self._context, head, fork_point(row), newest)
+        text = preview(thread, MessageEntry._make(entries[0])) if entries else None
+        return branch_from(row, head["branch"], inherited, text)
 
     async def fork(
         self,
@@ -129,14 +110,22 @@ class Branches:
         before: str | None = None,
         name: str | None = None,
         switch: bool = False,
+        messages: Sequence[Message] = (),
+        fence: int | None = None,
+        key: str | None = None,
     ) -> Branch:
-        """Make a new branch that continues after one message, or replaces another.
+        """Make a new branch that continues after one message, or replaces another, and write its first messages.
 
         - `at`: the id of the message to continue after; None starts another root.
         - `before`: the id of the message to replace: the branch continues after the one before it. Pass either `at` or
           `before`.
         - `name`: unique within the thread; by default `branch-<number>`. A name that exists raises `AlreadyExists`.
         - `switch`: make the branch the current one. By default the current branch stays.
+        - `messages`: the first messages of the branch, checked as `commit` checks them. The branch and its messages are
+          made in one transaction, or neither is.
+        - `fence`: the number of the caller's claim, as in `commit`.
+        - `key`: makes a retry of a fork with messages safe, as in `commit`. A repeated call returns the branch that the
+          first one made, as it is now.
 
         Raises `NotFoundError` for a thread or a message that does not exist. No message is copied.
         """
@@ -149,58 +138,74 @@ class Branches:
         if name is not None:
             _check_name(name)
         checks.check_flag(switch, "switch")
-        new_name = name
+        fork = Fork(None if isinstance(at, Unset) else at, before, name, switch)
+        commit = prepare(Request(thread_id=thread_id, messages=messages, fence=fence, key=key, fork=fork))
+        if key is not None and not commit.messages:
+            raise InvalidError("key needs messages: they are what a repeated fork is known by", hint="pass messages=")
+        result = await make_fork(self._context, commit, fork)
+        if isinstance(result, Branch):
+            return result
+        _, entry = await find_entry(self._context, thread_id, result.message_ids[0])
+        return await self._one(thread_id, entry.branch)
 
-        async def attempt() -> Branch:
-            nonlocal new_name
-            head, origin = await self._origin(thread_id, None if isinstance(at, Unset) else at, before)
-            number = head["branches"]
-            if number >= limits.BRANCHES_PER_THREAD:
-                raise InvalidError(f"thread {thread_id!r} has {number} branches, which is the limit")
-            touch, put = _fork_ops(head, number, new_name, origin, switch)
-            try:
-                applied = await self._context.transact([touch, put], thread_topic(thread_id))
-            except Conflict as conflict:
-                if name is not None:
-                    _refuse_name(conflict, thread_id, name)
-                elif conflict.kind == "unique":
-                    # Another branch already has the name that this number suggests.
-                    new_name = f"branch-{number}-{new_id()[-6:].lower()}"
-                raise
-            current = number if switch else head["branch"]
-            self._context.remember_current(thread_id, current)
-            return branch_from(row_after_put(put, applied), current, origin.preview)
+    async def checkout(self, thread_id: str, message_id: str, *, name: str | None = None) -> Branch:
+        """Make the branch that ends at a message the current one; if there is none, fork at the message and switch.
 
-        return await retry("thread", thread_id, attempt)
+        - `message_id`: the message that the next commit continues.
+        - `name`: what the fork is called if one is made; by default `branch-<number>`.
 
-    async def _origin(self, thread_id: str, at: str | None, before: str | None) -> tuple[Row, Origin]:
-        """Where a fork hangs, and the thread's hot row from before that look: its `born` guards what was seen."""
-        if at is None and before is None:
-            heads = (await self._context.view(Get("thread_heads", [(thread_id,)])))[0]
-            return require(heads[0], f"thread {thread_id!r}"), ROOT
-        head, entry = await self._entry(thread_id, checks.check_id(at if before is None else before, "message id"))
-        if before is None:
-            return head, _after(thread_id, entry)
-        earlier, (row,) = await self._context.view(
-            Read(LOG, thread_id, segments=(Segment(entry.branch, 0, entry.seq - 1),), desc=True, limit=1),
-            Get("branches", [(thread_id, entry.branch)]),
-        )
-        if earlier:
-            return head, _after(thread_id, MessageEntry._make(earlier[0]))
-        owner = require(row, f"branch {entry.branch} of thread {thread_id!r}")
-        if owner["fork"] is None:
-            return head, ROOT
-        return head, _after(thread_id, (await self._entry(thread_id, owner["fork"]))[1])
+        Of several branches that end there, the current one stays, else the lowest number is chosen. The branch is
+        returned as it was at that moment: a commit that another writer makes on it before the switch is noticed, and
+        the search begins again. Two callers who find none may each make a fork.
+        """
+        checks.check_id(thread_id, "thread id")
+        checks.check_id(message_id, "message id")
+        if name is not None:
+            _check_name(name)
 
-    async def _entry(self, thread_id: str, message_id: str) -> tuple[Row, MessageEntry]:
-        """A message, and the hot row of the thread that has it."""
-        heads, entries = await self._context.view(
-            Get("thread_heads", [(thread_id,)]), Read(LOG, thread_id, where={"id": message_id})
-        )
-        head = require(heads[0], f"thread {thread_id!r}")
-        if not entries:
-            raise NotFoundError(f"message {message_id!r} is not in thread {thread_id!r}")
-        return head, MessageEntry._make(entries[0])
+        async def attempt() -> Branch | None:
+            head, rows = await self._rows(thread_id)
+            ending = [row for row in rows if row["deleted_at"] is None and row["head"] == message_id]
+            if not ending:
+                return None
+            row = min(ending, key=lambda row: (row.key[1] != head["branch"], row.key[1]))
+            branch = await self._with_preview(row, head)
+            if not branch.current:
+                ops: list[Op] = [
+                    Patch("thread_heads", (thread_id,), {"branch": branch.id, "updated_at": NOW}, _born(head)),
+                    Check("branches", (thread_id, branch.id), {"deleted_at": None, "head": message_id}),
+                ]
+                await self._context.transact(ops, thread_topic(thread_id))
+            self._context.remember_current(thread_id, branch.id)
+            return msgspec.structs.replace(branch, current=True)
+
+        branch = await retry("thread", thread_id, attempt)
+        return branch or await self.fork(thread_id, at=message_id, name=name, switch=True)
+
+    async def variants(self, thread_id: str, message_id: str) -> VariantList:
+        """The messages written in the same place as this one, itself included, in the order of their commits.
+
+        Two messages are variants of each other if they follow the same message, each on a branch of its own; the first
+        messages of all roots are variants too. Those that only deleted branches lead to are left out, except the
+        message that was asked about. The cost follows the number of branches and variants, not the history.
+        """
+        checks.check_id(thread_id, "thread id")
+        checks.check_id(message_id, "message id")
+        return await read_variants(self._context, thread_id, message_id)
+
+    async def tree(self, thread_id: str, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
+        """The whole thread as a tree of messages, which `draw()` turns into text.
+
+        It reads every message once, in pages, and keeps one line of each.
+
+        - `deleted`: also show messages that only deleted branches lead to.
+        - `most`: a thread with more messages is refused with `InvalidError`; None reads a thread of any size.
+        """
+        checks.check_id(thread_id, "thread id")
+        checks.check_flag(deleted, "deleted")
+        if most is not None:
+            checks.check_count(most, "most", least=1)
+        return await read_tree(self._context, thread_id, everything=deleted, most=most)
 
     async def switch(self, thread_id: str, branch: int | str) -> Branch:
         """Make a branch the current one; switching to the current one changes nothing.
@@ -291,13 +296,13 @@ class Branches:
         checks.check_id(message_id, "message id")
         if label is not None:
             checks.check_id(label, "label", most=limits.NAME_BYTES)
-        head, entry = await self._entry(thread_id, message_id)
+        head, entry = await find_entry(self._context, thread_id, message_id)
         key = (thread_id, message_id)
         change: Op = Delete("labels", key)
         if label is not None:
             change = Put("labels", key, {"seq": entry.seq, "at": NOW, "label": label})
         try:
-            same_thread = Check("thread_heads", (thread_id,), {"born": head["born"]})
+            same_thread = Check("thread_heads", (thread_id,), _born(head))
             await self._context.transact([same_thread, change], thread_topic(thread_id))
         except Conflict:
             raise NotFoundError(f"thread {thread_id!r} does not exist") from None
@@ -316,29 +321,9 @@ def _check_name(name: str) -> None:
         raise InvalidError(f"a branch cannot be called {name!r}: a number means the branch of that number")
 
 
-def _after(thread_id: str, entry: MessageEntry) -> Origin:
-    return Origin(entry.branch, entry.seq, entry.id, preview(thread_id, entry))
-
-
-def _fork_ops(head: Row, number: int, name: str | None, origin: Origin, switch: bool) -> tuple[Patch, Put]:
-    thread_id = str(head.key[0])
-    hot: dict[str, Any] = {"branches": Inc(1), "updated_at": NOW}
-    if switch:
-        hot["branch"] = number
-    columns = {
-        "parent": origin.parent,
-        "fork_seq": origin.seq,
-        "fork": origin.message_id,
-        "head": origin.message_id,
-        "head_seq": origin.seq,
-        "length": 0,
-        "created_at": NOW,
-        "name": name or f"branch-{number}",
-    }
-    return (
-        Patch("thread_heads", (thread_id,), hot, {"branches": number, "born": head["born"]}),
-        Put("branches", (thread_id, number), columns, None, ABSENT),
-    )
+def _born(head: Row) -> Condition:
+    """The same thread, and not another one under its id."""
+    return {"born": head["born"]}
 
 
 def _refuse_name(conflict: Conflict, thread_id: str, name: str | None) -> None:

@@ -1,4 +1,7 @@
-"""Removes what has expired: interrupted deletions, abandoned imports, old tombstones, old idempotency keys.
+"""Finishes what was left, and removes what has expired.
+
+These are interrupted deletions, abandoned imports, hot rows of an older version that lack the column `child`, old
+tombstones, old idempotency keys and expired profiles.
 
 Everything happens in pieces of one view and one short transaction, with a pause between them that the caller chooses.
 Times are compared with the engine's own clock only. Several processes may clean the same scope: they repeat each
@@ -8,15 +11,18 @@ other's work at worst. `stores.housekeeping` decides when this runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
 from perdure import limits
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import NOW, Delete, Patch, Row, Scan
+from perdure.kernel.ops import NOW, Delete, Op, Patch, Row, Scan
+from perdure.rules.expiry import has_expired
 from perdure.stores.context import Context
-from perdure.stores.deletion import Pause, erase, is_arriving, no_pause
-from perdure.stores.thread_creation import is_expired
+from perdure.stores.deletion import Hidden, Pause, finish, no_pause
+from perdure.stores.thread_creation import child_flag, is_expired
+from perdure.stores.tombstones import dispersal_of, is_arriving, is_unfinished
 
 _OUT_OF_ORDER_MS = 3_600_000
 """Tombstones may appear behind newer ones by so much: transactions that overlap, a server's clock that was set back."""
@@ -29,10 +35,12 @@ class Progress(msgspec.Struct):
 
 
 async def sweep(context: Context, progress: Progress | None = None, pause: Pause = no_pause) -> None:
-    """Finish interrupted deletions, remove what abandoned imports left, drop expired tombstones and keys."""
+    """Finish interrupted deletions, remove what abandoned imports left, drop expired tombstones, keys and profiles."""
     await _finish_deletions(context, progress or Progress(), pause)
+    await _fill_child(context, pause)
     await _drop_tombstones(context, pause)
     await _drop_keys(context, pause)
+    await _drop_profiles(context, pause)
 
 
 async def _finish_deletions(context: Context, progress: Progress, pause: Pause) -> None:
@@ -58,14 +66,14 @@ async def _finish_deletions(context: Context, progress: Progress, pause: Pause) 
 
 async def _finish(context: Context, tombstone: Row, now: int, pause: Pause) -> bool:
     """Erase what a tombstone hides; False if it belongs to an import in progress."""
-    if tombstone["erased_at"] is not None:
+    if not is_unfinished(tombstone):
         return True
     rev: int | None = tombstone.rev
     if is_arriving(tombstone):
         rev = await _take_over(context, tombstone, now)
     if rev is None:
         return False
-    await erase(context, str(tombstone.key[0]), rev, pause)
+    await finish(context, Hidden(str(tombstone.key[0]), rev, dispersal_of(tombstone)), pause)
     await pause()
     return True
 
@@ -78,6 +86,25 @@ async def _take_over(context: Context, tombstone: Row, now: int) -> int | None:
         return (await context.transact([Patch("threads", tombstone.key, {"deleted_at": NOW}, tombstone.rev)])).rev
     except Conflict:
         return None
+
+
+async def _fill_child(context: Context, pause: Pause) -> None:
+    """Fill the column `child` of rows that a version without it wrote. Once all have it, this is one empty read."""
+    scan = Scan("thread_heads", "created", (None,), limit=limits.CLEANUP_ROWS)
+    while True:
+        rows: list[Row] = (await context.view(scan))[0]
+        # A commit in between changes neither column, so it is no conflict.
+        await _each(
+            context,
+            [
+                Patch("thread_heads", r.key, {"child": child_flag(r["parent"])}, {"parent": r["parent"], "child": None})
+                for r in rows
+            ],
+        )
+        if len(rows) < limits.CLEANUP_ROWS:
+            return
+        scan = msgspec.structs.replace(scan, after=(rows[-1]["created_at"], *rows[-1].key))
+        await pause()
 
 
 async def _drop_tombstones(context: Context, pause: Pause) -> None:
@@ -94,6 +121,12 @@ async def _drop_keys(context: Context, pause: Pause) -> None:
     await _drop_expired(context, Scan("keys", "age", limit=limits.CLEANUP_ROWS), "at", is_old, pause)
 
 
+async def _drop_profiles(context: Context, pause: Pause) -> None:
+    """Delete profile documents whose time to live is over, in the order in which they expired."""
+    scan = Scan("profiles", "expiry", limit=limits.CLEANUP_ROWS)
+    await _drop_expired(context, scan, "expires_at", has_expired, pause)
+
+
 async def _drop_expired(
     context: Context, scan: Scan, order: str, expired: Callable[[Row, int], bool], pause: Pause
 ) -> None:
@@ -101,7 +134,7 @@ async def _drop_expired(
     while True:
         now, rows = await context.view(NOW, scan)
         doomed = [row for row in rows if expired(row, now)]
-        await _delete(context, scan.table, doomed)
+        await _each(context, [Delete(scan.table, row.key, row.rev) for row in doomed])
         if not doomed or len(rows) < limits.CLEANUP_ROWS:
             return
         # Past what was seen, not from the start: a row that cannot be deleted must not keep this loop going.
@@ -109,15 +142,13 @@ async def _drop_expired(
         await pause()
 
 
-async def _delete(context: Context, table: str, rows: list[Row]) -> None:
-    """Delete these rows, each unless it changed since it was read."""
-    if not rows:
+async def _each(context: Context, ops: list[Op]) -> None:
+    """Apply these operations in one transaction, or each by itself if a row changed since it was read."""
+    if not ops:
         return
     try:
-        await context.transact([Delete(table, row.key, row.rev) for row in rows])
+        await context.transact(ops)
     except Conflict:
-        for row in rows:
-            try:
-                await context.transact([Delete(table, row.key, row.rev)])
-            except Conflict:
-                continue
+        for op in ops:
+            with suppress(Conflict):
+                await context.transact([op])

@@ -68,6 +68,7 @@ class Context:
         self.current: dict[str, int] = {}
         self.lines: dict[tuple[str, int], Line] = {}
         self.queues: set[str] = set()
+        self._path_lengths: dict[tuple[str, tuple[int, int]], tuple[int, int]] = {}
 
     @property
     def durable(self) -> Durability:
@@ -123,6 +124,17 @@ class Context:
         if len(self.queues) >= _CACHE_MOST:
             self.queues.clear()
         self.queues.add(thread_id)
+
+    def path_length(self, thread_id: str, born: int, point: tuple[int, int]) -> int | None:
+        """How long the path to a message is, if this process has computed it; the message by branch and seq."""
+        known = self._path_lengths.get((thread_id, point))
+        return known[1] if known is not None and known[0] == born else None
+
+    def remember_path_length(self, thread_id: str, born: int, point: tuple[int, int], length: int) -> None:
+        """Note the length of a path to a message; it never changes within one incarnation of a thread."""
+        if len(self._path_lengths) >= _CACHE_MOST:
+            self._path_lengths.clear()
+        self._path_lengths[thread_id, point] = (born, length)
 
     def forget(self, thread_id: str) -> None:
         """Drop every guess about a thread."""

@@ -1,30 +1,52 @@
 """Deletes a thread: first it becomes invisible, then everything that belongs to it is erased.
 
 One transaction removes the hot rows of the whole affected set and marks the cold rows as deleted; from then on nothing
-can be read of or written to those threads. Erasing follows before the call returns, in pieces so small that no other
-writer waits long; if the process dies, or the call is cancelled, housekeeping finishes it. What remains for a
-week is a bare tombstone, so that a late commit does not revive the id.
+can be read of or written to those threads. If the set is larger than one transaction may change, only the thread itself
+goes; its tombstone says what becomes of the children, and they are reached chunk by chunk, from the top down. Until
+then they are threads like any other. Erasing follows before the call returns, in pieces so small that no other writer
+waits long; if the process dies, or the call is cancelled, housekeeping finishes it. What remains for a week is a bare
+tombstone, so that a late commit does not revive the id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from perdure import failpoints, limits
-from perdure.errors import HasChildren, InvalidError, UnavailableError
+from perdure.errors import HasChildren, UnavailableError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Check, Delete, Drop, Get, Heads, Op, Patch, Row, Scan
 from perdure.kernel.schema import Schema
 from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.retry import retry
-from perdure.stores.thread_creation import detach_parent_ops
-
-ARRIVING = b'{"arriving":true}'
-"""The body of a tombstone that hides a thread while it is being imported; every chunk renews its `deleted_at`."""
+from perdure.stores.thread_creation import child_flag, detach_parent_ops
+from perdure.stores.tombstones import DISPERSING, ERASING, Dispersal, dispersal_of, is_arriving, is_unfinished
 
 _AGAIN = "housekeeping finishes it; deleting it again does so at once"
 _HIDDEN = {"parent": None, "resource": None, "title": None, "deleted_at": NOW}
+
+
+class Hidden(NamedTuple):
+    """A thread that was made invisible: the rev of its tombstone, and what becomes of children it still has."""
+
+    thread: str
+    rev: int
+    children: Dispersal | None = None
+
+
+class _Plan(NamedTuple):
+    """The transaction that hides threads: its operations, and each thread with what becomes of its children."""
+
+    ops: list[Op]
+    doomed: list[tuple[str, Dispersal | None]]
+
+    async def carry_out(self, context: Context) -> list[Hidden]:
+        """Send it; raises the kernel's `Conflict` if something changed."""
+        rev = (await context.transact(self.ops, *[thread_topic(thread) for thread, _ in self.doomed])).rev
+        for thread, _ in self.doomed:
+            context.forget(thread)
+        return [Hidden(thread, rev, children) for thread, children in self.doomed]
 
 
 async def delete_thread(context: Context, thread_id: str, strategy: Literal["reject", "detach", "cascade"]) -> None:
@@ -32,23 +54,18 @@ async def delete_thread(context: Context, thread_id: str, strategy: Literal["rej
     if await _finish_erasing(context, thread_id):
         return
 
-    async def hide() -> tuple[list[str], int]:
-        doomed, ops = await _plan(context, thread_id, strategy)
-        applied = await context.transact(ops, *[thread_topic(thread) for thread in doomed])
-        return doomed, applied.rev
+    async def hide() -> list[Hidden]:
+        return await (await _plan(context, thread_id, strategy)).carry_out(context)
 
-    doomed, rev = await retry("thread", thread_id, hide)
-    for thread in doomed:
-        context.forget(thread)
-    await _erase_now(context, doomed, rev)
+    await _erase_now(context, await retry("thread", thread_id, hide))
 
 
-async def _erase_now(context: Context, threads: list[str], rev: int) -> None:
+async def _erase_now(context: Context, threads: list[Hidden]) -> None:
     """Erase what has just become invisible; whatever stops this leaves the rest to housekeeping."""
     try:
         failpoints.hit("delete.after_tombstone")
-        for thread in threads:
-            await erase(context, thread, rev)
+        for hidden in threads:
+            await finish(context, hidden)
     except UnavailableError as error:
         context.clean_up_soon()
         message = f"the thread is deleted, but not all of it is erased yet: {error.message}"
@@ -62,57 +79,74 @@ async def _finish_erasing(context: Context, thread_id: str) -> bool:
     """Go on with a deletion that was interrupted after the thread had become invisible; False if there is none."""
     heads, colds = await context.view(Get("thread_heads", [(thread_id,)]), Get("threads", [(thread_id,)]))
     tombstone = colds[0]
-    if heads[0] is not None or tombstone is None or tombstone["erased_at"] is not None or is_arriving(tombstone):
+    if heads[0] is not None or tombstone is None or not is_unfinished(tombstone) or is_arriving(tombstone):
         return False
-    await erase(context, thread_id, tombstone.rev)
+    await finish(context, Hidden(thread_id, tombstone.rev, dispersal_of(tombstone)))
+    context.clean_up_soon()  # children that were hidden before the interruption have tombstones of their own
     return True
 
 
-async def _plan(context: Context, thread_id: str, strategy: str) -> tuple[list[str], list[Op]]:
+async def _plan(context: Context, thread_id: str, strategy: str) -> _Plan:
     (head,) = (await context.view(Get("thread_heads", [(thread_id,)])))[0]
     target = require(head, f"thread {thread_id!r}")
-    doomed = [target]
-    ops: list[Op] = []
+    plan = _Plan(await detach_parent_ops(context, target["parent"]), [])
     if strategy == "cascade":
-        doomed = await _subtree(context, target)
-    else:
-        children = await _children(context, thread_id)
-        if children and strategy == "reject":
-            raise HasChildren(
-                f"thread {thread_id!r} has {len(children)} child threads",
-                actual=[str(row.key[0]) for row in children],
-                hint="choose the strategy 'detach' or 'cascade'",
-            )
-        for row in children:
-            ops.append(Patch("threads", row.key, {"parent": None}, {"parent": thread_id, "deleted_at": None}))
-            ops.append(Patch("thread_heads", row.key, {"parent": None, "updated_at": NOW}, {"parent": thread_id}))
-    for row in doomed:
-        # The number of children guards the set: a child created since changes it, and the plan is made again.
-        ops.append(Delete("thread_heads", row.key, {"children": row["children"], "parent": row["parent"]}))
-        ops.append(Patch("threads", row.key, _HIDDEN, {"deleted_at": None}, b"{}"))
-    ops.extend(await detach_parent_ops(context, target["parent"]))
-    return [str(row.key[0]) for row in doomed], ops
+        subtree = await _subtree(context, target)
+        for row in subtree or [target]:
+            _hide(plan, row, None if subtree else "cascade")
+        return plan
+    if strategy == "reject":
+        await _refuse_children(context, target)
+    children = await _children(context, thread_id, limits.CASCADE_THREADS + 1)
+    at_once = len(children) <= limits.CASCADE_THREADS
+    if at_once:
+        plan.ops.extend(op for row in children for op in _detach(row, thread_id))
+    _hide(plan, target, None if at_once else "detach")
+    return plan
 
 
-async def _children(context: Context, thread_id: str) -> list[Row]:
-    scan = Scan("thread_heads", "parent_created", (thread_id,), limit=limits.CASCADE_THREADS + 1)
-    rows: list[Row] = (await context.view(scan))[0]
-    if len(rows) > limits.CASCADE_THREADS:
-        raise InvalidError(
-            f"thread {thread_id!r} has more than {limits.CASCADE_THREADS} children", hint="delete some of them first"
+def _hide(plan: _Plan, row: Row, children: Dispersal | None) -> None:
+    """Make a thread invisible; `children` stays on its tombstone until none is left."""
+    # The number of children guards the set: a child created since changes it, and the plan is made again.
+    plan.ops.append(Delete("thread_heads", row.key, {"children": row["children"], "parent": row["parent"]}))
+    body = ERASING if children is None else DISPERSING[children]
+    plan.ops.append(Patch("threads", row.key, _HIDDEN, {"deleted_at": None}, body))
+    plan.doomed.append((str(row.key[0]), children))
+
+
+def _detach(row: Row, parent: str) -> list[Op]:
+    """Make a child a root."""
+    hot = {"parent": None, "child": child_flag(None), "updated_at": NOW}
+    return [
+        Patch("threads", row.key, {"parent": None}, {"parent": parent, "deleted_at": None}),
+        Patch("thread_heads", row.key, hot, {"parent": parent}),
+    ]
+
+
+async def _refuse_children(context: Context, target: Row) -> None:
+    thread_id = str(target.key[0])
+    children = await _children(context, thread_id, limits.CHILDREN_NAMED)
+    if children:
+        raise HasChildren(
+            f"thread {thread_id!r} has {max(target['children'], len(children))} child threads",
+            actual=[str(row.key[0]) for row in children],
+            hint="choose the strategy 'detach' or 'cascade'",
         )
+
+
+async def _children(context: Context, thread_id: str, limit: int) -> list[Row]:
+    rows: list[Row] = (await context.view(Scan("thread_heads", "parent_created", (thread_id,), limit=limit)))[0]
     return rows
 
 
-async def _subtree(context: Context, target: Row) -> list[Row]:
+async def _subtree(context: Context, target: Row) -> list[Row] | None:
+    """The thread and everything below it; None if that is more than one transaction may change."""
     rows = [target]
     for row in rows:
         if row["children"]:
-            rows.extend(await _children(context, str(row.key[0])))
+            rows.extend(await _children(context, str(row.key[0]), limits.CASCADE_THREADS + 1))
         if len(rows) > limits.CASCADE_THREADS:
-            raise InvalidError(
-                f"the subtree holds more than {limits.CASCADE_THREADS} threads", hint="delete parts of it first"
-            )
+            return None
     return rows
 
 
@@ -124,13 +158,55 @@ async def no_pause() -> None:
     """For work that a caller waits for."""
 
 
-async def erase(context: Context, thread_id: str, rev: int, pause: Pause = no_pause) -> None:
-    """Remove everything of a thread that was made invisible, and say so on its tombstone, whose rev is `rev`.
+async def finish(context: Context, hidden: Hidden, pause: Pause = no_pause) -> None:
+    """Complete a deletion: the children that a thread still has, then everything of it. Safe to repeat."""
+    work = [hidden]
+    while work:
+        current = work[-1]
+        below = None if current.children is None else await _disperse(context, current, current.children)
+        if below is not None:
+            # A subtree goes before its siblings: the list stays as short as the hierarchy is deep, times a chunk.
+            work += below
+            await pause()
+            continue
+        await erase(context, current, pause)
+        work.pop()
+
+
+async def _disperse(context: Context, hidden: Hidden, strategy: Dispersal) -> list[Hidden] | None:
+    """Detach or hide some children of a thread that was made invisible; None if it has none, or another did it all.
+
+    No child can come after them: whoever makes one patches the parent's hot row, which is gone.
+    """
+    thread, rev, _ = hidden
+
+    async def attempt() -> list[Hidden] | None:
+        scan = Scan("thread_heads", "parent_created", (thread,), limit=limits.DISPERSED_THREADS)
+        colds, rows = await context.view(Get("threads", [(thread,)]), scan)
+        if not rows or colds[0] is None or colds[0].rev != rev:
+            return None
+        plan = _Plan([Check("threads", (thread,), rev)], [])
+        for row in rows:
+            if strategy == "detach":
+                plan.ops.extend(_detach(row, thread))
+            else:
+                _hide(plan, row, "cascade" if row["children"] else None)
+        hidden = await plan.carry_out(context)
+        failpoints.hit("delete.between_chunks")
+        return hidden
+
+    return await retry("thread", thread, attempt)
+
+
+async def erase(context: Context, hidden: Hidden, pause: Pause = no_pause) -> None:
+    """Remove everything of a thread that was made invisible and has no children, and say so on its tombstone.
 
     Safe to repeat. If another process finished the work, this stops: the id may already belong to a new thread.
     """
+    thread, rev, children = hidden
+    last = Patch("threads", (thread,), {"erased_at": NOW}, rev, None if children is None else ERASING)
     try:
-        await erase_contents(context, thread_id, rev, Patch("threads", (thread_id,), {"erased_at": NOW}, rev), pause)
+        await erase_contents(context, thread, rev, last, pause)
     except Conflict:
         return
 
@@ -188,9 +264,3 @@ def _piece(reads: Sequence[Scan | Heads], answers: Sequence[Any]) -> tuple[list[
             room -= len(rows)
             ops += [Delete(read.table, row.key) for row in rows]
     return ops, finished
-
-
-def is_arriving(tombstone: Row) -> bool:
-    """Is this the placeholder of an import that is in progress, or was interrupted?"""
-    body = tombstone.body.encode() if isinstance(tombstone.body, str) else tombstone.body
-    return body == ARRIVING

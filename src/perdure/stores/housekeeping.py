@@ -12,6 +12,7 @@ connections belong to an event loop, so there it is a task of that loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -24,6 +25,7 @@ from perdure.kernel.threads import run_in_thread
 from perdure.stores.cleanup import Progress, sweep
 from perdure.stores.context import Context
 
+_logger = logging.getLogger("perdure.housekeeping")
 _SCOPES_MOST = 20_000
 """How many scopes are remembered as clean; beyond that all are forgotten, and cleaned again when used."""
 _SHORTEST_REST, _LONGEST_REST = 0.001, 0.25
@@ -172,12 +174,15 @@ class Housekeeper:
         try:
             await sweep(context, self._progress.setdefault(scope, Progress()), pause)
             self.problem = None
+            _logger.debug("scope %r is clean", scope)
             await pause()
         except Stopped:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, `health` shows it and the other scopes get their turn
             self.problem = f"housekeeping of scope {scope!r} failed: {error}"
             self._clean_until[scope] = time.monotonic() + limits.CLEANUP_RETRY_MS / 1000
+            # The text of an error may echo stored data, so it is left to `health`.
+            _logger.warning("cleaning scope %r failed (%s); it is tried again later", scope, type(error).__name__)
 
     async def close(self) -> None:
         """Stop between two pieces; what is left waits for the next store. Nothing at all in a forked child."""

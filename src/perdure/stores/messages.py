@@ -1,7 +1,8 @@
 """`store.messages`: reads the log, raw or as a view. Writing is `store.commit`, and nothing written ever changes.
 
-`list` and `range` are raw and cover all branches; `external` and `history` follow one branch. Nothing here reads more
-messages than the answer needs.
+`list` and `range` are raw and cover all branches, and so does `follow` unless it names one. The others read one branch:
+`path` as it was written, `history` for the model, `external` for people, `page` any of the three in pages. Nothing here
+reads more messages than the answer needs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
+import msgspec
+
 from perdure import limits
 from perdure.errors import CorruptError, InvalidError, NotFoundError
 from perdure.kernel.cursor import decode_cursor, encode_cursor
@@ -19,11 +22,14 @@ from perdure.kernel.ops import Get, LogEntry, Read, Segment
 from perdure.model.message import MessageRecord, UnfinishedCall
 from perdure.model.page import Page
 from perdure.rules import checks, views
-from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
+from perdure.stores.branch_paths import PathQuery, check_branch, read_path, resolve_branch
 from perdure.stores.context import Context, require, thread_topic
+from perdure.stores.following import BranchReader, Follower, FollowView, LogReader, Newer, check_timeout, reborn
+from perdure.stores.message_pages import PageRequest, View, read_page
 from perdure.stores.newest import Tail, newest_shown
 from perdure.stores.paging import every
 from perdure.stores.records import MessageEntry, message_records, path_records
+from perdure.stores.waiting import Waiter
 
 Direction = Literal["asc", "desc"]
 Visibility = Literal["any", "external", "internal"]
@@ -131,8 +137,8 @@ class Messages:
         query = await self._query(thread_id, branch, upto, limit)
         if limit is None:
             return views.history(await self._path(thread_id, query))
-        records = await newest_shown(self._context, thread_id, query, Tail(views.history, limit, folded=True))
-        return views.newest_of_history(records, limit)
+        tail = await newest_shown(self._context, thread_id, query, Tail(views.history, limit, folded=True))
+        return views.newest_of_history(tail.records, limit)
 
     async def external(
         self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
@@ -144,7 +150,48 @@ class Messages:
         query = await self._query(thread_id, branch, upto, limit)
         if limit is None:
             return views.external(await self._path(thread_id, query))
-        return await newest_shown(self._context, thread_id, query, Tail(views.external, limit, folded=False))
+        return (await newest_shown(self._context, thread_id, query, Tail(views.external, limit, folded=False))).records
+
+    async def path(
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+    ) -> Records:
+        """One branch as it was written, from its root on: nothing folded, nothing left out.
+
+        Internal messages, retraction markers, unanswered calls and summaries are all there. `branch` is a number or a
+        name, by default the current one; `upto` and `limit` are those of `history`. The answer holds every record
+        that it names: of a long thread, ask for the newest by `limit`, or go through it with `page(view="raw")`.
+        """
+        query = await self._query(thread_id, branch, upto, limit)
+        return await self._path(thread_id, msgspec.structs.replace(query, limit=limit))
+
+    async def page(
+        self,
+        thread_id: str,
+        *,
+        branch: int | str | None = None,
+        view: View = "external",
+        before: End | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[MessageRecord]:
+        """One page of a branch, for people who scroll up: the newest page first, each in reading order (oldest first).
+
+        `next_cursor` continues with older records; it is None exactly when the view shows none. A page is a slice of
+        the view as it is now: hidden records do not count, and what is committed between two pages neither repeats
+        nor skips a record.
+
+        - `branch`: a number or a name, by default the current one. The cursor stays on it, whatever is switched.
+        - `view`: `external` is what people may see, `history` what the model sees, `raw` everything.
+        - `before`: begin before this seq, or before this message, which must be on the branch.
+        - `limit`: 1 to 200 records. A page of `history` never separates a call from its results: it is shorter if it
+          has to be, and longer only if a single such group does not fit.
+        - `cursor`: the `next_cursor` of the page before, with the same other arguments; only `limit` may change.
+
+        The cost follows the page, however long the branch is, with two exceptions. A page of `external` with tool
+        calls also looks for retractions, and for missing results, among newer records. `history` is read from the
+        end of the branch, because a later summary may replace what this page would show.
+        """
+        return await read_page(self._context, PageRequest(thread_id, branch, view, before, limit, cursor))
 
     async def _query(
         self, thread_id: str, branch: int | str | None, upto: int | str | None, limit: int | None
@@ -184,24 +231,50 @@ class Messages:
         calls = views.unfinished(path_records(thread_id, path.entries, None))
         return [call for call in calls if run_id is None or call.run_id == run_id]
 
-    async def follow(self, thread_id: str, *, after_seq: int = 0) -> AsyncIterator[MessageRecord]:
+    def follow(
+        self,
+        thread_id: str,
+        *,
+        after_seq: int = 0,
+        branch: int | str | None = None,
+        view: FollowView = "raw",
+        timeout: float | None = None,
+    ) -> Follower:
         """Records after a seq as they are committed: history first, then live, without gaps or repeats.
 
-        Ends when the thread is deleted, with `NotFoundError`.
+        Read it with `async for`. It ends when it is closed, from any task or thread, or by `timeout`. It raises
+        `NotFoundError` when the thread or the branch is deleted, and `UnavailableError` when the store is closed.
+
+        - `after_seq`: the last seq that you have; 0 begins with the first record.
+        - `branch`: only records on this branch's path, those from before its fork point included. Without it, the
+          records of all branches.
+        - `view`: `raw` yields everything. `external` leaves out what is not for all, retraction markers included; it
+          looks at each record alone, so a call comes as soon as it is committed, before its result.
+        - `timeout`: end after this many seconds without a record. 0 ends with the last record that is there now.
         """
         checks.check_id(thread_id, "thread id")
         checks.check_count(after_seq, "after_seq")
-        watch = self._context.kernel.watch(self._context.scope, [thread_topic(thread_id)])
-        try:
-            while True:
-                page = await self.list(thread_id, after_seq=after_seq, limit=limits.PAGE_MAX)
-                for record in page.items:
-                    yield record
-                    after_seq = record.seq
-                if not page.items:
-                    await watch.wait(limits.FOLLOW_POLL_MS / 1000)
-        finally:
-            watch.close()
+        checks.check_choice(view, "view", "raw", "external")
+        check_branch(branch)
+        check_timeout(timeout)
+        waiter = Waiter(self._context, thread_topic(thread_id))
+        newer: Newer = LogReader(thread_id, self._newer).newer
+        if branch is not None:
+            newer = BranchReader(self._context, thread_id, branch).newer
+        return Follower(waiter, newer, after_seq, view, timeout)
+
+    async def _newer(self, thread_id: str, after_seq: int, born: int | None) -> tuple[int, Records]:
+        """The next records of the log, and the thread's `born`; raises `NotFoundError` if it is not the one given."""
+        lead = 1 if after_seq else 0  # the entry before them is the parent of the first
+        heads, entries = await self._context.view(
+            Get("thread_heads", [(thread_id,)]),
+            Read(LOG, thread_id, after=after_seq - lead, limit=limits.PAGE_MAX + lead),
+        )
+        head = require(heads[0], f"thread {thread_id!r}")
+        if born not in (None, head["born"]):
+            raise reborn(thread_id)
+        records = await self._records(thread_id, entries[lead:], gapless=True, around=entries)
+        return head["born"], records
 
     async def _records(
         self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool, around: Sequence[LogEntry] = ()

@@ -99,6 +99,13 @@ class Pending:
         for item in (await self.list(thread_id)).items:
             yield item
 
+    async def count(self, thread_id: str) -> int:
+        """How many messages are pending; reads none of them."""
+        checks.check_id(thread_id, "thread id")
+        heads, queues = await self._context.view(Get("thread_heads", [(thread_id,)]), Get("queues", [(thread_id,)]))
+        require(heads[0], f"thread {thread_id!r}")
+        return 0 if queues[0] is None else int(queues[0]["count"])
+
     async def _queue(self, thread_id: str, ids: Sequence[str] = ()) -> Queue:
         checks.check_id(thread_id, "thread id")
         heads, queues, rows, committed = await self._context.view(

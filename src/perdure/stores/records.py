@@ -22,6 +22,7 @@ from perdure.model.branch import Branch, Label
 from perdure.model.faithful import Faithful, Reader
 from perdure.model.message import Message, MessageBody, MessageRecord, Text
 from perdure.model.pending import PendingMessage
+from perdure.model.profile import Profile
 from perdure.model.run import Run, RunBody, RunOutput
 from perdure.model.run_snapshots import SeqRange
 from perdure.model.state import StateDoc
@@ -66,7 +67,7 @@ def thread_from(cold: Row, head: Row) -> Thread:
     bare = cold.body == b"{}"
     custom = {} if bare else read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}").custom
     parent, resource, title, _, _, _ = cold.values
-    version, branch, _, fence, children, _, created_at, updated_at, active, open_run, latest, _, _ = head.values
+    version, branch, _, fence, children, _, created_at, updated_at, active, open_run, latest, _, _, _ = head.values
     return Thread(
         cold.key[0],  # type: ignore[arg-type]
         title,
@@ -143,8 +144,8 @@ def receipt_from(row: Row) -> tuple[int | None, list[str]]:
     return version, ids
 
 
-def branch_from(row: Row, current: int, preview: str | None = None) -> Branch:
-    """A branch from its row."""
+def branch_from(row: Row, current: int, inherited: int, preview: str | None = None) -> Branch:
+    """A branch from its row, and the number of messages that it inherits."""
     return Branch(
         thread_id=str(row.key[0]),
         id=int(row.key[1]),
@@ -154,6 +155,7 @@ def branch_from(row: Row, current: int, preview: str | None = None) -> Branch:
         head=row["head"],
         head_seq=row["head_seq"],
         length=row["length"],
+        path_length=inherited + row["length"],
         created_at=row["created_at"],
         current=row.key[1] == current,
         preview=preview,
@@ -175,6 +177,15 @@ def state_from(row: Row) -> StateDoc:
     return StateDoc(
         thread_id=thread, run_id=run or None, name=name, value=value, schema=row["schema"], rev=row.rev, at=row["at"]
     )
+
+
+def profile_from(row: Row) -> Profile:
+    """A document of an owner from its row."""
+    where = row_name("profiles", row.key)
+    if row.body is None:
+        raise CorruptError("its body is missing", where=where)
+    owner, key = (str(part) for part in row.key)
+    return Profile(owner=owner, key=key, value=codec.decode(row.body, where), rev=row.rev, **row.columns)
 
 
 def pending_from(row: Row) -> PendingMessage:
@@ -228,6 +239,9 @@ def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequen
                 stored.sender_agent_id,
                 stored.compaction,
                 metadata,
+                stored.model,
+                stored.stop_reason,
+                stored.usage,
                 stored.extra,
             )
             records.append(MessageRecord(thread_id, seq, branch, parent_id, message, at))
@@ -239,7 +253,16 @@ def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequen
 
 def message_entry(message: Message, branch: int, at: Any) -> tuple[Any, ...]:
     """The log entry of a message whose id and producer are settled."""
-    body = MessageBody(message.content, message.sender_agent_id, message.compaction, message.metadata, message.extra)
+    body = MessageBody(
+        message.content,
+        message.sender_agent_id,
+        message.compaction,
+        message.metadata,
+        message.model,
+        message.stop_reason,
+        message.usage,
+        message.extra,
+    )
     return (
         message.id,
         message.role,

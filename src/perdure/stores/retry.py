@@ -6,6 +6,7 @@ attempt that fails has lost to another's success, so repeating it is safe and ma
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from perdure.errors import ConflictError
 from perdure.kernel.engine import Conflict
 
 T = TypeVar("T")
+_logger = logging.getLogger("perdure.commit")
 
 
 class Stale(Exception):
@@ -28,16 +30,17 @@ async def retry(
     on: tuple[type[Exception], ...] = (Conflict, Stale),
 ) -> T:
     """The result of `attempt`, called again while it raises one of `on`; `kind` and `name` say what is contended."""
-    for _ in range(limits.CONTENTION_ATTEMPTS):
+    for number in range(1, limits.CONTENTION_ATTEMPTS + 1):
         try:
             return await attempt()
         except on:
-            continue
+            _logger.debug("%s %r changed during this call: attempt %d lost", kind, name, number)
     raise contention(kind, name)
 
 
 def contention(kind: str, name: str) -> ConflictError:
     """The error of a call whose attempts were all overtaken; unlike other conflicts, it may succeed later."""
+    _logger.warning("%s %r kept changing during this call, which gives up", kind, name)
     error = ConflictError(f"{kind} {name!r} kept changing during this call", hint="try again")
     error.retryable = True
     return error

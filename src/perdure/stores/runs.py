@@ -6,18 +6,20 @@ a run moves only through `store.commit(run=run.step(…))` and its siblings, so 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from perdure import limits
-from perdure.errors import InvalidError, NotFoundError, short_repr
+from perdure.errors import IllegalTransition, InvalidError, NotFoundError, VersionConflict, short_repr
+from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
-from perdure.kernel.ops import Get, Ref, Scan
+from perdure.kernel.ops import Get, Ref, Row, Scan
 from perdure.model.message import Message
 from perdure.model.page import Page
-from perdure.model.run import CREATED, RUNNING, STATUSES, NewRun, Run, RunBody, RunInput
+from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, NewRun, Run, RunBody, RunInput
 from perdure.model.run_snapshots import RunActivation, RunRequest
+from perdure.model.thread import NewThread
 from perdure.rules import checks
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.receipt import with_run
@@ -25,6 +27,9 @@ from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
+from perdure.stores.retry import Stale, retry
+
+RunRecords = list[Run]
 
 
 class StartOptions(TypedDict, total=False):
@@ -44,7 +49,19 @@ class StartOptions(TypedDict, total=False):
     metadata: dict[str, Any] | None
     expect: int | None
     fence: int | None
+    thread: NewThread | None
+    if_idle: bool
     key: str | None
+
+
+class RunFilters(TypedDict, total=False):
+    """Which runs `list` and `iter` return, and in which order, all by keyword."""
+
+    thread_id: str | None
+    status: str | None
+    agent_id: str | None
+    resource_id: str | None
+    order: Literal["desc", "asc"]
 
 
 class Runs:
@@ -61,7 +78,9 @@ class Runs:
         """A running run, with the messages it was given, in one commit.
 
         The options are those of `StartOptions`: `messages` is its input, `key` makes a retry safe, and so on.
-        A missing thread is created, taking parent and resource from the activation's trace.
+        A missing thread is created, with what `thread` says of it (see `NewThread`); parent and resource come from the
+        activation's trace where it says nothing. `if_idle=True` raises `ConflictError`, which names the run, if a run
+        of the thread is running or waiting; of several such calls at the same time, one succeeds.
         """
         return await self._begin(thread_id, agent_id, RUNNING, options)
 
@@ -81,10 +100,37 @@ class Runs:
             branch=options.get("branch"),
             expect=options.get("expect"),
             fence=options.get("fence"),
+            thread=options.get("thread"),
+            if_idle=options.get("if_idle", False),
             key=options.get("key"),
             inputs=True,
         )
         return with_run(await perform(self._context, prepare(request))).run
+
+    async def cancel(self, run_id: str, detail: str | None = None) -> Run:
+        """End a run from outside, however often its worker moves it meanwhile; `detail` says why.
+
+        A run that is already done is returned as it is. The next commit of its worker with the run is rejected, and
+        nothing of that step is stored.
+        """
+
+        checks.check_id(run_id, "run id")
+        if detail is not None:
+            if type(detail) is not str:
+                raise InvalidError(f"detail must be text, not {short_repr(detail)}")
+            codec.encode_checked(detail, "detail", limits.RUN_BYTES)
+
+        async def attempt() -> Run:
+            run = await self.get(run_id)
+            if run.status == DONE:
+                return run
+            try:
+                request = Request(thread_id=run.thread_id, run=run.cancel(detail))
+                return with_run(await perform(self._context, prepare(request))).run
+            except (IllegalTransition, VersionConflict):
+                raise Stale from None
+
+        return await retry("run", run_id, attempt, on=(Stale,))
 
     async def find(self, run_id: str) -> Run | None:
         """The run, or None."""
@@ -110,40 +156,130 @@ class Runs:
         return run_from(runs[0]) if runs else None
 
     async def list(
-        self,
-        *,
-        thread_id: str | None = None,
-        status: str | None = None,
-        limit: int = limits.PAGE_DEFAULT,
-        cursor: str | None = None,
+        self, *, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None, **filters: Unpack[RunFilters]
     ) -> Page[Run]:
-        """Runs in order of creation: all, of a thread, in a status, or both."""
-        checks.check_limit(limit)
-        if thread_id is not None:
-            checks.check_id(thread_id, "thread id")
-        if status is not None and (type(status) is not str or status not in STATUSES):
-            raise InvalidError(f"status must be one of {', '.join(STATUSES)}, not {short_repr(status)}")
-        query = ("runs", thread_id, status)
-        after = None if cursor is None else decode_cursor(cursor, query, (int, str))
-        rows, heads = await self._context.view(
-            _listing(thread_id, status, limit + 1, after), Get("thread_heads", Ref(0, ("thread",)))
-        )
-        alive = {row.key[0] for row in heads}
-        page = rows[:limit]
-        keyset = (page[-1]["created_at"], page[-1].key[0]) if len(rows) > limit else None
-        items = [run_from(row) for row in page if row["thread"] in alive]
-        return Page(items, None if keyset is None else encode_cursor(query, keyset))
+        """Runs by creation, newest first: all, or those that every filter admits.
 
-    async def iter(self, *, thread_id: str | None = None, status: str | None = None) -> AsyncIterator[Run]:
-        """Every run of the list, page by page."""
-        async for run in every(partial(self.list, thread_id=thread_id, status=status, limit=limits.PAGE_MAX)):
+        - `thread_id`: runs of this thread.
+        - `status`: `created`, `running`, `waiting` or `done`.
+        - `agent_id`: runs of this agent.
+        - `resource_id`: runs of threads that belong to this resource now. A run does not record it: the list reads the
+          runs that the other filters admit and skips those of other resources, so give another filter where you can.
+        - `order`: `desc`, or `asc` for oldest first.
+        - `limit`, `cursor`: the size of a page, and where it begins.
+
+        There is an index for a thread, for a thread with a status, for an agent and for a status. Other combinations
+        read one of these and skip what the rest does not admit.
+        """
+        checks.check_limit(limit)
+        runs = _run_list(filters)
+        after = None if cursor is None else decode_cursor(cursor, runs.query, (int, str))
+        # What a resource does not own is skipped, so more is read at once: a page costs few trips even then.
+        size = limit + 1 if runs.resource is None else limits.PAGE_MAX + 1
+        admitted: list[Row] = []
+        while True:
+            rows, heads = await self._context.view(runs.scan(size, after), Get("thread_heads", Ref(0, ("thread",))))
+            owners = {row.key[0]: row["resource"] for row in heads}
+            admitted += [row for row in rows if runs.admits(row, owners)]
+            items = [run_from(row) for row in admitted[:limit]]
+            if len(admitted) > limit:
+                last = admitted[limit - 1]
+                return Page(items, encode_cursor(runs.query, (last["created_at"], last.key[0])))
+            if len(rows) < size:
+                return Page(items, None)
+            after = (rows[-1]["created_at"], rows[-1].key[0])
+
+    async def iter(self, **filters: Unpack[RunFilters]) -> AsyncIterator[Run]:
+        """Every run of the list, page by page; takes the filters and the order of `list`."""
+        async for run in every(partial(self.list, limit=limits.PAGE_MAX, **filters)):
             yield run
+
+    async def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> RunRecords:
+        """The runs whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
+
+        A run whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
+        """
+        checks.check_id(prefix, "prefix")
+        checks.check_limit(limit)
+        exact = await self.find(prefix)
+        runs: RunRecords = [] if exact is None else [exact]
+        after = prefix
+        while len(runs) < limit:
+            rows, heads = await self._context.view(
+                Scan("runs", after=(after,), limit=limit), Get("thread_heads", Ref(0, ("thread",)))
+            )
+            alive = {row.key[0] for row in heads}
+            matching = [row for row in rows if str(row.key[0]).startswith(prefix)]
+            runs += [run_from(row) for row in matching if row["thread"] in alive]
+            # Runs of threads that are being erased are left out, so a page may hold too few although more follow.
+            if len(matching) < limit:
+                break
+            after = str(matching[-1].key[0])
+        return runs[:limit]
+
+
+def _run_list(filters: RunFilters) -> RunList:
+    """The filters, checked."""
+    _refuse_unknown(filters, RunFilters)
+    thread_id, status, agent_id = filters.get("thread_id"), filters.get("status"), filters.get("agent_id")
+    order = filters.get("order", "desc")
+    for value, what in ((thread_id, "thread id"), (agent_id, "agent_id")):
+        if value is not None:
+            checks.check_id(value, what)
+    if status is not None and (type(status) is not str or status not in STATUSES):
+        raise InvalidError(f"status must be one of {', '.join(STATUSES)}, not {short_repr(status)}")
+    checks.check_choice(order, "order", "desc", "asc")
+    resource = checks.lineage(filters.get("resource_id"), "resource_id")
+    return RunList(thread_id, status, agent_id, resource, order)
+
+
+def _refuse_unknown(options: Mapping[str, Any], known: type) -> None:
+    unknown = set(options) - set(known.__annotations__)
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+
+
+class RunList(NamedTuple):
+    """Runs in order of creation, as far as the filters admit them."""
+
+    thread_id: str | None
+    status: str | None
+    agent_id: str | None
+    resource: str | None
+    order: str
+
+    @property
+    def query(self) -> tuple[Any, ...]:
+        """What a cursor of the list belongs to."""
+        return ("runs", *self)
+
+    def scan(self, limit: int, after: tuple[Any, ...] | None) -> Scan:
+        """The first rows after a place that all filters on columns of a run admit."""
+        values = {"thread": self.thread_id, "status": self.status, "agent_id": self.agent_id}
+        conditions = {name: value for name, value in values.items() if value is not None}
+        index, by = next((index, by) for index, by in _INDEXES.items() if set(by) <= set(conditions))
+        where = {name: value for name, value in conditions.items() if name not in by}
+        eq = tuple(conditions[name] for name in by)
+        return Scan("runs", index, eq, after, limit, desc=self.order == "desc", where=where)
+
+    def admits(self, run: Row, owners: Mapping[Any, str | None]) -> bool:
+        """Is this a run of a living thread, of the resource that was asked for? `owners` are the threads' resources."""
+        thread = run["thread"]
+        return thread in owners and self.resource in (None, owners[thread])
+
+
+_INDEXES: dict[str, tuple[str, ...]] = {
+    "thread_status": ("thread", "status"),
+    "thread": ("thread",),
+    "agent": ("agent_id",),
+    "status": ("status",),
+    "created": (),
+}
+"""The columns that each index selects by; the first that fits the filters is read."""
 
 
 def _body(options: StartOptions) -> RunBody:
-    unknown = set(options) - set(StartOptions.__annotations__)
-    if unknown:
-        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+    _refuse_unknown(options, StartOptions)
     return RunBody(
         resolution_id=options.get("resolution_id"),
         activation=options.get("activation"),
@@ -154,13 +290,3 @@ def _body(options: StartOptions) -> RunBody:
         transport_request_id=options.get("transport_request_id"),
         metadata=options.get("metadata"),
     )
-
-
-def _listing(thread_id: str | None, status: str | None, limit: int, after: tuple[Any, ...] | None) -> Scan:
-    if thread_id is not None and status is not None:
-        return Scan("runs", "thread_status", (thread_id, status), after, limit)
-    if thread_id is not None:
-        return Scan("runs", "thread", (thread_id,), after, limit)
-    if status is not None:
-        return Scan("runs", "status", (status,), after, limit)
-    return Scan("runs", "created", (), after, limit)

@@ -3,7 +3,8 @@
 Scope leads every key; `rev` and `body` are implicit. A thread is two rows: `threads` is cold and changes when a person
 changes something; `thread_heads` is hot, narrow and patched by every commit, and a thread is alive exactly as long as
 its hot row exists. Listing needs its order on the hot row; the `resource` and `parent` indexes are sparse, so that a
-commit on a thread with neither pays for one index only.
+commit on a thread with neither pays for one index only. The other lists are grouped by `child`, so that roots need no
+index of their own; see `stores.thread_lists`.
 """
 
 from __future__ import annotations
@@ -24,18 +25,22 @@ THREAD_HEADS = Table(
     columns=(
         integer("version", "branch", "branches", "fence", "children", "born", "created_at", "updated_at")
         + text("active_run", "open_run", "latest_run", "parent", "resource")
+        + integer("child")
     ),
     indexes=(
-        Index("active", by=(), order=("updated_at",)),
-        Index("created", by=(), order=("created_at",)),
-        Index("resource_active", by=("resource",), order=("updated_at",), sparse=True),
-        Index("resource_created", by=("resource",), order=("created_at",), sparse=True),
+        Index("active", by=("child",), order=("updated_at",)),
+        Index("created", by=("child",), order=("created_at",)),
+        Index("resource_active", by=("resource", "child"), order=("updated_at",), sparse=1),
+        Index("resource_created", by=("resource", "child"), order=("created_at",), sparse=1),
         Index("parent_active", by=("parent",), order=("updated_at",), sparse=True),
         Index("parent_created", by=("parent",), order=("created_at",), sparse=True),
+        Index("family_active", by=("resource", "parent"), order=("updated_at",), sparse=True),
+        Index("family_created", by=("resource", "parent"), order=("created_at",), sparse=True),
     ),
 )
 """Hot: version, current branch, number of branches made, fence, run pointers, and the copies that listing needs.
-`born` is a random number that distinguishes a thread from an earlier one with the same id."""
+`born` is a random number that distinguishes a thread from an earlier one with the same id; `child` is 1 for a thread
+with a parent, 0 for a root, and NULL in a row of an older version until housekeeping fills it in."""
 
 BRANCHES = Table(
     "branches",
@@ -63,6 +68,7 @@ RUNS = Table(
         Index("thread", by=("thread",), order=("created_at",)),
         Index("status", by=("status",), order=("created_at",)),
         Index("thread_status", by=("thread", "status"), order=("created_at",)),
+        Index("agent", by=("agent_id",), order=("created_at",)),
     ),
 )
 """Counters and times are columns, so that a step patches numbers and leaves the body alone."""
@@ -94,6 +100,14 @@ QUEUES = Table(
 )
 """The guard row of a thread's pending messages; `waiting` is the thread id while there are any."""
 
+PROFILES = Table(
+    "profiles",
+    key=text("owner", "key"),
+    columns=integer("schema", "created_at", "updated_at", "expires_at"),
+    indexes=(Index("expiry", by=(), order=("expires_at",), sparse=True),),
+)
+"""Documents of a user, an agent or the application; no thread owns them. Only those that expire are in the index."""
+
 MESSAGES = Log(
     "messages",
     partition="thread",
@@ -103,10 +117,12 @@ MESSAGES = Log(
 )
 """Every message of a thread over all branches, in commit order; seq is the thread's version after it."""
 
-# Version 2 added the column threads.erased_at and the index runs.thread_status. Every change of a released version
-# bumps the number; tests/fixtures holds a file of each older version, and a test opens it.
+# Version 2 added the column threads.erased_at and the index runs.thread_status. Version 3 added the column
+# thread_heads.child, by which it grouped the indexes active, created, resource_active and resource_created, and the
+# indexes thread_heads.family_* and runs.agent, and the table profiles. Every change of a released version bumps the
+# number; tests/fixtures holds a file of each older version, and a test opens it.
 SCHEMA = Schema(
-    version=2,
-    tables=(THREADS, THREAD_HEADS, BRANCHES, LABELS, RUNS, STATE, KEYS, PENDING, QUEUES),
+    version=3,
+    tables=(THREADS, THREAD_HEADS, BRANCHES, LABELS, RUNS, STATE, KEYS, PENDING, QUEUES, PROFILES),
     logs=(MESSAGES,),
 )

@@ -17,6 +17,7 @@ from perdure.model import thread as thread_model
 from perdure.model.plain import check_json
 from perdure.rules import checks, message_shape, run_machine
 from perdure.rules.columns import column_problems, presence_problem, size_problem
+from perdure.rules.expiry import expiry_problem
 from perdure.rules.soundness.runs import receipt_ids, run_record_problem
 from perdure.rules.soundness.stored import Problem, row_name
 from perdure.stores import records
@@ -122,11 +123,19 @@ def _read_receipt(row: Row) -> None:
         raise InvalidError("its body is not a list of message ids")
 
 
+def _read_profile(row: Row) -> None:
+    records.profile_from(row)
+    problem = expiry_problem(row)
+    if problem is not None:
+        raise InvalidError(problem)
+
+
 _BODIES: dict[str, tuple[str, Callable[[Row], object]]] = {
     "threads": ("thread.body", _read_thread),
     "runs": ("run.body", _read_run),
     "state": ("state.body", records.state_from),
     "keys": ("key", _read_receipt),
     "pending": ("pending.body", _read_pending),
+    "profiles": ("profile", _read_profile),
 }
 """How the body of a table's rows is read, and the check that a failure belongs to."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Unpack, overload
 
 import msgspec
 
@@ -17,18 +17,25 @@ from perdure.kernel.ops import Get, Ref, Scan
 from perdure.model.message import Message
 from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
+from perdure.model.thread import NewThread
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
 from perdure.stores.branches import Branches
+from perdure.stores.buffer import Buffer, BufferTarget
+from perdure.stores.buffered import BufferedWriter
+from perdure.stores.cleanup import sweep
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.messages import Messages
+from perdure.stores.options import CommitOptions
 from perdure.stores.pending import Pending
+from perdure.stores.profiles import Profiles
 from perdure.stores.records import branch_from, path_records, run_from, state_from, thread_from
 from perdure.stores.runs import Runs
 from perdure.stores.state import State
+from perdure.stores.thread_handle import ThreadHandle
 from perdure.stores.threads import Threads
 
 
@@ -38,20 +45,6 @@ class Origin:
     def __init__(self, url: str) -> None:
         self.url = url
         self.closed = False
-
-
-class CommitOptions(TypedDict, total=False):
-    """What `Store.commit` takes besides the thread and the run, all by keyword; its docstring explains each."""
-
-    messages: Sequence[Message]
-    branch: int | str | None
-    expect: int | None
-    expect_head: str | None
-    fence: int | None
-    state: Mapping[str, Any] | None
-    run_state: Mapping[str, Any] | None
-    expect_state: Mapping[str, int | None] | None
-    key: str | None
 
 
 class Store:
@@ -76,6 +69,7 @@ class Store:
         self.pending: Pending = Pending(self._context)
         self.runs: Runs = Runs(self._context)
         self.state: State = State(self._context)
+        self.profiles: Profiles = Profiles(self._context)
 
     def __repr__(self) -> str:
         state = "closed" if self._origin.closed else "open"
@@ -90,6 +84,10 @@ class Store:
     def scope(self) -> str:
         """The tenant this store sees."""
         return self._context.scope
+
+    def thread(self, thread_id: str) -> ThreadHandle:
+        """A handle of one thread: the calls that take its id, without repeating it. Nothing is read or created."""
+        return ThreadHandle(self, thread_id)
 
     @overload
     async def commit(
@@ -112,6 +110,7 @@ class Store:
         state: Mapping[str, Any] | None = None,
         run_state: Mapping[str, Any] | None = None,
         expect_state: Mapping[str, int | None] | None = None,
+        thread: NewThread | None = None,
         key: str | None = None,
     ) -> Receipt:
         """Make everything of one step durable, in one transaction, or nothing of it.
@@ -131,6 +130,8 @@ class Store:
         - `run_state`: the same for documents of the run.
         - `expect_state`: the rev of each of these documents of the thread. None: the document must not exist yet, and
           this commit must write it. Another rev raises `VersionConflict`.
+        - `thread`: what the thread is created with, if this commit creates it: title, resource, parent, metadata. One
+          that exists is left as it is. What it says wins over the trace of a new run's activation.
         - `key`: makes a retry safe. The same key with the same content has one effect, and returns the first receipt
           for a week; with other content it raises `KeyReused`. After a timeout, a cancellation or `OutcomeUnknown`,
           repeat the call with the same key.
@@ -150,9 +151,38 @@ class Store:
             state=state,
             run_state=run_state,
             expect_state=expect_state,
+            thread=thread,
             key=key,
         )
         return await perform(self._context, prepare(request))
+
+    def buffered(
+        self,
+        thread_id: str,
+        *,
+        most: int = 10,
+        every_ms: int = 1_000,
+        run: Run | None = None,
+        branch: int | str | None = None,
+        fence: int | None = None,
+    ) -> BufferedWriter:
+        """A writer that commits messages a few at a time: `async with store.buffered("t-1") as writer: …`.
+
+        Its `append` returns **before the messages are durable**; `flush`, and leaving the block, make them so. It
+        flushes in the background, each time as one keyed commit, and keeps the order.
+
+        - `most`: flush when so many messages wait.
+        - `every_ms`: flush so many milliseconds after the first of them was appended.
+        - `run`: the run that produces the messages. It must not be moved before the last flush: a flush is then refused
+          with `VersionConflict`.
+        - `branch`: the branch to append to, by number or name; by default the run's, else the one that is current at
+          the time of each flush.
+        - `fence`: the number of the caller's claim, as in `commit`.
+
+        A flush in the background that fails raises its error at the next `append`, `flush` or at the end of the block.
+        """
+        target = BufferTarget(thread_id=thread_id, most=most, every_ms=every_ms, run=run, branch=branch, fence=fence)
+        return BufferedWriter(Buffer(self._context, target))
 
     async def load(self, thread_id: str, *, branch: int | str | None = None) -> Snapshot:
         """A thread, its branch, history, latest run and state, all from one snapshot."""
@@ -167,9 +197,10 @@ class Store:
         path = await read_path(self._context, thread_id, PathQuery(branch=number, with_branch=True, also=also))
         colds, runs, docs, run_docs = path.also
         head = path.head
+        branch_row = require(path.branch_row, f"the branch of thread {thread_id!r}")
         return Snapshot(
             thread=thread_from(require(colds[0], f"thread {thread_id!r}"), head),
-            branch=branch_from(require(path.branch_row, f"the branch of thread {thread_id!r}"), head["branch"]),
+            branch=branch_from(branch_row, head["branch"], len(path.entries) - branch_row["length"]),
             messages=views.history(path_records(thread_id, path.entries, None)),
             version=head["version"],
             run=run_from(runs[0]) if runs else None,
@@ -184,6 +215,14 @@ class Store:
         if problem is None:
             return health
         return msgspec.structs.replace(health, ok=False, problems=(*health.problems, problem))
+
+    async def sweep(self) -> None:
+        """Do this scope's housekeeping now, and return when it is done.
+
+        Finishes interrupted deletions, removes what abandoned imports left behind, and drops expired keys and
+        tombstones. An open store does the same in the background.
+        """
+        await sweep(self._context)
 
     def capabilities(self) -> Capabilities:
         """What the engine below can do."""

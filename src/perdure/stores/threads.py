@@ -1,7 +1,8 @@
 """`store.threads`: conversations, their metadata, their hierarchy, and lists of them.
 
 A thread is two rows: the cold one holds what people edit, the hot one what commits move. It exists as long as its
-hot row does. Deletion is in `deletion`; how a thread is created, and which parents are valid, in `thread_creation`.
+hot row does. Deletion is in `deletion`; how a thread is created, and which parents are valid, in `thread_creation`;
+the order of lists in `thread_lists`.
 """
 
 from __future__ import annotations
@@ -9,20 +10,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Literal
-
-import msgspec
+from typing import Any, Literal, Unpack
 
 from perdure import limits
-from perdure.errors import AlreadyExists, CorruptError, InvalidError, NotFoundError, VersionConflict, short_repr
+from perdure.errors import AlreadyExists, CorruptError, InvalidError, NotFoundError, VersionConflict
 from perdure.ids import new_id
-from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, PRESENT, Get, Inc, Op, Patch, Put, Ref, Row, Scan
 from perdure.model import thread as thread_model
 from perdure.model.page import Page
-from perdure.model.thread import Thread, ThreadBody
+from perdure.model.thread import NewThread, Thread, ThreadOptions
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import checks
 from perdure.stores.context import Context, require, thread_topic
@@ -30,11 +28,22 @@ from perdure.stores.deletion import delete_thread
 from perdure.stores.paging import every
 from perdure.stores.records import read_body, thread_from
 from perdure.stores.results import row_after_patch, row_after_put
-from perdure.stores.retry import retry
-from perdure.stores.thread_creation import Birth, ancestor_checks, birth_ops, detach_parent_ops
+from perdure.stores.retry import Stale, retry
+from perdure.stores.thread_creation import (
+    Birth,
+    after_refusal,
+    ancestor_checks,
+    birth_of,
+    birth_ops,
+    check_custom,
+    child_flag,
+    detach_parent_ops,
+    with_custom,
+)
+from perdure.stores.thread_lists import Order, ThreadList
 
 Strategy = Literal["reject", "detach", "cascade"]
-Order = Literal["active", "created"]
+ThreadRecords = list[Thread]
 
 
 class Threads:
@@ -43,33 +52,35 @@ class Threads:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    async def create(
-        self,
-        thread_id: str | None = None,
-        *,
-        title: str | None = None,
-        resource_id: str | None = None,
-        parent_thread_id: str | None = None,
-        custom: dict[str, Any] | None = None,
-    ) -> Thread:
-        """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing."""
-        name = new_id() if thread_id is None else checks.check_id(thread_id, "thread id")
-        parent = checks.lineage(parent_thread_id, "parent_thread_id")
-        birth = Birth(
-            thread_id=name,
-            parent=parent,
-            resource=checks.lineage(resource_id, "resource_id"),
-            title=checks.check_title(title),
-            body=_body(ThreadBody(), custom),
-        )
+    async def create(self, thread_id: str | None = None, **options: Unpack[ThreadOptions]) -> Thread:
+        """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing.
 
-        async def attempt() -> Thread:
+        - `thread_id`: its id; minted if None.
+        - `title`: what people call it.
+        - `resource_id`: the user, account or object it belongs to.
+        - `parent_thread_id`: the thread above it in the hierarchy; it must exist.
+        - `custom`: your own metadata, a JSON object.
+        """
+        name = new_id() if thread_id is None else checks.check_id(thread_id, "thread id")
+        thread = await self._create(birth_of(name, NewThread(**options)))
+        if thread is None:
+            raise AlreadyExists(f"thread {name!r} already exists", actual=name)
+        return thread
+
+    async def _create(self, birth: Birth) -> Thread | None:
+        """The new thread; None if there is a living one of this id."""
+        name = birth.thread_id
+
+        async def attempt() -> Thread | None:
             nonlocal birth
-            ops = [*birth_ops(birth, {}, {}), *await ancestor_checks(self._context, name, parent)]
+            ops = [*birth_ops(birth, {}, {}), *await ancestor_checks(self._context, name, birth.parent)]
             try:
                 applied = await self._context.transact(ops, thread_topic(name))
             except Conflict:
-                birth = await self._after_conflict(birth)
+                cold, hot = await self._context.view(Get("threads", [(name,)]), Get("thread_heads", [(name,)]))
+                if hot[0] is not None:
+                    return None
+                birth = after_refusal(birth, cold[0])
                 raise
             self._context.forget(name)
             rows = {op.table: row_after_put(op, applied) for op in ops if isinstance(op, Put)}
@@ -77,17 +88,21 @@ class Threads:
 
         return await retry("thread", name, attempt)
 
-    async def _after_conflict(self, birth: Birth) -> Birth:
-        """The id has an owner: a living thread, one still being erased, or only a tombstone to replace."""
-        name = birth.thread_id
-        cold, hot = await self._context.view(Get("threads", [(name,)]), Get("thread_heads", [(name,)]))
-        if hot[0] is not None:
-            raise AlreadyExists(f"thread {name!r} already exists", actual=name)
-        if cold[0] is None:
-            return msgspec.structs.replace(birth, tombstone=None)
-        if cold[0]["erased_at"] is None:
-            raise AlreadyExists(f"thread {name!r} is being erased", actual=name, hint="try again when that is done")
-        return msgspec.structs.replace(birth, tombstone=cold[0].rev)
+    async def ensure(self, thread_id: str, **options: Unpack[ThreadOptions]) -> Thread:
+        """The thread, created if it does not exist; of callers at the same time, one creates it.
+
+        The options are those of `create`, and count only if this call creates the thread: one that exists is returned
+        as it is. Raises `AlreadyExists` while a deleted thread of this id is being erased.
+        """
+        birth = birth_of(checks.check_id(thread_id, "thread id"), NewThread(**options))
+
+        async def attempt() -> Thread:
+            thread = await self.find(thread_id) or await self._create(birth)
+            if thread is None:
+                raise Stale  # created by another since this call looked; read it, unless it is gone again
+            return thread
+
+        return await retry("thread", thread_id, attempt)
 
     async def find(self, thread_id: str) -> Thread | None:
         """The thread, or None."""
@@ -128,7 +143,7 @@ class Threads:
         if not isinstance(parent_thread_id, Unset):
             cold["parent"] = checks.lineage(parent_thread_id, "parent_thread_id")
         if not isinstance(custom, Unset):
-            _check_custom(custom)
+            check_custom(custom)
         if if_rev is not None:
             checks.check_rev(if_rev, "if_rev")
 
@@ -150,7 +165,7 @@ class Threads:
 
     def _new_body(self, row: Row, custom: dict[str, Any] | None) -> bytes:
         body = read_body(thread_model.BODY_READER, row.body, f"thread {row.key[0]!r}")
-        return thread_model.write_body(_body(body, custom))
+        return thread_model.write_body(with_custom(body, custom))
 
     async def _moves(self, row: Row, cold: dict[str, Any]) -> list[Op]:
         """What a change of parent asks of other threads."""
@@ -166,6 +181,9 @@ class Threads:
         """Delete a thread and everything of it.
 
         Children: `reject` refuses with `HasChildren`, `detach` makes them roots, `cascade` deletes the whole subtree.
+        Up to 1,000 threads change in one transaction. Of a larger set the thread goes first and the others follow in
+        chunks, before the call returns; until its turn comes, a child can be read and written. If the process dies
+        half way, housekeeping finishes the deletion, and so does deleting the thread again.
         """
         checks.check_id(thread_id, "thread id")
         checks.check_choice(strategy, "strategy", "reject", "detach", "cascade")
@@ -189,20 +207,24 @@ class Threads:
         checks.check_flag(root, "root")
         if root and parent is not None:
             raise InvalidError("root=True cannot be combined with parent_thread_id")
-        return await self._page(resource, parent, root=root, order=order, limit=limit, cursor=cursor)
+        return await self._page(ThreadList(resource=resource, parent=parent, root=root, order=order), limit, cursor)
 
-    async def _page(
-        self, resource: str | None, parent: str | None, *, root: bool, order: Order, limit: int, cursor: str | None
-    ) -> Page[Thread]:
-        query = _query(resource, parent, root=root, order=order)
-        after = None if cursor is None else decode_cursor(cursor, query, (int, str))
-        scan = _listing(resource, parent, root=root, order=order, limit=limit + 1, after=after)
-        hot, cold = await self._context.view(scan, Get("threads", Ref(0, ("thread",))))
-        items = [thread_from(_cold_of(head, row), head) for head, row in zip_longest(hot[:limit], cold[:limit])]
+    async def _page(self, threads: ThreadList, limit: int, cursor: str | None) -> Page[Thread]:
+        after = None if cursor is None else decode_cursor(cursor, threads.query, (int, str))
+        scans = threads.scans(limit + 1, after)
+        colds = [Get("threads", Ref(number, ("thread",))) for number in range(len(scans))]
+        answers = await self._context.view(*scans, *colds)
+        groups = len(scans)
+        cold_of = {
+            head.key: _cold_of(head, row)
+            for heads, rows in zip(answers[:groups], answers[groups:], strict=True)
+            for head, row in zip_longest(heads[:limit], rows[:limit])
+        }
+        hot = threads.merged(answers[:groups])
+        page = hot[:limit]
+        items = [thread_from(cold_of[head.key], head) for head in page]
         more = len(hot) > limit
-        last = hot[min(limit, len(hot)) - 1] if more else None
-        keyset = None if last is None else (last[_ORDER_COLUMN[order]], last.key[0])
-        return Page(items, None if keyset is None else encode_cursor(query, keyset))
+        return Page(items, encode_cursor(threads.query, threads.keyset(page[-1])) if more else None)
 
     async def iter(
         self,
@@ -224,10 +246,27 @@ class Threads:
         checks.check_id(thread_id, "thread id")
         checks.check_limit(limit)
         if cursor is not None:
-            decode_cursor(cursor, _query(None, thread_id, root=False, order="active"), (int, str))
+            decode_cursor(cursor, ThreadList(parent=thread_id).query, (int, str))
         await self.get(thread_id)
         # Not by `list`, which trims: here the id names a thread that exists.
-        return await self._page(None, thread_id, root=False, order="active", limit=limit, cursor=cursor)
+        return await self._page(ThreadList(parent=thread_id), limit, cursor)
+
+    async def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> ThreadRecords:
+        """The threads whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
+
+        A thread whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
+        """
+        checks.check_id(prefix, "prefix")
+        checks.check_limit(limit)
+        exact, rest, exact_cold, rest_cold = await self._context.view(
+            Get("thread_heads", [(prefix,)]),
+            Scan("thread_heads", after=(prefix,), limit=limit),
+            Get("threads", Ref(0, ("thread",))),
+            Get("threads", Ref(1, ("thread",))),
+        )
+        hot, cold = [*filter(None, exact), *rest], [*exact_cold, *rest_cold]
+        threads = [thread_from(_cold_of(head, row), head) for head, row in zip_longest(hot, cold)]
+        return [thread for thread in threads if thread.id.startswith(prefix)][:limit]
 
     async def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:
         """Check a parent and write nothing: raises `InvalidError` (a cycle) or `NotFoundError` (missing, damaged)."""
@@ -235,31 +274,12 @@ class Threads:
         await ancestor_checks(self._context, thread_id, checks.lineage(parent_thread_id, "parent_thread_id"))
 
 
-_ORDER_COLUMN = {"active": "updated_at", "created": "created_at"}
-
-
-def _query(resource: str | None, parent: str | None, *, root: bool, order: Order) -> tuple[Any, ...]:
-    """What a cursor of a list belongs to."""
-    return ("threads", resource, parent, root, order)
-
-
-def _listing(
-    resource: str | None, parent: str | None, *, root: bool, order: Order, limit: int, after: tuple[Any, ...] | None
-) -> Scan:
-    where: dict[str, Any] = {"parent": None} if root else {}
-    if parent is not None:
-        if resource is not None:
-            where["resource"] = resource
-        return Scan("thread_heads", f"parent_{order}", (parent,), after, limit, desc=True, where=where)
-    if resource is not None:
-        return Scan("thread_heads", f"resource_{order}", (resource,), after, limit, desc=True, where=where)
-    return Scan("thread_heads", order, (), after, limit, desc=True, where=where)
-
-
 def _changes(row: Row, cold: dict[str, Any], body: bytes | None) -> tuple[Patch, Patch]:
     """The new cold and hot row of a thread that is updated."""
     hot: dict[str, Any] = {"updated_at": NOW}
     hot.update({name: cold[name] for name in ("resource", "parent") if name in cold})
+    if "parent" in cold:
+        hot["child"] = child_flag(cold["parent"])
     return Patch("threads", row.key, cold, row.rev, body), Patch("thread_heads", row.key, hot, PRESENT)
 
 
@@ -268,19 +288,6 @@ def _cold_of(hot: Row, cold: Row | None) -> Row:
     if cold is None or cold.key != hot.key:
         raise CorruptError("its cold row is missing", where=f"thread {hot.key[0]!r}")
     return cold
-
-
-def _body(body: ThreadBody, custom: Any) -> ThreadBody:
-    _check_custom(custom)
-    return msgspec.structs.replace(body, custom={} if custom is None else custom)
-
-
-def _check_custom(custom: Any) -> None:
-    if custom is None:
-        return
-    if type(custom) is not dict:
-        raise InvalidError(f"custom must be an object, not {short_repr(custom)}")
-    codec.encode_checked(custom, "custom", limits.CUSTOM_BYTES)
 
 
 def _check_rev(row: Row, if_rev: int | None) -> None:

@@ -13,10 +13,25 @@ from perdure.clock import Clock, system_clock
 from perdure.errors import UnsupportedError
 from perdure.opening import DurabilityChoice, as_text, check_options, is_server, make_store, open_engine
 from perdure.rules.checks import check_scope
+from perdure.sync.buffered import BufferedWriter
 from perdure.sync.driver import Driver, LoopDriver
-from perdure.sync.stores import Branches, Messages, Pending, Runs, State, Store, Threads
+from perdure.sync.follower import Follower
+from perdure.sync.stores import Branches, Messages, Pending, Profiles, Runs, State, Store, ThreadHandle, Threads
 
-__all__ = ["Branches", "Messages", "Pending", "Runs", "State", "Store", "Threads", "open"]
+__all__ = [
+    "Branches",
+    "BufferedWriter",
+    "Follower",
+    "Messages",
+    "Pending",
+    "Profiles",
+    "Runs",
+    "State",
+    "Store",
+    "ThreadHandle",
+    "Threads",
+    "open",
+]
 
 
 def open(

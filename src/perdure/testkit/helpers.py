@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from perdure import limits
-from perdure.errors import ConflictError, CursorExpired
+from perdure.errors import ConflictError, InvalidError
 from perdure.model.message import Message, MessageRecord, Text, ToolUse
 from perdure.model.pending import DeliveryMode, PendingMessage
 from perdure.model.receipt import Receipt
@@ -103,23 +103,33 @@ async def expect_cursor_guarded(ask: Any, cursor: str) -> None:
     for i in range(len(cursor)):
         for other in _OTHER_SPELLINGS:
             if cursor[i] != other:
-                await raises(CursorExpired, ask(cursor[:i] + other + cursor[i + 1 :]), f"character {i} as {other!r}")
-        await raises(CursorExpired, ask(cursor[:i] + cursor[i + 1 :]), f"without character {i}")
+                await raises(InvalidError, ask(cursor[:i] + other + cursor[i + 1 :]), f"character {i} as {other!r}")
+        await raises(InvalidError, ask(cursor[:i] + cursor[i + 1 :]), f"without character {i}")
     for damaged in ("", "x", cursor + "A", cursor + "=", " " + cursor, cursor * 2, "3", "\ud800", 3, b"x"):
-        await raises(CursorExpired, ask(damaged), f"cursor {damaged!r}")
+        await raises(InvalidError, ask(damaged), f"cursor {damaged!r}")
 
 
 @contextmanager
-def small_pieces() -> Iterator[None]:
-    """Have erasing take one row and one entry at a time, so that it can be interrupted at many points."""
-    rows, entries = limits.ERASE_ROWS, limits.ERASE_ENTRIES
-    for name in ("ERASE_ROWS", "ERASE_ENTRIES"):
-        setattr(limits, name, 1)
+def _limited(**smaller: int) -> Iterator[None]:
+    """Lower some limits for a while."""
+    before = {name: getattr(limits, name) for name in smaller}
+    for name, value in smaller.items():
+        setattr(limits, name, value)
     try:
         yield
     finally:
-        for name, value in (("ERASE_ROWS", rows), ("ERASE_ENTRIES", entries)):
+        for name, value in before.items():
             setattr(limits, name, value)
+
+
+def small_pieces() -> AbstractContextManager[None]:
+    """Have erasing take one row and one entry at a time, so that it can be interrupted at many points."""
+    return _limited(ERASE_ROWS=1, ERASE_ENTRIES=1)
+
+
+def small_families() -> AbstractContextManager[None]:
+    """Have a deletion change at most four threads in one transaction, and reach larger families two by two."""
+    return _limited(CASCADE_THREADS=4, DISPERSED_THREADS=2)
 
 
 def conflict(error: ConflictError, expected: object, actual: object) -> None:

@@ -21,7 +21,7 @@ from perdure.stores.cleanup import sweep
 from perdure.stores.store import Store
 
 Capability = Literal[
-    "threads", "messages", "branches", "pending", "runs", "state", "commit", "load", "scope", "lifecycle"
+    "threads", "messages", "branches", "pending", "runs", "state", "profiles", "commit", "load", "scope", "lifecycle"
 ]
 CASE_DEADLINE = 120.0
 """Seconds after which a case counts as hanging; no case measures time."""

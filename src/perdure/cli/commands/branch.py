@@ -9,9 +9,9 @@ from rich.text import Text
 
 from perdure.cli.command import Access, StoreContext, ThreadArgument, command
 from perdure.cli.documents import branch_document
-from perdure.cli.escaping import one_line
+from perdure.cli.escaping import visible
 from perdure.cli.tables import Cell, Column
-from perdure.cli.terminal import plain
+from perdure.cli.terminal import plain, whole
 from perdure.errors import InvalidError
 from perdure.model.branch import Branch
 
@@ -85,7 +85,7 @@ async def _delete(context: StoreContext, thread_id: str, text: str) -> None:
     if context.as_json:
         context.emit({"deleted": branch_document(chosen)})
     else:
-        context.say(f"deleted branch {one_line(chosen.name)}; its messages stay in the log")
+        context.say(f"deleted branch {visible(chosen.name)}; its messages stay in the log")
 
 
 async def _list(context: StoreContext, thread_id: str) -> None:
@@ -100,7 +100,7 @@ def _done(context: StoreContext, branch: Branch, what: str) -> None:
     if context.as_json:
         context.emit(branch_document(branch))
         return
-    context.say(f"{what} branch {one_line(branch.name)}{' (current)' if branch.current else ''}")
+    context.say(f"{what} branch {visible(branch.name)}{' (current)' if branch.current else ''}")
 
 
 async def switch(
@@ -123,7 +123,7 @@ def _branch_row(branch: Branch) -> list[Cell]:
     return [
         Text("•", "bold green") if branch.current else "",
         str(branch.id),
-        plain(branch.name, "bold" if branch.current else ""),
+        whole(branch.name, "bold" if branch.current else ""),
         str(branch.length),
         "" if branch.parent is None else f"#{branch.fork_seq}",
         plain(branch.preview, most=60),

@@ -15,7 +15,6 @@ from perdure.cli.escaping import to_json_text
 from perdure.cli.helptext import Group
 from perdure.cli.terminal import error_console, plain
 from perdure.kernel.engine import Capabilities, Health
-from perdure.stores.cleanup import sweep as sweep_core
 from perdure.stores.store import Store
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def show_health(context: CommandContext, health: Health, capabilities: Capabilit
 
 async def sweep(context: StoreContext) -> None:
     """Finish interrupted deletions, remove what interrupted imports left, drop expired keys and tombstones."""
-    await sweep_core(context.store._context)  # noqa: SLF001 - what housekeeping does, asked for
+    await context.store.sweep()
     if context.as_json:
         context.emit({"swept": True})
     else:

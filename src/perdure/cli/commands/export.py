@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from perdure.cli.command import StoreContext, command
-from perdure.cli.destination import STANDARD, destination, is_stdout
+from perdure.cli.confirmation import confirm
+from perdure.cli.destination import STANDARD, destination, is_stdout, would_replace
 from perdure.cli.encodings import json_for_screen
 from perdure.cli.escaping import one_line
 from perdure.cli.progress import counted, transfer_bar
@@ -29,12 +30,16 @@ async def export_(
     threads: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="All if none is named.")] = None,
     *,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="The file to write; - is stdout.")] = STANDARD,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists without asking.")] = False,
 ) -> None:
     """Write threads as lines of JSON: all of them, or those named."""
     chosen = [await context.thread_id(thread) for thread in threads] if threads else None
     latest = TransferProgress("exporting", 0, 0, 0)
     to_stdout = is_stdout(out)
-    async with destination(out) as file:
+    existed = would_replace(out)
+    if existed:
+        await confirm(f"{out!r} exists. Replace it?", answered=force, option="--force")
+    async with destination(out, replace=force or existed) as file:
         on_screen = file.isatty() or (to_stdout and sys.stdout.isatty())
 
         with transfer_bar("exporting", None, hidden=on_screen) as update_bar:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -15,8 +13,6 @@ from perdure.cli.render import whole_message
 from perdure.errors import InvalidError
 from perdure.model.branch import Branch
 from perdure.model.message import MessageRecord
-from perdure.stores.branch_paths import PathQuery, read_path
-from perdure.stores.records import path_records
 from perdure.stores.store import Store
 
 VIEWS = ("raw", "external", "history")
@@ -31,10 +27,12 @@ async def log(
     context: StoreContext,
     thread: ThreadArgument,
     *,
-    branch: Annotated[str | None, typer.Option("--branch", "-b", help="A branch's name or number.")] = None,
+    branch: Annotated[
+        str | None, typer.Option("--branch", "-b", metavar="BRANCH", help="A branch's name or number.")
+    ] = None,
     view: Annotated[str, typer.Option(help="raw (all), external (for people), history (for the model).")] = "raw",
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, max=limits.INTEGER_MAX, help="Only the newest N.")
+        int | None, typer.Option("--limit", "-n", metavar="N", min=1, max=limits.INTEGER_MAX, help="Only the newest N.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new messages until Ctrl-C.")] = False,
 ) -> None:
@@ -53,9 +51,7 @@ async def log(
     for record in records:
         _write(context, record)
     if follow:
-        # Ctrl-C is how following ends, so it is no failure.
-        with suppress(asyncio.CancelledError):
-            await _follow(context, chosen, records, everywhere=branch is None, version=version)
+        await _follow(context, chosen, records, everywhere=branch is None, version=version)
 
 
 async def _follow(
@@ -75,9 +71,7 @@ async def _records(store: Store, branch: Branch, view: str, limit: int | None) -
         return await store.messages.external(branch.thread_id, branch=branch.id, limit=limit)
     if view == "history":
         return await store.messages.history(branch.thread_id, branch=branch.id, limit=limit)
-    scope_context = store._context  # noqa: SLF001 - raw records of one line have no list
-    path = await read_path(scope_context, branch.thread_id, PathQuery(branch=branch.id, limit=limit))
-    return path_records(branch.thread_id, path.entries, path.parent_id)
+    return await store.messages.path(branch.thread_id, branch=branch.id, limit=limit)
 
 
 async def _name_of(store: Store, record: MessageRecord) -> str:
@@ -89,5 +83,6 @@ def _write(context: StoreContext, record: MessageRecord, *, branch: str | None =
     if context.as_json:
         context.emit(record.to_json())
     else:
-        context.out.print(whole_message(record, branch=branch), soft_wrap=True)
+        for line in whole_message(record, context.out.width, branch=branch):
+            context.out.print(line, soft_wrap=True)
         context.out.file.flush()

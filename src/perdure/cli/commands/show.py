@@ -9,6 +9,7 @@ from rich.text import Text
 from perdure import limits
 from perdure.cli.command import StoreContext, ThreadArgument, command
 from perdure.cli.commands.branch import branch_table
+from perdure.cli.commands.run import show_state
 from perdure.cli.commands.runs import show_runs
 from perdure.cli.documents import (
     branch_document,
@@ -18,29 +19,15 @@ from perdure.cli.documents import (
     thread_document,
 )
 from perdure.cli.escaping import to_json_text
-from perdure.cli.tables import Cell, Column
-from perdure.cli.terminal import moment, plain
-from perdure.kernel.ops import Get
+from perdure.cli.facts import Fact, facts_table
+from perdure.cli.tables import Column
+from perdure.cli.terminal import moment, plain, whole
 from perdure.model.branch import Branch, Label
-from perdure.model.state import StateDoc
 from perdure.model.thread import Thread
-from perdure.stores.store import Store
 
 _BRANCHES_SHOWN = 20
-
-
 _LABELS_SHOWN = 20
-
-
 _LABELS = (Column("at", "word", 9), Column("label", "text", 8))
-
-
-_STATE = (
-    Column("name", "id", 9),
-    Column("schema", "word", 5),
-    Column("written", "time", 6),
-    Column("value", "text", 7),
-)
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +43,7 @@ async def show(context: StoreContext, thread: ThreadArgument) -> None:
     labels = list(await store.branches.labels(name))
     recent = await store.runs.list(thread_id=name, limit=limits.PAGE_MAX)
     state = list(await store.state.list(name))
-    pending = await _count_pending(store, name)
+    pending = await store.pending.count(name)
     unfinished = await store.messages.unfinished_calls(name)
     if context.as_json:
         context.emit(
@@ -81,17 +68,10 @@ async def show(context: StoreContext, thread: ThreadArgument) -> None:
         show_runs(context, recent.items, with_thread=False)
     if state:
         context.show(Text("\nstate", "dim"))
-        context.table(_STATE, [_state_row(doc) for doc in state])
+        show_state(context, state)
     for item in unfinished:
         call = plain(f"{item.call.name} {item.call.id} at #{item.seq}")
         context.show(Text().append("\nunfinished call ", "bold yellow").append_text(call))
-
-
-async def _count_pending(store: Store, thread_id: str) -> int:
-    """How many messages are pending, without reading them: a full queue may hold gigabytes."""
-    scope_context = store._context  # noqa: SLF001 - no list counts
-    row = (await scope_context.view(Get("queues", [(thread_id,)])))[0][0]
-    return 0 if row is None else int(row["count"])
 
 
 def _show_branches(context: StoreContext, branches: list[Branch], labels: list[Label]) -> None:
@@ -107,30 +87,20 @@ def _show_branches(context: StoreContext, branches: list[Branch], labels: list[L
 
 
 def _facts(thread: Thread, *, pending: int) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
-    facts: list[tuple[str, object]] = [
-        ("thread", plain(thread.id, "bold")),
+    facts: list[Fact] = [
+        ("thread", whole(thread.id, "bold")),
         ("title", plain(thread.title)),
-        ("resource", plain(thread.resource_id)),
-        ("parent", plain(thread.parent_thread_id)),
+        ("resource", whole(thread.resource_id)),
+        ("parent", whole(thread.parent_thread_id)),
         ("children", thread.children or ""),
         ("messages", thread.version),
         ("pending", pending or ""),
         ("created", moment(thread.created_at)),
         ("active", moment(thread.updated_at)),
-        ("active run", plain(thread.active_run_id)),
-        ("open run", plain(thread.open_run_id)),
-        ("latest run", plain(thread.latest_run_id)),
+        ("active run", whole(thread.active_run_id)),
+        ("open run", whole(thread.open_run_id)),
+        ("latest run", whole(thread.latest_run_id)),
         ("fence", "" if thread.fence is None else thread.fence),
-        ("custom", plain(to_json_text(thread.custom)) if thread.custom else ""),
+        ("custom", plain(to_json_text(thread.custom), most=2_000) if thread.custom else ""),
     ]
-    for name, value in facts:
-        if str(value):
-            table.add_row(name, value if isinstance(value, Text) else str(value))
-    return table
-
-
-def _state_row(doc: StateDoc) -> list[Cell]:
-    return [plain(doc.name, "bold"), str(doc.schema), moment(doc.at), plain(to_json_text(doc.value), most=60)]
+    return facts_table(facts)

@@ -15,17 +15,17 @@ from perdure.cli.documents import (
 )
 from perdure.cli.listing import CursorOption, LimitOption, show_more
 from perdure.cli.tables import Cell, Column
-from perdure.cli.terminal import STATUSES, moment, plain
+from perdure.cli.terminal import STATUSES, moment, plain, whole
 from perdure.errors import InvalidError
 from perdure.model.thread import Thread
 
 _THREADS = (
     Column("id", "id", 9),
     Column("title", "text", 8),
-    Column("messages", "number", 6),
-    Column("resource", "text", 4),
-    Column("run", "word", 7),
-    Column("active", "time", 5),
+    Column("messages", "number", 5),
+    Column("resource", "id", 4),
+    Column("run", "word", 6),
+    Column("active", "time", 7),
 )
 
 
@@ -37,8 +37,10 @@ def register(app: typer.Typer) -> None:
 async def threads(
     context: StoreContext,
     *,
-    resource: Annotated[str | None, typer.Option(help="Only those of a resource (a user, a project).")] = None,
-    parent: Annotated[str | None, typer.Option(help="Only the children of a thread.")] = None,
+    resource: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only those of a resource (a user, a project).")
+    ] = None,
+    parent: Annotated[str | None, typer.Option(metavar="THREAD", help="Only the children of a thread.")] = None,
     root: Annotated[bool, typer.Option("--root", help="Only those without a parent.")] = False,
     order: Annotated[str, typer.Option(help="active (changed last first) or created.")] = "active",
     limit: LimitOption = limits.PAGE_DEFAULT,
@@ -67,10 +69,10 @@ async def threads(
 
 def _thread_row(thread: Thread) -> list[Cell]:
     return [
-        plain(thread.id, "bold"),
+        whole(thread.id, "bold"),
         plain(thread.title, most=60),
         str(thread.version),
-        plain(thread.resource_id),
+        whole(thread.resource_id),
         _run_mark(thread),
         moment(thread.updated_at),
     ]

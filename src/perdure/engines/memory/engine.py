@@ -126,6 +126,7 @@ class MemoryEngine:
             if self._lifecycle.begin_close():
                 self._lifecycle.finish_close()
                 self._scopes.clear()
+        self._hub.release_all()
 
 
 class BlockingMemory:

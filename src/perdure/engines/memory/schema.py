@@ -58,7 +58,7 @@ class TableData:
         yield self.orders[None], (sortable(row.key), row.key)
         for index in self.table.indexes:
             by, order = self.values(row, index.by), self.values(row, index.order)
-            if None not in order and not (index.sparse and None in by):
+            if None not in order and None not in by[: index.required]:
                 yield self.orders[index.name], (sortable(by + order + row.key), row.key)
 
     def _owned(self, row: Row) -> Iterator[tuple[dict[tuple[Any, ...], Key], tuple[Any, ...]]]:

@@ -31,6 +31,7 @@ _NOTES: tuple[str, ...] = (
     "InnoDB shows a commit to others an instant before it is on disk",
     "wake-ups between processes come by polling",
 )
+_BORROWED = "the sessions of your pool get our settings for each use and their own back: two more round trips"
 
 
 class MysqlEngine:
@@ -53,8 +54,10 @@ class MysqlEngine:
 
     def _set_durability(self, durability: Durability) -> None:
         promised = durability if self._requested == "power" else "process"
-        notes, read_only = dict.fromkeys(_NOTES, True), self._lifecycle.read_only
-        self.capabilities = capabilities("mysql", promised, notes, round_trips=2, watch="poll", read_only=read_only)
+        borrowed, read_only = self._pool.borrowed, self._lifecycle.read_only
+        notes = {**dict.fromkeys(_NOTES, True), _BORROWED: borrowed}
+        trips = 4 if borrowed else 2
+        self.capabilities = capabilities("mysql", promised, notes, round_trips=trips, watch="poll", read_only=read_only)
 
     @property
     def clock(self) -> Clock:
@@ -112,10 +115,11 @@ class MysqlEngine:
         settings = await self._ask(health.settings)
         with self._sense:
             problems = health.problems(settings)
-        problem = target.transport_problem()
+        # How a caller's pool protects its connections is up to the caller.
+        problem, tls = (None, None) if self._pool.borrowed else (target.transport_problem(), target.tls)
         if problem is not None:
             problems.append(problem)
-        details = {"url": target.display_url, **settings, "tls": target.tls, "connections": self._pool.counters()}
+        details = {"url": target.display_url, **settings, "tls": tls, "connections": self._pool.counters()}
         details["retried"] = self._writer.retried
         return Health("mysql", not problems, health.durability(settings), details, tuple(problems))
 

@@ -136,6 +136,14 @@ def not_reached(error: BaseException, where: str, seconds: float) -> Unavailable
     return UnavailableError(f"{last.message} (tried for {seconds:g} s)", hint=last.hint)
 
 
+def unusable_pool(error: BaseException) -> UnavailableError:
+    """For a caller's pool that is closed, or belongs to another event loop."""
+    return UnavailableError(
+        f"the pool passed to the store cannot be used: {_reason(error)}",
+        hint="await asyncmy.create_pool(…) in the event loop that opens the store, and close it after the store",
+    )
+
+
 def unknown_outcome(error: BaseException, rev: int) -> OutcomeUnknown:
     """For a commit that was sent and not answered."""
     return OutcomeUnknown(f"the outcome of the commit is unknown: {_reason(error)}", rev=rev, hint="retry with its key")

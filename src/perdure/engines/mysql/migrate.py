@@ -14,8 +14,17 @@ from perdure import failpoints
 from perdure.engines.mysql.connections.connect import LONG_WORK, set_table_lock_wait
 from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.literals import literal, literals
-from perdure.engines.mysql.schema import CREATE_META, Step, addition_steps, create_all, quote, table_names
+from perdure.engines.mysql.schema import (
+    CREATE_META,
+    INDEXED_BYTES,
+    Step,
+    addition_steps,
+    create_all,
+    quote,
+    table_names,
+)
 from perdure.engines.shared import schema_record
+from perdure.engines.shared.events import EngineLog
 from perdure.engines.shared.schema_record import META, Recorded
 from perdure.errors import UnavailableError, UnsupportedError
 from perdure.kernel.engine import Migration
@@ -23,7 +32,6 @@ from perdure.kernel.schema import Schema
 
 LOCK_SECONDS = 60
 _HINT = "run `perdure migrate` on it"
-_LISTINGS = {"column": ("columns", "column_name"), "index": ("statistics", "index_name")}
 
 
 async def prepare(connection: Connection, schema: Schema, where: str) -> None:
@@ -82,6 +90,8 @@ async def _bring_up_to_date(connection: Connection, schema: Schema, recorded: Re
     failpoints.hit("mysql.in_migration")
     values = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in schema_record.facts(schema).items())
     await connection.run(f"REPLACE INTO {quote(META)} (`name`, `value`) VALUES {values}")
+    if recorded is None or recorded.version < schema.version:
+        EngineLog("mysql", where).migrated(None if recorded is None else recorded.version, schema.version)
 
 
 async def _steps(connection: Connection, schema: Schema, recorded: Recorded | None, where: str) -> list[str]:
@@ -92,18 +102,37 @@ async def _steps(connection: Connection, schema: Schema, recorded: Recorded | No
     if recorded.version == schema.version:
         return []
     steps = addition_steps(schema_record.missing(recorded, schema, where), schema)
-    return [step.sql for step in steps if not await _is_done(connection, step)]
+    statements = [await _statement(connection, step) for step in steps]
+    return [sql for sql in statements if sql is not None]
 
 
-async def _is_done(connection: Connection, step: Step) -> bool:
+async def _statement(connection: Connection, step: Step) -> str | None:
+    """What is left to do of a step; None if it is done."""
     if step.adds is None:
-        return False
-    listing, column = _LISTINGS[step.adds]
+        return step.sql
+    if step.adds == "column":
+        return None if await _columns(connection, step, "columns", "column_name") else step.sql
+    if step.adds == "width":
+        return step.sql if await _columns(connection, step, "columns", "column_name", wide=True) else None
+    columns = await _columns(connection, step, "statistics", "index_name")
+    if columns == step.columns:
+        return None
+    # One statement, which InnoDB carries out as a whole: an index that is missing would fail the readers that name it.
+    return step.sql.replace(" ADD INDEX ", f" DROP INDEX {quote(step.name)}, ADD INDEX ") if columns else step.sql
+
+
+async def _columns(
+    connection: Connection, step: Step, listing: str, named: str, *, wide: bool = False
+) -> tuple[str, ...]:
+    """The columns that the database lists under the name of a step, those of an index in their order."""
+    more = " ORDER BY seq_in_index" if listing == "statistics" else ""
+    if wide:
+        more = f" AND character_maximum_length > {INDEXED_BYTES}"
     (rows,) = await connection.run(
-        f"SELECT 1 FROM information_schema.{listing} WHERE {column} = {literal(step.name)}"
-        f" AND table_schema = DATABASE() AND table_name = {literal(step.table)} LIMIT 1"
+        f"SELECT column_name FROM information_schema.{listing} WHERE {named} = {literal(step.name)}"
+        f" AND table_schema = DATABASE() AND table_name = {literal(step.table)}{more}"
     )
-    return bool(rows)
+    return tuple(str(name) for (name,) in rows)
 
 
 async def _lock(connection: Connection, where: str) -> None:

@@ -63,12 +63,17 @@ def create_all(schema: Schema) -> Iterator[str]:
 
 
 class Step(NamedTuple):
-    """One statement of a migration; not needed if `table` already has the column or index `name` that it adds."""
+    """One statement of a migration; not needed if `table` already has the column or index `name` that it adds.
+
+    An index counts if it has these `columns`. One with other columns was declared by an older version, and is replaced.
+    A `width` makes a text column as narrow as an index needs it: one that no index named before was made wider.
+    """
 
     sql: str
     table: str
-    adds: Literal["column", "index"] | None = None
+    adds: Literal["column", "index", "width"] | None = None
     name: str = ""
+    columns: tuple[str, ...] = ()
 
 
 def addition_steps(additions: Additions, schema: Schema) -> Iterator[Step]:
@@ -83,9 +88,14 @@ def addition_steps(additions: Additions, schema: Schema) -> Iterator[Step]:
         sql = f"ALTER TABLE {quote(owner)} ADD COLUMN {quote(column.name)} {kind} NULL"
         yield Step(sql, owner, "column", column.name)
     for table, index in additions.indexes:
+        for column in table.columns:
+            if column.type == "text" and column.name in (*index.by, *index.order):
+                sql = f"ALTER TABLE {quote(table.name)} MODIFY COLUMN {quote(column.name)} {_type(column, True)} NULL"
+                yield Step(sql, table.name, "width", column.name)
         name = index_name(table.name, index.name)
-        sql = f"CREATE INDEX {quote(name)} ON {quote(table.name)} ({names(index_columns(table, index))})"
-        yield Step(sql, table.name, "index", name)
+        columns = index_columns(table, index)
+        sql = f"ALTER TABLE {quote(table.name)} ADD INDEX {quote(name)} ({names(columns)})"
+        yield Step(sql, table.name, "index", name, columns)
 
 
 def create_table(table: Table) -> str:

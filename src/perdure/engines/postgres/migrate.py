@@ -20,6 +20,7 @@ from perdure.engines.postgres.connections.session_settings import set_up
 from perdure.engines.postgres.schema.functions import FUNCTIONS_VERSION, create_functions
 from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.shared import schema_record
+from perdure.engines.shared.events import EngineLog
 from perdure.engines.shared.schema_record import META
 from perdure.engines.sql.ddl import quote
 from perdure.errors import UnsupportedError
@@ -99,6 +100,9 @@ async def bring_up_to_date(connection: Connection, layout: Layout, where: str) -
             record = {**schema_record.facts(layout.schema), _FUNCTIONS: fingerprint(layout.pg_schema)}
             upsert = 'ON CONFLICT ("name") DO UPDATE SET "value" = excluded."value"'
             await connection.executemany(f"INSERT INTO {layout.table(META)} VALUES ($1, $2) {upsert}", record.items())
+    if statements:
+        before = None if current.recorded is None else current.recorded.version
+        EngineLog("postgres", where).migrated(before, layout.schema.version)
 
 
 def steps(current: Current, layout: Layout, where: str) -> Iterator[str]:

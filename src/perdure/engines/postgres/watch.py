@@ -103,12 +103,14 @@ class NotifyHub(HintHub[Topic]):
         while True:
             try:
                 connection = await connector.open()
-            except PerdureError:
+            except PerdureError as error:
+                self._pool.log.stopped_listening(error)
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             try:
                 await self._listen_on(connection)
-            except DRIVER_ERRORS:
+            except DRIVER_ERRORS as error:
+                self._pool.log.stopped_listening(error)
                 await asyncio.sleep(_PAUSE_SECONDS)
             finally:
                 connection.terminate()
@@ -118,8 +120,10 @@ class NotifyHub(HintHub[Topic]):
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         await connection.add_listener(self._channel, self._on_notification)
+        self._pool.log.listening()
         self.ring_all()
         await lost.wait()
+        self._pool.log.stopped_listening(ConnectionError())
 
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         try:
@@ -133,6 +137,7 @@ class NotifyHub(HintHub[Topic]):
 
     async def _poll(self) -> None:
         previous: str | None = None
+        self._pool.log.polls()
         while True:
             try:
                 ((snapshot,),) = await self._pool.query(_SNAPSHOT)

@@ -235,8 +235,10 @@ class RedisEngine:
             servers = await self._retried(lambda: settings.settings(self._network))
             target = self._network.target
             problems = settings.problems(servers, replicated=target.kind != "single")
-            problems += settings.transport_problems(target, servers)
-            tls = tls_level(encrypted=target.tls, verified=target.verified)
+            tls = None  # how a caller's client protects its connections is up to the caller
+            if self._network.borrowed is None:
+                problems += settings.transport_problems(target, servers)
+                tls = tls_level(encrypted=target.tls, verified=target.verified)
             details = {"url": target.display_url, "prefix": self._layout.prefix, "tls": tls, "servers": servers}
             return Health("redis", not problems, settings.durability_of(servers), details, tuple(problems))
 

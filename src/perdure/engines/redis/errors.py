@@ -108,6 +108,34 @@ def all_busy(where: str, connections: int, seconds: float) -> UnavailableError:
     )
 
 
+def client_busy(where: str, connections: int, seconds: float) -> UnavailableError:
+    """No connection of a caller's client became free in time; nothing was sent."""
+    return UnavailableError(
+        f"all {connections} connections of the client for {where} stayed in use for {seconds:g} s",
+        hint="raise the client's max_connections, or hold connections for a shorter time",
+    )
+
+
+def unreachable_client(error: BaseException, where: str, reason: str, reply: ErrorReply | None) -> PerdureError:
+    """A caller's client could not connect; nothing was sent."""
+    if reply is not None and reply.is_login:
+        return InvalidError(f"{where}: the server rejects the client's user or password", hint="see the client's login")
+    if isinstance(error, TimeoutError):
+        reason = "no connection within connect_timeout"
+    return UnavailableError(
+        f"{where} cannot be reached through the client: {reason}",
+        hint="is the server running? Check the client's host, port and TLS settings",
+    )
+
+
+def foreign_client(error: BaseException) -> InvalidError:
+    """For a client whose connections belong to another event loop."""
+    return InvalidError(
+        f"the client passed as pool belongs to another event loop: {reason_of(error)}",
+        hint="create the client in the event loop that opens the store",
+    )
+
+
 def _advice(error: BaseException, tls: bool) -> str:
     reasons = [error, *_causes(error)]
     if any(isinstance(reason, socket.gaierror) and reason.errno in _UNKNOWN_NAME for reason in reasons):

@@ -66,6 +66,7 @@ async def read_record(network: Network) -> StoreRecord:
 async def bring_up_to_date(network: Network, schema: Schema) -> StoreRecord:
     """Make the store hold this schema, or refuse it untouched."""
     record = await read_record(network)
+    before = None if record.schema is None else record.schema.version
     waited, attempts, where = 0.0, 0, network.target.display_url
     while not is_current(record, schema, where):
         if attempts == _ATTEMPTS:
@@ -84,6 +85,8 @@ async def bring_up_to_date(network: Network, schema: Schema) -> StoreRecord:
             await asyncio.sleep(0.1)
             waited += 0.1
         record = await read_record(network)
+    if attempts:
+        network.log.migrated(before, schema.version)
     return record
 
 

@@ -46,6 +46,8 @@ class Target(msgspec.Struct, frozen=True):
     command_timeout: float
     migrate: bool
     allow_eviction: bool
+    names_db: bool = False
+    """Whether the URL says which database, as opposed to leaving it at 0."""
 
     def __repr__(self) -> str:
         return f"<Target {self.display_url}>"
@@ -89,6 +91,7 @@ def parse(url: str) -> Target:
         command_timeout=seconds("command_timeout", options.get("command_timeout", "60")),
         migrate=yes_or_no("migrate", options.get("migrate", "yes")),
         allow_eviction=yes_or_no("allow_eviction", options.get("allow_eviction", "no")),
+        names_db=bool(parts.path or "db" in options),
     )
 
 

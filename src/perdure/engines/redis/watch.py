@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure import limits
 from perdure.engines.redis.connections import reply_shapes
-from perdure.engines.redis.connections.connect import connect
+from perdure.engines.redis.connections.borrowed_listener import BorrowedListener
 from perdure.engines.redis.connections.connection import Connection
 from perdure.engines.redis.connections.failures import Lost
 from perdure.engines.redis.connections.resp import command
@@ -31,7 +31,8 @@ class Hub(HintHub[bytes]):
         self._network = network
         self._sender = sender
         self._listener: asyncio.Task[None] | None = None
-        self._connection: Connection | None = None
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._connection: Connection | BorrowedListener | None = None
         self._subscribed: set[bytes] = set()
 
     def on_subscribe(self) -> None:
@@ -46,8 +47,15 @@ class Hub(HintHub[bytes]):
         if self.is_watched or self._listener is None:
             self._update_channels()
         else:
-            self._listener.cancel()
-            self._listener = None
+            self._stop(self._listener)
+
+    def _stop(self, listener: asyncio.Task[None]) -> None:
+        """Cancel a listener. It may be connecting, so it is remembered until its connection is closed,
+        or back in a caller's pool."""
+        self._stopping.add(listener)
+        listener.add_done_callback(self._stopping.discard)
+        listener.cancel()
+        self._listener = None
 
     def _update_channels(self) -> None:
         """Subscribe to what is watched and was not, and the reverse."""
@@ -67,7 +75,8 @@ class Hub(HintHub[bytes]):
         while self.is_watched:
             try:
                 await self._receive()
-            except (Lost, PerdureError):
+            except (Lost, PerdureError) as error:
+                self._network.log.stopped_listening(error)
                 self.ring_all()
                 await asyncio.sleep(limits.FOLLOW_POLL_MS / 1000 if reconnecting else 0)
             reconnecting = True
@@ -75,13 +84,13 @@ class Hub(HintHub[bytes]):
     async def _receive(self) -> None:
         polling = asyncio.get_running_loop().create_task(self._poll())
         try:
-            # Any node does: every node of a cluster receives every hint.
-            connection = await connect(self._network.target, (await self._network.servers())[0])
+            connection = await self._network.listener()
         finally:
             polling.cancel()
         try:
             self._connection, self._subscribed = connection, set()
             self._update_channels()
+            self._network.log.listening()
             await connection.listen(self._on_message)
         finally:
             self._connection = None
@@ -105,6 +114,7 @@ class Hub(HintHub[bytes]):
         """Ring all watchers a last time and stop listening; may be called again if it was cancelled."""
         self.release_all()
         if self._listener is not None:
-            self._listener.cancel()
-            await asyncio.wait({self._listener})
-            self._listener = None
+            self._stop(self._listener)
+        while self._stopping:
+            await asyncio.wait(self._stopping)
+        self._listener = None

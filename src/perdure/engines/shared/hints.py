@@ -21,7 +21,8 @@ class HintHub(Generic[TopicT]):
     """Who watches which topics. Any thread may call it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Reentrant: a watcher that is collected unsubscribes, and the collector may run in here.
+        self._lock = threading.RLock()
         self._signals: dict[TopicT, set[Signal]] = {}
 
     @property
@@ -40,7 +41,7 @@ class HintHub(Generic[TopicT]):
         if not self._signals:
             return
         with self._lock:
-            signals = {signal for topic in topics for signal in self._signals.get(topic, ())}
+            signals = {signal for topic in topics for signal in list(self._signals.get(topic, ()))}
         for signal in signals:
             signal.ring()
 
@@ -52,7 +53,9 @@ class HintHub(Generic[TopicT]):
         """Ring `signal` at every hint on these topics."""
         with self._lock:
             for topic in topics:
-                self._signals.setdefault(topic, set()).add(signal)
+                watchers = self._signals.get(topic, set())
+                watchers.add(signal)
+                self._signals[topic] = watchers
         self.on_subscribe()
 
     def unsubscribe(self, topics: Sequence[TopicT], signal: Signal) -> None:
@@ -73,7 +76,7 @@ class HintHub(Generic[TopicT]):
 
     def reset_in_child(self) -> None:
         """After a fork, in the child: the thread that held the lock may not exist there."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def on_subscribe(self) -> None:
         """Called after each subscription; engines start to listen here."""
@@ -89,15 +92,25 @@ class Subscription(Generic[TopicT]):
         self._hub = hub
         self._topics = topics
         self._signal = signal
+        self._waiting = False
+        self._closed = False
         hub.subscribe(topics, signal)
 
     async def wait(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds; True if a hint came."""
-        return await self._signal.wait(timeout)
+        """Wait up to `timeout` seconds; True if a hint came, or the end of the subscription."""
+        self._waiting = True
+        try:
+            return self._closed or await self._signal.wait(timeout)
+        finally:
+            self._waiting = False
 
     def close(self) -> None:
-        """End the subscription."""
+        """End the subscription and wake whoever waits for it."""
+        self._closed = True
         self._hub.unsubscribe(self._topics, self._signal)
+        # Only for a waiter: one that is collected may be in the middle of a ring, whose lock is not reentrant.
+        if self._waiting:
+            self._signal.ring()
 
 
 def topics_of(scope: str, topics: Sequence[str]) -> list[Topic]:

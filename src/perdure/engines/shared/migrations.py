@@ -1,8 +1,10 @@
 """The difference between two versions of the declarations, as far as a database can follow it by itself.
 
-An older file is brought up to date by adding: tables, logs, nullable columns, indexes. Anything else (a removed
-column, another type, a new uniqueness rule on rows that already exist) might lose or refuse data, so it is refused
-here with the list of what changed; such a step is written by hand.
+An older file is brought up to date by adding: tables, logs, nullable columns, indexes. An index may also be *refined*:
+grouped by more columns than before, under the same name, over the same rows. A process of the older version that is
+still at work then reads what it always read, only slower. Anything else (a removed column, another type, a new
+uniqueness rule on rows that already exist) might lose or refuse data, so it is refused here with the list of what
+changed; such a step is written by hand.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ from perdure.kernel.schema import Column, Index, Log, Schema, Table
 
 
 class Additions(msgspec.Struct, frozen=True):
-    """What a newer declaration has that an older one has not."""
+    """What a newer declaration has that an older one has not; `refined` are those of `indexes` to be made anew."""
 
     tables: tuple[Table, ...]
     logs: tuple[Log, ...]
     columns: tuple[tuple[str, Column], ...]
     indexes: tuple[tuple[Table, Index], ...]
+    refined: tuple[tuple[Table, Index], ...] = ()
 
 
 def parse_declaration(text: str, where: str) -> Schema:
@@ -53,7 +56,13 @@ def additions(old: Schema, new: Schema) -> Additions:
             (table, index)
             for table, known in _table_pairs(old, new)
             for index in table.indexes
-            if index.name not in known.index_by_name
+            if known.index_by_name.get(index.name) != index
+        ),
+        tuple(
+            (table, index)
+            for table, known in _table_pairs(old, new)
+            for index in table.indexes
+            if known.index_by_name.get(index.name, index) != index
         ),
     )
 
@@ -90,5 +99,12 @@ def _table_losses(old: Table, new: Table) -> Iterator[str]:
     if old.unique != new.unique:
         yield f"{new.name} has other uniqueness"
     for index in old.indexes:
-        if new.index_by_name.get(index.name) != index:
+        newer = new.index_by_name.get(index.name)
+        if newer != index and not (newer is not None and _is_refined(index, newer)):
             yield f"index {new.name}.{index.name} is gone or changed"
+
+
+def _is_refined(old: Index, new: Index) -> bool:
+    """Does the newer index hold the same rows in the same order, only in smaller groups?"""
+    longer = new.by[: len(old.by)] == old.by
+    return longer and old.order == new.order and old.by[: old.required] == new.by[: new.required]

@@ -85,6 +85,8 @@ class Ddl:
         yield from self.create_all(additions)
         for owner, column in additions.columns:
             yield f"ALTER TABLE {self.style.table(owner)} ADD COLUMN {self.column(column)}"
+        for table, index in additions.refined:
+            yield f"DROP INDEX {self.style.table(index_name(table.name, index.name))}"
         for table, index in additions.indexes:
             yield self.create_index(table, index)
 
@@ -105,7 +107,7 @@ class Ddl:
 
     def create_index(self, table: Table, index: Index) -> str:
         """One declared order; rows that are not in it are not in the index either."""
-        present = (*index.by, *index.order) if index.sparse else index.order
+        present = (*index.by[: index.required], *index.order)
         name = quote(index_name(table.name, index.name))
         return (
             f"CREATE INDEX {name} ON {self.style.table(table.name)} ({names(index_columns(table, index))})"

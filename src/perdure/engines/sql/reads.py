@@ -132,8 +132,9 @@ class TableReads:
         """The terms that give the first columns of the index, or of the key, these values."""
         by = index.by if index else self.table.key_names
         terms = []
-        for column, value in zip(map(self._dialect.quote, by), eq, strict=False):
-            if value is None and index is not None and index.sparse:
+        required = 0 if index is None else index.required
+        for position, (column, value) in enumerate(zip(map(self._dialect.quote, by), eq, strict=False)):
+            if value is None and position < required:
                 # Rows without the value are not in the index; said in a way that lets an engine use it.
                 terms.append(f"t.{column} IS NOT NULL AND 1 = 0")
             elif value is None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from perdure import failpoints
+from perdure.engines.shared.events import EngineLog
 from perdure.engines.shared.migrations import parse_declaration
 from perdure.engines.shared.schema_record import META, Recorded, facts, missing, recorded_from, refuse_unless_usable
 from perdure.engines.sql.embedded.schema import DDL
@@ -176,6 +177,8 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: str, schema: Schema)
             failpoints.hit("sqlite.in_migration")
         connection.executemany(f"INSERT OR REPLACE INTO {META} VALUES (?, ?)", facts(schema).items())
         connection.execute("COMMIT")
+        if recorded is None or recorded.version < schema.version:
+            EngineLog("sqlite", path).migrated(None if recorded is None else recorded.version, schema.version)
     except (*DRIVER_ERRORS, PerdureError):
         if connection.in_transaction:
             connection.execute("ROLLBACK")

@@ -55,6 +55,7 @@ _ROW_NAMES = {
     "queues": "the queue of thread {!r}",
     "keys": "key {1!r} of thread {0!r}",
     "pending": "pending message {1!r} of thread {0!r}",
+    "profiles": "profile {1!r} of {0!r}",
 }
 """How a row is called, by its key."""
 

@@ -39,6 +39,9 @@ def _copy_problems(rows: ThreadRows, facts: Facts) -> Problems:
         if cold[name] != rows.head[name]:
             text = f"it has two values of {name}: {cold[name]!r} and {rows.head[name]!r}"
             yield Problem("thread.copies", record, text)
+    if rows.head["child"] not in (None, int(rows.head["parent"] is not None)):
+        text = f"its parent is {rows.head['parent']!r}, lists show it as a {'child' if rows.head['child'] else 'root'}"
+        yield Problem("thread.copies", record, text)
     if rows.head["parent"] == rows.thread:
         yield Problem("thread.parent", record, "it is its own parent")
 

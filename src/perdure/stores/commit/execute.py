@@ -6,18 +6,20 @@ receipt or an error, or the guess was stale, and the next attempt has a better o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import msgspec
 
 from perdure import failpoints
-from perdure.errors import AlreadyExists, OutcomeUnknown
+from perdure.errors import AlreadyExists, ConflictError, OutcomeUnknown
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Applied, Get, Op
 from perdure.model.receipt import Receipt
 from perdure.model.run import RunChange
 from perdure.rules import message_shape, run_machine
 from perdure.stores.branch_paths import commit_target
+from perdure.stores.commit.events import note_duration, note_refused
 from perdure.stores.commit.plan import EMPTY_QUEUE, Guess, first_guess, operations
 from perdure.stores.commit.receipt import is_remembered, new_receipt
 from perdure.stores.commit.refuse import explain
@@ -32,17 +34,33 @@ UNMOVED_ATTEMPTS = 8
 async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) -> Receipt:
     """Make a prepared commit. `extra` operations join its transaction; a conflict that is theirs alone is raised as the
     kernel's `Conflict`, for the store that added them to judge."""
+    begun = time.monotonic()
+    try:
+        receipt = await _perform(context, commit, extra)
+    except ConflictError as error:
+        note_refused(context, commit, error)
+        raise
+    note_duration(context, commit, begun)
+    return receipt
+
+
+async def _perform(context: Context, commit: Prepared, extra: Sequence[Op]) -> Receipt:
     if commit.branch_name is not None:
         number = await commit_target(context, commit.thread_id, commit.branch_name)
         commit = msgspec.structs.replace(commit, branch=number)
-    guess = first_guess(context, commit)
-    if commit.brought_ids and commit.thread_id in context.queues:
-        guess = msgspec.structs.replace(guess, queue=EMPTY_QUEUE)
+    guess = with_known_queue(context, commit, first_guess(context, commit))
     if any(message.compaction is not None for message in commit.messages):
-        await _check_summaries(context, commit)
+        await check_summaries(context, commit)
 
-    answer = await _attempt(context, commit, guess, extra)
+    answer = await attempt_once(context, commit, guess, extra)
     return answer if isinstance(answer, Receipt) else await _repeat(context, commit, guess, answer, extra)
+
+
+def with_known_queue(context: Context, commit: Prepared, guess: Guess) -> Guess:
+    """The first guess about the queue, where brought ids must not be pending: that it is empty, if there is one."""
+    if commit.brought_ids and commit.thread_id in context.queues:
+        return msgspec.structs.replace(guess, queue=EMPTY_QUEUE)
+    return guess
 
 
 async def _repeat(context: Context, commit: Prepared, guess: Guess, better: Guess, extra: Sequence[Op]) -> Receipt:
@@ -51,11 +69,11 @@ async def _repeat(context: Context, commit: Prepared, guess: Guess, better: Gues
 
     async def attempt() -> Receipt:
         nonlocal guess, better, unmoved
-        previous, guess = guess, await _guard_queue(context, commit, better)
+        previous, guess = guess, await guard_queue(context, commit, better)
         unmoved = unmoved + 1 if guess == previous else 0
         if unmoved == UNMOVED_ATTEMPTS:
             raise contention("thread", commit.thread_id)
-        answer = await _attempt(context, commit, guess, extra)
+        answer = await attempt_once(context, commit, guess, extra)
         if isinstance(answer, Receipt):
             return answer
         better = answer
@@ -64,9 +82,9 @@ async def _repeat(context: Context, commit: Prepared, guess: Guess, better: Gues
     return await retry("thread", commit.thread_id, attempt, on=(Stale,))
 
 
-async def _attempt(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op]) -> Receipt | Guess:
+async def attempt_once(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op] = ()) -> Receipt | Guess:
     """One try under a guess: the receipt, or a better guess."""
-    if _is_illegal(commit):
+    if _is_illegal(commit) or _must_look(commit, guess):
         return await explain(context, commit, guess)
     ops = operations(commit, guess)
     try:
@@ -99,7 +117,7 @@ async def _send(context: Context, commit: Prepared, ops: list[Op], extra: Sequen
     return applied
 
 
-async def _check_summaries(context: Context, commit: Prepared) -> None:
+async def check_summaries(context: Context, commit: Prepared) -> None:
     """A summary must come after what it covers. Versions only rise, so one look is enough."""
     now, heads, keys = await context.view(
         NOW,
@@ -114,12 +132,17 @@ async def _check_summaries(context: Context, commit: Prepared) -> None:
             message_shape.check_summary_place(message.compaction, version + i, f"messages[{i - 1}]")
 
 
+def _must_look(commit: Prepared, guess: Guess) -> bool:
+    """Whether the thread is idle is in no column: it is looked up, and the rev that guards it joins the guess."""
+    return commit.if_idle and guess.head_rev is None and guess.birth is None
+
+
 def _is_illegal(commit: Prepared) -> bool:
     change = commit.run
     return isinstance(change, RunChange) and not run_machine.allows(change.run.status, change)
 
 
-async def _guard_queue(context: Context, commit: Prepared, guess: Guess) -> Guess:
+async def guard_queue(context: Context, commit: Prepared, guess: Guess) -> Guess:
     """The guess with a condition on the queue under which the brought ids are free; raises if one is pending."""
     if not commit.brought_ids or guess.birth is not None:
         return guess

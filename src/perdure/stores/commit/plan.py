@@ -46,12 +46,24 @@ from perdure.stores.thread_creation import Birth, birth_ops
 LOG = "messages"
 
 
+class ForkPlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A branch to make: its name, the message it continues, and the incarnation of the thread that has this message."""
+
+    name: str
+    parent: int | None
+    seq: int
+    message_id: str | None
+    born: int
+    switch: bool
+
+
 class Guess(msgspec.Struct, frozen=True, gc=False):
     """What a try assumes: the target branch, whether it is the current one, and a birth when the thread is missing.
 
     `key_rev` is the rev of an expired key row that this try replaces. `queue` is a condition under which no id that the
     caller brought is pending; None while the thread may have no queue row yet. `head_rev` is the rev of the hot row
     that the guess was read with: the same guess with the same rev again means that no other writer is in the way.
+    `fork` makes the target branch, whose number is then the next one that is free.
     """
 
     branch: int
@@ -61,6 +73,7 @@ class Guess(msgspec.Struct, frozen=True, gc=False):
     key_rev: int | None = None
     queue: Condition | None = None
     head_rev: int | None = None
+    fork: ForkPlan | None = None
 
 
 EMPTY_QUEUE: Condition = {"count": 0}
@@ -83,6 +96,8 @@ def operations(commit: Prepared, guess: Guess) -> list[Op]:
     hot: dict[str, Any] = {"version": Inc(count), "updated_at": NOW} if count else {"updated_at": NOW}
     if commit.fence is not None:
         hot["fence"] = Max(commit.fence)
+    if guess.fork is not None:
+        hot.update({"branches": Inc(1), "branch": guess.branch} if guess.fork.switch else {"branches": Inc(1)})
     hot.update(_pointers(commit))
     ops: list[Op] = []
     if guess.birth is None:
@@ -105,6 +120,9 @@ def operations(commit: Prepared, guess: Guess) -> list[Op]:
 
 
 def _hot_condition(commit: Prepared, guess: Guess) -> Condition:
+    if commit.if_idle and guess.head_rev is not None:
+        # Every commit that moves a run moves the hot row too: with its rev, nothing that was looked at has changed.
+        return guess.head_rev
     condition: dict[str, Any] = {}
     if guess.current and (commit.messages or isinstance(commit.run, NewRun) or commit.expect_head is not None):
         condition["branch"] = guess.branch
@@ -112,11 +130,15 @@ def _hot_condition(commit: Prepared, guess: Guess) -> Condition:
         condition["fence"] = AtMost(commit.fence)
     if commit.expect is not None and not commit.messages:
         condition["version"] = commit.expect
+    if guess.fork is not None:
+        condition.update(branches=guess.branch, born=guess.fork.born)
     return condition or ANY
 
 
 def _branch_ops(commit: Prepared, guess: Guess) -> list[Op]:
     key = (commit.thread_id, guess.branch)
+    if guess.fork is not None:
+        return [Put("branches", key, _fork_columns(commit, guess.fork), None, ABSENT)]
     condition: dict[str, Any] = {"deleted_at": None}
     if commit.expect_head is not None:
         condition["head"] = commit.expect_head
@@ -124,6 +146,20 @@ def _branch_ops(commit: Prepared, guess: Guess) -> list[Op]:
         moved = {"head": commit.message_ids[-1], "head_seq": Seq(LOG), "length": Inc(len(commit.messages))}
         return [Patch("branches", key, moved, condition)]
     return [Check("branches", key, condition)] if commit.expect_head is not None or commit.branch is not None else []
+
+
+def _fork_columns(commit: Prepared, fork: ForkPlan) -> dict[str, Any]:
+    count = len(commit.messages)
+    return {
+        "parent": fork.parent,
+        "fork_seq": fork.seq,
+        "fork": fork.message_id,
+        "head": commit.message_ids[-1] if count else fork.message_id,
+        "head_seq": Seq(LOG) if count else fork.seq,
+        "length": count,
+        "created_at": NOW,
+        "name": fork.name,
+    }
 
 
 def _queue_op(commit: Prepared, guess: Guess) -> Op:

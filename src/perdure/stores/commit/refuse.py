@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.errors import AlreadyExists, CorruptError, IllegalTransition, NotFoundError, StaleClaim, VersionConflict
-from perdure.kernel.ops import NOW, Get, Read, Ref, Row
+from perdure.errors import (
+    AlreadyExists,
+    ConflictError,
+    CorruptError,
+    IllegalTransition,
+    NotFoundError,
+    StaleClaim,
+    VersionConflict,
+)
+from perdure.kernel.ops import NOW, Get, Read, Ref, Row, Scan
 from perdure.model.branch import MAIN
 from perdure.model.receipt import Receipt
-from perdure.model.run import WAITING, NewRun, Run, RunChange
+from perdure.model.run import RUNNING, WAITING, NewRun, Run, RunChange
 from perdure.rules import run_machine
 from perdure.rules.checks import lineage
 from perdure.stores.commit.plan import LOG, Guess, first_guess
@@ -37,13 +45,16 @@ class Observed(msgspec.Struct, frozen=True):
     state: dict[str, Row | None]
     known_ids: list[str]
     branch_number: int
+    busy: list[Row]
+    """A run of the thread in each status that makes it not idle; only looked up where the commit asks for it."""
 
 
 async def observe(context: Context, commit: Prepared, guess: Guess) -> Observed:
     """One view of everything the commit names, on the branch of the guess."""
     thread = commit.thread_id
     guarded = list(commit.expect_state)
-    now, heads, colds, branches, keys, key_runs, runs, states, known_ids = await context.view(
+    statuses = (RUNNING, WAITING) if commit.if_idle else ()
+    now, heads, colds, branches, keys, key_runs, runs, states, known_ids, *busy = await context.view(
         NOW,
         Get("thread_heads", [(thread,)]),
         Get("threads", [(thread,)]),
@@ -53,6 +64,7 @@ async def observe(context: Context, commit: Prepared, guess: Guess) -> Observed:
         Get("runs", [(commit.run_id,)] if commit.run_id is not None else []),
         Get("state", [(thread, "", name) for name in guarded]),
         Read(LOG, thread, where={"id": tuple(commit.message_ids)}, limit=10 if commit.message_ids else 0),
+        *[Scan("runs", "thread_status", (thread, status), limit=1) for status in statuses],
     )
     return Observed(
         head=heads[0],
@@ -65,6 +77,7 @@ async def observe(context: Context, commit: Prepared, guess: Guess) -> Observed:
         state=dict(zip(guarded, states, strict=True)),
         known_ids=[entry.id for entry in map(MessageEntry._make, known_ids)],
         branch_number=guess.branch,
+        busy=[row for rows in busy for row in rows],
     )
 
 
@@ -95,6 +108,7 @@ async def explain(context: Context, commit: Prepared, guess: Guess) -> Receipt |
     _refuse_fence(commit, observed.head)
     _refuse_expect(commit, observed)
     _refuse_run(commit, observed)
+    _refuse_busy(commit, observed)
     _refuse_state(commit, observed)
     if observed.known_ids:
         raise AlreadyExists(
@@ -122,12 +136,22 @@ async def _absent(context: Context, commit: Prepared, guess: Guess, observed: Ob
     if not commit.may_create or commit.expect_head is not None:
         raise NotFoundError(f"thread {thread!r} does not exist", hint="create it first")
     _refuse_run(commit, observed)
-    parent, resource = _lineage(commit)
-    checks = await ancestor_checks(context, thread, parent)
-    replaced = None if tombstone is None else tombstone.rev
-    birth = Birth(thread_id=thread, parent=parent, resource=resource, tombstone=replaced)
+    birth = _birth(commit)
+    checks = await ancestor_checks(context, thread, birth.parent)
+    birth = msgspec.structs.replace(birth, tombstone=None if tombstone is None else tombstone.rev)
     # The parent itself is guarded by the patch of its hot row; naming its cold row as well guards its own lineage.
     return Guess(MAIN, current=True, birth=birth, parent_checks=tuple(checks), key_rev=guess.key_rev)
+
+
+def _birth(commit: Prepared) -> Birth:
+    """What the thread is created with: what the caller said of it, else what the run's activation knows."""
+    parent, resource = _lineage(commit)
+    birth = commit.birth or Birth(thread_id=commit.thread_id)
+    return msgspec.structs.replace(
+        birth,
+        parent=parent if birth.parent is None else birth.parent,
+        resource=resource if birth.resource is None else birth.resource,
+    )
 
 
 def _lineage(commit: Prepared) -> tuple[str | None, str | None]:
@@ -207,6 +231,16 @@ def _refuse_run(commit: Prepared, observed: Observed) -> None:
             expected=record.rev,
             actual=observed.run.rev,
             hint="read the run again and repeat the change on the new record",
+        )
+
+
+def _refuse_busy(commit: Prepared, observed: Observed) -> None:
+    if commit.if_idle and observed.busy:
+        run = observed.busy[0]
+        raise ConflictError(
+            f"thread {commit.thread_id!r} is not idle: run {run.key[0]!r} is {run['status']}",
+            actual=run.key[0],
+            hint="finish or cancel that run first, or put the messages into the queue with pending.append",
         )
 
 

@@ -20,11 +20,22 @@ from perdure.model.faithful import Faithful, Reader, as_dict, carries_unknown, f
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange, Waiting
 from perdure.model.state import REMOVE, Doc
+from perdure.model.thread import NewThread
 from perdure.rules import checks, message_shape, run_machine
+from perdure.stores.thread_creation import Birth, birth_of
 
 _sorted = msgspec.json.Encoder(order="sorted")
 _MAPPED = {"state": "documents", "run_state": "documents", "expect_state": "revs"}
 _READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (RunBody, Waiting, Outcome)}
+
+
+class Fork(msgspec.Struct, frozen=True, gc=False):
+    """A branch that a commit makes and writes to: `at` and `before` as in `branches.fork`, both None for a root."""
+
+    at: str | None = None
+    before: str | None = None
+    name: str | None = None
+    switch: bool = False
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -32,7 +43,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `inputs` marks the messages as what the run was given, not what it produced. `asked` replaces the messages in a
     keyed commit's fingerprint where the caller asked for something else (a freeze). `stored` messages come from the
-    queue: they were checked when they were appended to it.
+    queue: they were checked when they were appended to it. `if_idle` refuses while a run of the thread is running or
+    waiting. With a `fork`, the messages go to a branch that it makes.
     """
 
     thread_id: str
@@ -46,9 +58,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_state: Mapping[str, Any] | None = None
     expect_state: Mapping[str, int | None] | None = None
     key: str | None = None
+    thread: NewThread | None = None
+    if_idle: bool = False
     inputs: bool = False
     asked: str | None = None
     stored: bool = False
+    fork: Fork | None = None
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -73,11 +88,14 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: str | None
     digest: str | None
     inputs: bool
+    forks: bool
+    birth: Birth | None
+    if_idle: bool
 
     @property
     def may_create(self) -> bool:
         """May this commit bring a missing thread into being?"""
-        existing = isinstance(self.run, (Run, RunChange)) or self.fence is not None
+        existing = isinstance(self.run, (Run, RunChange)) or self.fence is not None or self.forks
         guarded = any(rev is not None for rev in self.expect_state.values())
         return not existing and not guarded and self.expect in (None, 0) and self.branch in (None, 0)
 
@@ -105,6 +123,7 @@ def prepare(request: Request) -> Prepared:
     minted = [_with_ids(message, run, run_id, request.inputs) for message in messages]
     documents = _documents(docs, "") + _documents(run_docs, run_id or "") if docs or run_docs else []
     guards = _check_guards(revs, docs) if revs else {}
+    birth = None if request.thread is None else _birth(request)
     return Prepared(
         thread_id=thread_id,
         messages=minted,
@@ -122,7 +141,19 @@ def prepare(request: Request) -> Prepared:
         key=request.key,
         digest=None if request.key is None else _fingerprint(request, documents),
         inputs=request.inputs,
+        forks=request.fork is not None,
+        birth=birth,
+        if_idle=checks.check_flag(request.if_idle, "if_idle"),
     )
+
+
+def _birth(request: Request) -> Birth:
+    """What the thread is created with, if this commit creates it."""
+    if not isinstance(request.thread, NewThread):
+        raise InvalidError(
+            f"thread must be a NewThread, not {short_repr(request.thread)}", hint="pass NewThread(title=…)"
+        )
+    return birth_of(request.thread_id, request.thread)
 
 
 def _check_run(run: Any, thread_id: str) -> str | None:
@@ -188,6 +219,9 @@ def _with_ids(message: Message, run: Any, run_id: str | None, inputs: bool) -> M
         message.sender_agent_id,
         message.compaction,
         message.metadata,
+        message.model,
+        message.stop_reason,
+        message.usage,
         message.extra,
     )
 
@@ -240,7 +274,12 @@ def _fingerprint(request: Request, documents: list[Any]) -> str:
     # The run is named above, unless its id is minted; a document is only marked as the run's or the thread's.
     docs = sorted([bool(owner), name, _document(value)] for owner, name, value in documents)
     content = request.asked if request.asked is not None else [canonical(message) for message in request.messages]
-    return hashlib.sha256(codec.encode([content, move, docs, request.branch])).hexdigest()[:32]
+    target = request.branch if request.fork is None else msgspec.structs.astuple(request.fork)
+    asked: list[Any] = [content, move, docs, target]
+    if request.thread is not None:
+        # Only then: commits that say nothing of the thread keep the fingerprints that older releases stored.
+        asked.append(_sorted.encode(request.thread).decode())
+    return hashlib.sha256(codec.encode(asked)).hexdigest()[:32]
 
 
 def canonical(record: Faithful) -> str:

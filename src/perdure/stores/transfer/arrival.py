@@ -14,8 +14,9 @@ from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import ABSENT, NOW, PRESENT, Append, Condition, Delete, Get, Inc, Op, Patch, Put, Row
 from perdure.stores.context import Context, thread_topic
-from perdure.stores.deletion import ARRIVING, erase_contents, is_arriving
-from perdure.stores.thread_creation import ancestor_checks
+from perdure.stores.deletion import erase_contents
+from perdure.stores.thread_creation import ancestor_checks, child_flag
+from perdure.stores.tombstones import ARRIVING, is_arriving, is_unfinished
 from perdure.stores.transfer.lines import COLD, HOT, EntryLine, RowLine
 
 
@@ -90,7 +91,7 @@ class Arrival:
             await self._send([Patch(COLD, row.key, {"deleted_at": NOW}, row.rev)])
             await erase_contents(self._context, self._thread, self._rev or 0)
             return self._rev or 0
-        if row["erased_at"] is None:
+        if is_unfinished(row):
             raise being_erased(self._thread)
         return int(row.rev)
 
@@ -109,7 +110,8 @@ class Arrival:
             raise InvalidError(f"thread {self._thread!r} has no row in {COLD}")
         parent, lineage = await self._lineage(hot.columns.get("parent"))
         cold = {**self._cold.columns, "parent": parent}
-        head = {**hot.columns, "parent": parent, "children": 0, "born": new_rev() >> 1}
+        derived = {"parent": parent, "child": child_flag(parent), "children": 0, "born": new_rev() >> 1}
+        head = {**hot.columns, **derived}
         await self._send(
             [
                 Put(COLD, self._cold.key, cold, self._cold.body, condition),

@@ -13,17 +13,20 @@ import msgspec
 
 from perdure import limits
 from perdure.errors import InvalidError
+from perdure.kernel import codec
 from perdure.kernel.ops import LogEntry, Row
 from perdure.kernel.schema import Schema
 from perdure.rules.columns import check_plausible
 from perdure.rules.message_shape import check_block_count
-from perdure.rules.soundness.stored import Problem, ThreadRows, add_to_line, message_facts
+from perdure.rules.soundness.stored import Problem, ThreadRows, add_to_line, message_facts, row_name
 from perdure.rules.soundness.thread import thread_problems
 from perdure.scratch import Scratch
 from perdure.stores.records import pending_from
 from perdure.stores.soundness import body_problems, message_problems
+from perdure.stores.thread_creation import child_flag
 from perdure.stores.transfer.lines import COLD, HOT, NOT_CARRIED, EntryLine, RowLine
 from perdure.stores.transfer.notes import NotedLog, NotedRows, NotedStatuses
+from perdure.stores.transfer.scope_rows import as_row, check_scope_row
 
 MESSAGES = "messages"
 _MOST_ROWS = {
@@ -42,6 +45,12 @@ class FileCheck(msgspec.Struct, frozen=True):
     schema: Schema
     scratch: Scratch
     latest: int
+
+    def scope_row(self, line: RowLine) -> None:
+        """Take in a row that belongs to no thread."""
+        check_scope_row(line, self.latest)
+        if not self.scratch.add_scope_row(line.table.name, codec.encode(line.key)):
+            raise InvalidError(f"{row_name(line.table.name, line.key)} is in the file twice")
 
 
 class ThreadCheck:
@@ -126,9 +135,11 @@ class ThreadCheck:
 
 def _as_row(line: RowLine) -> Row:
     """The row as it will be stored, with what a file does not carry as a new thread has it."""
-    columns = {**dict.fromkeys(NOT_CARRIED[HOT], 0), **line.columns} if line.table.name == HOT else line.columns
-    values = tuple(columns.get(name) for name in line.table.column_names)
-    return Row(line.key, values, 1, line.body, line.table.positions)
+    if line.table.name != HOT:
+        return as_row(line)
+    child = child_flag(line.columns.get("parent"))
+    columns = {**dict.fromkeys(NOT_CARRIED[HOT], 0), **line.columns, "child": child}
+    return as_row(msgspec.structs.replace(line, columns=columns))
 
 
 def _refuse(problems: Iterable[Problem]) -> None:

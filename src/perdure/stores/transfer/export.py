@@ -12,15 +12,17 @@ from typing import Any
 
 from perdure import limits
 from perdure.errors import ConflictError, CorruptError, NotFoundError, UnsupportedError
-from perdure.kernel.ops import Get, LogEntry, Read, Row, Scan
+from perdure.kernel.ops import NOW, Get, LogEntry, Read, Row, Scan
 from perdure.kernel.schema import Log, Schema
 from perdure.rules import checks
 from perdure.rules.lineage import upward_lines
 from perdure.stores.context import Context
 from perdure.stores.store import Store
+from perdure.stores.thread_lists import ThreadList
 from perdure.stores.transfer.importing import Imported, check_lines, import_lines
 from perdure.stores.transfer.lines import HOT, end_line, entry_line, header_line, owner_of, row_line
 from perdure.stores.transfer.rows import ThreadReading
+from perdure.stores.transfer.scope_rows import is_over
 from perdure.stores.transfer.source import OnProgress, TransferProgress, read_lines
 
 __all__ = ["Imported", "TransferProgress", "check_lines", "export_lines", "import_lines", "read_lines"]
@@ -73,8 +75,7 @@ async def _every(context: Context) -> AsyncIterator[str]:
     ahead: set[str] = set()
     after: tuple[Any, ...] | None = None
     while True:
-        scan = Scan(HOT, "created", (), after, limits.PAGE_MAX)
-        rows: list[Row] = (await context.view(scan))[0]
+        rows = _IN_ORDER.merged(await context.view(*_IN_ORDER.scans(limits.PAGE_MAX, after)))[: limits.PAGE_MAX]
         for row in rows:
             if str(row.key[0]) in ahead:
                 ahead.discard(str(row.key[0]))
@@ -86,6 +87,9 @@ async def _every(context: Context) -> AsyncIterator[str]:
         if len(rows) < limits.PAGE_MAX:
             return
         after = _creation(rows[-1])
+
+
+_IN_ORDER = ThreadList(order="created", desc=False)
 
 
 async def _line_of(context: Context, row: Row, ahead: set[str]) -> list[str]:
@@ -102,7 +106,7 @@ async def _line_of(context: Context, row: Row, ahead: set[str]) -> list[str]:
 
 
 def _creation(row: Row) -> tuple[Any, ...]:
-    return row["created_at"], row.key[0]
+    return _IN_ORDER.keyset(row)
 
 
 async def _chosen(context: Context, threads: Sequence[str]) -> AsyncIterator[str]:
@@ -164,7 +168,7 @@ def _deleted(thread: str) -> ConflictError:
 
 
 async def _common_lines(context: Context) -> AsyncIterator[bytes]:
-    """Rows that belong to no thread: what stores keep for the scope as a whole."""
+    """Rows that belong to no thread: what stores keep for the scope as a whole, without what has expired."""
     for table in context.kernel.schema.tables:
         kind = owner_of(table)
         if kind == "key":
@@ -173,9 +177,10 @@ async def _common_lines(context: Context) -> AsyncIterator[bytes]:
         after: tuple[Any, ...] | None = None
         while True:
             scan = Scan(table.name, after=after, limit=limits.PAGE_MAX, where=where)
-            rows: list[Row] = (await context.view(scan))[0]
+            now, rows = await context.view(NOW, scan)
             for row in rows:
-                yield row_line(table, row)
+                if not is_over(row, now):
+                    yield row_line(table, row)
             if len(rows) < limits.PAGE_MAX:
                 break
             after = rows[-1].key

@@ -12,15 +12,15 @@ from contextlib import closing
 import msgspec
 
 from perdure import limits
-from perdure.errors import AlreadyExists, InvalidError
-from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import NOW, Put
+from perdure.errors import InvalidError
+from perdure.kernel.ops import NOW
 from perdure.scratch import Scratch
 from perdure.stores.context import Context
 from perdure.stores.store import Store
-from perdure.stores.transfer.arrival import Arrival, put_new
+from perdure.stores.transfer.arrival import Arrival
 from perdure.stores.transfer.checks import FileCheck
 from perdure.stores.transfer.lines import RowLine
+from perdure.stores.transfer.scope_rows import ScopeRows, check_scope_row
 from perdure.stores.transfer.source import Item, OnProgress, at_line, read_items
 from perdure.stores.transfer.survey import Survey
 
@@ -28,7 +28,7 @@ Source = Callable[[], Iterable[bytes]]
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """What an import did: threads written, threads left as they were, rows and entries written."""
+    """What an import did: threads written, threads left as they were, rows and entries written (profiles included)."""
 
     threads: int
     skipped: int
@@ -43,12 +43,12 @@ async def import_lines(
     detach: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Imported:
-    """Import every thread of an export into the store's scope.
+    """Import every thread and profile of an export into the store's scope.
 
     `source` gives the lines anew each time it is called: the first time everything is checked and nothing written, so a
-    damaged file (`InvalidError`, naming the line) changes nothing. A thread that exists is refused with `AlreadyExists`
-    before anything is written, or left alone with `skip_existing`. A thread whose lines are not those that were checked
-    is refused too: whoever changes the file in between gets nothing past the check.
+    damaged file (`InvalidError`, naming the line) changes nothing. A thread or profile that exists is refused with
+    `AlreadyExists` before anything is written, or left alone with `skip_existing`. A thread whose lines are not those
+    that were checked is refused too: whoever changes the file in between gets nothing past the check.
     """
     context = store._context  # noqa: SLF001 - a store's own machinery
     with closing(Scratch()) as scratch:
@@ -81,9 +81,10 @@ async def _check(
     detach: bool,
     on_progress: OnProgress | None,
 ) -> Survey:
-    survey = Survey(context, scratch, skip_existing=skip_existing, detach=detach)
     (now,) = await context.view(NOW)
-    check = FileCheck(context.kernel.schema, scratch, now + limits.IMPORT_AHEAD_MS)
+    latest = now + limits.IMPORT_AHEAD_MS
+    survey = Survey(context, scratch, latest, skip_existing=skip_existing, detach=detach)
+    check = FileCheck(context.kernel.schema, scratch, latest)
     for item in read_items(context.kernel.schema, source(), "checking", on_progress, check):
         if isinstance(item.line, RowLine):
             try:
@@ -102,7 +103,7 @@ class _Import:
         self._survey = survey
         self._scratch = scratch
         self._arrival: Arrival | None = None
-        self._common: list[Put] = []
+        self._scope_rows = ScopeRows(context, skip_existing=survey.skip_existing)
 
     async def run(self, source: Source, on_progress: OnProgress | None) -> Imported:
         """Write everything; a failure leaves whole threads and nothing else."""
@@ -113,10 +114,10 @@ class _Import:
                     self._insist_checked(item)
                 if item.line.thread is not None and self._survey.skips(item.line.thread):
                     continue
-                records += 1
                 if item.line.thread is None and isinstance(item.line, RowLine):
-                    await self._common_row(item.line)
+                    await self._scope_row(item, item.line)
                     continue
+                records += 1
                 if self._arrival is None:
                     self._arrival = Arrival(self._context, item.line.thread or "", detach=self._survey.detach)
                 await self._arrival.take(item.line)
@@ -127,8 +128,8 @@ class _Import:
             if self._arrival is not None:
                 await self._arrival.abandon()
             raise
-        await self._write_common()
-        return Imported(threads, self._survey.skipped, records)
+        await self._scope_rows.flush()
+        return Imported(threads, self._survey.skipped, records + self._scope_rows.written)
 
     def _insist_checked(self, item: Item) -> None:
         """A thread is only made visible if its lines are those that were checked."""
@@ -137,26 +138,10 @@ class _Import:
             text = f"thread {item.line.thread!r} is not what it was a moment ago: the file changed during the import"
             raise at_line(item.number, InvalidError(text, hint="import a file that nobody writes to"))
 
-    async def _common_row(self, line: RowLine) -> None:
-        self._common.append(put_new(line))
-        if len(self._common) >= limits.BATCH_ROWS:
-            await self._write_common()
-
-    async def _write_common(self) -> None:
-        """Rows of the scope as a whole; with `skip_existing`, those that are there stay as they are."""
-        ops, self._common = self._common, []
+    async def _scope_row(self, item: Item, line: RowLine) -> None:
+        """A row of the scope stands for itself: it is checked again, so that a changed file gets nothing past."""
         try:
-            if ops:
-                await self._context.transact(ops)
-            return
-        except Conflict as conflict:
-            if not self._survey.skip_existing:
-                op = ops[conflict.op]
-                raise AlreadyExists(
-                    f"{op.table} {op.key[0]!r} already exists", hint="import with --skip-existing"
-                ) from None
-        for op in ops:
-            try:
-                await self._context.transact([op])
-            except Conflict:
-                continue
+            check_scope_row(line, self._survey.latest)
+        except InvalidError as error:
+            raise at_line(item.number, error) from None
+        await self._scope_rows.take(line)

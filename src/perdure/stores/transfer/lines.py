@@ -36,8 +36,8 @@ _COLUMNS_BYTES = 64 * 1024
 COLD, HOT = "threads", "thread_heads"
 
 NOT_CARRIED: dict[str, tuple[str, ...]] = {
-    # A birth is a new one wherever it happens, and children are counted as they arrive.
-    HOT: ("born", "children"),
+    # A birth is a new one wherever it happens, children are counted as they arrive, and `child` follows the parent.
+    HOT: ("born", "children", "child"),
     COLD: ("deleted_at", "erased_at"),
 }
 

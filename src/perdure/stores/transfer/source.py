@@ -122,6 +122,8 @@ class _Reader:
         if self._thread is not None and line.thread != self._thread:
             raise InvalidError(f"thread {self._thread!r} is not complete, and here something else begins")
         if line.thread is None:
+            if self._file is not None and isinstance(line, RowLine):
+                self._file.scope_row(line)
             return Item(number, line)
         if self._thread is None:
             self._begin(line.thread)

@@ -12,10 +12,11 @@ from perdure.errors import AlreadyExists, InvalidError, NotFoundError
 from perdure.kernel.ops import Get, Row
 from perdure.scratch import Scratch
 from perdure.stores.context import Context
-from perdure.stores.deletion import is_arriving
 from perdure.stores.thread_creation import ancestor_checks
+from perdure.stores.tombstones import is_arriving, is_unfinished
 from perdure.stores.transfer.arrival import already_there, being_erased
 from perdure.stores.transfer.lines import COLD, HOT, RowLine
+from perdure.stores.transfer.scope_rows import ScopeRows
 
 RUNS = "runs"
 
@@ -23,17 +24,21 @@ RUNS = "runs"
 class Survey:
     """What the store says to the threads of a file. They are handed in one by one and looked up some at a time."""
 
-    def __init__(self, context: Context, scratch: Scratch, *, skip_existing: bool, detach: bool) -> None:
+    def __init__(self, context: Context, scratch: Scratch, latest: int, *, skip_existing: bool, detach: bool) -> None:
         self._context = context
         self._scratch = scratch
+        self.latest = latest
         self.skip_existing = skip_existing
         self.detach = detach
         self.skipped: int = 0
         self._threads: list[str] = []
         self._runs: list[tuple[str, str]] = []
+        self._scope_rows = ScopeRows(context, skip_existing=skip_existing, dry=True)
 
     async def row(self, line: RowLine, digest: bytes | None) -> None:
         """Take in a row; the one that completes a thread comes with the digest of the thread's lines."""
+        if line.thread is None:
+            await self._scope_rows.take(line)
         if line.table.name == RUNS:
             self._runs.append((str(line.key[0]), line.thread or ""))
             if len(self._runs) >= limits.BATCH_ROWS:
@@ -77,8 +82,9 @@ class Survey:
         for thread, head, cold in zip(threads, heads, colds, strict=True):
             if head is not None:
                 await self._exists(thread, head)
-            elif cold is not None and cold["erased_at"] is None and not is_arriving(cold):
+            elif cold is not None and is_unfinished(cold) and not is_arriving(cold):
                 raise being_erased(thread)
+        await self._scope_rows.flush()
 
     async def _exists(self, thread: str, head: Row) -> None:
         if not self.skip_existing:

@@ -185,7 +185,9 @@ async def case_navigate_other(kit: Kit) -> None:
 async def case_branch_summary(kit: Kit) -> None:
     """A summary of the branch left behind hangs at the destination: under an answer, under a parent, or as a root."""
     await say(kit.store, "t", "q1", "q2", "q3")
-    for where, expected in (({"at": "q2"}, ["q1", "q2"]), ({"before": "q2"}, ["q1"]), ({"before": "q1"}, [])):
+    points: list[tuple[dict[str, Any], list[str]]]
+    points = [({"at": "q2"}, ["q1", "q2"]), ({"before": "q2"}, ["q1"]), ({"before": "q1"}, [])]
+    for where, expected in points:
         made = await kit.store.branches.fork("t", **where, switch=True)
         name = f"S{made.id}"
         await kit.store.commit("t", messages=[Message.summary("what was tried", 3, 3, id=name)])

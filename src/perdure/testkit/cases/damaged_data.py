@@ -35,6 +35,7 @@ async def _patch(store: Store, table: str, row: Row, **columns: Any) -> None:
 async def case_damage_noticed(kit: Kit) -> None:
     """NULL in any column that is always there is reported, and a value below its range in any that has one."""
     await everything(kit.store)
+    await kit.store.profiles.put("user:ann", "prefs", 1, ttl_ms=1_000)
     equal(await verify(kit.store), [], "the audit of sound data")
     async for table, row in _rows(kit.store):
         for name, rule in COLUMNS[table.name].items():
@@ -67,6 +68,8 @@ async def case_commit_without_branch(kit: Kit) -> None:
 async def case_sound_after_everything(kit: Kit) -> None:
     """What the stores write is sound, and its export can be imported: ids brought or minted, queues used or not."""
     await everything(kit.store)
+    await kit.store.profiles.put("user:ann", "prefs", {"tone": "short"}, ttl_ms=1_000)
+    await kit.store.profiles.put("app", "motd", None)
     for thread in ("brought", "t"):
         for name in ("m1", "m2"):
             await kit.store.commit(thread, messages=[Message.user(name, id=f"{thread}-{name}")])
@@ -86,6 +89,7 @@ async def case_sound_after_everything(kit: Kit) -> None:
 async def case_damage_not_served(kit: Kit) -> None:
     """A row that lacks a column is refused with its name, by reads and by writes, and never ends in a stray error."""
     await everything(kit.store)
+    await kit.store.profiles.put("app", "motd", 1)
     (item,) = (await kit.store.pending.list("t")).items
     message = Message.user("x")
     uses: dict[tuple[str, str], Callable[[Store], Any]] = {
@@ -94,6 +98,8 @@ async def case_damage_not_served(kit: Kit) -> None:
         ("branches", "fork_seq"): lambda store: store.messages.history("t"),
         ("runs", "agent_id"): lambda store: store.runs.get("r"),
         ("state", "schema"): lambda store: store.state.get("t", "doc"),
+        ("profiles", "schema"): lambda store: store.profiles.get("app", "motd"),
+        ("profiles", "created_at"): lambda store: store.profiles.put("app", "motd", 2),
         ("labels", "seq"): lambda store: store.branches.labels("t"),
         ("keys", "at"): lambda store: store.commit("t", messages=[message], key="k"),
         ("queues", "revision"): lambda store: store.pending.append("t", [message]),

@@ -40,6 +40,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "store.commit": ("t",),
     "store.load": ("t",),
     "threads.create": (),
+    "threads.ensure": ("t",),
     "threads.get": ("t",),
     "threads.find": ("t",),
     "threads.update": ("t",),
@@ -48,13 +49,16 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "threads.iter": (),
     "threads.children": ("t",),
     "threads.validate_parent": ("t", "p"),
+    "threads.with_prefix": ("t",),
     "messages.list": ("t",),
     "messages.iter": ("t",),
     "messages.get": ("t", "m"),
     "messages.find": ("t", "m"),
     "messages.range": ("t", 1, 2),
     "messages.external": ("t",),
+    "messages.path": ("t",),
     "messages.history": ("t",),
+    "messages.page": ("t",),
     "messages.unfinished_calls": ("t",),
     "messages.follow": ("t",),
     "branches.list": ("t",),
@@ -62,6 +66,9 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "branches.get": ("t", 0),
     "branches.current": ("t",),
     "branches.fork": ("t",),
+    "branches.checkout": ("t", "m"),
+    "branches.variants": ("t", "m"),
+    "branches.tree": ("t",),
     "branches.switch": ("t", 0),
     "branches.rename": ("t", 0, "x"),
     "branches.label": ("t", "m", "x"),
@@ -75,11 +82,15 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "pending.reorder": ("t", []),
     "pending.freeze": ("t",),
     "pending.threads": (),
+    "pending.count": ("t",),
     "runs.create": ("t", "agent"),
     "runs.start": ("t", "agent"),
+    "runs.cancel": ("r",),
     "runs.get": ("r",),
     "runs.find": ("r",),
     "runs.latest": ("t",),
+    "runs.with_prefix": ("r",),
+    "store.sweep": (),
     "runs.list": (),
     "runs.iter": (),
     "state.get": ("t", "x"),
@@ -88,6 +99,14 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "state.iter": ("t",),
     "state.put": ("t", "x", 1),
     "state.delete": ("t", "x"),
+    "profiles.get": ("app", "x"),
+    "profiles.find": ("app", "x"),
+    "profiles.list": ("app",),
+    "profiles.iter": ("app",),
+    "profiles.put": ("app", "x", 1),
+    "profiles.delete": ("app", "x"),
+    "profiles.clear": ("app",),
+    "profiles.follow": ("app",),
 }
 """Each public method that needs the engine, with plausible arguments."""
 
@@ -121,7 +140,7 @@ async def case_closed(kit: Kit) -> None:
     await owner.close()
     await owner.close()
     for store in (owner, scoped):
-        quiet = {"store.close", "store.scoped", "store.capabilities", "store.health"}
+        quiet = {f"store.{name}" for name in ("close", "scoped", "thread", "buffered", "capabilities", "health")}
         equal(sorted(public_methods(store) - set(CALLS) - quiet), [], "methods this case forgot")
         for name in CALLS:
             await raises(UnavailableError, call(store, name), name)

@@ -11,7 +11,7 @@ import msgspec
 from perdure.errors import InvalidError
 from perdure.model import message as media
 from perdure.model.faithful import Extra, Opaque, Untyped
-from perdure.model.message import Block, Message, MessageRecord, Text, Thinking, ToolResult, ToolUse
+from perdure.model.message import Block, Message, MessageRecord, Text, Thinking, ToolResult, ToolUse, Usage
 from perdure.model.run import NewRun
 from perdure.testkit.helpers import HOSTILE_IDS, calling, ids
 from perdure.testkit.kit import Kit, case, equal, expect
@@ -82,7 +82,7 @@ async def case_blocks(kit: Kit) -> None:
 
 @case("messages", "fields-round-trip", covers=READS)
 async def case_fields(kit: Kit) -> None:
-    """Visibility, producer, step, sender and metadata come back as given."""
+    """Visibility, producer, step, sender, metadata, model, stop reason and usage come back as given."""
     message = Message.assistant(
         "x",
         id="m",
@@ -91,10 +91,39 @@ async def case_fields(kit: Kit) -> None:
         step=3,
         sender_agent_id="other agent",
         metadata={"tokens": 12, "": None, "deep": [{"ü": [True, 1.0, 2**64]}]},
+        model="some model",
+        stop_reason="end_turn",
+        usage=Usage(120, 18, 64, extra=Extra(service_tier="standard")),
     )
     equal(await stored(kit, message), message, "the message")
     record = await kit.store.messages.get("t", "m")
+    equal(record.usage, message.usage, "the usage")
     equal((record.visibility, record.run_id, record.step, record.role), ("internal", "some run", 3, "assistant"), "it")
+    bare = Message.assistant("y", model="some model", stop_reason="end_turn", usage=Usage(1, 2))
+    (minted,) = (await kit.store.commit("t", messages=[bare])).message_ids
+    equal((await kit.store.messages.get("t", minted)).message, msgspec.structs.replace(bare, id=minted), "a minted id")
+
+
+@case("messages", "usage-of-another-shape", covers=(*READS, "pending.append", "pending.freeze"))
+async def case_other_usage(kit: Kit) -> None:
+    """What cannot be a usage, a model or a stop reason is an unknown field, as it was before these existed."""
+    shapes: list[dict[str, Any]] = [
+        {"usage": "a string"},
+        {"usage": {"input_tokens": "x"}, "model": "some model"},
+        {"usage": {"input_tokens": -1}},
+        {"model": 3, "stop_reason": ["stop"]},
+    ]
+    for n, shape in enumerate(shapes):
+        message = Message.from_json({"role": "user", "content": [], "id": f"m{n}", **shape})
+        equal(await stored(kit, message), message, f"{shape}")
+        equal({**message.to_json(), **shape}, message.to_json(), f"the JSON of {shape}")
+        await kit.store.pending.append("t", [Message.from_json({**message.to_json(), "id": f"p{n}"})])
+    await kit.store.pending.freeze("t")
+    history = [record.message.to_json() for record in await kit.store.messages.history("t")]
+    equal([{**data, **shape} for data, shape in zip(history, shapes * 2, strict=True)], history, "the history")
+    for extra in (Extra(usage={"input_tokens": 1}), Extra(model="some model"), Extra(stop_reason=None)):
+        refused = kit.store.commit("t", messages=[Message.user("x", extra=extra)])
+        await untouched(kit.store, InvalidError, refused, f"{extra}")
 
 
 @case("messages", "tool-calls-round-trip", covers=READS)

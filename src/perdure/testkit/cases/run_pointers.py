@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import limits
-from perdure.errors import CursorExpired, InvalidError, KeyReused, NotFoundError, StaleClaim, VersionConflict
+from perdure.errors import InvalidError, KeyReused, NotFoundError, StaleClaim, VersionConflict
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Run
 from perdure.stores.store import Store
@@ -194,7 +194,7 @@ async def some_runs(kit: Kit) -> dict[str, Run]:
 
 @case("runs", "list", covers=("runs.list", "runs.iter"))
 async def case_list(kit: Kit) -> None:
-    """Runs in order of creation: all, of a thread, in a status, or both."""
+    """Runs by creation, newest first or oldest first: all, of a thread, in a status, or both."""
     equal((await kit.store.runs.list()).items, [], "no runs at all")
     await some_runs(kit)
 
@@ -204,13 +204,65 @@ async def case_list(kit: Kit) -> None:
         equal(await collect(kit.store.runs.iter(**filters)), page.items, "iter")
         return " ".join(run.id for run in page.items)
 
-    equal(await names(), "r0 r1 r2 r3 r4 r5", "all")
-    equal(await names(thread_id="t"), "r0 r1 r4", "of a thread")
-    equal(await names(status="done"), "r0 r3", "in a status")
-    equal(await names(thread_id="u", status="running"), "r2 r5", "both")
-    equal(await names(thread_id="t", status="waiting"), "r4", "waiting")
-    equal(await names(thread_id="nowhere"), "", "a thread that does not exist has no runs")
-    equal((await kit.store.runs.list(limit=1)).items[0], await kit.store.runs.get("r0"), "items are whole records")
+    expected: tuple[tuple[dict[str, Any], str, str], ...] = (
+        ({}, "r5 r4 r3 r2 r1 r0", "all"),
+        ({"thread_id": "t"}, "r4 r1 r0", "of a thread"),
+        ({"status": "done"}, "r3 r0", "in a status"),
+        ({"thread_id": "u", "status": "running"}, "r5 r2", "both"),
+        ({"thread_id": "t", "status": "waiting"}, "r4", "waiting"),
+        ({"thread_id": "nowhere"}, "", "a thread that does not exist has no runs"),
+    )
+    for filters, listed, what in expected:
+        equal(await names(**filters), listed, what)
+        equal(await names(order="desc", **filters), listed, f"{what}, said so")
+        equal(await names(order="asc", **filters), " ".join(listed.split()[::-1]), f"{what}, oldest first")
+    equal((await kit.store.runs.list(limit=1)).items[0], await kit.store.runs.get("r5"), "items are whole records")
+
+
+@case("runs", "list-by-agent-and-resource", covers=("runs.list", "runs.iter"))
+async def case_list_filters(kit: Kit) -> None:
+    """Filters on agent and resource work alone and with the others, page by page; resources follow the thread."""
+    for thread, resource in (("t", "acme"), ("u", "umbrella"), ("v", None)):
+        await kit.store.threads.create(thread, resource_id=resource)
+    rows = [("t", "planner"), ("u", "coder"), ("t", "coder"), ("v", "planner"), ("u", "planner"), ("t", "planner")]
+    for i, (thread, agent) in enumerate(rows):
+        kit.clock.advance(i % 2)
+        run = await kit.store.runs.start(thread, agent, run_id=f"r{i}")
+        if i % 3 == 0:
+            await kit.store.commit(thread, run=run.finish())
+    expected: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"agent_id": "planner"}, "r5 r4 r3 r0"),
+        ({"agent_id": "planner", "status": "done"}, "r3 r0"),
+        ({"agent_id": "planner", "thread_id": "t"}, "r5 r0"),
+        ({"agent_id": "coder", "thread_id": "t", "status": "running"}, "r2"),
+        ({"resource_id": "acme"}, "r5 r2 r0"),
+        ({"resource_id": " acme ", "agent_id": "planner"}, "r5 r0"),
+        ({"resource_id": "umbrella", "status": "running"}, "r4 r1"),
+        ({"resource_id": "umbrella", "thread_id": "t"}, ""),
+        ({"agent_id": "nobody"}, ""),
+        ({"resource_id": "nobody"}, ""),
+        ({"resource_id": " "}, "r5 r4 r3 r2 r1 r0"),
+    )
+    for filters, names in expected:
+        for order in ("desc", "asc"):
+            expected_ids = names.split() if order == "desc" else names.split()[::-1]
+            for limit in (1, 2, 50):
+                ids, cursor = [], None
+                while True:
+                    page = await kit.store.runs.list(**filters, order=order, limit=limit, cursor=cursor)
+                    ids += [run.id for run in page.items]
+                    cursor = page.next_cursor
+                    if cursor is None:
+                        break
+                    equal(len(page.items), limit, "a page that is not the last is full")
+                equal(ids, expected_ids, f"{filters} {order} {limit}")
+    await kit.store.threads.update("v", resource_id="acme")
+    equal([run.id async for run in kit.store.runs.iter(resource_id="acme")], ["r5", "r3", "r2", "r0"], "after a change")
+    await kit.store.threads.delete("t")
+    equal([run.id async for run in kit.store.runs.iter(resource_id="acme")], ["r3"], "after a deletion")
+    wrong: tuple[dict[str, Any], ...] = ({"agent_id": ""}, {"agent_id": 7}, {"resource_id": 7}, {"order": "up"})
+    for filters in wrong:
+        await raises(InvalidError, kit.store.runs.list(**filters), f"{filters}")
 
 
 @case("runs", "pages", covers=("runs.list",))
@@ -241,7 +293,7 @@ async def case_pages_stable(kit: Kit) -> None:
     made = [await kit.store.runs.start("t", "agent", run_id=f"r{i}") for i in range(9)]
     ids, cursor = [], None
     for turn in range(3):
-        page = await kit.store.runs.list(thread_id="t", limit=3, cursor=cursor)
+        page = await kit.store.runs.list(thread_id="t", order="asc", limit=3, cursor=cursor)
         ids += [run.id for run in page.items]
         cursor = page.next_cursor
         await kit.store.commit("t", run=made[turn].finish())
@@ -266,8 +318,9 @@ async def case_list_limits(kit: Kit) -> None:
 
     await expect_cursor_guarded(ask, cursor)
     others: list[dict[str, Any]] = [{"thread_id": "t"}, {"status": "created"}, {"thread_id": "t", "status": "created"}]
+    others += [{"agent_id": "agent"}, {"resource_id": "u"}, {"order": "asc"}]
     for filters in others:
-        await raises(CursorExpired, kit.store.runs.list(cursor=cursor, **filters), f"another query: {filters}")
+        await raises(InvalidError, kit.store.runs.list(cursor=cursor, **filters), f"another query: {filters}")
 
 
 @case("runs", "new-run-in-commit", covers=("store.commit",))

@@ -212,8 +212,8 @@ async def case_cursors(kit: Kit) -> None:
         kit.clock.advance(1)
         await kit.store.runs.create("t", "agent", run_id=f"a{i}")
         await other.runs.create("t", "agent", run_id=f"b{i}")
-    cursor = (await kit.store.runs.list(limit=2)).next_cursor
-    page = await other.runs.list(cursor=cursor)
+    cursor = (await kit.store.runs.list(limit=2, order="asc")).next_cursor
+    page = await other.runs.list(order="asc", cursor=cursor)
     equal([run.id for run in page.items], ["b1", "b2", "b3", "b4", "b5"], "its own rows after that position")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.testkit.fuzz.random_calls import AGENTS, DOCUMENTS, RESOURCES, THREADS, Call, Scene
+from perdure.testkit.fuzz.random_calls import AGENTS, DOCUMENTS, RESOURCES, THREADS, Call, Scene, thread_options
 from perdure.testkit.reference.records import Json, Thread
 
 
@@ -86,6 +86,8 @@ def newborn(scene: Scene) -> Call:
     arguments: Json = {"thread_id": thread_id, "messages": messages}
     if scene.chance(0.4):
         arguments["run"] = {"new": new_run(scene, with_trace=True)}
+    if scene.chance(0.4):
+        arguments["thread"] = thread_options(scene)
     wild = scene.random.random()
     if wild < 0.3:
         arguments["expect"] = scene.pick([0, 0, 3])
@@ -179,6 +181,8 @@ def start(scene: Scene) -> Call | None:
         arguments["branch"] = scene.branch(thread)
     if scene.chance(0.1):
         arguments["expect"] = len(thread.log)
+    if scene.chance(0.3):
+        arguments["if_idle"] = True
     return keyed(scene, Call(f"runs.{scene.pick(['start', 'start', 'create'])}", arguments))
 
 
@@ -199,8 +203,10 @@ def again(scene: Scene) -> Call | None:
         arguments["run"] = {"new": new_run(scene)}
     elif arguments.get("state"):
         arguments["state"] = dict(reversed(arguments["state"].items()))
-    if arguments.get("run") and earlier.name.startswith("runs."):
+    if arguments.get("run") and earlier.name.startswith(("runs.", "branches.")):
         del arguments["run"]
+    if earlier.name == "branches.fork":
+        arguments.pop("expect", None)
     return Call(earlier.name, arguments)
 
 

@@ -17,7 +17,7 @@ from perdure import failpoints
 from perdure.clock import ManualClock
 from perdure.stores.cleanup import sweep
 from perdure.stores.store import Store
-from perdure.testkit.fuzz import commit_calls, pending_calls, random_calls, read_calls
+from perdure.testkit.fuzz import commit_calls, pending_calls, profile_calls, random_calls, read_calls
 from perdure.testkit.fuzz.random_calls import Call, Move, Scene
 from perdure.testkit.fuzz.store_adapter import Tokens, call, first_difference, same
 from perdure.testkit.kit import Provider
@@ -28,6 +28,7 @@ MOVES: dict[str, tuple[int, Move]] = {
     "update": (25, random_calls.update),
     "delete": (12, random_calls.delete),
     "fork": (30, random_calls.fork),
+    "checkout": (12, random_calls.checkout),
     "on_branch": (35, random_calls.on_branch),
     "label": (12, random_calls.label),
     "put_state": (30, random_calls.put_state),
@@ -41,6 +42,8 @@ MOVES: dict[str, tuple[int, Move]] = {
     "enqueue": (40, pending_calls.enqueue),
     "requeue": (30, pending_calls.requeue),
     "freeze": (45, pending_calls.freeze),
+    "put_profile": (40, profile_calls.put),
+    "read_profile": (40, profile_calls.read),
     "line": (60, read_calls.line),
     "of_thread": (60, read_calls.of_thread),
     "single": (40, read_calls.single),
@@ -56,7 +59,7 @@ JUMPS = (1, 1_000, 3_600_000, 8 * 24 * 3_600_000, -1, -5_000, -3_600_000)
 
 _IN_COMMIT = ("commit.before_transact", "commit.after_transact")
 DEATHS = {
-    **dict.fromkeys(("commit", "runs.start", "runs.create", "pending.freeze"), _IN_COMMIT),
+    **dict.fromkeys(("commit", "runs.start", "runs.create", "pending.freeze", "branches.fork"), _IN_COMMIT),
     "threads.delete": ("delete.after_tombstone", "delete.between_erasures"),
 }
 """Where a process may die in a call, by the call's name."""
@@ -207,6 +210,8 @@ class Fuzzer:
             if not self.tokens.knows(tick)
         ]
         if not self.tokens.knows(asked.arguments.get("if_rev")):
+            if "owner" in asked.arguments:
+                return [Call("profiles.find", {name: asked.arguments[name] for name in ("owner", "key")})]
             name = asked.arguments.get("name")
             looks.append(Call("threads.find", where) if name is None else Call("state.find", {**where, "name": name}))
         return looks

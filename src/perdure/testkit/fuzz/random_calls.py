@@ -108,7 +108,7 @@ class Scene:
                 self.records.append(run)
             if value.get("next_cursor") is not None and len(self.walks) < 6:
                 self.walks.append(Call(call.name, {**call.arguments, "cursor": value["next_cursor"]}))
-        if call.arguments.get("key") is not None:
+        if call.arguments.get("key") is not None and "owner" not in call.arguments:
             self.keyed.append(call)
 
 
@@ -119,14 +119,19 @@ def create(scene: Scene) -> Call:
     """A thread, usually of an id that is free."""
     free = [name for name in THREADS if name not in scene.world.threads]
     name = scene.pick(free) if free and not scene.chance(0.1) else scene.pick(THREADS)
-    arguments: Json = {"thread_id": name}
+    return Call(scene.pick(["threads.create", "threads.ensure"]), {"thread_id": name, **thread_options(scene)})
+
+
+def thread_options(scene: Scene) -> Json:
+    """What a thread is created with."""
+    options: Json = {}
     if scene.chance(0.4):
-        arguments["parent_thread_id"] = scene.pick([scene.thread_id(), f" {scene.thread_id()} ", "", "missing"])
+        options["parent_thread_id"] = scene.pick([scene.thread_id(), f" {scene.thread_id()} ", "", "missing"])
     if scene.chance(0.5):
-        arguments |= {"title": scene.pick(["Été", ""]), "resource_id": scene.pick([*RESOURCES, " acme ", " "])}
+        options |= {"title": scene.pick(["Été", ""]), "resource_id": scene.pick([*RESOURCES, " acme ", " "])}
     if scene.chance(0.3):
-        arguments["custom"] = {"k": scene.random.randrange(5)}
-    return Call("threads.create", arguments)
+        options["custom"] = {"k": scene.random.randrange(5)}
+    return options
 
 
 def update(scene: Scene) -> Call:
@@ -166,7 +171,24 @@ def fork(scene: Scene) -> Call | None:
         arguments["name"] = scene.pick(["alt", "try", "main", scene.fresh("line-")])
     if scene.chance(0.5):
         arguments["switch"] = True
+    if scene.chance(0.4):
+        arguments["messages"] = scene.messages(thread)
+        if arguments["messages"] and scene.chance(0.3):
+            arguments["key"] = scene.fresh("key-")
+    if scene.chance(0.1):
+        arguments["fence"] = scene.random.randrange(4)
     return Call("branches.fork", arguments)
+
+
+def checkout(scene: Scene) -> Call | None:
+    """Continue after some message."""
+    thread = scene.thread()
+    if thread is None:
+        return None
+    arguments: Json = {"thread_id": thread.id, "message_id": scene.message_id(thread)}
+    if scene.chance(0.2):
+        arguments["name"] = scene.pick(["alt", scene.fresh("line-")])
+    return Call("branches.checkout", arguments)
 
 
 def on_branch(scene: Scene) -> Call | None:

@@ -94,6 +94,9 @@ class Messages:
             message["metadata"] = {"k": [None, 0.5]}
         if self._random.random() < 0.03:
             message["from_the_future"] = {"a": 1}
+        if self._random.random() < 0.05:
+            message["usage"] = self._random.choice([{"input_tokens": 7, "output_tokens": 2}, {}, "a string"])
+            message["model"] = self._random.choice(["m-1", 3])
         if self._random.random() < 0.03:
             message["step"] = self._random.randrange(4)
         if self._random.random() < 0.03 and self._thread is not None and self._thread.latest_run_id is not None:

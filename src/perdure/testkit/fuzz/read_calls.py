@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perdure.testkit.fuzz.random_calls import DOCUMENTS, RESOURCES, THREADS, Call, Scene
+from perdure.testkit.fuzz.random_calls import AGENTS, DOCUMENTS, RESOURCES, THREADS, Call, Scene
 from perdure.testkit.reference.records import Json, Thread, World
 
 ALL = 200
 
 
 def line(scene: Scene) -> Call | None:
-    """History or the external view of some path."""
+    """History, the external view or the records of some path."""
     thread = scene.thread()
     if thread is None:
         return None
@@ -27,7 +27,7 @@ def line(scene: Scene) -> Call | None:
         arguments["limit"] = scene.random.randrange(8) + (0 if scene.chance(0.02) else 1)
     if "branch" in arguments and isinstance(arguments.get("upto"), str):
         del arguments["branch"]
-    return Call(f"messages.{scene.pick(['history', 'history', 'external'])}", arguments)
+    return Call(f"messages.{scene.pick(['history', 'history', 'external', 'path'])}", arguments)
 
 
 def of_thread(scene: Scene) -> Call | None:
@@ -59,11 +59,15 @@ def single(scene: Scene) -> Call | None:
     choices = [
         Call("messages.get", message),
         Call("messages.find", message),
+        Call("branches.variants", message),
         Call("messages.range", {"thread_id": thread.id, "from_seq": max(1, first), "to_seq": max(1, first + 5)}),
         Call("runs.find", {"run_id": run_id}),
         Call("runs.find" if run is None else "runs.get", {"run_id": run_id}),
         Call("state.get" if known or scene.chance(0.1) else "state.find", document),
         Call("threads.validate_parent", {"thread_id": thread.id, "parent_thread_id": scene.thread_id()}),
+        Call("threads.with_prefix", {"prefix": thread.id[:1], "limit": 1 + first % 5}),
+        Call("runs.with_prefix", {"prefix": run_id[:1], "limit": 1 + first % 5}),
+        Call("pending.count", {"thread_id": thread.id}),
     ]
     return scene.pick(choices)
 
@@ -74,17 +78,26 @@ def first_page(scene: Scene) -> Call | None:
     arguments: Json = {"limit": limit}
     name = scene.pick(
         ["threads.list", "threads.list", "runs.list", "messages.list", "messages.list", "threads.children"]
+        + ["messages.page"] * 3
     )
     if name == "threads.list":
         arguments |= scene.pick([{}, {"root": True}, {"resource_id": scene.pick(RESOURCES)}, {"order": "created"}])
         if scene.chance(0.2) and "root" not in arguments:
             arguments["parent_thread_id"] = scene.thread_id()
+        if scene.chance(0.2):
+            arguments["resource_id"] = scene.pick(RESOURCES)
     elif name == "runs.list":
         arguments |= scene.pick([{}, {"status": scene.pick(["running", "done"])}, {"thread_id": scene.thread_id()}])
         if scene.chance(0.2):
             arguments["status"] = "running"
+        if scene.chance(0.3):
+            arguments |= scene.pick([{"agent_id": scene.pick(AGENTS)}, {"resource_id": scene.pick(RESOURCES)}])
+        if scene.chance(0.3):
+            arguments["order"] = scene.pick(["asc", "desc"])
     else:
         arguments["thread_id"] = scene.thread_id()
+    if name == "messages.page":
+        arguments |= _window(scene, arguments["thread_id"])
     if name == "messages.list":
         arguments |= scene.pick([{}, {"order": "desc"}, {"visibility": "external"}, {"visibility": "internal"}])
         arguments |= scene.pick(
@@ -93,6 +106,20 @@ def first_page(scene: Scene) -> Call | None:
         if scene.chance(0.2):
             arguments["run_id"] = scene.pick([*sorted(scene.world.runs), "missing"])
     return Call(name, arguments)
+
+
+def _window(scene: Scene, thread_id: str) -> Json:
+    """Which view of which branch a page shows, and where it ends."""
+    arguments: Json = {"view": scene.pick(["external", "external", "history", "history", "raw"])}
+    thread = scene.world.threads.get(thread_id)
+    if thread is not None and scene.chance(0.5):
+        arguments["branch"] = scene.branch(thread)
+    if thread is not None and scene.chance(0.3):
+        by_message = scene.chance(0.5)
+        arguments["before"] = (
+            scene.message_id(thread) if by_message else scene.random.randrange(len(thread.log) + 2) + 1
+        )
+    return arguments
 
 
 def next_page(scene: Scene) -> Call | None:
@@ -123,6 +150,8 @@ def everything(world: World) -> Iterator[Call]:
     yield Call("threads.list", {"limit": ALL, "root": True})
     yield Call("runs.list", {"limit": ALL})
     yield Call("pending.threads", {"limit": ALL})
+    for owner in sorted({owner for owner, _ in world.profiles}):
+        yield Call("profiles.list", {"owner": owner, "limit": ALL})
     for thread in [*world.threads.values()]:
         yield from _all_of(world, thread)
 
@@ -134,7 +163,9 @@ def _all_of(world: World, thread: Thread) -> Iterator[Call]:
     for name in ("branches.list", "branches.labels", "pending.list", "state.list", "threads.children"):
         yield Call(name, whole)
     for branch in thread.branches:
-        for name in ("history", "external", "unfinished_calls"):
+        for name in ("history", "external", "path", "unfinished_calls"):
             yield Call(f"messages.{name}", {**whole, "branch": branch.number})
+        for view in ("external", "history", "raw"):
+            yield Call("messages.page", {**whole, "branch": branch.number, "view": view, "limit": 7})
     for run in world.runs_of(thread.id):
         yield Call("state.list", {**whole, "run_id": run.id})

@@ -15,16 +15,17 @@ from typing import Any, cast
 import msgspec
 
 from perdure.errors import PerdureError
-from perdure.model.branch import Branch, Label
+from perdure.model.branch import Branch, Label, Variant
 from perdure.model.faithful import from_json, to_json
 from perdure.model.message import Message, MessageRecord, UnfinishedCall
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
-from perdure.model.receipt import Receipt, Snapshot
+from perdure.model.profile import Profile
+from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import NewRun, Run, RunBody, RunChange, Ticket
 from perdure.model.run_snapshots import RunActivation, RunTrace
 from perdure.model.state import REMOVE, Doc, StateDoc
-from perdure.model.thread import Thread
+from perdure.model.thread import NewThread, Thread
 from perdure.stores.store import Store
 
 Json = dict[str, Any]
@@ -124,7 +125,7 @@ def _argument(tokens: Tokens, name: str, key: str, value: Any) -> Any:
         return None
     if key == "messages":
         return [Message.from_json(message) for message in value]
-    if key == "value" and name == "state.put":
+    if key == "value" and name in ("state.put", "profiles.put"):
         return Doc(*value)
     convert = _CONVERT.get(key)
     return value if convert is None else convert(tokens, value)
@@ -158,6 +159,7 @@ _CONVERT: dict[str, Callable[[Tokens, Any], Any]] = {
     "mode": lambda _, value: DeliveryMode(**value),
     "run": _run,
     "trace": _activation,
+    "thread": lambda _, value: NewThread(**value),
     "state": _documents,
     "run_state": _documents,
     "expect_state": lambda tokens, value: {name: tokens.rev(tick) for name, tick in value.items()},
@@ -181,7 +183,7 @@ def _fields(value: Any, *without: str) -> Json:
     return {name: item for name, item in msgspec.structs.asdict(value).items() if name not in without}
 
 
-def _with_rev(tokens: Tokens, value: Thread | StateDoc) -> Json:
+def _with_rev(tokens: Tokens, value: Thread | StateDoc | Profile) -> Json:
     fields = _fields(value, *(("thread_id",) if isinstance(value, StateDoc) else ()))
     return {**fields, "rev": tokens.ours("rev", value.rev)}
 
@@ -246,14 +248,17 @@ def _describe_call(_: Tokens, unfinished: UnfinishedCall) -> Json:
 _DESCRIBE: dict[type, Callable[[Tokens, Any], Json]] = {
     Thread: _with_rev,
     StateDoc: _with_rev,
+    Profile: _with_rev,
     Run: _describe_run,
     MessageRecord: _describe_record,
     PendingMessage: _describe_pending,
     PendingQueue: _describe_parts,
     Snapshot: _describe_parts,
     Receipt: _describe_receipt,
+    RunReceipt: _describe_receipt,
     Branch: _describe_branch,
     Label: lambda _, label: _fields(label),
+    Variant: lambda _, variant: {**_fields(variant, "branch"), "leads": variant.branch is not None},
     UnfinishedCall: _describe_call,
     Page: _describe_page,
 }

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from perdure.testkit.reference.commit import (
+    Request,
+    live_key,
+    refuse_content,
+    refuse_shape,
+    refuse_summaries,
+    replay,
+    write,
+)
 from perdure.testkit.reference.records import Branch, Json, Message, Refusal, Thread, World
-from perdure.testkit.reference.views import branch_data
+from perdure.testkit.reference.views import branch_data, preview
 
 
 def listed(world: World, *, thread_id: str) -> list[Json]:
@@ -26,18 +36,38 @@ def current(world: World, *, thread_id: str) -> Json:
     return branch_data(thread, thread.branches[thread.branch])
 
 
-def fork(world: World, *, thread_id: str, name: str | None = None, switch: bool = False, **where: Any) -> Json:
-    """`branches.fork`; `where` holds `at` or `before`."""
-    if len(where) != 1 or where.get("before", "") is None:
+def fork(
+    world: World,
+    *,
+    thread_id: str,
+    name: str | None = None,
+    switch: bool = False,
+    messages: Sequence[Json] = (),
+    fence: int | None = None,
+    key: str | None = None,
+    **where: Any,
+) -> Json:
+    """`branches.fork`; `where` holds `at` or `before`. The messages are a commit to the branch that it makes."""
+    if len(where) != 1 or where.get("before", "") is None or (key is not None and not messages):
         raise Refusal("InvalidError")
+    request = Request(thread_id=thread_id, messages=messages, fence=fence, key=key)
+    request.fork = [where.get("at"), where.get("before"), name, switch]
+    refuse_shape(request)
     thread = world.thread(thread_id)
+    stored = live_key(world, thread, key)
+    if stored is not None:
+        first = thread.require_message(replay(world, stored, request)["message_ids"][0])
+        return get(world, thread_id=thread_id, branch=first.branch)
     origin = _origin(thread, **where)
+    refuse_summaries(thread, request)
+    refuse_content(world, thread, request)
     number = len(thread.branches)
     name = name or _free_name(thread, number, world.tick)
     _refuse_duplicate(thread, name, number)
     world.next_tick()
     thread.branches.append(Branch(number, name, origin, world.now))
-    thread.updated_at = world.now
+    request.branch = number
+    write(world, thread, request)
     if switch:
         thread.branch = number
     return branch_data(thread, thread.branches[number])
@@ -59,6 +89,46 @@ def _free_name(thread: Thread, number: int, tick: int) -> str:
 def _refuse_duplicate(thread: Thread, name: str, number: int) -> None:
     if any(other.name == name and not other.deleted and other.number != number for other in thread.branches):
         raise Refusal("AlreadyExists")
+
+
+def checkout(world: World, *, thread_id: str, message_id: str, name: str | None = None) -> Json:
+    """`branches.checkout`: the current branch if it ends there, else the first one that does, else a fork."""
+    thread = world.thread(thread_id)
+    message = thread.require_message(message_id)
+    ending = [b.number for b in thread.branches if not b.deleted and thread.head(b.number) is message]
+    if not ending:
+        return fork(world, thread_id=thread_id, at=message_id, name=name, switch=True)
+    return switch(world, thread_id=thread_id, branch=thread.branch if thread.branch in ending else ending[0])
+
+
+def variants(world: World, *, thread_id: str, message_id: str) -> list[Json]:
+    """`branches.variants`: the messages with the same parent that a living branch leads to, and the one asked for."""
+    thread = world.thread(thread_id)
+    asked = thread.require_message(message_id)
+    paths = {b.number: _path(thread.head(b.number)) for b in thread.branches if not b.deleted}
+    siblings = [m for m in thread.log if m.parent is asked.parent]
+    reached = [m for m in siblings if m is asked or any(m in path for path in paths.values())]
+    return [
+        {
+            "message_id": m.id,
+            "seq": m.seq,
+            "role": m.body["role"],
+            "preview": preview(m),
+            "at": m.at,
+            "leads": any(m in path for path in paths.values()),
+            "asked": m is asked,
+            "current": m in paths[thread.branch],
+        }
+        for m in reached
+    ]
+
+
+def _path(message: Message | None) -> list[Message]:
+    path = []
+    while message is not None:
+        path.append(message)
+        message = message.parent
+    return path
 
 
 def switch(world: World, *, thread_id: str, branch: int | str) -> Json:

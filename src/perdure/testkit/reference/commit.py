@@ -32,9 +32,12 @@ class Request:
     run_state: Json | None = None
     expect_state: dict[str, int | None] | None = None
     key: str | None = None
+    thread: Json | None = None
+    if_idle: bool = False
     inputs: bool = False
     from_queue: bool = False
     asked: Any = None
+    fork: Any = None
 
     @property
     def record(self) -> Json | None:
@@ -60,7 +63,8 @@ class Request:
         if run and "new" not in run:
             run = {"id": self.run_id, "move": change_of(run)}
         messages = list(self.messages) if self.asked is None else self.asked
-        return [messages, run, self.state or {}, self.run_state or {}, self.branch]
+        target = self.fork or self.branch
+        return [messages, run, self.state or {}, self.run_state or {}, target, self.thread]
 
 
 def commit(world: World, **request: Any) -> Json:
@@ -75,21 +79,30 @@ def apply_request(world: World, request: Request) -> Json:
     stored = live_key(world, thread, request.key)
     if stored is not None:
         return replay(world, stored, request)
-    _refuse_summaries(thread, request)
+    refuse_summaries(thread, request)
     if thread is None:
         parent, resource = _refuse_birth(world, request)
         thread = born(world, request.thread_id, world.next_tick())
         thread.parent_thread_id, thread.resource_id = parent, resource
+        named = request.thread or {}
+        thread.title, thread.custom = named.get("title"), named.get("custom") or {}
     else:
-        _refuse_guards(thread, request)
-        refuse_run(world, request)
-        _refuse_documents(thread, request)
-        if any(thread.message(m["id"]) is not None for m in request.messages):
-            raise Refusal("AlreadyExists")
-        if not request.from_queue and {m["id"] for m in request.messages} & {entry.id for entry in thread.pending}:
-            raise Refusal("AlreadyExists")
+        refuse_content(world, thread, request)
         world.next_tick()
-    return _write(world, thread, request)
+    return write(world, thread, request)
+
+
+def refuse_content(world: World, thread: Thread, request: Request) -> None:
+    """Refuse what this thread, as it is, does not allow."""
+    _refuse_guards(thread, request)
+    refuse_run(world, request)
+    if request.if_idle and any(run.status in ("running", "waiting") for run in world.runs_of(thread.id)):
+        raise Refusal("ConflictError")
+    _refuse_documents(thread, request)
+    if any(thread.message(m["id"]) is not None for m in request.messages):
+        raise Refusal("AlreadyExists")
+    if not request.from_queue and {m["id"] for m in request.messages} & {entry.id for entry in thread.pending}:
+        raise Refusal("AlreadyExists")
 
 
 def live_key(world: World, thread: Thread | None, key: str | None) -> Key | None:
@@ -140,7 +153,7 @@ def refuse_message(message: Json) -> None:
         raise Refusal("InvalidError")
 
 
-def _refuse_summaries(thread: Thread | None, request: Request) -> None:
+def refuse_summaries(thread: Thread | None, request: Request) -> None:
     """A summary comes after everything it covers."""
     version = 0 if thread is None else len(thread.log)
     for seq, message in enumerate(request.messages, version + 1):
@@ -160,10 +173,12 @@ def _refuse_birth(world: World, request: Request) -> tuple[str | None, str | Non
     if guarded or request.expect_head is not None or request.branch not in (None, 0):
         raise Refusal("NotFoundError")
     refuse_run(world, request)
-    trace = (request.fresh_run or {}).get("trace") or {}
-    parent = lineage(trace.get("parent_thread_id"))
+    trace, named = (request.fresh_run or {}).get("trace") or {}, request.thread or {}
+    parent, resource = (
+        lineage(named.get(name)) or lineage(trace.get(name)) for name in ("parent_thread_id", "resource_id")
+    )
     check_parent(world, request.thread_id, parent)
-    return parent, lineage(trace.get("resource_id"))
+    return parent, resource
 
 
 def _refuse_guards(thread: Thread, request: Request) -> None:
@@ -191,7 +206,8 @@ def _refuse_documents(thread: Thread, request: Request) -> None:
             raise Refusal("VersionConflict")
 
 
-def _write(world: World, thread: Thread, request: Request) -> Json:
+def write(world: World, thread: Thread, request: Request) -> Json:
+    """Do everything that was asked; the receipt as plain data."""
     thread.updated_at = world.now
     if request.fence is not None:
         thread.fence = max(thread.fence or 0, request.fence)

@@ -1,10 +1,10 @@
-"""Messages in the reference: lists, single messages, ranges, the three views, and `load`."""
+"""Messages in the reference: lists, single messages, ranges, the three views, their pages, and `load`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from perdure.testkit.reference.records import Json, Refusal, World
+from perdure.testkit.reference.records import Json, Message, Refusal, Thread, World
 from perdure.testkit.reference.threads import page, refuse_page
 from perdure.testkit.reference.views import (
     branch_data,
@@ -12,7 +12,9 @@ from perdure.testkit.reference.views import (
     documents,
     external,
     history,
+    page_start,
     path,
+    positioned,
     record,
     run_data,
     thread_data,
@@ -75,6 +77,57 @@ def message_external(world: World, *, thread_id: str, limit: int | None = None, 
     return external(_cut(world, thread_id, limit, **where), limit)
 
 
+def message_path(world: World, *, thread_id: str, limit: int | None = None, **where: Any) -> list[Json]:
+    """`messages.path`."""
+    line = _cut(world, thread_id, limit, **where)
+    return [record(m) for m in (line if limit is None else line[max(0, len(line) - limit) :])]
+
+
+def message_page(
+    world: World,
+    *,
+    thread_id: str,
+    branch: int | str | None = None,
+    view: str = "external",
+    before: int | str | None = None,
+    limit: int = 50,
+    cursor: Json | None = None,
+) -> Json:
+    """`messages.page`: the end of a view, up to a position; a cursor keeps to the branch that the first page was of."""
+    query = ["page", thread_id, branch, view, before]
+    refuse_page(query, cursor, limit)
+    thread = world.thread(thread_id)
+    number = thread.branch_number(branch) if cursor is None else _pinned(thread, branch, cursor["after"][0])
+    line = path(thread, number)
+    items = positioned(line, view)
+    end = len(thread.log) + 1 if before is None else _position(line, items, before)
+    if end is None:
+        raise Refusal("NotFoundError" if cursor is None else "CursorExpired")
+    end = end if cursor is None else min(end, cursor["after"][1])
+    items = [item for item in items if item[0] < end]
+    start = page_start(items, limit, whole_calls=view == "history")
+    more = {"query": query, "after": [number, items[start][0]]} if start > 0 else None
+    return {"items": [data for _, data in items[start:]], "next_cursor": more}
+
+
+def _pinned(thread: Thread, branch: int | str | None, pinned: int) -> int:
+    """The branch that a cursor continues, if it still is what it was."""
+    if isinstance(branch, str) and thread.branch_number(branch) != pinned:
+        raise Refusal("CursorExpired")
+    if pinned >= len(thread.branches) or thread.branches[pinned].deleted:
+        raise Refusal("CursorExpired")
+    return pinned
+
+
+def _position(line: list[Message], items: list[tuple[int, Json]], before: int | str) -> int | None:
+    if isinstance(before, int):
+        return before
+    for message in line:
+        if message.id == before:
+            return next((at for at, data in items if data["seq"] == message.seq), message.seq)
+    return None
+
+
 def _cut(
     world: World, thread_id: str, limit: int | None, branch: int | str | None = None, upto: int | str | None = None
 ) -> Any:
@@ -99,7 +152,7 @@ def load(world: World, *, thread_id: str, branch: int | str | None = None) -> Js
     latest = thread.latest_run_id
     return {
         "thread": thread_data(world, thread),
-        "branch": branch_data(thread, thread.branches[number], preview=False),
+        "branch": branch_data(thread, thread.branches[number], with_preview=False),
         "messages": history(path(thread, number)),
         "version": len(thread.log),
         "run": None if latest is None else run_data(world.runs[latest]),

@@ -20,6 +20,11 @@ def listed(world: World, *, thread_id: str) -> Json:
     return {"items": items, "revision": thread.queue_revision}
 
 
+def count(world: World, *, thread_id: str) -> int:
+    """`pending.count`."""
+    return len(world.thread(thread_id).pending)
+
+
 def append(world: World, *, thread_id: str, messages: Sequence[Json], mode: Json | None = None) -> list[Json]:
     """`pending.append`."""
     _refuse_messages(messages)

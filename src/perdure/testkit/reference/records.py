@@ -67,6 +67,22 @@ class Document:
 
 
 @dataclass
+class ProfileDocument:
+    """A document of an owner; `rev` is the tick of the transaction that wrote it."""
+
+    value: Any
+    schema: int
+    rev: int
+    created_at: int
+    updated_at: int
+    expires_at: int | None
+
+    def is_over(self, now: int) -> bool:
+        """Has its time to live passed?"""
+        return self.expires_at is not None and now >= self.expires_at
+
+
+@dataclass
 class Pending:
     """A message that waits to be read; its position is its index in the list."""
 
@@ -191,6 +207,7 @@ class World:
         self.threads: dict[str, Thread] = {}
         self.runs: dict[str, Run] = {}
         self.tombstones: dict[str, Tombstone] = {}
+        self.profiles: dict[tuple[str, str], ProfileDocument] = {}
 
     def next_tick(self) -> int:
         """The mark of a new transaction."""
@@ -217,13 +234,14 @@ class World:
         return stone is not None and (stone.erased_at is None or stone.erased_at + WEEK_MS >= self.now)
 
     def sweep(self) -> None:
-        """What housekeeping does: finish erasing, and forget keys and tombstones that are past their week."""
+        """What housekeeping does: finish erasing, and forget keys, tombstones and profiles past their time."""
         for stone in self.tombstones.values():
             if stone.erased_at is None:
                 stone.erased_at = self.now
         for thread in self.threads.values():
             thread.keys = {name: key for name, key in thread.keys.items() if key.at + WEEK_MS >= self.now}
         self.tombstones = {name: stone for name, stone in self.tombstones.items() if self.buried(name)}
+        self.profiles = {name: each for name, each in self.profiles.items() if not each.is_over(self.now)}
 
 
 def only(source: Mapping[str, Any], names: Iterable[str]) -> Json:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.testkit.reference import branches, commit, messages, pending, runs, state, threads
+from perdure.testkit.reference import branches, commit, messages, pending, profiles, runs, state, threads
 from perdure.testkit.reference.records import Json, Refusal, World
 
 
@@ -38,12 +38,14 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "commit": commit.commit,
     "load": messages.load,
     "threads.create": threads.create,
+    "threads.ensure": threads.ensure,
     "threads.get": threads.get,
     "threads.find": threads.find,
     "threads.update": threads.update,
     "threads.delete": threads.delete,
     "threads.list": threads.listed,
     "threads.children": threads.children,
+    "threads.with_prefix": threads.with_prefix,
     "threads.validate_parent": threads.validate_parent,
     "messages.list": messages.messages_listed,
     "messages.get": messages.message_get,
@@ -51,17 +53,22 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "messages.range": messages.message_range,
     "messages.external": messages.message_external,
     "messages.history": messages.message_history,
+    "messages.path": messages.message_path,
+    "messages.page": messages.message_page,
     "messages.unfinished_calls": messages.unfinished_calls,
     "branches.list": branches.listed,
     "branches.get": branches.get,
     "branches.current": branches.current,
     "branches.fork": branches.fork,
+    "branches.checkout": branches.checkout,
+    "branches.variants": branches.variants,
     "branches.switch": branches.switch,
     "branches.rename": branches.rename,
     "branches.label": branches.label,
     "branches.labels": branches.labels,
     "branches.delete": branches.delete,
     "pending.list": pending.listed,
+    "pending.count": pending.count,
     "pending.append": pending.append,
     "pending.edit": pending.edit,
     "pending.retract": pending.retract,
@@ -74,11 +81,18 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "runs.find": runs.find,
     "runs.latest": runs.latest,
     "runs.list": threads.runs_listed,
+    "runs.with_prefix": threads.runs_with_prefix,
     "state.get": state.get,
     "state.find": state.find,
     "state.list": state.listed,
     "state.put": state.put,
     "state.delete": state.delete,
+    "profiles.get": profiles.get,
+    "profiles.find": profiles.find,
+    "profiles.list": profiles.listed,
+    "profiles.put": profiles.put,
+    "profiles.delete": profiles.delete,
+    "profiles.clear": profiles.clear,
 }
 """Every public method that the reference knows, by its name."""
 

@@ -56,6 +56,13 @@ def create(
     return thread_data(world, thread)
 
 
+def ensure(world: World, *, thread_id: str, **options: Any) -> Json:
+    """`threads.ensure`."""
+    if thread_id in world.threads:
+        return thread_data(world, world.threads[thread_id])
+    return create(world, thread_id=thread_id, **options)
+
+
 def get(world: World, *, thread_id: str) -> Json:
     """`threads.get`."""
     return thread_data(world, world.thread(thread_id))
@@ -114,7 +121,7 @@ def refuse_page(query: list[Any], cursor: Json | None, limit: int) -> None:
     if not 1 <= limit <= PAGE_MOST:
         raise Refusal("InvalidError")
     if cursor is not None and cursor.get("query") != query:
-        raise Refusal("CursorExpired")
+        raise Refusal("InvalidError")
 
 
 def page(query: list[Any], items: list[tuple[list[Any], Json]], cursor: Json | None, limit: int, *, desc: bool) -> Json:
@@ -159,8 +166,21 @@ def listed(
 
 def children(world: World, *, thread_id: str, limit: int = 50, cursor: Json | None = None) -> Json:
     """`threads.children`."""
+    answer = listed(world, parent_thread_id=thread_id, limit=limit, cursor=cursor)  # a bad argument is refused first
     world.thread(thread_id)
-    return listed(world, parent_thread_id=thread_id, limit=limit, cursor=cursor)
+    return answer
+
+
+def with_prefix(world: World, *, prefix: str, limit: int = 50) -> list[Json]:
+    """`threads.with_prefix`."""
+    ids = sorted(name for name in world.threads if name.startswith(prefix))
+    return [thread_data(world, world.threads[name]) for name in ids[:limit]]
+
+
+def runs_with_prefix(world: World, *, prefix: str, limit: int = 50) -> list[Json]:
+    """`runs.with_prefix`."""
+    ids = sorted(name for name in world.runs if name.startswith(prefix))
+    return [run_data(world.runs[name]) for name in ids[:limit]]
 
 
 def runs_listed(
@@ -168,13 +188,20 @@ def runs_listed(
     *,
     thread_id: str | None = None,
     status: str | None = None,
+    agent_id: str | None = None,
+    resource_id: str | None = None,
+    order: str = "desc",
     limit: int = 50,
     cursor: Json | None = None,
 ) -> Json:
     """`runs.list`."""
+    resource = lineage(resource_id)
     items = [
         ([run.created_at, run.id], run_data(run))
         for run in world.runs.values()
-        if thread_id in (None, run.thread_id) and status in (None, run.status)
+        if thread_id in (None, run.thread_id)
+        and status in (None, run.status)
+        and agent_id in (None, run.agent_id)
+        and resource in (None, world.threads[run.thread_id].resource_id)
     ]
-    return page(["runs", thread_id, status], items, cursor, limit, desc=False)
+    return page(["runs", thread_id, status, agent_id, resource, order], items, cursor, limit, desc=order == "desc")

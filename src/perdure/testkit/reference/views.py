@@ -71,6 +71,40 @@ def external(line: list[Message], limit: int | None = None) -> list[Json]:
     return visible if limit is None else visible[max(0, len(visible) - limit) :]
 
 
+def positioned(line: list[Message], view: str) -> list[tuple[int, Json]]:
+    """The records of a view, each with the seq at which it stands on the path."""
+    if view == "raw":
+        return [(m.seq, record(m)) for m in line]
+    if view == "external":
+        return [(data["seq"], data) for data in external(line)]
+    return [(_stands_at(line, message), record(message, body)) for message, body in _for_the_model(line)]
+
+
+def _stands_at(line: list[Message], message: Message) -> int:
+    covered = [m.seq for m in line if _covers(message, m)] if "compaction" in message.body else []
+    return covered[0] if covered else message.seq
+
+
+def page_start(items: list[tuple[int, Json]], limit: int, *, whole_calls: bool) -> int:
+    """Where the last page of a view begins; with whole calls, at the nearest start that separates nothing."""
+    earliest = max(0, len(items) - limit)
+    starts = [start for start in range(len(items)) if not whole_calls or _separates_nothing(items, start)]
+    later = [start for start in starts if start >= earliest]
+    return later[0] if later else max(starts, default=0)
+
+
+def _separates_nothing(items: list[tuple[int, Json]], start: int) -> bool:
+    if start and items[start - 1][0] == items[start][0]:
+        return False
+    asked: list[str] = []
+    for _, data in items[start:]:
+        body = data["message"]
+        if body["role"] == "tool" and body["content"][0]["tool_use_id"] not in asked:
+            return False
+        asked += calls(body)
+    return True
+
+
 def _is_withdrawn(line: list[Message], asked: Message | None, call: str) -> bool:
     """Does a marker name this call after it was made (or anywhere, if the path does not show where)?"""
     markers = [m for m in line if m.visibility == "internal" and answers(m) == call]
@@ -185,7 +219,7 @@ def run_data(run: Run) -> Json:
     return asdict(run)
 
 
-def branch_data(thread: Thread, branch: Branch, *, preview: bool = True) -> Json:
+def branch_data(thread: Thread, branch: Branch, *, with_preview: bool = True) -> Json:
     """A branch as plain data."""
     head = thread.head(branch.number)
     return {
@@ -196,13 +230,23 @@ def branch_data(thread: Thread, branch: Branch, *, preview: bool = True) -> Json
         "head": None if head is None else head.id,
         "head_seq": 0 if head is None else head.seq,
         "length": len(thread.written_on(branch.number)),
+        "path_length": _depth(head),
         "created_at": branch.created_at,
         "current": branch.number == thread.branch,
-        "preview": None if head is None or not preview else _preview(head),
+        "preview": None if head is None or not with_preview else preview(head),
     }
 
 
-def _preview(message: Message) -> str:
+def _depth(message: Message | None) -> int:
+    """How many messages there are from a root to this one."""
+    count = 0
+    while message is not None:
+        count, message = count + 1, message.parent
+    return count
+
+
+def preview(message: Message) -> str:
+    """The beginning of a message's text, else of its calls, else of its result."""
     content = message.body["content"]
     text = _words(content)
     if not text and calls(message.body):

@@ -23,9 +23,10 @@ from perdure.engines.mysql.errors import DRIVER_ERRORS, code_of, not_mysql, not_
 from perdure.engines.mysql.target import Target
 from perdure.errors import PerdureError, UnsupportedError
 
-_INTEGERS = (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG, FIELD_TYPE.INT24)
-_TEXTS = (FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING)
-_DECODERS: dict[int, Any] = {**dict.fromkeys(_INTEGERS, int), **dict.fromkeys(_TEXTS, bytes.decode)}
+INTEGERS = (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG, FIELD_TYPE.INT24)
+TEXTS = (FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING)
+"""How columns of numbers and of short text are told apart from others."""
+_DECODERS: dict[int, Any] = {**dict.fromkeys(INTEGERS, int), **dict.fromkeys(TEXTS, bytes.decode)}
 LOCK_WAIT_SECONDS = 1
 """How long one attempt waits for a row lock; it occupies its connection for that long."""
 _IDLE_SECONDS = 5
@@ -48,6 +49,7 @@ _IDLE_LIMITS = {
 }
 """A client that is paused between its two packets holds locks, so the server hangs up on it. MySQL can only hang up on
 every idle session, which costs no more than opening connections again after a quiet time."""
+_TRANSACTION = ("transaction_isolation", "transaction_read_only")
 _STARTING = frozenset({1040, 1053, 1203, 2003, 2006, 2013})
 _NEEDS_KEY = "'cryptography' package"
 """The driver's words when a server without TLS wants the password encrypted with a key that it sends."""
@@ -72,8 +74,15 @@ def flavour(version: str) -> Flavour:
     return Flavour(name, tuple(int(number) for number in numbers if number.isdigit()))
 
 
-def _begin_session(name: str, command_timeout: float) -> str:
-    """The first packet: every setting that a session relies on, then a question about the server."""
+def session_variables(name: str) -> tuple[str, ...]:
+    """Every variable that `begin_session` sets in a session of this flavour, except those of `SET NAMES`."""
+    limits_of_idling = [setting.partition(" = ")[0] for setting in _IDLE_LIMITS[name].split(", ")]
+    transaction = ("tx_isolation", "tx_read_only") if name == "MariaDB" else _TRANSACTION
+    return (*SESSION_SETTINGS, *limits_of_idling, "lock_wait_timeout", *transaction)
+
+
+def begin_session(name: str, command_timeout: float, more: str = "") -> str:
+    """The first packet: every setting that a session relies on, then a question about the server, and `more`."""
     settings = [
         f"{variable} = {value if value.isdigit() else repr(value)}" for variable, value in SESSION_SETTINGS.items()
     ]
@@ -81,7 +90,7 @@ def _begin_session(name: str, command_timeout: float) -> str:
         f"SET NAMES utf8mb4; SET SESSION {', '.join(settings)}, {_IDLE_LIMITS[name]};"
         f"{set_table_lock_wait(command_timeout)};"
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;"
-        "SELECT @@version, @@max_allowed_packet"
+        f"SELECT @@version, @@max_allowed_packet{more}"
     )
 
 
@@ -142,7 +151,7 @@ async def _open_once(target: Target, seconds: float) -> Connection:
 async def _start_session(driver: DriverConnection, target: Target) -> Connection:
     connection = Connection(driver, await transport_of(driver), target)
     name = flavour(connection.version).name
-    ((version, packet_bytes),) = (await connection.run(_begin_session(name, target.command_timeout)))[0]
+    ((version, packet_bytes),) = (await connection.run(begin_session(name, target.command_timeout)))[0]
     connection.version, connection.packet_bytes = str(version), int(packet_bytes)
     return connection
 

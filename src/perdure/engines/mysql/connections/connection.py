@@ -12,7 +12,7 @@ from typing import Any
 from perdure.engines.mysql.connections.driver import DriverConnection, Rows, has_rows
 from perdure.engines.mysql.errors import DRIVER_ERRORS, lost, unreadable
 from perdure.engines.mysql.target import Target
-from perdure.errors import CorruptError
+from perdure.errors import CorruptError, PerdureError
 
 _QUIT_SECONDS = 1
 
@@ -53,8 +53,8 @@ class Connection:
             raise
         except UnicodeDecodeError as error:
             raise CorruptError(f"a text column holds bytes that are not text: {error}", where=self._where) from error
-        except UnicodeEncodeError:
-            raise  # nothing was sent
+        except (UnicodeEncodeError, PerdureError):
+            raise  # nothing was sent, or a caller's pool converts values in a way of its own
         except Exception as error:
             # The driver's own words for a server that breaks the protocol, or that asks for a local file.
             raise unreadable(error) from error
@@ -63,19 +63,24 @@ class Connection:
         return results
 
     async def _exchange(self, sql: str) -> list[Rows]:
+        return await self._results(self._driver.cursor(), sql, sql)
+
+    async def _results(self, cursor: Any, sql: str, packet: str | bytes) -> list[Rows]:
         statements = sql.count(";") + 1  # or fewer: text may hold semicolons too
         results: list[Rows] = []
-        cursor = self._driver.cursor()
-        await cursor.execute(sql)
+        await cursor.execute(packet)
         while True:
             self.answered += 1
             if self.answered > statements:
                 raise ValueError("there are more results than statements")
             if has_rows(cursor):
-                rows: Any = await cursor.fetchall()
-                results.append(rows)
+                results.append(self._rows(cursor, await cursor.fetchall()))
             if not await cursor.nextset():
                 return results
+
+    def _rows(self, cursor: Any, rows: Rows) -> Rows:
+        """The rows of a result, as the engine expects them."""
+        return rows
 
     async def roll_back(self) -> None:
         """Roll back; a connection that cannot do even that is aborted, which rolls back too."""

@@ -19,6 +19,7 @@ from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.permits import Permits, Use
 from perdure.engines.mysql.errors import DRIVER_ERRORS, lost, translate
 from perdure.engines.mysql.target import Target
+from perdure.engines.shared.events import EngineLog
 from perdure.engines.shared.lifecycle import Lifecycle
 from perdure.errors import UnavailableError
 
@@ -30,12 +31,18 @@ PROBE_SECONDS = 2.0
 
 
 class Pool:
-    """All connections of one engine; they belong to the event loop that opened it."""
+    """All connections of one engine; they belong to the event loop that opened it. A caller's pool is `borrowed`."""
 
-    def __init__(self, target: Target, *, read_only: bool = False) -> None:
+    borrowed = False
+    hint = "raise connections= in the URL, or do less at once"
+    """The way out when all connections stay busy."""
+
+    def __init__(self, target: Target, *, size: int | None = None, read_only: bool = False) -> None:
         self.target = target
+        self.log = EngineLog("mysql", target.display_url)
+        self.size = target.connections if size is None else size
         self.lifecycle = Lifecycle(self, target.display_url, read_only=read_only, one_loop=True)
-        self._permits = Permits(target.connections)
+        self._permits = Permits(self.size)
         self._idle: list[Connection] = []
         self._busy: dict[Connection, Use] = {}
         self._opened = 0
@@ -48,8 +55,7 @@ class Pool:
             await self._permits.take(use, self.target.command_timeout)
         except TimeoutError:
             raise UnavailableError(
-                f"all {self.target.connections} connections to {self.target.display_url} stayed busy",
-                hint="raise connections= in the URL, or do less at once",
+                f"all {self.size} connections to {self.target.display_url} stayed busy", hint=self.hint
             ) from None
         try:
             connection = await self._take_idle() or await self._open()
@@ -63,6 +69,7 @@ class Pool:
         while self._idle:
             connection = self._idle.pop()
             if connection.closed:
+                self.log.lost()
                 self._drop(connection)
             elif connection.idle_seconds < IDLE_SECONDS or await self._answers(connection):
                 return connection
@@ -72,7 +79,8 @@ class Pool:
         """Probe a connection that has idled for long; if it is dead, so are those that have idled for longer."""
         try:
             await connection.run("DO 0", timeout=PROBE_SECONDS)
-        except DRIVER_ERRORS:
+        except DRIVER_ERRORS as error:
+            self.log.lost(error)
             self._drop(connection)
             self.drop_idle(IDLE_SECONDS)
             return False
@@ -85,6 +93,7 @@ class Pool:
         self.lifecycle.check_usable()
         connection = await open_connection(self.target)
         self._opened += 1
+        self.log.connected()
         return connection
 
     def release(self, connection: Connection) -> None:
@@ -113,7 +122,7 @@ class Pool:
     def counters(self) -> dict[str, int]:
         """What `health` reports."""
         held = {"idle": len(self._idle), "busy": len(self._busy)}
-        return {"most": self.target.connections, **held, "opened": self._opened, "dropped": self._dropped}
+        return {"most": self.size, **held, "opened": self._opened, "dropped": self._dropped}
 
     async def close(self) -> None:
         """Close every idle connection gracefully; one still in use is aborted when it comes back."""
@@ -142,6 +151,8 @@ async def ask(pool: Pool, question: Callable[[Connection], Awaitable[T]]) -> T:
         try:
             return await question(connection)
         except DRIVER_ERRORS as error:
+            if lost(error):
+                pool.log.lost(error)
             if not reconnects or not lost(error) or isinstance(error, TimeoutError):
                 raise translate(error, pool.target.display_url) from error
         finally:

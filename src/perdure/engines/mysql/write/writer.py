@@ -24,7 +24,7 @@ from perdure.engines.mysql.read.queries import SERVER_CLOCK, Queries
 from perdure.engines.mysql.schema import quote
 from perdure.engines.mysql.write.transaction import Transaction
 from perdure.engines.shared.decisions import Moment, updated_row
-from perdure.errors import InvalidError, UnavailableError
+from perdure.errors import InvalidError, OutcomeUnknown, UnavailableError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Applied, Op, Row, Scan, Taken
@@ -86,10 +86,14 @@ class Writer:
             try:
                 return await attempt(connection)
             except Again:
-                pass
+                self._pool.log.retried("lost a race for a key", number + 1)
+            except OutcomeUnknown as unknown:
+                self._pool.log.lost(unknown.__cause__)
+                raise
             except errors.DRIVER_ERRORS as error:
                 # Only errors that certainly left nothing behind come here.
                 self._judge(error, patience)
+                self._pool.log.retried(f"error {errors.code_of(error)}", number + 1)
                 if errors.code_of(error) == errors.LOCK_WAIT:
                     use = "retry"
             except UnicodeEncodeError as error:
@@ -109,6 +113,7 @@ class Writer:
             if patience.ends_with_this_wait():
                 raise errors.stayed_locked(error, self._where, patience.seconds) from error
         elif errors.lost(error):
+            self._pool.log.lost(error)
             patience.dead += 1
             if patience.dead > RECONNECTS or isinstance(error, TimeoutError):
                 raise errors.translate(error, self._where) from error

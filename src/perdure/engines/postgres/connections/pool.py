@@ -27,6 +27,7 @@ from perdure.engines.postgres.connections.permits import Permits
 from perdure.engines.postgres.connections.session_settings import BEGIN, KEEPALIVE
 from perdure.engines.postgres.errors import DRIVER_ERRORS, all_in_use, lost, never_sent, translate, unreadable
 from perdure.engines.postgres.target import Target
+from perdure.engines.shared.events import EngineLog
 from perdure.engines.shared.lifecycle import Lifecycle
 
 IDLE_SECONDS = 30.0
@@ -43,6 +44,7 @@ class Pool(ABC):
     def __init__(self, target: Target, *, size: int, ours: bool, read_only: bool) -> None:
         self.needs_setup = not target.prepared
         self.where = target.display_url
+        self.log = EngineLog("postgres", target.display_url)
         self.size = size
         self.lifecycle = Lifecycle(self, target.display_url, read_only=read_only, one_loop=True)
         self._ours = ours
@@ -85,6 +87,8 @@ class Pool(ABC):
             yield connection
         except BaseException as error:
             self.discard(connection)
+            if lost(error):
+                self.log.lost(error)
             if isinstance(error, DRIVER_ERRORS):
                 raise translate(error, self.where) from error
             raise
@@ -138,6 +142,8 @@ class Pool(ABC):
                     self.release(connection)
                 else:
                     self.discard(connection)
+                if lost(error):
+                    self.log.lost(error)
                 if isinstance(error, Exception) and not isinstance(error, DRIVER_ERRORS):
                     raise unreadable(error) from error
                 if not never_sent(error):
@@ -183,6 +189,7 @@ class OwnPool(Pool):
         while self._idle:
             connection, since = self._idle.pop()
             if connection.is_closed():
+                self.log.lost()
                 self._drop(connection)
             elif time.monotonic() - since < IDLE_SECONDS or await self._answers(connection):
                 return connection
@@ -197,6 +204,7 @@ class OwnPool(Pool):
             self._drop(connection)
             if not isinstance(error, DRIVER_ERRORS):
                 raise
+            self.log.lost(error)
             self._drop_idle()
             return False
         return True
@@ -205,6 +213,7 @@ class OwnPool(Pool):
         connection = await self._connector.open(first=not self._opened)
         self._opened += 1
         self._open.add(connection)
+        self.log.connected()
         return connection
 
     def release(self, connection: Connection) -> None:
@@ -213,6 +222,7 @@ class OwnPool(Pool):
             self._drop(connection)
         elif self._target.read_write and getattr(connection.get_settings(), _READ_ONLY, "off") == "on":
             # Another server is the primary now. The idle connections lead to the same server.
+            self.log.demoted()
             self._drop(connection)
             self._drop_idle()
         else:

@@ -48,21 +48,46 @@ class OrderedReads(TableReads):
 
     def same(self, index: Index | None, eq: tuple[Any, ...], marks: Marks, resolve: Resolve | None) -> list[str]:
         """A range of rows instead of an equality for each column."""
+        if _by_sparse(index, eq):
+            return self._ranges(index, eq, marks)
         if not by_several(index, eq):
             return super().same(index, eq, marks, resolve)
         columns = ", ".join(f"t.{quote(name)}" for name in index.by)
         values = ", ".join(f"{marks.take()}::{SQL_TYPES[self.table.types[name]]}" for name in index.by)
         return [f"({columns}) >= ({values})", f"({columns}) <= ({values})"]
 
+    def _ranges(self, index: Index, eq: tuple[Any, ...], marks: Marks) -> list[str]:
+        """A range of the first column, and the others as they are: several indexes begin with that column, and only
+        one has the order as well. A range of all columns would not do: one of them may have to be NULL."""
+        terms = []
+        for position, (name, value) in enumerate(zip(index.by, eq, strict=True)):
+            column = f"t.{quote(name)}"
+            if value is None:
+                terms.append(f"{column} IS NULL")
+            elif position > 0:
+                terms.append(f"{column} = {marks.take()}")
+            else:
+                mark = f"{marks.take()}::{SQL_TYPES[self.table.types[name]]}"
+                terms += [f"{column} >= {mark}", f"{column} <= {mark}"]
+        return terms
+
     def leading(self, index: Index | None, eq: tuple[Any, ...]) -> list[str]:
         """Those columns: to the planner they are not constant, so it uses an index that has them in order."""
-        return [f"t.{quote(name)}" for name in index.by] if by_several(index, eq) else []
+        several = by_several(index, eq) or _by_sparse(index, eq)
+        return [f"t.{quote(name)}" for name in index.by] if index is not None and several else []
 
 
 def by_several(index: Index | None, eq: tuple[Any, ...]) -> TypeGuard[Index]:
     """True for a scan by more than one column of an index, with a value for each."""
     plain = not any(value is None or isinstance(value, Ref) for value in eq)
     return index is not None and len(index.by) == len(eq) > 1 and plain
+
+
+def _by_sparse(index: Index | None, eq: tuple[Any, ...]) -> TypeGuard[Index]:
+    """True for a scan by more than one column of a sparse index, with a value for each that must have one."""
+    if index is None or not len(index.by) == len(eq) > 1 or any(isinstance(value, Ref) for value in eq):
+        return False
+    return index.required > 0 and None not in eq[: index.required]
 
 
 def one_by_one(chosen: str, keys: str, row: str, alias: str) -> str:

@@ -56,10 +56,12 @@ class Executor:
                     return batch
                 if code == LOCKED and waits < _LOCK_WAITS:
                     waits += 1
+                    self._pool.log.retried("lock wait", waits)
                     continue
                 attempts += 1
                 if self._is_final(job, error, last=attempts == _ATTEMPTS):
                     return []
+                self._pool.log.retried(type(error).__name__, attempts)
             await asyncio.sleep(random.uniform(0.0, 0.002) * 2**attempts)
 
     def _is_final(self, job: Job, error: BaseException, *, last: bool) -> bool:

@@ -18,6 +18,7 @@ from perdure.engines.redis.connections.failures import ErrorReply, Lost, reason_
 from perdure.engines.redis.connections.resp import SMALL
 from perdure.engines.redis.errors import all_busy
 from perdure.engines.redis.target import Address, Target
+from perdure.engines.shared.events import EngineLog
 from perdure.kernel.lifecycle import closed
 
 _IDLE_CHECK = limits.IDLE_CHECK_MS / 1000
@@ -26,7 +27,7 @@ _IDLE_CHECK = limits.IDLE_CHECK_MS / 1000
 class Pool:
     """At most `target.connections` connections to one server, the last used first; waiting requests go in order."""
 
-    def __init__(self, target: Target, address: Address) -> None:
+    def __init__(self, target: Target, address: Address, log: EngineLog) -> None:
         self._target = target
         self._address = address
         self._idle: list[Connection] = []
@@ -34,15 +35,18 @@ class Pool:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed = False
         self.where = target.display_url
+        self.log = log
 
     async def request(self, packed: bytes, room: int = SMALL) -> Any:
         """Send a request once and return its reply, of at most `room` bytes."""
         connection = self._ready() or await self._acquire()
         try:
             reply = await connection.ask(packed, room)
-        except BaseException:
+        except BaseException as error:
             connection.abort()
             self._release_turn()
+            if isinstance(error, Lost):
+                self.log.lost(error)
             raise
         if self._closed or not connection.usable:
             connection.abort()
@@ -52,6 +56,7 @@ class Pool:
         if isinstance(reply, ErrorReply):
             raise reply
         if isinstance(reply, Lost):
+            self.log.lost(reply)
             raise Lost(f"{self.where}: the connection was lost ({reason_of(reply)})") from reply
         return reply
 
@@ -70,10 +75,15 @@ class Pool:
         try:
             if self._closed:
                 raise closed()
-            return await self._live_idle() or await connect(self._target, self._address)
+            return await self._live_idle() or await self._connect()
         except BaseException:
             self._release_turn()
             raise
+
+    async def _connect(self) -> Connection:
+        connection = await connect(self._target, self._address)
+        self.log.connected()
+        return connection
 
     async def _wait_turn(self) -> None:
         """Wait until a connection may be used, first come first served."""
@@ -110,10 +120,12 @@ class Pool:
         while self._idle:
             connection = self._idle.pop()
             if not connection.usable:
+                self.log.lost()
                 connection.abort()
             elif connection.idle_for <= _IDLE_CHECK or await connection.is_alive(limits.SIGN_OF_LIFE_MS / 1000):
                 return connection
             else:
+                self.log.lost()
                 connection.abort()
                 self.drop_idle()
         return None

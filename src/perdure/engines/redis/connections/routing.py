@@ -15,16 +15,23 @@ from __future__ import annotations
 from binascii import crc_hqx
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.engines.redis.connections import reply_shapes
+from perdure.engines.redis.connections.connect import connect
+from perdure.engines.redis.connections.connection import Connection
 from perdure.engines.redis.connections.failures import ErrorReply, Lost, Redirection, Stopped, reason_of
 from perdure.engines.redis.connections.pool import Pool
 from perdure.engines.redis.connections.resp import LARGEST, SMALL, command
 from perdure.engines.redis.connections.scripts import Script
 from perdure.engines.redis.errors import being_moved, came_before_writing, no_cluster, refusal
 from perdure.engines.redis.target import Address, Target
+from perdure.engines.shared.events import EngineLog
 from perdure.errors import PerdureError, UnavailableError
+
+if TYPE_CHECKING:
+    from perdure.engines.redis.connections.borrowed_client import BorrowedClient
+    from perdure.engines.redis.connections.borrowed_listener import BorrowedListener
 
 _HOPS = 6
 _SLOTS = 16_384
@@ -43,9 +50,12 @@ def key_slot(key: bytes) -> int:
 class Network:
     """Everything that is asked of the servers goes through here; answers that refuse become our errors."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, borrowed: BorrowedClient | None = None) -> None:
         self.target = target
-        self._pools: dict[Address, Pool] = {}
+        self.log = EngineLog("redis", target.display_url)
+        self.borrowed = borrowed
+        """The caller's client, if connections are not our own; then there is one server."""
+        self._pools: dict[Address, Pool] = {} if borrowed is None else {target.addresses[0]: borrowed}
         self._slots: dict[int, Address] = {}
         self._known_scripts: set[bytes] = set()
 
@@ -100,6 +110,7 @@ class Network:
             for pool in self._pools.values():
                 pool.drop_idle()
             self._slots.clear()
+            self.log.demoted()
         return refusal(error, self.target.display_url)
 
     async def _routed(self, key: bytes, packed: bytes, room: int) -> Any:
@@ -138,7 +149,7 @@ class Network:
         if pool is None:
             if len(self._pools) >= reply_shapes.MOST_NODES:
                 self._close_unused()
-            pool = self._pools[address] = Pool(self.target, address)
+            pool = self._pools[address] = Pool(self.target, address, self.log)
         return pool
 
     def _close_unused(self) -> None:
@@ -188,7 +199,15 @@ class Network:
                 raise self._refused(error) from error
             return None
 
+    async def listener(self) -> Connection | BorrowedListener:
+        """A connection for wake-up hints. Any node does: every node of a cluster receives every hint."""
+        if self.borrowed is not None:
+            return await self.borrowed.listener()
+        return await connect(self.target, (await self.servers())[0])
+
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; those of a caller's client go back to it."""
         for pool in self._pools.values():
             pool.close()
+        if self.borrowed is not None:
+            await self.borrowed.drain()

@@ -44,7 +44,7 @@ def _whole(table: Table) -> tuple[Any, ...]:
     indexes = [
         (
             f"i:{table.name}:{index.name}:",
-            index.sparse,
+            index.required,
             [source(table, name, slots) for name in index.by],
             [part for name in index.order for part in (source(table, name, slots), table.types[name] == "int")],
         )

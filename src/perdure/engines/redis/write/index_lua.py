@@ -47,7 +47,7 @@ def entry_of(table: Table, holder: Index | UniqueGroup, values: Terms, key: str)
 
 def _index_entry(table: Table, index: Index, values: Terms, key: str) -> Entry | None:
     order, by = [values(name) for name in index.order], [values(name) for name in index.by]
-    required = order + by if index.sparse else order
+    required = order + by[: index.required]
     if any(term.null for term in required):
         return None
     group = " .. ".join([f"base .. {quoted(f'i:{table.name}:{index.name}:')}", *[f"grouped({t.lua})" for t in by]])

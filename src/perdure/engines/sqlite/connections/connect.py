@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from perdure import limits
+from perdure.engines.shared.events import EngineLog
 from perdure.engines.sqlite.connections import forks
 from perdure.engines.sqlite.errors import DRIVER_ERRORS, is_busy, locked, translate
 from perdure.errors import UnsupportedError
@@ -42,6 +43,7 @@ _CACHED_STATEMENTS = 512
 _CACHE_KIB = 16_384
 # Twenty million steps are about a second. Reading the schema of a store takes a few thousand.
 _STEPS_PER_CALL, _CALLS_AT_OPENING = 100_000, 200
+_FIRST_PAUSE = 0.0002
 _WARY = ("trusted_schema=OFF", "cell_size_check=ON")
 
 
@@ -149,7 +151,7 @@ def use_wal(connection: sqlite3.Connection, path: str) -> None:
 def retry_busy(action: Callable[[], T], path: str) -> T:
     """Retry `action` while another connection holds a lock, for at most `BUSY_TIMEOUT_MS`."""
     deadline = time.monotonic() + limits.BUSY_TIMEOUT_MS / 1000
-    pause = 0.0002
+    pause = _FIRST_PAUSE
     while True:
         try:
             return action()
@@ -158,6 +160,8 @@ def retry_busy(action: Callable[[], T], path: str) -> T:
                 raise
         if time.monotonic() >= deadline:
             raise locked(path)
+        if pause == _FIRST_PAUSE:
+            EngineLog("sqlite", path).waits()
         # Short and jittered, so that two processes that collided once do not collide again and again.
         time.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(pause * 1.5, 0.004)

@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from perdure import failpoints
+from perdure.engines.shared.events import EngineLog
 from perdure.engines.sql.embedded.write import Session
 from perdure.engines.sqlite.connections.connect import retry_busy
 from perdure.engines.sqlite.errors import BUSY, DRIVER_ERRORS, FULL, READONLY, is_busy, primary_code, translate
@@ -34,6 +35,7 @@ class Committer:
 
     def __init__(self, open_session: Callable[[], Session], file: DatabaseFile) -> None:
         self.path = file.path
+        self._events = EngineLog("sqlite", file.path)
         self.checkpoints = Checkpointer()
         self._file = file
         self._open_session = open_session
@@ -48,6 +50,7 @@ class Committer:
         if self._session is None:
             self._file.refuse_if_gone()
             self._session = self._open_session()
+            self._events.connected()
             self._log = None
             self._changes_counted = self._session.connection.total_changes
         return self._session
@@ -145,6 +148,7 @@ class Committer:
         if certain:
             self._rollback()
         else:
+            self._events.lost(error)
             self._abandon_connection()
         for job in batch:
             if job.error is not None:

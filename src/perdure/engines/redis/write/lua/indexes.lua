@@ -1,7 +1,7 @@
 -- Positions of rows in indexes and their values in unique groups, for the walks over a whole table.
 --
 -- A shape: {fields, how many of them to read, indexes, unique groups}; the first field is always `rev`.
--- An index: {name prefix, sparse, sources of `by`, sources and kinds of `order`}; a unique group: {name, sources}.
+-- An index: {name prefix, how many of `by` are required, sources of `by`, sources and kinds of `order`}; a unique group: {name, sources}.
 
 -- The sorted set and the member of a row in an index; nothing if the row is not in it.
 local function index_position(index, values, key, encoded)
@@ -19,7 +19,7 @@ local function index_position(index, values, key, encoded)
   local by, group = index[3], index[1]
   for i = 1, #by do
     local value = pick(by[i], values, key)
-    if not value and index[2] then
+    if not value and i <= index[2] then
       return nil
     end
     group = group .. grouped(value)

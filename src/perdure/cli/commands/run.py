@@ -1,0 +1,153 @@
+"""`perdure run` and `perdure cancel`: everything about one run, and how to end one from outside."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.text import Text
+
+from perdure.cli.command import RunArgument, StoreContext, command
+from perdure.cli.confirmation import YesOption, confirm
+from perdure.cli.documents import run_document
+from perdure.cli.escaping import to_json_text
+from perdure.cli.facts import Fact, facts_table
+from perdure.cli.tables import Cell, Column
+from perdure.cli.terminal import STATUSES, moment, plain, whole
+from perdure.errors import InvalidError
+from perdure.model.run import DONE, Run, Ticket
+from perdure.model.state import StateDoc
+
+_TICKETS = (
+    Column("ticket", "id", 9),
+    Column("tool", "word", 8),
+    Column("call", "id", 6),
+    Column("reason", "text", 5),
+    Column("arguments", "text", 7),
+)
+_STATE = (
+    Column("name", "id", 9),
+    Column("schema", "word", 5),
+    Column("written", "time", 6),
+    Column("value", "text", 7),
+)
+"""How often a cancellation is repeated while somebody else moves the run."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app)(run)
+    command(app, access="write")(cancel)
+
+
+async def run(context: StoreContext, run: RunArgument) -> None:
+    """Show a run: status, times, tokens, what it waits for, how it ended, metadata and state."""
+    record = await context.run(run)
+    state = list(await context.store.state.list(record.thread_id, run_id=record.id))
+    if context.as_json:
+        documents = [msgspec.structs.asdict(doc) for doc in state]
+        context.emit({"run": run_document(record), "state": documents})
+        return
+    context.show(facts_table(_facts(record)))
+    if record.waiting is not None and record.waiting.tickets:
+        context.show(Text("\ntickets", "dim"))
+        context.table(_TICKETS, [_ticket_row(ticket) for ticket in record.waiting.tickets])
+    if state:
+        context.show(Text("\nstate", "dim"))
+        show_state(context, state)
+
+
+def show_state(context: StoreContext, state: list[StateDoc]) -> None:
+    """Write state documents as a table."""
+    context.table(_STATE, [_state_row(doc) for doc in state])
+
+
+async def cancel(
+    context: StoreContext,
+    run: RunArgument,
+    *,
+    detail: Annotated[str | None, typer.Option("--detail", metavar="TEXT", help="Why, for whoever reads it.")] = None,
+    yes: YesOption = False,
+) -> None:
+    """End a run that is not done, as cancelled. Its worker's next commit is refused."""
+    record = await context.run(run)
+    _refuse_done(record)
+    await confirm(f"Cancel run {record.id!r} of agent {record.agent_id!r} ({record.status})?", answered=yes)
+    ended = await context.store.runs.cancel(record.id, detail)
+    if ended.outcome is None or ended.outcome.termination.type != "cancelled":
+        _refuse_done(ended)
+    if context.as_json:
+        context.emit(run_document(ended))
+    else:
+        context.say(f"cancelled run {ended.id}")
+
+
+def _refuse_done(record: Run) -> None:
+    if record.status == DONE:
+        how = "" if record.outcome is None else f" ({record.outcome.termination.type})"
+        raise InvalidError(f"run {record.id!r} is already done{how}", hint="there is nothing to cancel")
+
+
+def _facts(run: Run) -> list[Fact]:
+    tokens = f"{run.input_tokens} in, {run.output_tokens} out" if run.input_tokens or run.output_tokens else ""
+    return [
+        ("run", whole(run.id, "bold")),
+        ("thread", whole(run.thread_id)),
+        ("branch", run.branch),
+        ("agent", whole(run.agent_id)),
+        ("status", Text(run.status, STATUSES.get(run.status, ""))),
+        ("parent run", whole(run.parent_run_id)),
+        ("created", moment(run.created_at)),
+        ("started", "" if run.started_at is None else moment(run.started_at)),
+        ("finished", "" if run.finished_at is None else moment(run.finished_at)),
+        ("changed", moment(run.updated_at)),
+        ("steps", run.steps),
+        ("tokens", tokens),
+        *_messages(run),
+        *_waiting(run),
+        *_outcome(run),
+        ("dispatch", whole(run.body.dispatch_id)),
+        ("session", whole(run.body.session_id)),
+        ("metadata", plain(to_json_text(run.body.metadata), most=2_000) if run.body.metadata else ""),
+    ]
+
+
+def _messages(run: Run) -> list[Fact]:
+    """Which messages it was given, and which it produced."""
+    reads = run.input.range if run.input is not None else None
+    read = "" if reads is None else f"#{reads.from_seq}–#{reads.to_seq}"
+    written = "" if run.output is None else f"{run.output.count} from #{run.output.first} to #{run.output.last}"
+    return [("input", read), ("output", written)]
+
+
+def _waiting(run: Run) -> list[Fact]:
+    if run.waiting is None:
+        return []
+    return [("waits for", plain(run.waiting.reason)), ("message", plain(run.waiting.message, most=2_000))]
+
+
+def _outcome(run: Run) -> list[Fact]:
+    if run.outcome is None:
+        return []
+    end = run.outcome.termination
+    return [
+        ("outcome", plain(" ".join(filter(None, (end.type, end.code))))),
+        ("detail", plain(end.detail, most=2_000)),
+        ("final output", plain(run.outcome.final_output, most=2_000)),
+        ("error", "" if run.outcome.error is None else plain(to_json_text(run.outcome.error), "red", most=2_000)),
+    ]
+
+
+def _ticket_row(ticket: Ticket) -> list[Cell]:
+    return [
+        whole(ticket.ticket_id, "bold"),
+        whole(ticket.tool_name),
+        whole(ticket.tool_call_id),
+        plain(ticket.reason),
+        "" if ticket.arguments is None else plain(to_json_text(ticket.arguments)),
+    ]
+
+
+def _state_row(doc: StateDoc) -> list[Cell]:
+    return [whole(doc.name, "bold"), str(doc.schema), moment(doc.at), plain(to_json_text(doc.value), most=60)]

@@ -1,0 +1,243 @@
+"""`store.thread(id)`: the calls on one thread, without repeating its id.
+
+Written by tools/make_handle.py from the stores: edit those instead. A handle holds no state: the thread need not exist,
+and two handles of one thread are as good as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+from perdure import limits
+from perdure.model.branch import Branch
+from perdure.model.message import Message, MessageRecord
+from perdure.model.page import Page
+from perdure.model.receipt import Receipt, RunReceipt, Snapshot
+from perdure.model.run import NewRun, Run, RunChange
+from perdure.model.thread import NewThread, Thread, ThreadOptions
+from perdure.model.tree import Tree
+from perdure.model.unset import UNSET, Unset
+from perdure.rules import checks
+from perdure.stores.branches import VariantList
+from perdure.stores.buffered import BufferedWriter
+from perdure.stores.following import Follower, FollowView
+from perdure.stores.message_pages import View
+from perdure.stores.messages import End, Records, UnfinishedCalls
+from perdure.stores.options import AppendOptions, CommitOptions
+from perdure.stores.runs import StartOptions
+from perdure.stores.threads import Strategy
+
+if TYPE_CHECKING:
+    from perdure.stores.store import Store
+
+# fmt: off
+
+
+class ThreadHandle:
+    """One thread of a store: its calls, without its id. Made by `store.thread`."""
+
+    def __init__(self, store: Store, thread_id: str) -> None:
+        self._store = store
+        self._id = checks.check_id(thread_id, "thread id")
+
+    @property
+    def id(self) -> str:
+        """The id of the thread."""
+        return self._id
+
+    def __repr__(self) -> str:
+        return f"<perdure.ThreadHandle {self._id!r} of {self._store!r}>"
+
+    @overload
+    async def append(
+        self, *messages: Message, run: Run | RunChange | NewRun, **options: Unpack[AppendOptions]
+    ) -> RunReceipt: ...
+
+    @overload
+    async def append(self, *messages: Message, run: None = None, **options: Unpack[AppendOptions]) -> Receipt: ...
+
+    async def append(
+        self, *messages: Message, run: Run | RunChange | NewRun | None = None, **options: Unpack[AppendOptions]
+    ) -> Receipt:
+        """Commit these messages. `run` and the options are those of `Store.commit`."""
+        return await self._store.commit(self._id, messages=messages, run=run, **options)
+
+    async def get(self) -> Thread:
+        """The thread; raises `NotFoundError`."""
+        return await self._store.threads.get(self._id)
+
+    async def find(self) -> Thread | None:
+        """The thread, or None."""
+        return await self._store.threads.find(self._id)
+
+    async def ensure(self, **options: Unpack[ThreadOptions]) -> Thread:
+        """The thread, created if it does not exist; of callers at the same time, one creates it.
+
+        The options are those of `store.threads.ensure`.
+        """
+        return await self._store.threads.ensure(self._id, **options)
+
+    async def update(
+        self, *, title: str | Unset | None = UNSET, custom: dict[str, Any] | Unset | None = UNSET,
+        resource_id: str | Unset | None = UNSET, parent_thread_id: str | Unset | None = UNSET,
+        if_rev: int | None = None
+    ) -> Thread:
+        """Change what is given and leave the rest; `custom` replaces the whole object, None clears.
+
+        The options are those of `store.threads.update`.
+        """
+        return await self._store.threads.update(
+            self._id, title=title, custom=custom, resource_id=resource_id, parent_thread_id=parent_thread_id,
+            if_rev=if_rev
+        )
+
+    async def delete(self, *, strategy: Strategy = "detach") -> None:
+        """Delete a thread and everything of it.
+
+        The options are those of `store.threads.delete`.
+        """
+        await self._store.threads.delete(self._id, strategy=strategy)
+
+    @overload
+    async def commit(self, *, run: Run | RunChange | NewRun, **options: Unpack[CommitOptions]) -> RunReceipt: ...
+
+    @overload
+    async def commit(self, *, run: None = None, **options: Unpack[CommitOptions]) -> Receipt: ...
+
+    async def commit(
+        self, *, messages: Sequence[Message] = (), run: Run | RunChange | NewRun | None = None,
+        branch: int | str | None = None, expect: int | None = None, expect_head: str | None = None,
+        fence: int | None = None, state: Mapping[str, Any] | None = None, run_state: Mapping[str, Any] | None = None,
+        expect_state: Mapping[str, int | None] | None = None, thread: NewThread | None = None, key: str | None = None
+    ) -> Receipt:
+        """Make everything of one step durable, in one transaction, or nothing of it.
+
+        The options are those of `Store.commit`.
+        """
+        return await self._store.commit(
+            self._id, messages=messages, run=run, branch=branch, expect=expect, expect_head=expect_head, fence=fence,
+            state=state, run_state=run_state, expect_state=expect_state, thread=thread, key=key
+        )
+
+    async def load(self, *, branch: int | str | None = None) -> Snapshot:
+        """A thread, its branch, history, latest run and state, all from one snapshot.
+
+        The options are those of `Store.load`.
+        """
+        return await self._store.load(self._id, branch=branch)
+
+    def buffered(
+        self, *, most: int = 10, every_ms: int = 1000, run: Run | None = None, branch: int | str | None = None,
+        fence: int | None = None
+    ) -> BufferedWriter:
+        """A writer that commits messages a few at a time: `async with store.buffered("t-1") as writer: …`.
+
+        The options are those of `Store.buffered`.
+        """
+        return self._store.buffered(self._id, most=most, every_ms=every_ms, run=run, branch=branch, fence=fence)
+
+    async def history(
+        self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+    ) -> Records:
+        """What the model should see: one branch's path, compaction folded, tool pairs intact.
+
+        The options are those of `store.messages.history`.
+        """
+        return await self._store.messages.history(self._id, branch=branch, upto=upto, limit=limit)
+
+    async def external(
+        self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+    ) -> Records:
+        """What an outsider may see of one branch's path: nothing internal, retracted or unanswered.
+
+        The options are those of `store.messages.external`.
+        """
+        return await self._store.messages.external(self._id, branch=branch, upto=upto, limit=limit)
+
+    async def path(
+        self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+    ) -> Records:
+        """One branch as it was written, from its root on: nothing folded, nothing left out.
+
+        The options are those of `store.messages.path`.
+        """
+        return await self._store.messages.path(self._id, branch=branch, upto=upto, limit=limit)
+
+    async def page(
+        self, *, branch: int | str | None = None, view: View = "external", before: End | None = None,
+        limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
+    ) -> Page[MessageRecord]:
+        """One page of a branch, for people who scroll up: the newest page first, each in reading order (oldest first).
+
+        The options are those of `store.messages.page`.
+        """
+        return await self._store.messages.page(
+            self._id, branch=branch, view=view, before=before, limit=limit, cursor=cursor
+        )
+
+    def follow(
+        self, *, after_seq: int = 0, branch: int | str | None = None, view: FollowView = "raw",
+        timeout: float | None = None
+    ) -> Follower:
+        """Records after a seq as they are committed: history first, then live, without gaps or repeats.
+
+        The options are those of `store.messages.follow`.
+        """
+        return self._store.messages.follow(self._id, after_seq=after_seq, branch=branch, view=view, timeout=timeout)
+
+    async def unfinished_calls(
+        self, *, branch: int | str | None = None, run_id: str | None = None
+    ) -> UnfinishedCalls:
+        """Tool calls on the path that no result answers: what recovery must look at (of one run, if given).
+
+        The options are those of `store.messages.unfinished_calls`.
+        """
+        return await self._store.messages.unfinished_calls(self._id, branch=branch, run_id=run_id)
+
+    async def fork(
+        self, *, at: str | Unset | None = UNSET, before: str | None = None, name: str | None = None,
+        switch: bool = False, messages: Sequence[Message] = (), fence: int | None = None, key: str | None = None
+    ) -> Branch:
+        """Make a new branch that continues after one message, or replaces another, and write its first messages.
+
+        The options are those of `store.branches.fork`.
+        """
+        return await self._store.branches.fork(
+            self._id, at=at, before=before, name=name, switch=switch, messages=messages, fence=fence, key=key
+        )
+
+    async def checkout(self, message_id: str, *, name: str | None = None) -> Branch:
+        """Make the branch that ends at a message the current one; if there is none, fork at the message and switch.
+
+        The options are those of `store.branches.checkout`.
+        """
+        return await self._store.branches.checkout(self._id, message_id, name=name)
+
+    async def switch(self, branch: int | str) -> Branch:
+        """Make a branch the current one; switching to the current one changes nothing.
+
+        The options are those of `store.branches.switch`.
+        """
+        return await self._store.branches.switch(self._id, branch)
+
+    async def variants(self, message_id: str) -> VariantList:
+        """The messages written in the same place as this one, itself included, in the order of their commits.
+
+        The options are those of `store.branches.variants`.
+        """
+        return await self._store.branches.variants(self._id, message_id)
+
+    async def tree(self, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
+        """The whole thread as a tree of messages, which `draw()` turns into text.
+
+        The options are those of `store.branches.tree`.
+        """
+        return await self._store.branches.tree(self._id, deleted=deleted, most=most)
+
+    async def start(self, agent_id: str, **options: Unpack[StartOptions]) -> Run:
+        """A running run, with the messages it was given, in one commit.
+
+        The options are those of `store.runs.start`.
+        """
+        return await self._store.runs.start(self._id, agent_id, **options)

@@ -1,0 +1,61 @@
+"""The order in which threads are listed: which parts of which index a list reads, and how they become one.
+
+The indexes by activity and by creation are grouped by the column `child`, so that the roots are one group of them and
+cost no index of their own. A list of roots and children merges the groups, all from one snapshot. Rows that an older
+version wrote have no `child` until housekeeping fills it in: they are a third group, part of every such list, from
+which a list of roots picks its own. A row that moves between groups keeps its place in the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from perdure.kernel.ops import Row, Scan
+
+Order = Literal["active", "created"]
+ORDER_COLUMN: dict[Order, str] = {"active": "updated_at", "created": "created_at"}
+_ROOT, _CHILD, _UNKNOWN = 0, 1, None
+
+
+class ThreadList(msgspec.Struct, frozen=True, kw_only=True):
+    """Threads in an order: all, or those of a resource, below a parent, or without one."""
+
+    resource: str | None = None
+    parent: str | None = None
+    root: bool = False
+    order: Order = "active"
+    desc: bool = True
+
+    @property
+    def query(self) -> tuple[Any, ...]:
+        """What a cursor of the list belongs to."""
+        return ("threads", self.resource, self.parent, self.root, self.order)
+
+    def keyset(self, head: Row) -> tuple[Any, ...]:
+        """Where a thread is in the order."""
+        return (head[ORDER_COLUMN[self.order]], head.key[0])
+
+    def scans(self, limit: int, after: tuple[Any, ...] | None) -> list[Scan]:
+        """The reads that together hold the first threads after a place."""
+        if self.parent is not None:
+            name, eq = ("parent", (self.parent,)) if self.resource is None else ("family", (self.resource, self.parent))
+            return [Scan("thread_heads", f"{name}_{self.order}", eq, after, limit, desc=self.desc)]
+        index = self.order if self.resource is None else f"resource_{self.order}"
+        owner = () if self.resource is None else (self.resource,)
+        groups = (_ROOT, _UNKNOWN) if self.root else (_ROOT, _CHILD, _UNKNOWN)
+        return [
+            Scan("thread_heads", index, (*owner, child), after, limit, desc=self.desc, where=self._filter(child))
+            for child in groups
+        ]
+
+    def _filter(self, child: int | None) -> dict[str, Any]:
+        return {"parent": None} if self.root and child is _UNKNOWN else {}
+
+    def merged(self, answers: Sequence[Sequence[Row]]) -> list[Row]:
+        """The answers of the scans as one list."""
+        if len(answers) == 1:
+            return list(answers[0])
+        return sorted((row for rows in answers for row in rows), key=self.keyset, reverse=self.desc)

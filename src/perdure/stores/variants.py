@@ -1,0 +1,134 @@
+"""The siblings of a message: what was written in its place on other branches ("2 of 3").
+
+Siblings hang under the same message. They are the record after it on its own branch, and the first record of each
+branch that forks there; without a parent, the first records of the roots. The rows of the branches say where to look,
+so the cost follows the branches and the siblings, never the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from perdure.errors import NotFoundError
+from perdure.kernel.ops import Get, Read, Row, Scan, Segment
+from perdure.model.branch import Variant
+from perdure.rules.branch_path import Reach, reach
+from perdure.stores.commit.plan import LOG
+from perdure.stores.context import Context, require
+from perdure.stores.forking import before_on_branch
+from perdure.stores.path_lengths import Point, fork_point
+from perdure.stores.previews import preview
+from perdure.stores.records import MessageEntry
+from perdure.stores.retry import Stale, retry
+from perdure.stores.tree_reading import origins
+
+
+class _Sibling(NamedTuple):
+    """What a variant shows of a message, without its body."""
+
+    id: str
+    seq: int
+    branch: int
+    role: str
+    at: int
+    preview: str
+
+
+_READS = 50
+"""Siblings read at once; each may have 4 MB."""
+
+
+async def read_variants(context: Context, thread_id: str, message_id: str) -> list[Variant]:
+    """The message and its siblings, in the order in which they were committed."""
+
+    async def attempt() -> list[Variant]:
+        heads, entries, rows = await context.view(
+            Get("thread_heads", [(thread_id,)]),
+            Read(LOG, thread_id, where={"id": message_id}),
+            Scan("branches", eq=(thread_id,)),
+        )
+        head = require(heads[0], f"thread {thread_id!r}")
+        if not entries:
+            raise NotFoundError(f"message {message_id!r} is not in thread {thread_id!r}")
+        entry = MessageEntry._make(entries[0])
+        branches = {int(row.key[1]): row for row in rows}
+        point = await _parent(context, head, entry, branches)
+        siblings = await _siblings(context, head, branches, point)
+        return _variants(thread_id, _sibling(thread_id, entry), siblings, branches, head["branch"])
+
+    return await retry("thread", thread_id, attempt, on=(Stale,))
+
+
+async def _parent(context: Context, head: Row, entry: MessageEntry, branches: Mapping[int, Row]) -> Point | None:
+    """The message that another one hangs under, by branch and seq."""
+    thread_id = str(head.key[0])
+    owner = require(branches.get(entry.branch), f"branch {entry.branch} of thread {thread_id!r}")
+    earlier = (await _view(context, head, before_on_branch(thread_id, entry)))[0]
+    return (entry.branch, earlier[0][0]) if earlier else fork_point(owner)
+
+
+async def _siblings(context: Context, head: Row, branches: Mapping[int, Row], point: Point | None) -> list[_Sibling]:
+    """Everything that hangs under a message."""
+    thread_id = str(head.key[0])
+    segments = list(_places(branches, point))
+    siblings: list[_Sibling] = []
+    for start in range(0, len(segments), _READS):
+        reads = [Read(LOG, thread_id, segments=(at,), limit=1) for at in segments[start : start + _READS]]
+        for entries in await _view(context, head, *reads):
+            siblings.extend(_sibling(thread_id, MessageEntry._make(entry)) for entry in entries)
+    return siblings
+
+
+def _sibling(thread_id: str, entry: MessageEntry) -> _Sibling:
+    return _Sibling(entry.id, entry.seq, entry.branch, entry.role, entry.at, preview(thread_id, entry))
+
+
+def _places(branches: Mapping[int, Row], point: Point | None) -> Iterator[Segment]:
+    """Where the children of a message are: after it on its branch, and at the beginning of the forks at it."""
+    if point is not None and branches[point[0]]["head_seq"] > point[1]:
+        yield Segment(*point)
+    for number, row in branches.items():
+        if fork_point(row) == point and row["length"]:
+            yield Segment(number, row["fork_seq"])
+
+
+async def _view(context: Context, head: Row, *reads: Read) -> list[Any]:
+    """Log entries of the thread that `head` is the hot row of; raises `Stale` if it is another one by now."""
+    heads, *answers = await context.view(Get("thread_heads", [head.key]), *reads)
+    if require(heads[0], f"thread {head.key[0]!r}")["born"] != head["born"]:
+        raise Stale
+    return answers
+
+
+def _variants(
+    thread_id: str, asked: _Sibling, siblings: list[_Sibling], branches: Mapping[int, Row], current: int
+) -> list[Variant]:
+    where = f"thread {thread_id!r}"
+    alive = [number for number, row in branches.items() if row["deleted_at"] is None]
+    leads = reach(origins(branches), alive, where=where)
+    path = reach(origins(branches), [current], where=where)
+    variants: list[Variant] = []
+    for sibling in sorted({asked, *siblings}, key=lambda sibling: sibling.seq):
+        here, via = _via(path, sibling), _via(leads, sibling)
+        if via is None and sibling != asked:
+            continue
+        variants.append(
+            Variant(
+                message_id=sibling.id,
+                seq=sibling.seq,
+                role=sibling.role,
+                preview=sibling.preview,
+                at=sibling.at,
+                branch=via if here is None else here,
+                asked=sibling == asked,
+                current=here is not None,
+            )
+        )
+    return variants
+
+
+def _via(leads: Mapping[int, Reach], sibling: _Sibling) -> int | None:
+    """The branch by which a message is reached."""
+    end = leads.get(sibling.branch)
+    return end.via if end is not None and sibling.seq <= end.upto else None

@@ -1,0 +1,66 @@
+"""`messages.follow` for blocking callers: an iterator that another thread can close."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from perdure.errors import PerdureError
+from perdure.model.message import MessageRecord
+from perdure.stores import following
+from perdure.sync.driver import Driver
+
+_END: Any = object()
+
+
+class Follower:
+    """An iterator over the records of a thread; made by `messages.follow`.
+
+    `close()`, from any thread, ends the loop that reads it, also while it waits; so does leaving a `with` block. A
+    follower that is dropped closes itself. One thread at a time may read it.
+    """
+
+    def __init__(self, inner: following.Follower, driver: Driver) -> None:
+        self._inner = inner
+        self._driver = driver
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended: closed, timed out, or failed."""
+        return self._inner.closed
+
+    def close(self) -> None:
+        """End the iteration and the subscription, from any thread; may be called twice."""
+        self._inner.close()
+
+    def __iter__(self) -> Follower:
+        return self
+
+    def __next__(self) -> MessageRecord:
+        """The next record, as soon as there is one; raises `StopIteration` at the end."""
+        if self.closed:
+            raise StopIteration
+        try:
+            record = self._driver.read(_next(self._inner))
+        except PerdureError:
+            raise
+        except BaseException:  # Ctrl-C: a loop that was left is not entered again
+            self.close()
+            raise
+        if record is _END:
+            raise StopIteration
+        return record
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _next(records: following.Follower) -> MessageRecord:
+    """The next record, or `_END`: a coroutine may not raise `StopIteration`."""
+    record: MessageRecord = await anext(records, _END)
+    return record

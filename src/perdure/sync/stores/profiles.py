@@ -1,0 +1,78 @@
+"""`Profiles`, as blocking callers see it.
+
+Written by tools/make_sync.py from `perdure.stores.profiles`: edit that instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from perdure import limits
+from perdure.model.page import Page
+from perdure.model.profile import Profile, ProfileChange
+from perdure.stores import profiles as async_profiles
+from perdure.sync.driver import Driver
+
+# fmt: off
+
+
+class Profiles:
+    """`store.profiles`, blocking."""
+
+    def __init__(self, inner: async_profiles.Profiles, driver: Driver) -> None:
+        self._inner = inner
+        self._driver = driver
+
+    def find(self, owner: str, key: str) -> Profile | None:
+        """The document, or None."""
+        return self._driver.read(self._inner.find(owner, key))
+
+    def get(self, owner: str, key: str) -> Profile:
+        """The document; raises `NotFoundError`."""
+        return self._driver.read(self._inner.get(owner, key))
+
+    def list(
+        self, owner: str, *, prefix: str | None = None, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
+    ) -> Page[Profile]:
+        """The documents of an owner by key, all or those whose key begins with `prefix`.
+
+        An owner without documents has an empty page. Keys are ordered by their UTF-8 bytes.
+        """
+        return self._driver.read(self._inner.list(owner, prefix=prefix, limit=limit, cursor=cursor))
+
+    def iter(self, owner: str, *, prefix: str | None = None) -> Iterator[Profile]:
+        """Every document of the list, page by page."""
+        return self._driver.iterate(self._inner.iter(owner, prefix=prefix))
+
+    def put(
+        self, owner: str, key: str, value: Any, *, if_rev: int | None = None, ttl_ms: int | None = None
+    ) -> Profile:
+        """Write a document; the last writer wins, unless `if_rev` guards it.
+
+        - `value`: any JSON value, or `Doc(value, schema)`.
+        - `if_rev`: write only over that very revision (0: only if there is no document); else `VersionConflict`.
+        - `ttl_ms`: how long the document lives from now on, by the engine's clock. Every put decides this anew: one
+          without `ttl_ms` makes the document permanent.
+        """
+        return self._driver.run(self._inner.put(owner, key, value, if_rev=if_rev, ttl_ms=ttl_ms))
+
+    def delete(self, owner: str, key: str, *, if_rev: int | None = None) -> None:
+        """Remove a document; one that is not there is fine unless `if_rev` names it."""
+        return self._driver.run(self._inner.delete(owner, key, if_rev=if_rev))
+
+    def clear(self, owner: str) -> None:
+        """Remove every document of an owner, some at a time; an owner that has none is fine.
+
+        A document that another client writes meanwhile may stay. Interrupted, it can be called again.
+        """
+        return self._driver.run(self._inner.clear(owner))
+
+    def follow(self, owner: str, *, prefix: str | None = None) -> Iterator[ProfileChange]:
+        """The owner's documents, then every change of them as it happens, deletion and expiry included.
+
+        Of several quick changes of one document only the newest may be seen; its final state always is. Each round
+        reads all documents of the owner (or of the prefix), so give owners with thousands of them a prefix. It ends
+        when the caller closes it.
+        """
+        return self._driver.iterate(self._inner.follow(owner, prefix=prefix))

@@ -1,0 +1,237 @@
+"""`ThreadHandle`, as blocking callers see it.
+
+Written by tools/make_sync.py from `perdure.stores.thread_handle`: edit that instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack, overload
+
+from perdure import limits
+from perdure.model.branch import Branch
+from perdure.model.message import Message, MessageRecord
+from perdure.model.page import Page
+from perdure.model.receipt import Receipt, RunReceipt, Snapshot
+from perdure.model.run import NewRun, Run, RunChange
+from perdure.model.thread import NewThread, Thread, ThreadOptions
+from perdure.model.tree import Tree
+from perdure.model.unset import UNSET, Unset
+from perdure.stores import thread_handle as async_thread_handle
+from perdure.stores.branches import VariantList
+from perdure.stores.following import FollowView
+from perdure.stores.message_pages import View
+from perdure.stores.messages import End, Records, UnfinishedCalls
+from perdure.stores.options import AppendOptions, CommitOptions
+from perdure.stores.runs import StartOptions
+from perdure.stores.threads import Strategy
+from perdure.sync.buffered import BufferedWriter
+from perdure.sync.driver import Driver
+from perdure.sync.follower import Follower
+
+# fmt: off
+
+
+class ThreadHandle:
+    """One thread of a store: its calls, without its id. Made by `store.thread`, blocking."""
+
+    def __init__(self, inner: async_thread_handle.ThreadHandle, driver: Driver) -> None:
+        self._inner = inner
+        self._driver = driver
+
+    @property
+    def id(self) -> str:
+        """The id of the thread."""
+        return self._inner.id
+
+    @overload
+    def append(
+        self, *messages: Message, run: Run | RunChange | NewRun, **options: Unpack[AppendOptions]
+    ) -> RunReceipt: ...
+
+    @overload
+    def append(self, *messages: Message, run: None = None, **options: Unpack[AppendOptions]) -> Receipt: ...
+
+    def append(
+        self, *messages: Message, run: Run | RunChange | NewRun | None = None, **options: Unpack[AppendOptions]
+    ) -> Receipt:
+        """Commit these messages. `run` and the options are those of `Store.commit`."""
+        return self._driver.run(self._inner.append(*messages, run=run, **options))
+
+    def get(self) -> Thread:
+        """The thread; raises `NotFoundError`."""
+        return self._driver.read(self._inner.get())
+
+    def find(self) -> Thread | None:
+        """The thread, or None."""
+        return self._driver.read(self._inner.find())
+
+    def ensure(self, **options: Unpack[ThreadOptions]) -> Thread:
+        """The thread, created if it does not exist; of callers at the same time, one creates it.
+
+        The options are those of `store.threads.ensure`.
+        """
+        return self._driver.run(self._inner.ensure(**options))
+
+    def update(
+        self, *, title: str | Unset | None = UNSET, custom: dict[str, Any] | Unset | None = UNSET,
+        resource_id: str | Unset | None = UNSET, parent_thread_id: str | Unset | None = UNSET,
+        if_rev: int | None = None
+    ) -> Thread:
+        """Change what is given and leave the rest; `custom` replaces the whole object, None clears.
+
+        The options are those of `store.threads.update`.
+        """
+        return self._driver.run(self._inner.update(
+            title=title, custom=custom, resource_id=resource_id, parent_thread_id=parent_thread_id, if_rev=if_rev
+        ))
+
+    def delete(self, *, strategy: Strategy = "detach") -> None:
+        """Delete a thread and everything of it.
+
+        The options are those of `store.threads.delete`.
+        """
+        return self._driver.run(self._inner.delete(strategy=strategy))
+
+    @overload
+    def commit(self, *, run: Run | RunChange | NewRun, **options: Unpack[CommitOptions]) -> RunReceipt: ...
+
+    @overload
+    def commit(self, *, run: None = None, **options: Unpack[CommitOptions]) -> Receipt: ...
+
+    def commit(
+        self, *, messages: Sequence[Message] = (), run: Run | RunChange | NewRun | None = None,
+        branch: int | str | None = None, expect: int | None = None, expect_head: str | None = None,
+        fence: int | None = None, state: Mapping[str, Any] | None = None, run_state: Mapping[str, Any] | None = None,
+        expect_state: Mapping[str, int | None] | None = None, thread: NewThread | None = None, key: str | None = None
+    ) -> Receipt:
+        """Make everything of one step durable, in one transaction, or nothing of it.
+
+        The options are those of `Store.commit`.
+        """
+        return self._driver.run(self._inner.commit(
+            messages=messages, run=run, branch=branch, expect=expect, expect_head=expect_head, fence=fence,
+            state=state, run_state=run_state, expect_state=expect_state, thread=thread, key=key
+        ))
+
+    def load(self, *, branch: int | str | None = None) -> Snapshot:
+        """A thread, its branch, history, latest run and state, all from one snapshot.
+
+        The options are those of `Store.load`.
+        """
+        return self._driver.read(self._inner.load(branch=branch))
+
+    def buffered(
+        self, *, most: int = 10, every_ms: int = 1000, run: Run | None = None, branch: int | str | None = None,
+        fence: int | None = None
+    ) -> BufferedWriter:
+        """A writer that commits messages a few at a time: `async with store.buffered("t-1") as writer: …`.
+
+        The options are those of `Store.buffered`.
+        """
+        return BufferedWriter(self._inner.buffered(
+            most=most, every_ms=every_ms, run=run, branch=branch, fence=fence
+        ).buffer, self._driver)
+
+    def history(
+        self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+    ) -> Records:
+        """What the model should see: one branch's path, compaction folded, tool pairs intact.
+
+        The options are those of `store.messages.history`.
+        """
+        return self._driver.read(self._inner.history(branch=branch, upto=upto, limit=limit))
+
+    def external(
+        self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+    ) -> Records:
+        """What an outsider may see of one branch's path: nothing internal, retracted or unanswered.
+
+        The options are those of `store.messages.external`.
+        """
+        return self._driver.read(self._inner.external(branch=branch, upto=upto, limit=limit))
+
+    def path(self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None) -> Records:
+        """One branch as it was written, from its root on: nothing folded, nothing left out.
+
+        The options are those of `store.messages.path`.
+        """
+        return self._driver.read(self._inner.path(branch=branch, upto=upto, limit=limit))
+
+    def page(
+        self, *, branch: int | str | None = None, view: View = "external", before: End | None = None,
+        limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
+    ) -> Page[MessageRecord]:
+        """One page of a branch, for people who scroll up: the newest page first, each in reading order (oldest first).
+
+        The options are those of `store.messages.page`.
+        """
+        return self._driver.read(self._inner.page(
+            branch=branch, view=view, before=before, limit=limit, cursor=cursor
+        ))
+
+    def follow(
+        self, *, after_seq: int = 0, branch: int | str | None = None, view: FollowView = "raw",
+        timeout: float | None = None
+    ) -> Follower:
+        """Records after a seq as they are committed: history first, then live, without gaps or repeats.
+
+        The options are those of `store.messages.follow`.
+        """
+        return Follower(self._inner.follow(
+            after_seq=after_seq, branch=branch, view=view, timeout=timeout
+        ), self._driver)
+
+    def unfinished_calls(self, *, branch: int | str | None = None, run_id: str | None = None) -> UnfinishedCalls:
+        """Tool calls on the path that no result answers: what recovery must look at (of one run, if given).
+
+        The options are those of `store.messages.unfinished_calls`.
+        """
+        return self._driver.read(self._inner.unfinished_calls(branch=branch, run_id=run_id))
+
+    def fork(
+        self, *, at: str | Unset | None = UNSET, before: str | None = None, name: str | None = None,
+        switch: bool = False, messages: Sequence[Message] = (), fence: int | None = None, key: str | None = None
+    ) -> Branch:
+        """Make a new branch that continues after one message, or replaces another, and write its first messages.
+
+        The options are those of `store.branches.fork`.
+        """
+        return self._driver.run(self._inner.fork(
+            at=at, before=before, name=name, switch=switch, messages=messages, fence=fence, key=key
+        ))
+
+    def checkout(self, message_id: str, *, name: str | None = None) -> Branch:
+        """Make the branch that ends at a message the current one; if there is none, fork at the message and switch.
+
+        The options are those of `store.branches.checkout`.
+        """
+        return self._driver.run(self._inner.checkout(message_id, name=name))
+
+    def switch(self, branch: int | str) -> Branch:
+        """Make a branch the current one; switching to the current one changes nothing.
+
+        The options are those of `store.branches.switch`.
+        """
+        return self._driver.run(self._inner.switch(branch))
+
+    def variants(self, message_id: str) -> VariantList:
+        """The messages written in the same place as this one, itself included, in the order of their commits.
+
+        The options are those of `store.branches.variants`.
+        """
+        return self._driver.read(self._inner.variants(message_id))
+
+    def tree(self, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
+        """The whole thread as a tree of messages, which `draw()` turns into text.
+
+        The options are those of `store.branches.tree`.
+        """
+        return self._driver.read(self._inner.tree(deleted=deleted, most=most))
+
+    def start(self, agent_id: str, **options: Unpack[StartOptions]) -> Run:
+        """A running run, with the messages it was given, in one commit.
+
+        The options are those of `store.runs.start`.
+        """
+        return self._driver.run(self._inner.start(agent_id, **options))

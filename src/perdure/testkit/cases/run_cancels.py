@@ -1,0 +1,67 @@
+"""Cases: `runs.cancel`. A run is ended from outside, and its worker is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+from perdure.errors import ConflictError, IllegalTransition, InvalidError, NotFoundError
+from perdure.model.message import Message
+from perdure.model.run import Run
+from perdure.testkit.kit import Kit, case, equal, expect, raises
+from perdure.testkit.probe import untouched
+
+
+def ending(run: Run) -> tuple[str, str | None, str | None]:
+    """How a run ended."""
+    if run.outcome is None:
+        return (run.status, None, None)
+    return (run.status, run.outcome.termination.type, run.outcome.termination.detail)
+
+
+@case("runs", "cancel", covers=("runs.cancel",))
+async def case_cancel(kit: Kit) -> None:
+    """A created, running or waiting run ends as cancelled; its worker's next step is refused whole."""
+    store, other = kit.store, await kit.second()
+    created = await store.runs.create("t", "agent")
+    running = await store.runs.start("t", "agent", messages=[Message.user("q")])
+    waiting = (await store.commit("t", run=(await store.runs.start("t", "agent")).wait())).run
+    for run in (created, running, waiting):
+        equal(ending(await other.runs.cancel(run.id, "enough")), ("done", "cancelled", "enough"), run.status)
+    late = store.commit("t", messages=[Message.assistant("late")], run=running.step(), state={"a": 1})
+    await untouched(store, IllegalTransition, late, "the worker")
+    equal((await store.threads.get("t")).active_run_id, None, "no run is active")
+
+
+@case("runs", "cancel-done", covers=("runs.cancel",))
+async def case_cancel_done(kit: Kit) -> None:
+    """A run that is done stays as it ended; an unknown run is not found; the reason is text."""
+    run = await kit.store.runs.start("t", "agent")
+    done = (await kit.store.commit("t", run=run.finish("answer"))).run
+    equal(await kit.store.runs.cancel(run.id, "too late"), done, "as it was")
+    equal(await kit.store.runs.get(run.id), done, "and as it is stored")
+    await raises(NotFoundError, kit.store.runs.cancel("nobody"), "no such run")
+    await raises(InvalidError, kit.store.runs.cancel(""), "no id")
+    other = await kit.store.runs.start("t", "agent")
+    await untouched(kit.store, InvalidError, kit.store.runs.cancel(other.id, 5), "a reason")  # type: ignore[arg-type]
+
+
+@case("runs", "cancel-busy", covers=("runs.cancel",))
+async def case_cancel_busy(kit: Kit) -> None:
+    """A worker that commits without a pause is stopped all the same, and knows by its next commit."""
+    run = await kit.store.runs.start("t", "agent")
+    other = await kit.second()
+
+    async def work() -> int:
+        current, steps = run, 0
+        while steps < 500:
+            try:
+                current = (await kit.store.commit("t", messages=[Message.assistant("x")], run=current.step())).run
+            except ConflictError:
+                return steps
+            steps += 1
+            await asyncio.sleep(0)
+        return steps
+
+    steps, cancelled = await asyncio.gather(work(), other.runs.cancel(run.id))
+    expect(steps < 500, "the worker was stopped")
+    equal((ending(cancelled)[:2], cancelled.steps), (("done", "cancelled"), steps), "every step that was stored counts")

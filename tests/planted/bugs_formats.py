@@ -1,0 +1,61 @@
+"""Bugs in messages of providers, and in what messages say of the model that wrote them."""
+
+from __future__ import annotations
+
+from tests.planted.bug import Bug
+
+_STREAMS = "test:tests/formats/test_streams.py"
+_REQUESTS = "test:tests/formats/test_requests.py"
+_TRIPS = "test:tests/formats/test_round_trips.py"
+
+FORMAT_BUGS = (
+    Bug(
+        "a stream that was cut gives what has come so far",
+        "formats/streams.py",
+        "if missing is not None:",
+        "if missing is None and not self.done:",
+        (f"{_STREAMS}::test_a_stream_that_was_cut_is_an_error",),
+    ),
+    Bug(
+        "parallel calls that share an index become one",
+        "formats/openai_chunks.py",
+        'call["id"] != name:',
+        'call["id"] == name:',
+        (f"{_STREAMS}::test_calls_of_servers_that_send_one_index_for_all",),
+    ),
+    Bug(
+        "thinking that nothing follows is sent",
+        "formats/anthropic.py",
+        "while written and written[-1]",
+        "while not written and written[-1:]",
+        (f"{_REQUESTS}::test_thinking_that_nothing_follows_is_left_out",),
+    ),
+    Bug(
+        "every tool result gets a turn of its own",
+        "formats/anthropic.py",
+        "if results is None:",
+        "if results is None or results:",
+        (f"{_TRIPS}::test_results_stand_directly_behind_their_calls",),
+    ),
+    Bug(
+        "the arguments of a call are sent in another spelling",
+        "formats/shared.py",
+        '        return text\n    return "{}"',
+        '        return spelled\n    return "{}"',
+        (f"{_TRIPS}::test_conversations_come_back_equal",),
+    ),
+    Bug(
+        "a commit loses the usage of a message",
+        "stores/commit/request.py",
+        "message.usage,",
+        "None,",
+        ("case:messages/fields-round-trip@memory",),
+    ),
+    Bug(
+        "a field of another shape makes a stored message unreadable",
+        "model/faithful.py",
+        "unfit = _unfit(cls, value) if added else added",
+        "unfit = added - added",
+        ("case:messages/usage-of-another-shape@memory",),
+    ),
+)

@@ -1,0 +1,81 @@
+"""Bugs in pages of messages and in followers. See `bugs`."""
+
+from __future__ import annotations
+
+from tests.planted.bug import Bug
+
+_FOLLOW = "tests/unit/test_sync_follow.py"
+
+MESSAGE_BUGS = (
+    Bug(
+        "an older page does not look for retractions",
+        "stores/newest.py",
+        "            self._markers = await self._read(head, PathQuery(where=_MARKERS))\n",
+        "            self._markers = []\n",
+        ("case:messages/page-late-verdicts@memory", "case:messages/page-random@memory"),
+    ),
+    Bug(
+        "an older page does not look for late results",
+        "stores/newest.py",
+        "while not self._at_end and has_open_calls(self._path(records), upto=self._after):",
+        "while self._at_end and has_open_calls(self._path(records), upto=self._after):",
+        ("case:messages/page-late-verdicts@memory", "machine:memory:3000"),
+    ),
+    Bug(
+        "a page counts before its view filters",
+        "stores/message_pages.py",
+        "tail = Tail(views.external, request.limit + 1, folded=False, as_of_now=True)",
+        "tail = Tail(views.external, request.limit, folded=False, as_of_now=True)",
+        ("case:messages/page-random@memory", "case:messages/page-cursors@memory"),
+    ),
+    Bug(
+        "a page of the history separates a call from its results",
+        "rules/views.py",
+        "            reach[at] = asked.get(_answered(record), 0)\n",
+        "            reach[at] = at\n",
+        ("case:messages/page-pairs@memory",),
+    ),
+    Bug(
+        "a cursor follows the current branch",
+        "stores/message_pages.py",
+        "        end = await _end(context, request, branch)\n",
+        "        end = await _end(context, request, named)\n",
+        ("case:messages/page-writers@memory",),
+    ),
+    Bug(
+        "a forged cursor leaves the window of its page",
+        "stores/message_pages.py",
+        "earliest = before if end.before is None else min(before, end.before)",
+        "earliest = before",
+        ("case:messages/page-cursor-forged@memory",),
+    ),
+    Bug(
+        "a follower of a branch leaves out what the branch inherited",
+        "rules/branch_path.py",
+        "for branch, start, end in path if end is None or end > max(after, start)",
+        "for branch, start, end in path if end is None",
+        ("case:messages/follow-branch@memory",),
+    ),
+    Bug(
+        "followers of the external view are shown internal messages",
+        "stores/following.py",
+        "if not self._external or record.visibility == ALL",
+        "if self._external or record.visibility == ALL",
+        ("case:messages/follow-external@memory",),
+    ),
+    Bug(
+        "closing a follower does not wake its reader",
+        "engines/shared/hints.py",
+        "        if self._waiting:\n            self._signal.ring()\n",
+        "",
+        (f"test:{_FOLLOW}::test_closing_wakes_a_reader_that_would_wait_for_ever[memory]",),
+        hangs=True,
+    ),
+    Bug(
+        "a dropped follower stays subscribed",
+        "stores/following.py",
+        "        with suppress(AttributeError):  # refused before it was complete\n            self.close()\n",
+        "        pass\n",
+        (f"test:{_FOLLOW}::test_a_dropped_follower_leaves_no_subscription[memory]",),
+    ),
+)
