@@ -121,6 +121,7 @@ async def _now(value: Any) -> Any:
 
 ALL = ("message", "value", "run", "custom", "pending")
 
+
 async def _cancel(store: Store, m: Material, n: int) -> None:
     run = await store.runs.start("w", "agent", run_id=f"cancelled-{n}", metadata=m.value)
     await store.runs.cancel(run.id)
