@@ -99,7 +99,7 @@ async def case_fields(kit: Kit) -> None:
     record = await kit.store.messages.get("t", "m")
     equal(record.usage, message.usage, "the usage")
     equal((record.visibility, record.run_id, record.step, record.role), ("internal", "some run", 3, "assistant"), "it")
-    bare = Message.assistant("y", model="some model", stop_reason="end_turn", usage=Usage(1, 2))
+    bare = Message.assistant("y", sender_agent_id="s", model="some model", stop_reason="end_turn", usage=Usage(1, 2))
     (minted,) = (await kit.store.commit("t", messages=[bare])).message_ids
     equal((await kit.store.messages.get("t", minted)).message, msgspec.structs.replace(bare, id=minted), "a minted id")
 
