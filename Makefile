@@ -54,7 +54,7 @@ PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal
 EMBEDDED := memory sqlite
 
 .PHONY: check
-check: $(READY) ## lint, types, tidy, unit and conformance on the embedded engines (under 90 s)
+check: $(READY) ## lint, types, tidy, unit and conformance on the embedded engines (under 2 min)
 	@$(PYTHON) tools/stages.py $(STATIC) \
 		tests '$(PARALLEL) tests/tidy tests/unit tests/conformance $(EMBEDDED:%=--perdure-provider %)'
 
