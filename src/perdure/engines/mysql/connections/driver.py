@@ -1,12 +1,10 @@
-"""asyncmy as this engine uses it: its public API, and the three spots where that API says less than we need.
+"""asyncmy as this engine uses it: its public API, and the two spots where that API says less than we need.
 
 - A cursor fetches the warnings of the last statement in an extra round trip. `DriverConnection` answers without one.
 - No documented call leads to the transport, and `close()` first sends what is still buffered: perhaps a COMMIT that
   was reported as failed. `connect()` on an open connection returns the protocol and the transport.
-- No documented attribute names the event loop of a pool, and a pool of another loop fails only when it is given a
-  connection back.
 
-`tests/engines/test_mysql_driver.py` fails if a new release of asyncmy changes any of them.
+`tests/engines/test_mysql_driver.py` fails if a new release of asyncmy changes either of them.
 """
 
 from __future__ import annotations
