@@ -90,14 +90,7 @@ def _alternatives(words: list[str]) -> str:
     return "|".join(shlex.quote(word) for word in words)
 
 
-_BASH = """\
-# Completion of perdure for bash: source <(perdure completion bash)
-_perdure() {{
-    local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local chosen="" skip="" files="" words="" index word
-    COMPREPLY=()
-    for ((index = 1; index < COMP_CWORD; index++)); do
-        word="${{COMP_WORDS[index]}}"
+_WALK = """\
         if [[ -n $skip ]]; then skip=""; continue; fi
         case "${{chosen:+$chosen }}$word" in
             {paths}) chosen="${{chosen:+$chosen }}$word" ;;
@@ -119,7 +112,18 @@ _perdure() {{
 {arguments}
         esac
     fi
-    if [[ -n $files ]]; then
+"""
+"""What bash and zsh share: the body of the loop over the words, each as `$word`, and what can follow them."""
+
+_BASH = """\
+# Completion of perdure for bash: source <(perdure completion bash)
+_perdure() {{
+    local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
+    local chosen="" skip="" files="" words="" index word
+    COMPREPLY=()
+    for ((index = 1; index < COMP_CWORD; index++)); do
+        word="${{COMP_WORDS[index]}}"
+{walk}    if [[ -n $files ]]; then
         compopt -o filenames 2>/dev/null
         while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$current")
     else
@@ -157,7 +161,7 @@ def _filled(
         for option in each.options
         if option.values or option.value == "FILE"
     ]
-    return template.format(
+    walk = _WALK.format(
         paths=_alternatives(_paths(root)),
         valued=_alternatives(_valued(root)),
         values=_branches([(names, values(option) if option.values else _FILES) for names, option in of_options]),
@@ -166,6 +170,7 @@ def _filled(
             [(shlex.quote(each.path), _FILES if each.takes_file else arguments(each)) for each in commands]
         ),
     )
+    return template.format(walk=walk)
 
 
 def _branches(branches: list[tuple[str, str]]) -> str:
@@ -188,31 +193,11 @@ _ZSH = """\
 #compdef perdure
 # Completion of perdure for zsh: source <(perdure completion zsh), after compinit
 _perdure() {{
+    local current="$PREFIX" previous="${{words[CURRENT-1]}}"
     local chosen="" skip="" files="" word
     local -a choices
     for word in "${{(@)words[2,CURRENT-1]}}"; do
-        if [[ -n $skip ]]; then skip=""; continue; fi
-        case "${{chosen:+$chosen }}$word" in
-            {paths}) chosen="${{chosen:+$chosen }}$word" ;;
-        esac
-        case "$word" in
-            {valued}) skip=1 ;;
-        esac
-    done
-    if [[ -n $skip ]]; then
-        case "$chosen ${{words[CURRENT-1]}}" in
-{values}
-        esac
-    elif [[ $PREFIX == -* ]]; then
-        case "$chosen" in
-{options}
-        esac
-    else
-        case "$chosen" in
-{arguments}
-        esac
-    fi
-    if [[ -n $files ]]; then _files; else _describe perdure choices; fi
+{walk}    if [[ -n $files ]]; then _files; else _describe perdure choices; fi
 }}
 if [[ $funcstack[1] == _perdure ]]; then _perdure "$@"; else compdef _perdure perdure; fi
 """
