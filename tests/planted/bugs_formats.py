@@ -46,7 +46,7 @@ FORMAT_BUGS = (
     ),
     Bug(
         "a commit loses the usage of a message",
-        "stores/commit/request.py",
+        "stores/records.py",
         "message.usage,",
         "None,",
         ("case:messages/fields-round-trip@memory",),
