@@ -19,11 +19,22 @@ from collections.abc import Iterable
 from typing import Any, Unpack
 
 from perdure.errors import InvalidError, short_repr
-from perdure.formats.anthropic_blocks import FORM, Turn, read_content, short, write_content
+from perdure.formats.anthropic_blocks import FORM, Turn, read_block, short, write_content
 from perdure.formats.arguments import read_arguments
 from perdure.formats.call_ids import with_sound_ids
 from perdure.formats.carrying import carry, rest
-from perdure.formats.reading import Payload, answer_fields, items_of, list_at, make, make_usage, part_of, plain, text_at
+from perdure.formats.reading import (
+    Payload,
+    answer_fields,
+    items_of,
+    list_at,
+    make,
+    make_usage,
+    part_of,
+    plain,
+    read_parts,
+    text_at,
+)
 from perdure.formats.streams import Collector
 from perdure.formats.writing import Conversation, Sendable, fresh, messages_of, results_after_calls
 from perdure.model.message import Message, MessageFields, ToolResult, ToolUse, Usage
@@ -67,7 +78,7 @@ def from_messages(messages: Iterable[Payload], system: Any = None) -> list[Messa
     """
     read: list[Message] = []
     if system:
-        read.append(Message.system(read_content(system, "system")))
+        read.append(Message.system(read_parts(system, "system", read_block)))
     for i, turn in enumerate(items_of(messages, "messages")):
         read += _read_turn(plain(turn, f"messages[{i}]"), f"messages[{i}]", {})
     return with_sound_ids(read)
@@ -94,7 +105,7 @@ def from_response(response: Payload, **fields: Unpack[MessageFields]) -> Message
         **fields: fields of `Message` to set, such as `id` or `metadata`.
     """
     data = plain(response, "response")
-    content = read_content(list_at(data.get("content"), "response.content"), "response")
+    content = read_parts(list_at(data.get("content"), "response.content"), "response", read_block)
     if any(isinstance(block, ToolResult) for block in content):
         raise InvalidError("an answer must not hold a tool_result", path="response.content")
     message = make(
@@ -130,7 +141,7 @@ def _read_turn(turn: Turn, path: str, fields: MessageFields) -> list[Message]:
     role = turn.get("role")
     if role not in ("user", "assistant", "system"):
         raise InvalidError(f"unknown role {short_repr(role)}", path=path)
-    content = read_content(turn.get("content"), path)
+    content = read_parts(turn.get("content"), path, read_block)
     results = [block for block in content if isinstance(block, ToolResult)]
     if results and role != "user":
         raise InvalidError(f"a turn of role {role} must not hold a tool_result", path=path)

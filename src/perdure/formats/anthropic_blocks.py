@@ -154,12 +154,7 @@ def _write_plain_text(source: Base64Source) -> Turn | None:
     return {"type": "text", "media_type": "text/plain", "data": text}
 
 
-def read_content(content: Any, path: str) -> list[Block]:
-    """The content of a turn or of a tool result, as blocks."""
-    return read_parts(content, path, _read_block)
-
-
-def _read_block(block: Turn, path: str) -> Block:
+def read_block(block: Turn, path: str) -> Block:
     """A block of the API; one of an unknown type stays as it is."""
     kind = text_at(block, "type", path)
     if kind == "text":
@@ -184,7 +179,7 @@ def _read_block(block: Turn, path: str) -> Block:
 
 
 def _read_result(block: Turn, path: str) -> ToolResult:
-    content = read_content(block.get("content"), path)
+    content = read_parts(block.get("content"), path, read_block)
     if any(isinstance(inner, (ToolUse, ToolResult)) for inner in content):
         raise InvalidError("a tool_result must not hold tool calls or results", path=path)
     return ToolResult(

@@ -22,7 +22,7 @@ from perdure.formats.openai_chunks import joined, merge
 from perdure.formats.openai_parts import (
     FORM,
     read_call,
-    read_content,
+    read_part,
     write_answered,
     write_call,
     write_instruction,
@@ -30,7 +30,7 @@ from perdure.formats.openai_parts import (
     write_text,
 )
 from perdure.formats.openai_usage import read_usage
-from perdure.formats.reading import Payload, answer_fields, items_of, list_at, make, part_of, plain, text_at
+from perdure.formats.reading import Payload, answer_fields, items_of, list_at, make, part_of, plain, read_parts, text_at
 from perdure.formats.streams import Collector
 from perdure.formats.writing import Conversation, Sendable, fresh, messages_of, results_after_calls, short, write_blocks
 from perdure.model.message import Message, MessageFields, ToolResult, Usage
@@ -192,7 +192,7 @@ def _read(data: dict[str, Any], path: str, fields: MessageFields) -> Message:
         raise InvalidError("function_call has no id, so its result cannot be told", path=path, hint="use tool_calls")
     if role == "tool":
         result = ToolResult(
-            tool_use_id=text_at(data, "tool_call_id", path), content=read_content(data.get("content"), path)
+            tool_use_id=text_at(data, "tool_call_id", path), content=read_parts(data.get("content"), path, read_part)
         )
         return make("tool", [result], carry(FORM, rest(data, "role", "content", "tool_call_id")), fields)
     others = rest(data, "role", "content", "tool_calls")
@@ -200,7 +200,7 @@ def _read(data: dict[str, Any], path: str, fields: MessageFields) -> Message:
         role, others["role"] = "system", "developer"
     if role not in ("user", "system", "assistant"):
         raise InvalidError(f"unknown role {short_repr(role)}", path=path)
-    content = read_content(data.get("content"), path)
+    content = read_parts(data.get("content"), path, read_part)
     if data.get("tool_calls") is not None:
         calls = list_at(data["tool_calls"], f"{path}.tool_calls")
         if calls and role != "assistant":

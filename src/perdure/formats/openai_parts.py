@@ -7,7 +7,7 @@ from typing import Any
 from perdure.errors import InvalidError, short_repr
 from perdure.formats.arguments import odd_spelling, read_arguments, write_arguments
 from perdure.formats.carrying import carried, carry, rest, unwrap, wrap
-from perdure.formats.reading import part_of, plain, read_parts, read_text, text_at
+from perdure.formats.reading import part_of, plain, read_text, text_at
 from perdure.formats.sources import media_type, read_url, write_url
 from perdure.model.faithful import Opaque
 from perdure.model.message import Audio, Base64Source, Block, Document, Image, Text, Thinking, ToolUse
@@ -73,12 +73,7 @@ def write_call(call: ToolUse) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": spelled, **others}
 
 
-def read_content(content: Any, path: str) -> list[Block]:
-    """The content of a message, as blocks."""
-    return read_parts(content, path, _read_part)
-
-
-def _read_part(part: dict[str, Any], path: str) -> Block:
+def read_part(part: dict[str, Any], path: str) -> Block:
     """A part of content as a block; what is not exactly known stays whole."""
     kind = text_at(part, "type", path)
     inner = part_of(part, kind)

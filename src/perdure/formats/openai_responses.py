@@ -20,14 +20,14 @@ from perdure.errors import InvalidError, short_repr
 from perdure.formats.call_ids import with_sound_ids
 from perdure.formats.carrying import carried, carry, rest, wrap
 from perdure.formats.openai_usage import read_usage
-from perdure.formats.reading import Payload, answer_fields, items_of, list_at, make, part_of, plain, text_at
+from perdure.formats.reading import Payload, answer_fields, items_of, list_at, make, part_of, plain, read_parts, text_at
 from perdure.formats.responses_items import (
     FORM,
     answers_call,
     call_kind,
-    read_content,
     read_item,
     read_output,
+    read_part,
     write_continued,
     write_item,
     write_parts,
@@ -170,7 +170,7 @@ def _read_said(item: Item, path: str) -> Message | None:
         others = rest(item, "type", "role", "content")
         if role == "developer":
             role, others["role"] = "system", "developer"
-        return make(role, read_content(item.get("content"), path), carry(FORM, others), {})
+        return make(role, read_parts(item.get("content"), path, read_part), carry(FORM, others), {})
     if answers_call(item):
         return make("tool", [read_output(item, path)], carry(FORM, {}), {})
     if item.get("type") in ("mcp_approval_response", "compaction_trigger"):

@@ -166,18 +166,14 @@ def read_output(item: Item, path: str) -> ToolResult:
     others: Item = {} if kind == "function_call_output" else {"type": kind}
     if kind in ("function_call_output", "custom_tool_call_output"):
         others |= rest(item, "type", "call_id", "output")
-        return ToolResult(item["call_id"], read_content(output, path), extra=carry(FORM, others))
+        return ToolResult(item["call_id"], read_parts(output, path, read_part), extra=carry(FORM, others))
     others |= _without_nulls({name: item[name] for name in item if name not in ("type", "call_id")})
     content: list[Block] = [Text(output)] if isinstance(output, str) and output else []
     return ToolResult(item["call_id"], content, extra=carry(FORM, others))
 
 
-def read_content(content: Any, path: str) -> list[Block]:
-    """The content of an input, as blocks."""
-    return read_parts(content, path, _read_part)
-
-
-def _read_part(part: Item, path: str) -> Block:
+def read_part(part: Item, path: str) -> Block:
+    """A part of an input as a block; what is not exactly known stays whole."""
     kind = text_at(part, "type", path)
     if kind == "input_text":
         return read_text(part, path, FORM)
