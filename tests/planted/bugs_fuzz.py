@@ -26,7 +26,7 @@ FUZZ_BUGS = (
     ),
     Bug(
         "a commit loses who sent a message",
-        "stores/commit/request.py",
+        "stores/records.py",
         "message.sender_agent_id,",
         "None,",
         (*_by("messages"), "case:messages/fields-round-trip@memory"),
