@@ -20,6 +20,7 @@ from perdure.model.page import Page
 from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, NewRun, Run, RunBody, RunInput
 from perdure.model.run_snapshots import RunActivation, RunRequest
 from perdure.model.thread import NewThread
+from perdure.model.tickets import check_decision, find_ticket, is_decided
 from perdure.rules import checks
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.receipt import with_run
@@ -127,6 +128,31 @@ class Runs:
             try:
                 request = Request(thread_id=run.thread_id, run=run.cancel(detail))
                 return with_run(await perform(self._context, prepare(request))).run
+            except (IllegalTransition, VersionConflict):
+                raise Stale from None
+
+        return await retry("run", run_id, attempt, on=(Stale,))
+
+    async def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
+        """Record the decision on a ticket of a waiting run, however often others change the run meanwhile.
+
+        `value` is any JSON value but null. The run goes on waiting; once it is `ready`, a worker resumes it. The same
+        decision again returns the run as it is, also after it was resumed; another one raises `VersionConflict`.
+        Raises `NotFoundError` unless the run waits for the ticket, and `IllegalTransition` if the run is done.
+        """
+        checks.check_id(run_id, "run id")
+        checks.check_id(ticket_id, "ticket_id")
+        check_decision(value)
+        codec.encode_checked(value, "value", limits.RUN_BYTES)
+
+        async def attempt() -> Run:
+            run = await self.get(run_id)
+            ticket = find_ticket(run.waiting, ticket_id) or find_ticket(run.body.resumed_from, ticket_id)
+            if ticket is not None and is_decided(run_id, ticket, value):
+                return run
+            request = prepare(Request(thread_id=run.thread_id, run=run.decide(ticket_id, value)))
+            try:
+                return with_run(await perform(self._context, request)).run
             except (IllegalTransition, VersionConflict):
                 raise Stale from None
 

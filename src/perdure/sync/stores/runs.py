@@ -6,7 +6,7 @@ Written by tools/make_sync.py from `perdure.stores.runs`: edit that instead.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Unpack
+from typing import Any, Unpack
 
 from perdure import limits
 from perdure.model.page import Page
@@ -46,6 +46,15 @@ class Runs:
         nothing of that step is stored.
         """
         return self._driver.run(self._inner.cancel(run_id, detail))
+
+    def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
+        """Record the decision on a ticket of a waiting run, however often others change the run meanwhile.
+
+        `value` is any JSON value but null. The run goes on waiting; once it is `ready`, a worker resumes it. The same
+        decision again returns the run as it is, also after it was resumed; another one raises `VersionConflict`.
+        Raises `NotFoundError` unless the run waits for the ticket, and `IllegalTransition` if the run is done.
+        """
+        return self._driver.run(self._inner.decide(run_id, ticket_id, value))
 
     def find(self, run_id: str) -> Run | None:
         """The run, or None."""
