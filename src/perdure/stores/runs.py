@@ -26,9 +26,12 @@ from perdure.stores.commit.execute import perform
 from perdure.stores.commit.receipt import with_run
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require
+from perdure.stores.following import Follower, check_timeout
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
 from perdure.stores.retry import Stale, retry
+from perdure.stores.run_following import RunSource
+from perdure.stores.waiting import Waiter
 
 RunRecords = list[Run]
 
@@ -157,6 +160,18 @@ class Runs:
                 raise Stale from None
 
         return await retry("run", run_id, attempt, on=(Stale,))
+
+    def follow(self, run_id: str, *, timeout: float | None = None) -> Follower[Run]:
+        """The run as it is now, then after each change, until it is done.
+
+        Read it with `async for`. States that follow each other quickly may be merged: you see the latest. It ends after
+        a run that is done, when it is closed, from any task or thread, or after `timeout` seconds without a change. It
+        raises `NotFoundError` when the run's thread is deleted, and `UnavailableError` when the store is closed.
+        """
+        checks.check_id(run_id, "run id")
+        check_timeout(timeout)
+        waiter = Waiter(self._context)
+        return Follower(waiter, RunSource(self._context, run_id, waiter), timeout)
 
     async def find(self, run_id: str) -> Run | None:
         """The run, or None."""

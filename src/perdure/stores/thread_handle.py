@@ -179,7 +179,7 @@ class ThreadHandle:
     def follow(
         self, *, after_seq: int = 0, branch: int | str | None = None, view: FollowView = "raw",
         timeout: float | None = None
-    ) -> Follower:
+    ) -> Follower[MessageRecord]:
         """Records after a seq as they are committed: history first, then live, without gaps or repeats.
 
         The options are those of `store.messages.follow`.

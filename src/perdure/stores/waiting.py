@@ -18,21 +18,24 @@ _LOOK_AGAIN = limits.FOLLOW_POLL_MS / 1000
 
 
 class Waiter:
-    """Waits for hints on one topic; `close` ends the wait from any task or thread."""
+    """Waits for hints on one topic; `close` ends the wait from any task or thread.
 
-    def __init__(self, context: Context, topic: str) -> None:
+    The topic may be set later: until then there is nothing to subscribe to.
+    """
+
+    def __init__(self, context: Context, topic: str | None = None) -> None:
         self.closed: bool = False
+        self.topic: str | None = topic
         self._context = context
-        self._topic = topic
         self._watch: Watch | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
 
     def subscribe(self) -> None:
         """Take hints from now on; call it before the first look, so that nothing is missed in between."""
-        if self._watch is None and not self.closed:
+        if self._watch is None and self.topic is not None and not self.closed:
             self._loop = _running_loop()
-            self._watch = self._context.kernel.watch(self._context.scope, [self._topic])
+            self._watch = self._context.kernel.watch(self._context.scope, [self.topic])
             if self.closed:  # by another thread, which found nothing to release yet
                 self._release()
 

@@ -124,7 +124,7 @@ class Messages:
     def follow(
         self, thread_id: str, *, after_seq: int = 0, branch: int | str | None = None, view: FollowView = "raw",
         timeout: float | None = None
-    ) -> Follower:
+    ) -> Follower[MessageRecord]:
         """Records after a seq as they are committed: history first, then live, without gaps or repeats.
 
         Read it with `async for`. It ends when it is closed, from any task or thread, or by `timeout`. It raises

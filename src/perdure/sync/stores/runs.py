@@ -14,6 +14,7 @@ from perdure.model.run import Run
 from perdure.stores import runs as async_runs
 from perdure.stores.runs import RunFilters, RunRecords, StartOptions
 from perdure.sync.driver import Driver
+from perdure.sync.follower import Follower
 
 # fmt: off
 
@@ -55,6 +56,15 @@ class Runs:
         Raises `NotFoundError` unless the run waits for the ticket, and `IllegalTransition` if the run is done.
         """
         return self._driver.run(self._inner.decide(run_id, ticket_id, value))
+
+    def follow(self, run_id: str, *, timeout: float | None = None) -> Follower[Run]:
+        """The run as it is now, then after each change, until it is done.
+
+        Read it with `async for`. States that follow each other quickly may be merged: you see the latest. It ends after
+        a run that is done, when it is closed, from any task or thread, or after `timeout` seconds without a change. It
+        raises `NotFoundError` when the run's thread is deleted, and `UnavailableError` when the store is closed.
+        """
+        return Follower(self._inner.follow(run_id, timeout=timeout), self._driver)
 
     def find(self, run_id: str) -> Run | None:
         """The run, or None."""
