@@ -37,6 +37,7 @@ from perdure.formats.shared import (
     Sendable,
     carried,
     carry,
+    first_results,
     fresh,
     items_of,
     list_at,
@@ -68,7 +69,7 @@ def to_input(conversation: Conversation, *, skip_unsupported: bool = False) -> l
     """
     items: list[Item] = []
     kinds: dict[str, Any] = {}
-    for i, message in enumerate(messages_of(conversation)):
+    for i, message in enumerate(first_results(messages_of(conversation))):
         path = f"messages[{i}]"
         if message.role == "assistant":
             items += _write_answer(message, path, skip=skip_unsupported)

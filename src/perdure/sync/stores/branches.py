@@ -13,7 +13,7 @@ from perdure.model.message import Message
 from perdure.model.tree import Tree
 from perdure.model.unset import UNSET, Unset
 from perdure.stores import branches as async_branches
-from perdure.stores.branches import BranchList, LabelList, VariantList
+from perdure.stores.branches import BranchList, LabelList, VariantList, VariantView
 from perdure.sync.driver import Driver
 
 # fmt: off
@@ -77,14 +77,17 @@ class Branches:
         """
         return self._driver.run(self._inner.checkout(thread_id, message_id, name=name))
 
-    def variants(self, thread_id: str, message_id: str) -> VariantList:
+    def variants(self, thread_id: str, message_id: str, *, view: VariantView = "raw") -> VariantList:
         """The messages written in the same place as this one, itself included, in the order of their commits.
 
         Two messages are variants of each other if they follow the same message, each on a branch of its own; the first
         messages of all roots are variants too. Those that only deleted branches lead to are left out, except the
         message that was asked about. The cost follows the number of branches and variants, not the history.
+
+        - `view`: `raw` lists all of them; `external` leaves out those whose visibility is not `all`, except the message
+          that was asked about.
         """
-        return self._driver.read(self._inner.variants(thread_id, message_id))
+        return self._driver.read(self._inner.variants(thread_id, message_id, view=view))
 
     def tree(self, thread_id: str, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text.

@@ -18,7 +18,7 @@ from perdure.model.thread import NewThread, Thread, ThreadOptions
 from perdure.model.tree import Tree
 from perdure.model.unset import UNSET, Unset
 from perdure.stores import thread_handle as async_thread_handle
-from perdure.stores.branches import VariantList
+from perdure.stores.branches import VariantList, VariantView
 from perdure.stores.following import FollowView
 from perdure.stores.message_pages import View
 from perdure.stores.messages import End, Records, UnfinishedCalls
@@ -215,12 +215,12 @@ class ThreadHandle:
         """
         return self._driver.run(self._inner.switch(branch))
 
-    def variants(self, message_id: str) -> VariantList:
+    def variants(self, message_id: str, *, view: VariantView = "raw") -> VariantList:
         """The messages written in the same place as this one, itself included, in the order of their commits.
 
         The options are those of `store.branches.variants`.
         """
-        return self._driver.read(self._inner.variants(message_id))
+        return self._driver.read(self._inner.variants(message_id, view=view))
 
     def tree(self, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text.
