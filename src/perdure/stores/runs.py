@@ -137,7 +137,7 @@ class Runs:
         return await retry("run", run_id, attempt, on=(Stale,))
 
     async def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
-        """Record the decision on a ticket of a waiting run, however often others change the run meanwhile.
+        """Record the decision on a ticket of a waiting run, even while others change the run.
 
         `value` is any JSON value but null. The run goes on waiting; once it is `ready`, a worker resumes it. The same
         decision again returns the run as it is, also after it was resumed; another one raises `VersionConflict`.
