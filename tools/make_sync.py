@@ -147,8 +147,8 @@ def method(node: Method, owner: str) -> str:
         return "\n".join([*lines, fill(f"def {node.name}(", parameters(node), f") -> {returns}: ...", 4)]) + "\n"
     if is_decorated(node, "property"):
         body = f"        return {target}"
-    elif returns in TWINS:
-        body = fill(f"return {returns}({target}(", arguments, f"){WRAPPED.get(returns, '')}, self._driver)", 8)
+    elif (twin := returns.partition("[")[0]) in TWINS:
+        body = fill(f"return {twin}({target}(", arguments, f"){WRAPPED.get(twin, '')}, self._driver)", 8)
     elif isinstance(node, ast.FunctionDef):
         body = fill(f"return {target}(", arguments, ")", 8)
     elif returns.startswith("AsyncIterator"):

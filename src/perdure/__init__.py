@@ -60,12 +60,11 @@ from perdure.model.run import (
     RunInput,
     RunOutput,
     Termination,
-    Ticket,
-    Waiting,
 )
 from perdure.model.run_snapshots import Decision, RunActivation, RunIntent, RunOptions, RunRequest, RunTrace, SeqRange
 from perdure.model.state import REMOVE, Doc, StateDoc
 from perdure.model.thread import NewThread, Thread
+from perdure.model.tickets import Ticket, Waiting
 from perdure.model.tree import Tree, TreeNode
 from perdure.opening import open
 from perdure.stores.buffered import BufferedWriter

@@ -52,6 +52,8 @@ CONTENTION_ATTEMPTS: Final = 256
 """How often a store repeats a read or a transaction whose guess was stale: each try that loses has lost to another's
 success, so only a thread that changes this often during one call raises `ConflictError`."""
 
+RETRY_MS: Final = 600_000
+"""The longest time for which calls may be repeated while the store is unavailable: the largest `retry_ms`."""
 KEY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 BUSY_TIMEOUT_MS: Final = 10_000
 WATCH_POLL_MS: Final = 20

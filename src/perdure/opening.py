@@ -16,12 +16,13 @@ from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import unquote
 
+from perdure import limits
 from perdure.clock import Clock, system_clock
 from perdure.errors import InvalidError, UnsupportedError, named_type, short_repr
 from perdure.kernel.engine import Engine, Migration
 from perdure.kernel.redaction import STARS, redacted
 from perdure.kernel.url import BAD_ESCAPE, has_bad_escape
-from perdure.rules.checks import check_flag, check_scope
+from perdure.rules.checks import check_count, check_flag, check_scope
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Origin, Store
@@ -54,9 +55,10 @@ _DRIVERS = {"postgres": "asyncpg", "mysql": "asyncmy"}
 class Opening(Awaitable[Store]):
     """What `perdure.open` returns: await it, or use it with `async with`."""
 
-    def __init__(self, url: str, scope: str, *, housekeeping: bool, **options: Any) -> None:
+    def __init__(self, url: str, scope: str, *, housekeeping: bool, retry_ms: int, **options: Any) -> None:
         self._url = url
         self._scope = check_scope(scope)
+        self._retry_ms = retry_ms
         self._housekeeping = housekeeping
         self._options = options
         self._store: Store | None = None
@@ -73,7 +75,7 @@ class Opening(Awaitable[Store]):
     async def _open(self) -> Store:
         engine = await open_engine(self._url, **self._options)
         tidy = self._housekeeping and not self._options["read_only"]
-        return make_store(engine, self._scope, self._url, housekeeping=tidy)
+        return make_store(engine, self._scope, self._url, housekeeping=tidy, retry_ms=self._retry_ms)
 
     async def __aenter__(self) -> Store:
         self._store = await self._open()
@@ -95,6 +97,7 @@ def open(
     clock: Clock = system_clock,
     pool: Any = None,
     housekeeping: bool = True,
+    retry_ms: int = 0,
 ) -> Opening:
     """Open a store: `store = await perdure.open(url)`, or `async with perdure.open(url) as store:`.
 
@@ -111,17 +114,23 @@ def open(
       `redis.asyncio.Redis` client for Redis. The store uses it and never closes it.
     - `housekeeping`: remove expired keys and finish interrupted deletions in the background. False leaves that to other
       processes, or to `perdure doctor sweep`.
+    - `retry_ms`: how long a call is repeated while it fails for a reason that may pass, up to 600,000. Any call is
+      repeated after `UnavailableError`. With a key, `commit`, `runs.start`, `runs.create`, `branches.fork` and
+      `pending.freeze` are also repeated after `OutcomeUnknown` and contention. A call that makes several transactions
+      may wait this long for each. Opening is not repeated.
 
     Raises `InvalidError` for a URL or an option that cannot be right, `UnavailableError` for a store that cannot be
     reached, and `UnsupportedError` for one that this build cannot open.
     """
-    check_options(read_only=read_only, clock=clock, housekeeping=housekeeping)
+    check_options(read_only=read_only, clock=clock, housekeeping=housekeeping, retry_ms=retry_ms)
     options = {"durability": durability, "read_only": read_only, "clock": clock, "pool": pool}
-    return Opening(as_text(url), scope, housekeeping=housekeeping, **options)
+    return Opening(as_text(url), scope, housekeeping=housekeeping, retry_ms=retry_ms, **options)
 
 
-def check_options(*, read_only: Any, clock: Any, housekeeping: Any) -> None:
-    """Raise `InvalidError` unless the flags are booleans and the clock is a function."""
+def check_options(*, read_only: Any, clock: Any, housekeeping: Any, retry_ms: Any) -> None:
+    """Raise `InvalidError` unless the flags are booleans, the clock is a function and `retry_ms` a number."""
+    if check_count(retry_ms, "retry_ms") > limits.RETRY_MS:
+        raise InvalidError(f"retry_ms must be at most {limits.RETRY_MS:,}, not {short_repr(retry_ms)}")
     check_flag(read_only, "read_only")
     check_flag(housekeeping, "housekeeping")
     if not callable(clock):
@@ -133,10 +142,10 @@ def as_text(url: str | os.PathLike[str]) -> str:
     return os.fspath(url) if isinstance(url, os.PathLike) else url
 
 
-def make_store(engine: Engine, scope: str, url: str, *, housekeeping: bool) -> Store:
+def make_store(engine: Engine, scope: str, url: str, *, housekeeping: bool, retry_ms: int = 0) -> Store:
     """A store that owns this engine, and cleans up in the background if it is to."""
     housekeeper = Housekeeper(engine) if housekeeping else None
-    store = Store(engine, scope, housekeeper=housekeeper, origin=Origin(redacted(url)))
+    store = Store(engine, scope, housekeeper=housekeeper, origin=Origin(redacted(url)), retry_ms=retry_ms)
     store._context.clean_up()  # noqa: SLF001 - opening is part of the store
     return store
 

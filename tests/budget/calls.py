@@ -127,6 +127,12 @@ async def _cancel(store: Store, m: Material, n: int) -> None:
     await store.runs.cancel(run.id)
 
 
+async def _decide(store: Store, m: Material, n: int) -> None:
+    run = await store.runs.start("w", "agent", run_id=f"decided-{n}")
+    run = (await store.commit("w", run=run.wait([Ticket(ticket_id="k")]))).run
+    await store.runs.decide(run.id, "k", m.value)
+
+
 CALLS: dict[str, Call] = {
     "store.load": Call(lambda s, m, n: s.load("t"), ("message", "value", "run", "custom")),
     "store.health": Call(lambda s, m, n: s.health()),
@@ -191,6 +197,8 @@ CALLS: dict[str, Call] = {
     ),
     "runs.find": Call(lambda s, m, n: s.runs.find("r"), ("run",)),
     "runs.cancel": Call(_cancel, ("run", "run", "run"), takes=True),
+    "runs.decide": Call(_decide, ("value",) * 4, takes=True),
+    "runs.follow": Call(lambda s, m, n: _every(s.runs.follow("r", timeout=0)), ("run",)),
     "runs.get": Call(lambda s, m, n: s.runs.get("r"), ("run",)),
     "runs.latest": Call(lambda s, m, n: s.runs.latest("t"), ("run",)),
     "runs.list": Call(lambda s, m, n: s.runs.list(thread_id="t"), ("run",)),

@@ -103,6 +103,28 @@ def test_a_run_is_cancelled(program: Program) -> None:
     opened(program, go_on)
 
 
+def test_a_ticket_is_decided(program: Program) -> None:
+    run = waiting_run(program)
+    assert "must be JSON, not 'yes'" in program.error("decide", run.id, "t-1", "yes")
+    assert "any JSON value but null" in program.error("decide", run.id, "t-1", "null")
+    assert "does not wait for ticket 't-9'" in program.error("decide", run.id, "t-9", "true")
+    assert program("decide", run.id, "t-1", '{"ok": true}') == (
+        f"decided ticket t-1 of run {run.id} (ready to resume)\n"
+    )
+    assert ["t-1", "call-2", '{"ok":true}'] in [line.split() for line in program("run", run.id).splitlines()]
+    document = program.json("decide", run.id, "t-1", '{"ok":true}')
+    assert document["waiting"]["tickets"][0]["decision"] == {"ok": True}
+    assert "already has another decision" in program.error("decide", run.id, "t-1", "false")
+
+    async def go_on(store: Store) -> None:
+        await store.commit("kyoto", run=(await store.runs.get(run.id)).resume())
+
+    opened(program, go_on)
+    text = program("run", run.id)
+    assert "\ndecisions it was resumed with\n" in text
+    assert ["t-1", "call-2", '{"ok":true}'] in [line.split() for line in text.splitlines()]
+
+
 def test_without_a_terminal_nothing_is_cancelled_or_deleted_unasked(program: Program) -> None:
     run = waiting_run(program)
     assert "There is no terminal to ask on (--yes answers yes)" in program.error("cancel", run.id)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from perdure import Message, Store
+from perdure import Message, Store, Ticket
 from perdure.errors import AlreadyExists
 from perdure.kernel.ops import NOW, Scan
 
@@ -125,6 +125,12 @@ async def _reorder(store: Store) -> None:
     await store.pending.reorder(HOT, waiting[::-1])
 
 
+async def _decide(store: Store) -> None:
+    run = await store.runs.start(HOT, "agent", run_id="run-asking")
+    run = (await store.commit(HOT, run=run.wait([Ticket(ticket_id="k")]))).run
+    await store.commit(HOT, run=(await store.runs.decide(run.id, "k", True)).resume())
+
+
 CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "threads.create": lambda store: store.threads.create("new", resource_id="user-0", parent_thread_id=HOT),
     "threads.ensure": lambda store: store.threads.ensure("ensured", resource_id="user-0", parent_thread_id=HOT),
@@ -166,6 +172,8 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "runs.create": lambda store: store.runs.create(HOT, "agent", run_id="run-created"),
     "runs.start": lambda store: store.runs.start("new", "agent", run_id="run-started"),
     "runs.cancel": lambda store: store.runs.cancel("run-created"),
+    "runs.decide": _decide,
+    "runs.follow": lambda store: _first(store.runs.follow("run-asking")),
     "runs.find": lambda store: store.runs.find("run-0"),
     "runs.get": lambda store: store.runs.get("run-0"),
     "runs.latest": lambda store: store.runs.latest(HOT),

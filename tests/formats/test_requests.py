@@ -240,6 +240,15 @@ def _spoil(value: Any) -> None:
     value.clear()
 
 
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_the_first_result_of_a_call_is_sent(write: Any) -> None:
+    """Providers refuse a second one, which raw records may hold."""
+    asked = [Message.user("q"), Message.assistant([ToolUse("c1", "f", {})]), Message.tool("c1", "first")]
+    again = [Message.assistant([ToolUse("c1", "f", {})]), Message.tool("c1", "third"), Message.user("thanks")]
+    second, last = Message.tool("c1", "second"), Message.tool("c1", "fourth")
+    assert write([*asked, second, *again, last]) == write([*asked, *again])
+
+
 def test_system_blocks_are_valid() -> None:
     marked = Text("x", extra=Extra(anthropic={"cache_control": {"type": "ephemeral"}, "surprise": 1}))
     insist(SYSTEM, anthropic.to_messages([Message.system([marked, Text(" ")])])[0])

@@ -13,6 +13,7 @@ from __future__ import annotations
 from tests.planted.bug import Bug
 from tests.planted.bugs_branches import BRANCH_BUGS
 from tests.planted.bugs_content import CONTENT_BUGS
+from tests.planted.bugs_decisions import DECISION_BUGS
 from tests.planted.bugs_formats import FORMAT_BUGS
 from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_imports import IMPORT_BUGS
@@ -486,5 +487,6 @@ BUGS = (
     *SQLITE_BUGS,
     *LIMIT_BUGS,
     *PROFILE_BUGS,
+    *DECISION_BUGS,
     *MESSAGE_BUGS,
 )

@@ -18,6 +18,7 @@ FOLDER = Path(__file__).with_name("golden")
 CHANGED = Path(__file__).with_name("changed_texts.toml")
 REWRITE = "If the change is intended: python -m tests.recorded --write (or list the text in changed_texts.toml)."
 _MOST_PRINTED = 5
+_RESUMED = re.compile(r'"resumed_from":\{.*?\},(?="outcome")')
 _REV = re.compile(r'"rev-\d+"')
 
 
@@ -60,6 +61,19 @@ def with_changed_texts(lines: list[Line], changes: list[Line]) -> tuple[list[Lin
 def without_revs(lines: list[Line]) -> list[Line]:
     """The same lines with every rev alike: a copy gives its rows revs of its own."""
     return [json.loads(_REV.sub('"rev"', spelled(line))) for line in lines]
+
+
+def before_decisions(lines: list[Line]) -> list[Line]:
+    """The same lines as a build without `resumed_from` left them: the old file is of such a build."""
+    return [_before_decisions(line) for line in lines]
+
+
+def _before_decisions(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _before_decisions(item) for name, item in value.items() if name != "resumed_from"}
+    if isinstance(value, list):
+        return [_before_decisions(item) for item in value]
+    return _RESUMED.sub("", value) if isinstance(value, str) else value  # a line of an export
 
 
 def differences(expected: list[Line], actual: list[Line]) -> str:

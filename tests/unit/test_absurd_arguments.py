@@ -152,6 +152,7 @@ GIVEN: dict[str, Any] = {
     "messages": [Message.user("hello")],
     "message": Message.user("hello"),
     "run_id": "r",
+    "ticket_id": "k",
     "agent_id": "a",
     "name": "n",
     "branch": 0,
@@ -171,6 +172,7 @@ TAKES = {
     ("state.put", "value"): {"long text"},
     ("profiles.put", "value"): {"long text"},
     ("runs.cancel", "detail"): {"long text"},
+    ("runs.decide", "value"): {"long text"},
 }
 """What is absurd as an id may be fine as a document."""
 

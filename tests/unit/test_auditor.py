@@ -121,6 +121,7 @@ patch("latest names a run that never was", "pointer", "thread_heads", ("t",), la
 patch("a thread with runs has no latest one", "pointer", "thread_heads", ("t",), latest_run=None)
 patch("a status that nobody knows", "column", "runs", ("done",), status="lost")
 patch("a finished run is running again", "run.body run.times", "runs", ("done",), status="running")
+patch("a run was resumed, never started", "run.body", "runs", ("created",), body=b'{"resumed_from":{"reason":"x"}}')
 patch("a waiting run waits for nothing", "run.body", "runs", ("waits",), body=b"{}")
 patch("a run's body is torn", "run.body", "runs", ("run",), body=b'{"waiting": ')
 patch("a running run never started", "run.times", "runs", ("run",), started_at=None)

@@ -19,7 +19,8 @@ from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.model.faithful import Extra, write
 from perdure.model.message import BODY_READER, Message, MessageBody, Text, ToolResult, write_body
 from perdure.model.plain import check_json
-from perdure.model.run import Run, Ticket
+from perdure.model.run import Run
+from perdure.model.tickets import Ticket
 
 JSON = st.recursive(
     st.none()

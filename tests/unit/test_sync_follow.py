@@ -149,6 +149,38 @@ def test_a_second_reader_is_refused_and_harms_nothing(store: perdure.sync.Store)
             task.result(timeout=PATIENCE)
 
 
+def test_a_run_is_followed_to_its_end(store: perdure.sync.Store) -> None:
+    run = store.runs.start("t", "agent")
+    with ThreadPoolExecutor(2) as pool:
+        follower = store.runs.follow(run.id)
+        assert next(follower) == run
+        task = pool.submit(list, follower)
+        run = store.commit("t", run=run.finish()).run
+        assert task.result(timeout=PATIENCE) == [run]
+        other = store.runs.follow(store.runs.start("t", "agent").id)
+        states: list[perdure.Run] = []
+        blocked = pool.submit(lambda: states.extend(other))
+        until(lambda: len(states) == 1)
+        other.close()
+        blocked.result(timeout=PATIENCE)
+    assert not hub_of(store).is_watched
+    assert [state.status for state in store.runs.follow(run.id, timeout=0)] == ["done"]
+
+
+def test_a_run_is_followed_although_every_hint_is_lost(
+    store: perdure.sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "_LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(HintHub, "ring", lambda *_: None)
+    run = store.runs.start("t", "agent")
+    with ThreadPoolExecutor(1) as pool:
+        follower = store.runs.follow(run.id)
+        assert next(follower) == run
+        task = pool.submit(list, follower)
+        store.runs.cancel(run.id)
+        assert [state.status for state in task.result(timeout=PATIENCE)] == ["done"]
+
+
 def test_a_forked_child_closes_nothing_of_its_parent(store: perdure.sync.Store) -> None:
     follower = store.messages.follow("t")
     assert next(follower).text == "one"

@@ -34,7 +34,7 @@ from perdure.formats.responses_items import (
 )
 from perdure.formats.responses_results import write_result
 from perdure.formats.streams import Collector
-from perdure.formats.writing import Conversation, Sendable, fresh, messages_of, short
+from perdure.formats.writing import Conversation, Sendable, first_results, fresh, messages_of, short
 from perdure.model.message import Block, Message, MessageFields, ToolResult, Usage
 
 Item = dict[str, Any]
@@ -53,7 +53,7 @@ def to_input(conversation: Conversation, *, skip_unsupported: bool = False) -> l
     """
     items: list[Item] = []
     kinds: dict[str, Any] = {}
-    for i, message in enumerate(messages_of(conversation)):
+    for i, message in enumerate(first_results(messages_of(conversation))):
         path = f"messages[{i}]"
         if message.role == "assistant":
             items += _write_answer(message, path, skip=skip_unsupported)

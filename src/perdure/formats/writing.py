@@ -27,11 +27,27 @@ def messages_of(conversation: Conversation) -> list[Message]:
     return messages
 
 
+def first_results(messages: Sequence[Message]) -> list[Message]:
+    """The messages without second results of a call, which providers refuse."""
+    answered: set[str] = set()
+    sent: list[Message] = []
+    for message in messages:
+        call_id = message.tool_call_id if message.role == "tool" else None
+        if call_id is None:
+            answered.difference_update(call.id for call in message.tool_calls)
+        elif call_id in answered:
+            continue
+        else:
+            answered.add(call_id)
+        sent.append(message)
+    return sent
+
+
 def results_after_calls(messages: Sequence[Message]) -> list[Message]:
     """Each result behind the message that called, before anything said in between: providers insist on it."""
     positions: dict[str, int] = {}
     behind: list[list[Message]] = []
-    for message in messages:
+    for message in first_results(messages):
         position = positions.get(message.tool_call_id or "") if message.role == "tool" else None
         if position is None:
             behind.append([message])

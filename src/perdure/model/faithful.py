@@ -317,7 +317,7 @@ def _struct_to_json(record: Faithful) -> dict[str, Any]:
             continue
         kind = type(value)
         if kind is list:
-            if value or required:
+            if value or required or default is None:  # None: a list that may be absent, or any JSON
                 out[written] = [to_json(item) for item in value]
         elif kind is not type(default) or value != default:
             out[written] = value if kind is str else to_json(value)

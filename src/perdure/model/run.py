@@ -7,55 +7,27 @@ the record it was made from: if another writer moved the run since, the commit i
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, ClassVar, TypedDict, Unpack, cast
 
-from perdure.errors import InvalidError, short_repr
+from perdure.errors import IllegalTransition, InvalidError, NotFoundError, short_repr
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader
 from perdure.model.message import Usage
 from perdure.model.record import Record
 from perdure.model.run_snapshots import RunActivation, RunRequest, SeqRange
+from perdure.model.tickets import (
+    Ticket,
+    Waiting,
+    check_decision,
+    find_call,
+    find_ticket,
+    is_decided,
+    with_decision,
+)  # fmt: skip
 
 CREATED, RUNNING, WAITING, DONE = "created", "running", "waiting", "done"
 STATUSES = (CREATED, RUNNING, WAITING, DONE)
 
 NATURAL_END = "natural_end"
-
-
-class Ticket(Faithful, frozen=True, kw_only=True):
-    """One thing a waiting run waits for: usually a tool call that needs a decision."""
-
-    ticket_id: str
-    """The id that the answer names."""
-    tool_call_id: str | None = None
-    """The tool call behind it, if there is one."""
-    tool_name: str | None = None
-    """The tool of that call."""
-    arguments: Any = None
-    """Its arguments, or what a person needs to decide."""
-    resume_mode: str = "replay_tool_call"
-    """What to do with the answer, in the caller's words."""
-    reason: str | None = None
-    """Why it needs an answer."""
-    updated_at: int | None = None
-    """When the caller last changed it, in milliseconds."""
-    extra: Extra = NO_EXTRA
-    """Unknown fields, carried as they are."""
-
-
-class Waiting(Faithful, frozen=True, kw_only=True):
-    """Why a run waits, and for what."""
-
-    reason: str
-    """`tool_permission`, `user_input`, `background_tasks`, `external_event`, `rate_limit`, `manual_pause`,
-    or another word."""
-    tickets: list[Ticket] = []
-    """What must be answered before it resumes."""
-    since_dispatch_id: str | None = None
-    """The dispatch during which it began to wait."""
-    message: str | None = None
-    """A text for the person who is asked."""
-    extra: Extra = NO_EXTRA
-    """Unknown fields, carried as they are."""
 
 
 class Termination(Faithful, frozen=True):
@@ -120,6 +92,8 @@ class RunOutput(Record, frozen=True, gc=False):
 class RunBody(Faithful, frozen=True, kw_only=True):
     """The stored JSON of a run; counters, times and status are columns."""
 
+    ADDED: ClassVar[frozenset[str]] = frozenset(("resumed_from",))
+
     resolution_id: str | None = None
     """Your id of the choice of agent."""
     activation: RunActivation | None = None
@@ -136,6 +110,8 @@ class RunBody(Faithful, frozen=True, kw_only=True):
     """The transport's id of the request."""
     waiting: Waiting | None = None
     """What it waits for, while it waits."""
+    resumed_from: Waiting | None = None
+    """The wait that the last resume ended, with its decisions."""
     outcome: Outcome | None = None
     """How it ended, once done."""
     metadata: dict[str, Any] | None = None
@@ -234,6 +210,22 @@ class Run(Record, frozen=True, kw_only=True, gc=False):
         return [] if self.body.waiting is None else self.body.waiting.tickets
 
     @property
+    def ready(self) -> bool:
+        """Whether it waits, and each of its tickets has a decision: a worker may resume it."""
+        return self.status == WAITING and bool(self.tickets) and all(t.decision is not None for t in self.tickets)
+
+    def decision(self, call_or_ticket_id: str) -> Any:
+        """The decision on a ticket, by its id or by the id of its tool call; None if there is none.
+
+        It looks at what the run waits for, then at the wait that the last `resume` ended.
+        """
+        for wait in (self.body.waiting, self.body.resumed_from):
+            ticket = find_ticket(wait, call_or_ticket_id) or find_call(wait, call_or_ticket_id)
+            if ticket is not None:
+                return ticket.decision
+        return None
+
+    @property
     def final_output(self) -> str | None:
         """The answer that `finish` was given, once done."""
         return None if self.body.outcome is None else self.body.outcome.final_output
@@ -284,6 +276,24 @@ class Run(Record, frozen=True, kw_only=True, gc=False):
             waiting=Waiting(reason=reason, tickets=ordered, message=message),
             **_increments(counters),
         )
+
+    def decide(self, ticket_id: str, value: Any) -> RunChange:
+        """Record the decision on a ticket, any JSON value but null; the run goes on waiting.
+
+        Raises `NotFoundError` unless the run waits for this ticket, `VersionConflict` if the ticket has another
+        decision, and `IllegalTransition` if the run is done. `runs.decide` reads, decides and commits in one call.
+        """
+        check_decision(value)
+        if self.status == DONE:
+            raise IllegalTransition(
+                f"run {self.id!r} is done: its tickets can no longer be decided", expected=WAITING, actual=DONE
+            )
+        wait = self.body.waiting
+        ticket = find_ticket(wait, ticket_id)
+        if wait is None or ticket is None:
+            raise NotFoundError(f"run {self.id!r} does not wait for ticket {short_repr(ticket_id)}")
+        is_decided(self.id, ticket, value)
+        return RunChange(run=self, status=WAITING, waiting=with_decision(wait, ticket, value), only_from=(WAITING,))
 
     def finish(
         self, final_output: str | None = None, *, termination: str = NATURAL_END, **counters: Unpack[Counters]

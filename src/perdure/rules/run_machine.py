@@ -20,9 +20,9 @@ from perdure.model.run import (
     RunBody,
     RunChange,
     RunOutput,
-    Waiting,
 )
 from perdure.model.run_snapshots import SeqRange
+from perdure.model.tickets import Waiting
 from perdure.rules.checks import check_count, check_id, check_rev, check_word
 
 _MOVES = {
@@ -91,16 +91,17 @@ def check_new(run: NewRun, thread_id: str) -> None:
         check_id(run.parent_run_id, "parent_run_id")
     if type(run.status) is not str or run.status not in (CREATED, RUNNING):
         raise InvalidError(f"a run begins as created or running, not as {short_repr(run.status)}")
-    if run.body.waiting is not None or run.body.outcome is not None:
-        raise InvalidError("a new run neither waits nor has an outcome")
+    if run.body.waiting is not None or run.body.outcome is not None or run.body.resumed_from is not None:
+        raise InvalidError("a new run neither waits nor has waited, and has no outcome")
     _check_body(run.body, thread_id)
 
 
 def check_stored(run: Run) -> None:
     """Refuse a stored run whose body no commit would have written."""
     _check_body(run.body, run.thread_id)
-    if run.waiting is not None:
-        _check_waiting(run.waiting)
+    for waiting in (run.waiting, run.body.resumed_from):
+        if waiting is not None:
+            _check_waiting(waiting)
 
 
 def _check_body(body: RunBody, thread_id: str) -> None:

@@ -18,7 +18,7 @@ from perdure.model.message import ALL, INTERNAL, Message, MessageRecord, ToolUse
 def history(path: Sequence[MessageRecord]) -> list[MessageRecord]:
     """What the model should see: compaction folded, tool pairs intact, markers gone, internal messages included.
 
-    A retraction holds even where a summary covers its marker.
+    Of several results of one call, only the first is in it. A retraction holds even where a summary covers its marker.
     """
     return _strip(fold(path), _withdrawn(path), external=False)
 
@@ -209,6 +209,7 @@ def _strip(path: Sequence[MessageRecord], withdrawn: _Withdrawn, *, external: bo
                 continue
             if record.seq in withdrawn.results or (not external and _answered(record) not in visible_calls):
                 continue
+            visible_calls.discard(_answered(record))  # a second result: providers refuse it
         elif external and message.visibility != ALL:
             continue
         elif role == "assistant" and _calls(message):

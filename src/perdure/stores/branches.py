@@ -7,6 +7,7 @@ records stay in the log, and branches forked from it continue.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -35,6 +36,7 @@ LOG = "messages"
 BranchList = list[Branch]
 LabelList = list[Label]
 VariantList = list[Variant]
+VariantView = Literal["raw", "external"]
 
 
 class Branches:
@@ -182,16 +184,20 @@ class Branches:
         branch = await retry("thread", thread_id, attempt)
         return branch or await self.fork(thread_id, at=message_id, name=name, switch=True)
 
-    async def variants(self, thread_id: str, message_id: str) -> VariantList:
+    async def variants(self, thread_id: str, message_id: str, *, view: VariantView = "raw") -> VariantList:
         """The messages written in the same place as this one, itself included, in the order of their commits.
 
         Two messages are variants of each other if they follow the same message, each on a branch of its own; the first
         messages of all roots are variants too. Those that only deleted branches lead to are left out, except the
         message that was asked about. The cost follows the number of branches and variants, not the history.
+
+        - `view`: `raw` lists all of them; `external` leaves out those whose visibility is not `all`, except the message
+          that was asked about.
         """
         checks.check_id(thread_id, "thread id")
         checks.check_id(message_id, "message id")
-        return await read_variants(self._context, thread_id, message_id)
+        checks.check_choice(view, "view", "raw", "external")
+        return await read_variants(self._context, thread_id, message_id, external=view == "external")
 
     async def tree(self, thread_id: str, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text.

@@ -8,6 +8,7 @@ second trip, never a wrong answer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -20,6 +21,7 @@ from perdure.model.branch import MAIN
 from perdure.rules.branch_path import Stretch
 from perdure.rules.checks import check_scope
 from perdure.stores.answer_checks import answer_check
+from perdure.stores.patience import Patience
 
 _CACHE_MOST = 20_000
 
@@ -59,9 +61,11 @@ class Context:
         engine: Engine,
         scope: str,
         cleaner: Cleaner | None = None,
+        patience: Patience | None = None,
     ) -> None:
         self.engine: Engine = engine
         self.cleaner: Cleaner | None = cleaner
+        self.patience: Patience = patience or Patience(0)
         self.kernel: Kernel = Kernel(engine)
         self.scope: str = check_scope(scope)
         self._check = answer_check(engine.schema)
@@ -87,20 +91,20 @@ class Context:
 
     async def transact(self, ops: Sequence[Op], *topics: str) -> Applied:
         """Apply operations in this scope."""
-        applied = await self.kernel.transact(self.scope, ops, topics)
+        applied = await self.patience.repeat(partial(self.kernel.transact, self.scope, ops, topics))
         self.clean_up()
         return applied
 
     async def view(self, *reads: ReadOp) -> list[Any]:
         """Read in this scope, from one snapshot; raises `CorruptError` for a row that is not as its table declares."""
-        answers = await self.kernel.view(self.scope, *reads)
+        answers = await self.patience.repeat(partial(self.kernel.view, self.scope, *reads))
         self._check(reads, answers)
         self.clean_up()
         return answers
 
     async def view_keys(self, *reads: Scan | Heads) -> list[Any]:
         """Read in this scope for the keys of rows alone: their columns may be damaged."""
-        answers = await self.kernel.view(self.scope, *reads)
+        answers = await self.patience.repeat(partial(self.kernel.view, self.scope, *reads))
         self._check.keys(reads, answers)
         return answers
 

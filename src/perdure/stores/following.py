@@ -1,7 +1,8 @@
-"""`messages.follow`: records as they are committed, history first, until somebody closes the follower.
+"""Followers: what is there now, then what comes, until somebody closes the follower.
 
-A follower remembers the last seq it read, so it sees each record once, whatever hints are lost. A cancelled wait loses
-nothing: the next one goes on where it was.
+`Follower` knows how to wait, to end and to be closed; a *source* knows what to read. `messages.follow` reads the log of
+a thread or the path of a branch; it remembers the last seq that it read, so it sees each record once, whatever hints
+are lost. `runs.follow` reads one run (`run_following`). A cancelled wait loses nothing: the next one goes on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Literal
+from typing import Generic, Literal, Protocol, TypeVar
 
 from perdure import limits
 from perdure.errors import InvalidError, NotFoundError, short_repr
@@ -23,30 +24,42 @@ from perdure.stores.context import Context
 from perdure.stores.records import MessageEntry, path_records
 from perdure.stores.waiting import Waiter
 
+T = TypeVar("T")
 FollowView = Literal["raw", "external"]
 Newer = Callable[[int], Awaitable[list[MessageRecord]]]
 """Reads the next records after a seq; none if there are none yet."""
 
 
-class Follower:
-    """An async iterator over the records of a thread; made by `messages.follow`.
+class Source(Protocol[T]):
+    """Where a follower reads."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can come after what was read."""
+        ...
+
+    async def read(self) -> list[T]:
+        """What is new since the last call; nothing if there is nothing yet. A call that is cancelled loses nothing."""
+        ...
+
+
+class Follower(Generic[T]):
+    """An async iterator over records as they come; made by `messages.follow` and `runs.follow`.
 
     `close()`, from any task or thread, ends the loop that reads it, also while it waits; so do `aclose()` and leaving
     an `async with` block. A follower that is dropped closes itself. One task at a time may read it.
     """
 
-    def __init__(self, waiter: Waiter, newer: Newer, after_seq: int, view: FollowView, timeout: float | None) -> None:
+    def __init__(self, waiter: Waiter, source: Source[T], timeout: float | None) -> None:
         self._waiter = waiter
-        self._newer = newer
-        self._after = after_seq
-        self._external = view == "external"
+        self._source = source
         self._timeout = timeout
-        self._records: deque[MessageRecord] = deque()
+        self._records: deque[T] = deque()
         self._reading = threading.Lock()
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended: closed, timed out, or failed."""
+        """Whether it has ended: at the end of what it follows, closed, timed out, or failed."""
         return self._waiter.closed
 
     def close(self) -> None:
@@ -57,10 +70,10 @@ class Follower:
         """The same, as async iterators spell it."""
         self.close()
 
-    def __aiter__(self) -> Follower:
+    def __aiter__(self) -> Follower[T]:
         return self
 
-    async def __anext__(self) -> MessageRecord:
+    async def __anext__(self) -> T:
         """The next record, as soon as there is one; raises `StopAsyncIteration` at the end."""
         if not self._reading.acquire(blocking=False):
             raise InvalidError("this follower is being read already", hint="call follow again for a second reader")
@@ -78,16 +91,16 @@ class Follower:
             raise StopAsyncIteration
         return record
 
-    async def _next(self) -> MessageRecord | None:
+    async def _next(self) -> T | None:
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         self._waiter.subscribe()
         while not self.closed:
             if self._records:
                 return self._records.popleft()
-            records = await self._newer(self._after)
-            if records:
-                self._after = records[-1].seq
-                self._records.extend(record for record in records if not self._external or record.visibility == ALL)
+            if self._source.ended:
+                return None
+            self._records.extend(await self._source.read())
+            if self._records:
                 continue
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
@@ -95,7 +108,7 @@ class Follower:
             await self._waiter.wait(remaining)
         return None
 
-    async def __aenter__(self) -> Follower:
+    async def __aenter__(self) -> Follower[T]:
         return self
 
     async def __aexit__(
@@ -120,6 +133,26 @@ def check_timeout(timeout: float | None) -> None:
 def reborn(thread_id: str) -> NotFoundError:
     """The thread that was followed is gone, and another one has its id."""
     return NotFoundError(f"thread {thread_id!r} was deleted", hint="another one has its id now")
+
+
+class MessageSource:
+    """The records after a seq, those of a view only."""
+
+    ended = False
+
+    def __init__(self, newer: Newer, after_seq: int, view: FollowView) -> None:
+        self._newer = newer
+        self._after = after_seq
+        self._external = view == "external"
+
+    async def read(self) -> list[MessageRecord]:
+        """The next records that the view shows, read on past those that it does not."""
+        while records := await self._newer(self._after):
+            self._after = records[-1].seq
+            visible = [record for record in records if not self._external or record.visibility == ALL]
+            if visible:
+                return visible
+        return []
 
 
 class LogReader:

@@ -7,6 +7,8 @@ made under the same id since.
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from perdure import limits
@@ -55,6 +57,11 @@ class _Attempt(msgspec.Struct, frozen=True):
 
 async def make_fork(context: Context, commit: Prepared, fork: Fork) -> Branch | Receipt:
     """The new branch; the first receipt if this keyed fork was made before."""
+    attempt = partial(_make_fork, context, commit, fork)
+    return await context.patience.repeat(attempt, keyed=commit.key is not None)
+
+
+async def _make_fork(context: Context, commit: Prepared, fork: Fork) -> Branch | Receipt:
     previous: Guess | None = None
     better: Guess | None = None
     unmoved = 0

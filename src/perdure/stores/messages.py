@@ -24,7 +24,16 @@ from perdure.model.page import Page
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, check_branch, read_path, resolve_branch
 from perdure.stores.context import Context, require, thread_topic
-from perdure.stores.following import BranchReader, Follower, FollowView, LogReader, Newer, check_timeout, reborn
+from perdure.stores.following import (
+    BranchReader,
+    Follower,
+    FollowView,
+    LogReader,
+    MessageSource,
+    Newer,
+    check_timeout,
+    reborn,
+)
 from perdure.stores.message_pages import PageRequest, View, read_page
 from perdure.stores.newest import Tail, newest_shown
 from perdure.stores.paging import every
@@ -239,7 +248,7 @@ class Messages:
         branch: int | str | None = None,
         view: FollowView = "raw",
         timeout: float | None = None,
-    ) -> Follower:
+    ) -> Follower[MessageRecord]:
         """Records after a seq as they are committed: history first, then live, without gaps or repeats.
 
         Read it with `async for`. It ends when it is closed, from any task or thread, or by `timeout`. It raises
@@ -261,7 +270,7 @@ class Messages:
         newer: Newer = LogReader(thread_id, self._newer).newer
         if branch is not None:
             newer = BranchReader(self._context, thread_id, branch).newer
-        return Follower(waiter, newer, after_seq, view, timeout)
+        return Follower(waiter, MessageSource(newer, after_seq, view), timeout)
 
     async def _newer(self, thread_id: str, after_seq: int, born: int | None) -> tuple[int, Records]:
         """The next records of the log, and the thread's `born`; raises `NotFoundError` if it is not the one given."""

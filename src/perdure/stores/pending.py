@@ -7,6 +7,7 @@ again and retries. Freezing is a commit; the entries it consumes leave the queue
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
@@ -295,7 +296,7 @@ class Pending:
                     raise
             raise Stale
 
-        return await _retry(thread_id, attempt)
+        return await self._context.patience.repeat(partial(_retry, thread_id, attempt), keyed=key is not None)
 
     async def threads(self, *, after: str | None = None, limit: int = limits.PAGE_DEFAULT) -> ThreadIds:
         """Ids of threads that have pending messages, ascending, after an id."""

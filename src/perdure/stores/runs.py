@@ -20,14 +20,18 @@ from perdure.model.page import Page
 from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, NewRun, Run, RunBody, RunInput
 from perdure.model.run_snapshots import RunActivation, RunRequest
 from perdure.model.thread import NewThread
+from perdure.model.tickets import check_decision, find_ticket, is_decided
 from perdure.rules import checks
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.receipt import with_run
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require
+from perdure.stores.following import Follower, check_timeout
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
 from perdure.stores.retry import Stale, retry
+from perdure.stores.run_following import RunSource
+from perdure.stores.waiting import Waiter
 
 RunRecords = list[Run]
 
@@ -131,6 +135,43 @@ class Runs:
                 raise Stale from None
 
         return await retry("run", run_id, attempt, on=(Stale,))
+
+    async def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
+        """Record the decision on a ticket of a waiting run, even while others change the run.
+
+        `value` is any JSON value but null. The run goes on waiting; once it is `ready`, a worker resumes it. The same
+        decision again returns the run as it is, also after it was resumed; another one raises `VersionConflict`.
+        Raises `NotFoundError` unless the run waits for the ticket, and `IllegalTransition` if the run is done.
+        """
+        checks.check_id(run_id, "run id")
+        checks.check_id(ticket_id, "ticket_id")
+        check_decision(value)
+        codec.encode_checked(value, "value", limits.RUN_BYTES)
+
+        async def attempt() -> Run:
+            run = await self.get(run_id)
+            ticket = find_ticket(run.waiting, ticket_id) or find_ticket(run.body.resumed_from, ticket_id)
+            if ticket is not None and is_decided(run_id, ticket, value):
+                return run
+            request = prepare(Request(thread_id=run.thread_id, run=run.decide(ticket_id, value)))
+            try:
+                return with_run(await perform(self._context, request)).run
+            except (IllegalTransition, VersionConflict):
+                raise Stale from None
+
+        return await retry("run", run_id, attempt, on=(Stale,))
+
+    def follow(self, run_id: str, *, timeout: float | None = None) -> Follower[Run]:
+        """The run as it is now, then after each change, until it is done.
+
+        Read it with `async for`. States that follow each other quickly may be merged: you see the latest. It ends after
+        a run that is done, when it is closed, from any task or thread, or after `timeout` seconds without a change. It
+        raises `NotFoundError` when the run's thread is deleted, and `UnavailableError` when the store is closed.
+        """
+        checks.check_id(run_id, "run id")
+        check_timeout(timeout)
+        waiter = Waiter(self._context)
+        return Follower(waiter, RunSource(self._context, run_id, waiter), timeout)
 
     async def find(self, run_id: str) -> Run | None:
         """The run, or None."""

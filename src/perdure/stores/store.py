@@ -30,6 +30,7 @@ from perdure.stores.context import Context, require
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.messages import Messages
 from perdure.stores.options import CommitOptions
+from perdure.stores.patience import Patience
 from perdure.stores.pending import Pending
 from perdure.stores.profiles import Profiles
 from perdure.stores.records import branch_from, path_records, run_from, state_from, thread_from
@@ -58,8 +59,9 @@ class Store:
         owner: bool = True,
         housekeeper: Housekeeper | None = None,
         origin: Origin | None = None,
+        retry_ms: int = 0,
     ) -> None:
-        self._context = Context(engine, scope, housekeeper)
+        self._context = Context(engine, scope, housekeeper, Patience(retry_ms))
         self._owner = owner
         self._origin = origin or Origin(f"{engine.capabilities.engine} engine")
         self._housekeeper = housekeeper
@@ -230,7 +232,14 @@ class Store:
 
     def scoped(self, scope: str) -> Store:
         """The same connections, seen as another tenant. Closing it closes nothing."""
-        return Store(self._context.engine, scope, owner=False, housekeeper=self._housekeeper, origin=self._origin)
+        return Store(
+            self._context.engine,
+            scope,
+            owner=False,
+            housekeeper=self._housekeeper,
+            origin=self._origin,
+            retry_ms=self._context.patience.ms,
+        )
 
     async def close(self) -> None:
         """Finish what was submitted and let everything go; idempotent, and nothing at all in a forked child."""

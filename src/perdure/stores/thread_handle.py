@@ -19,7 +19,7 @@ from perdure.model.thread import NewThread, Thread, ThreadOptions
 from perdure.model.tree import Tree
 from perdure.model.unset import UNSET, Unset
 from perdure.rules import checks
-from perdure.stores.branches import VariantList
+from perdure.stores.branches import VariantList, VariantView
 from perdure.stores.buffered import BufferedWriter
 from perdure.stores.following import Follower, FollowView
 from perdure.stores.message_pages import View
@@ -179,7 +179,7 @@ class ThreadHandle:
     def follow(
         self, *, after_seq: int = 0, branch: int | str | None = None, view: FollowView = "raw",
         timeout: float | None = None
-    ) -> Follower:
+    ) -> Follower[MessageRecord]:
         """Records after a seq as they are committed: history first, then live, without gaps or repeats.
 
         The options are those of `store.messages.follow`.
@@ -221,12 +221,12 @@ class ThreadHandle:
         """
         return await self._store.branches.switch(self._id, branch)
 
-    async def variants(self, message_id: str) -> VariantList:
+    async def variants(self, message_id: str, *, view: VariantView = "raw") -> VariantList:
         """The messages written in the same place as this one, itself included, in the order of their commits.
 
         The options are those of `store.branches.variants`.
         """
-        return await self._store.branches.variants(self._id, message_id)
+        return await self._store.branches.variants(self._id, message_id, view=view)
 
     async def tree(self, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text.

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from perdure.errors import NotFoundError
 from perdure.kernel.ops import Get, Read, Row, Scan, Segment
 from perdure.model.branch import Variant
+from perdure.model.message import ALL
 from perdure.rules.branch_path import Reach, reach
 from perdure.stores.commit.plan import LOG
 from perdure.stores.context import Context, require
@@ -33,14 +34,15 @@ class _Sibling(NamedTuple):
     role: str
     at: int
     preview: str
+    visibility: str
 
 
 _READS = 50
 """Siblings read at once; each may have 4 MB."""
 
 
-async def read_variants(context: Context, thread_id: str, message_id: str) -> list[Variant]:
-    """The message and its siblings, in the order in which they were committed."""
+async def read_variants(context: Context, thread_id: str, message_id: str, *, external: bool) -> list[Variant]:
+    """The message and its siblings, in the order in which they were committed; `external`: only those for all."""
 
     async def attempt() -> list[Variant]:
         heads, entries, rows = await context.view(
@@ -55,6 +57,8 @@ async def read_variants(context: Context, thread_id: str, message_id: str) -> li
         branches = {int(row.key[1]): row for row in rows}
         point = await _parent(context, head, entry, branches)
         siblings = await _siblings(context, head, branches, point)
+        if external:
+            siblings = [sibling for sibling in siblings if sibling.visibility == ALL]
         return _variants(thread_id, _sibling(thread_id, entry), siblings, branches, head["branch"])
 
     return await retry("thread", thread_id, attempt, on=(Stale,))
@@ -81,7 +85,8 @@ async def _siblings(context: Context, head: Row, branches: Mapping[int, Row], po
 
 
 def _sibling(thread_id: str, entry: MessageEntry) -> _Sibling:
-    return _Sibling(entry.id, entry.seq, entry.branch, entry.role, entry.at, preview(thread_id, entry))
+    text = preview(thread_id, entry)
+    return _Sibling(entry.id, entry.seq, entry.branch, entry.role, entry.at, text, entry.visibility)
 
 
 def _places(branches: Mapping[int, Row], point: Point | None) -> Iterator[Segment]:

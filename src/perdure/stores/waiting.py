@@ -13,26 +13,30 @@ from contextlib import suppress
 from perdure import limits
 from perdure.kernel.engine import Watch
 from perdure.stores.context import Context
+from perdure.stores.patience import running_loop
 
 _LOOK_AGAIN = limits.FOLLOW_POLL_MS / 1000
 
 
 class Waiter:
-    """Waits for hints on one topic; `close` ends the wait from any task or thread."""
+    """Waits for hints on one topic; `close` ends the wait from any task or thread.
 
-    def __init__(self, context: Context, topic: str) -> None:
+    The topic may be set later: until then there is nothing to subscribe to.
+    """
+
+    def __init__(self, context: Context, topic: str | None = None) -> None:
         self.closed: bool = False
+        self.topic: str | None = topic
         self._context = context
-        self._topic = topic
         self._watch: Watch | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
 
     def subscribe(self) -> None:
         """Take hints from now on; call it before the first look, so that nothing is missed in between."""
-        if self._watch is None and not self.closed:
-            self._loop = _running_loop()
-            self._watch = self._context.kernel.watch(self._context.scope, [self._topic])
+        if self._watch is None and self.topic is not None and not self.closed:
+            self._loop = running_loop()
+            self._watch = self._context.kernel.watch(self._context.scope, [self.topic])
             if self.closed:  # by another thread, which found nothing to release yet
                 self._release()
 
@@ -51,14 +55,7 @@ class Waiter:
             return
         loop = self._loop
         with suppress(RuntimeError):  # the loop was closed, and with it whatever waited
-            if loop is None or loop is _running_loop() or not loop.is_running():
+            if loop is None or loop is running_loop() or not loop.is_running():
                 self._watch.close()
             else:
                 loop.call_soon_threadsafe(self._watch.close)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

@@ -51,6 +51,7 @@ def open(
     clock: Clock = system_clock,
     pool: None = None,
     housekeeping: bool = True,
+    retry_ms: int = 0,
 ) -> Store:
     """Open a store for blocking callers; use it with `with`, or close it. The options are those of `perdure.open`.
 
@@ -63,12 +64,13 @@ def open(
             hint="leave pool out, or use perdure.open with async code",
         )
     check_scope(scope)
-    check_options(read_only=read_only, clock=clock, housekeeping=housekeeping)
+    check_options(read_only=read_only, clock=clock, housekeeping=housekeeping, retry_ms=retry_ms)
     url = as_text(url)
     driver = LoopDriver() if is_server(url) else Driver()
     try:
         engine = driver.run(open_engine(url, durability=durability, read_only=read_only, clock=clock))
-        inner = make_store(engine.blocking() or engine, scope, url, housekeeping=housekeeping and not read_only)
+        tidy = housekeeping and not read_only
+        inner = make_store(engine.blocking() or engine, scope, url, housekeeping=tidy, retry_ms=retry_ms)
     except BaseException:
         driver.close()
         raise

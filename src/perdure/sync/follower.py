@@ -1,42 +1,42 @@
-"""`messages.follow` for blocking callers: an iterator that another thread can close."""
+"""`messages.follow` and `runs.follow` for blocking callers: an iterator that another thread can close."""
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from perdure.errors import PerdureError
-from perdure.model.message import MessageRecord
 from perdure.stores import following
 from perdure.sync.driver import Driver
 
+T = TypeVar("T")
 _END: Any = object()
 
 
-class Follower:
-    """An iterator over the records of a thread; made by `messages.follow`.
+class Follower(Generic[T]):
+    """An iterator over records as they come; made by `messages.follow` and `runs.follow`.
 
     `close()`, from any thread, ends the loop that reads it, also while it waits; so does leaving a `with` block. A
     follower that is dropped closes itself. One thread at a time may read it.
     """
 
-    def __init__(self, inner: following.Follower, driver: Driver) -> None:
+    def __init__(self, inner: following.Follower[T], driver: Driver) -> None:
         self._inner = inner
         self._driver = driver
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended: closed, timed out, or failed."""
+        """Whether it has ended: at the end of what it follows, closed, timed out, or failed."""
         return self._inner.closed
 
     def close(self) -> None:
         """End the iteration and the subscription, from any thread; may be called twice."""
         self._inner.close()
 
-    def __iter__(self) -> Follower:
+    def __iter__(self) -> Follower[T]:
         return self
 
-    def __next__(self) -> MessageRecord:
+    def __next__(self) -> T:
         """The next record, as soon as there is one; raises `StopIteration` at the end."""
         if self.closed:
             raise StopIteration
@@ -51,7 +51,7 @@ class Follower:
             raise StopIteration
         return record
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> Follower[T]:
         return self
 
     def __exit__(
@@ -60,7 +60,7 @@ class Follower:
         self.close()
 
 
-async def _next(records: following.Follower) -> MessageRecord:
+async def _next(records: following.Follower[T]) -> T:
     """The next record, or `_END`: a coroutine may not raise `StopIteration`."""
-    record: MessageRecord = await anext(records, _END)
+    record: T = await anext(records, _END)
     return record

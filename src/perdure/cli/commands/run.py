@@ -1,8 +1,8 @@
-"""`perdure run` and `perdure cancel`: everything about one run, and how to end one from outside."""
+"""`perdure run`, `perdure cancel` and `perdure decide`: everything about one run, and how to move one from outside."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -15,15 +15,17 @@ from perdure.cli.escaping import to_json_text
 from perdure.cli.facts import Fact, facts_table
 from perdure.cli.tables import Cell, Column
 from perdure.cli.terminal import STATUSES, moment, plain, whole
-from perdure.errors import InvalidError
-from perdure.model.run import DONE, Run, Ticket
+from perdure.errors import InvalidError, short_repr
+from perdure.model.run import DONE, Run
 from perdure.model.state import StateDoc
+from perdure.model.tickets import Ticket
 
 _TICKETS = (
     Column("ticket", "id", 9),
     Column("tool", "word", 8),
     Column("call", "id", 6),
     Column("reason", "text", 5),
+    Column("decision", "text", 8),
     Column("arguments", "text", 7),
 )
 _STATE = (
@@ -32,13 +34,13 @@ _STATE = (
     Column("written", "time", 6),
     Column("value", "text", 7),
 )
-"""How often a cancellation is repeated while somebody else moves the run."""
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app)(run)
     command(app, access="write")(cancel)
+    command(app, access="write")(decide)
 
 
 async def run(context: StoreContext, run: RunArgument) -> None:
@@ -50,9 +52,10 @@ async def run(context: StoreContext, run: RunArgument) -> None:
         context.emit({"run": run_document(record), "state": documents})
         return
     context.show(facts_table(_facts(record)))
-    if record.waiting is not None and record.waiting.tickets:
-        context.show(Text("\ntickets", "dim"))
-        context.table(_TICKETS, [_ticket_row(ticket) for ticket in record.waiting.tickets])
+    for title, wait in (("tickets", record.waiting), ("decisions it was resumed with", record.body.resumed_from)):
+        if wait is not None and wait.tickets:
+            context.show(Text(f"\n{title}", "dim"))
+            context.table(_TICKETS, [_ticket_row(ticket) for ticket in wait.tickets])
     if state:
         context.show(Text("\nstate", "dim"))
         show_state(context, state)
@@ -81,6 +84,30 @@ async def cancel(
         context.emit(run_document(ended))
     else:
         context.say(f"cancelled run {ended.id}")
+
+
+async def decide(
+    context: StoreContext,
+    run: RunArgument,
+    ticket: Annotated[str, typer.Argument(metavar="TICKET", help="The id of the ticket.")],
+    value: Annotated[str, typer.Argument(metavar="JSON", help="The decision: any JSON value but null.")],
+) -> None:
+    """Decide a ticket of a waiting run. The run waits until a worker resumes it."""
+    record = await context.store.runs.decide((await context.run(run)).id, ticket, _decision(value))
+    if context.as_json:
+        context.emit(run_document(record))
+        return
+    left = [each.ticket_id for each in record.tickets if each.decision is None]
+    rest = f"still undecided: {', '.join(left)}" if left else "ready to resume" if record.ready else record.status
+    context.say(f"decided ticket {ticket} of run {record.id} ({rest})")
+
+
+def _decision(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        hint = """true, false, 3, '"text"' and '{"approved": true}' are decisions"""
+        raise InvalidError(f"the decision must be JSON, not {short_repr(text)}", hint=hint) from None
 
 
 def _refuse_done(record: Run) -> None:
@@ -145,6 +172,7 @@ def _ticket_row(ticket: Ticket) -> list[Cell]:
         whole(ticket.tool_name),
         whole(ticket.tool_call_id),
         plain(ticket.reason),
+        "" if ticket.decision is None else plain(to_json_text(ticket.decision)),
         "" if ticket.arguments is None else plain(to_json_text(ticket.arguments)),
     ]
 

@@ -20,8 +20,10 @@ def run_seqs(rows: ThreadRows) -> Iterator[int]:
 
 
 def run_record_problem(run: Run) -> str | None:
-    """Does what a run waits for, and how it ended, fit its status?"""
+    """Does what a run waits for, what it was resumed from, and how it ended, fit its status?"""
     waits, ended = run.waiting is not None, run.outcome is not None
+    if run.body.resumed_from is not None and run.started_at is None:
+        return "it was resumed, but never started"
     if waits == (run.status == WAITING) and ended == (run.status == DONE):
         return None
     return f"it is {run.status}, waits: {waits}, has an outcome: {ended}"

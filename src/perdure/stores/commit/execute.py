@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -36,7 +37,8 @@ async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) 
     kernel's `Conflict`, for the store that added them to judge."""
     begun = time.monotonic()
     try:
-        receipt = await _perform(context, commit, extra)
+        attempt = partial(_perform, context, commit, extra)
+        receipt = await context.patience.repeat(attempt, keyed=commit.key is not None)
     except ConflictError as error:
         note_refused(context, commit, error)
         raise

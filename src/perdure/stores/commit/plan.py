@@ -39,6 +39,7 @@ from perdure.model.run import DONE, RUNNING, NewRun, Run, RunBody, RunChange, Ru
 from perdure.model.state import REMOVE
 from perdure.rules import run_machine
 from perdure.stores.commit.request import Prepared
+from perdure.stores.commit.resumption import resumed, within_limit
 from perdure.stores.context import Context
 from perdure.stores.records import message_entry
 from perdure.stores.thread_creation import Birth, birth_ops
@@ -219,9 +220,7 @@ def _run_ops(commit: Prepared, guess: Guess) -> list[Op]:
     if isinstance(run, Run):
         return [Check("runs", key, run.rev)]
     changed = _changed_columns(commit, run)
-    body = None
-    if run.waiting is not None or run.outcome is not None or run.run.waiting is not None or run.dispatch_id is not None:
-        body = _run_body(changed_body(run))
+    body = _run_body(changed_body(run)) if writes_body(run) else None
     return [Patch("runs", key, changed, run.run.rev, body)]
 
 
@@ -241,14 +240,23 @@ def new_body(commit: Prepared, run: NewRun) -> RunBody:
 
 def changed_body(change: RunChange) -> RunBody:
     """The run's JSON after a change: it waits only while waiting, and keeps its outcome once done."""
-    body = msgspec.structs.replace(change.run.body, waiting=change.waiting)
-    if change.status is None:
-        body = msgspec.structs.replace(body, waiting=change.run.body.waiting)
+    before = change.run.body
+    if not writes_body(change):
+        return before
+    body = before if change.status is None else msgspec.structs.replace(before, waiting=change.waiting)
+    if change.status == RUNNING and before.waiting is not None:
+        body = resumed(body, before.waiting)
     if change.outcome is not None:
         body = msgspec.structs.replace(body, outcome=change.outcome)
     if change.dispatch_id is not None:
         body = msgspec.structs.replace(body, dispatch_id=change.dispatch_id)
-    return body
+    return within_limit(body)
+
+
+def writes_body(change: RunChange) -> bool:
+    """Does the change touch the run's JSON, and not its columns alone?"""
+    parts = (change.waiting, change.outcome, change.run.waiting, change.dispatch_id)
+    return any(part is not None for part in parts)
 
 
 def _new_run_columns(commit: Prepared, run: NewRun, branch: int) -> dict[str, Any]:

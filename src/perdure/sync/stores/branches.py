@@ -13,7 +13,7 @@ from perdure.model.message import Message
 from perdure.model.tree import Tree
 from perdure.model.unset import UNSET, Unset
 from perdure.stores import branches as async_branches
-from perdure.stores.branches import BranchList, LabelList, VariantList
+from perdure.stores.branches import BranchList, LabelList, VariantList, VariantView
 from perdure.sync.face import Face
 
 # fmt: off
@@ -51,9 +51,9 @@ class Branches(Face[async_branches.Branches], of=async_branches.Branches):
         """Make the branch that ends at a message the current one; if there is none, fork at the message and switch."""
         return self._driver.run(self._inner.checkout(thread_id, message_id, name=name))
 
-    def variants(self, thread_id: str, message_id: str) -> VariantList:
+    def variants(self, thread_id: str, message_id: str, *, view: VariantView = "raw") -> VariantList:
         """The messages written in the same place as this one, itself included, in the order of their commits."""
-        return self._driver.read(self._inner.variants(thread_id, message_id))
+        return self._driver.read(self._inner.variants(thread_id, message_id, view=view))
 
     def tree(self, thread_id: str, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text."""

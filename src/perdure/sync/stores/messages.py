@@ -91,7 +91,7 @@ class Messages(Face[async_messages.Messages], of=async_messages.Messages):
     def follow(
         self, thread_id: str, *, after_seq: int = 0, branch: int | str | None = None, view: FollowView = "raw",
         timeout: float | None = None
-    ) -> Follower:
+    ) -> Follower[MessageRecord]:
         """Records after a seq as they are committed: history first, then live, without gaps or repeats."""
         return Follower(self._inner.follow(
             thread_id, after_seq=after_seq, branch=branch, view=view, timeout=timeout

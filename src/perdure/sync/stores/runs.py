@@ -6,7 +6,7 @@ Written by tools/make_sync.py from `perdure.stores.runs`: edit that instead.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Unpack
+from typing import Any, Unpack
 
 from perdure import limits
 from perdure.model.page import Page
@@ -14,6 +14,7 @@ from perdure.model.run import Run
 from perdure.stores import runs as async_runs
 from perdure.stores.runs import RunFilters, RunRecords, StartOptions
 from perdure.sync.face import Face
+from perdure.sync.follower import Follower
 
 # fmt: off
 
@@ -32,6 +33,14 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
     def cancel(self, run_id: str, detail: str | None = None) -> Run:
         """End a run from outside, however often its worker moves it meanwhile; `detail` says why."""
         return self._driver.run(self._inner.cancel(run_id, detail))
+
+    def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
+        """Record the decision on a ticket of a waiting run, even while others change the run."""
+        return self._driver.run(self._inner.decide(run_id, ticket_id, value))
+
+    def follow(self, run_id: str, *, timeout: float | None = None) -> Follower[Run]:
+        """The run as it is now, then after each change, until it is done."""
+        return Follower(self._inner.follow(run_id, timeout=timeout), self._driver)
 
     def find(self, run_id: str) -> Run | None:
         """The run, or None."""

@@ -18,7 +18,7 @@ from perdure.model.thread import NewThread, Thread, ThreadOptions
 from perdure.model.tree import Tree
 from perdure.model.unset import UNSET, Unset
 from perdure.stores import thread_handle as async_thread_handle
-from perdure.stores.branches import VariantList
+from perdure.stores.branches import VariantList, VariantView
 from perdure.stores.following import FollowView
 from perdure.stores.message_pages import View
 from perdure.stores.messages import End, Records, UnfinishedCalls
@@ -139,7 +139,7 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
     def follow(
         self, *, after_seq: int = 0, branch: int | str | None = None, view: FollowView = "raw",
         timeout: float | None = None
-    ) -> Follower:
+    ) -> Follower[MessageRecord]:
         """Records after a seq as they are committed: history first, then live, without gaps or repeats."""
         return Follower(self._inner.follow(
             after_seq=after_seq, branch=branch, view=view, timeout=timeout
@@ -166,9 +166,9 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         """Make a branch the current one; switching to the current one changes nothing."""
         return self._driver.run(self._inner.switch(branch))
 
-    def variants(self, message_id: str) -> VariantList:
+    def variants(self, message_id: str, *, view: VariantView = "raw") -> VariantList:
         """The messages written in the same place as this one, itself included, in the order of their commits."""
-        return self._driver.read(self._inner.variants(message_id))
+        return self._driver.read(self._inner.variants(message_id, view=view))
 
     def tree(self, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from perdure import limits
 from perdure.errors import InvalidError, NotFoundError
 from perdure.model.message import Message
@@ -166,6 +168,23 @@ async def case_variants_roots(kit: Kit) -> None:
     ):
         variants = await kit.store.branches.variants("t", asked)
         equal([v.message_id for v in variants], expected, f"asked for {asked}")
+
+
+@case("branches", "variants-external", covers=("branches.variants",))
+async def case_variants_external(kit: Kit) -> None:
+    """The external view leaves out siblings that are not for all; the message that is asked about stays."""
+    await kit.store.commit("t", messages=[Message.user("q", id="q"), Message.assistant("1", id="a1")])
+    for name, visibility in (("a2", "internal"), ("a3", "all"), ("a4", "audit")):
+        message = Message.assistant(name, id=name, visibility=visibility)
+        await kit.store.branches.fork("t", at="q", switch=name == "a2", messages=[message])
+    for asked, expected in (("a1", ["a1", "a3"]), ("a2", ["a1", "a2", "a3"]), ("a4", ["a1", "a3", "a4"])):
+        variants = await kit.store.branches.variants("t", asked, view="external")
+        equal([v.message_id for v in variants], expected, f"asked for {asked}")
+        equal([v.message_id for v in variants if v.current], ["a2"] if asked == "a2" else [], "the current one")
+    raw = await kit.store.branches.variants("t", "a1", view="raw")
+    equal((raw, len(raw)), (await kit.store.branches.variants("t", "a1"), 4), "all of them")
+    wrong: Any = "history"
+    await raises(InvalidError, kit.store.branches.variants("t", "a1", view=wrong), "no such view")
 
 
 @case("branches", "variants-deleted", covers=("branches.variants",))

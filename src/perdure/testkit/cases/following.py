@@ -27,7 +27,7 @@ async def caught_up(store: Store, **query: Any) -> list[MessageRecord]:
     return await collect(store.messages.follow("t", timeout=0, **query))
 
 
-async def until_end(follower: Follower) -> list[MessageRecord]:
+async def until_end(follower: Follower[MessageRecord]) -> list[MessageRecord]:
     """What a follower yields, up to the message that says `end`."""
     records = [await anext(follower)]
     while records[-1].text != "end":
@@ -35,7 +35,7 @@ async def until_end(follower: Follower) -> list[MessageRecord]:
     return records
 
 
-async def reading(*followers: Follower) -> list[asyncio.Task[list[MessageRecord]]]:
+async def reading(*followers: Follower[MessageRecord]) -> list[asyncio.Task[list[MessageRecord]]]:
     """Tasks that read the followers to their ends, and have begun to."""
     tasks = [asyncio.create_task(collect(follower)) for follower in followers]
     for _ in range(10):

@@ -86,6 +86,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "runs.create": ("t", "agent"),
     "runs.start": ("t", "agent"),
     "runs.cancel": ("r",),
+    "runs.decide": ("r", "k", True),
+    "runs.follow": ("r",),
     "runs.get": ("r",),
     "runs.find": ("r",),
     "runs.latest": ("t",),

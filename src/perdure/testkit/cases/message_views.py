@@ -97,6 +97,34 @@ async def case_parallel(kit: Kit) -> None:
         equal(records[0].content, [blocks[0], blocks[1], blocks[2], blocks[4]], "blocks")
 
 
+@case("messages", "strip-second-result", covers=(*VIEWS, "messages.page", "store.load"))
+async def case_second_result(kit: Kit) -> None:
+    """Of several results of one call the model sees the first; the external and the raw view show all."""
+    await put(kit, calling("c1", "c2", id="a"), Message.tool("c1", "one", id="r1"), Message.user("u", id="u"))
+    await put(kit, Message.tool("c1", "two", id="x"), Message.tool("c2", "other", id="r2"), Message.tool("c1", id="y"))
+    everything = ["a", "r1", "u", "x", "r2", "y"]
+    equal(await history(kit), ["a", "r1", "u", "r2"], "history")
+    equal(ids((await kit.store.load("t")).messages), ["a", "r1", "u", "r2"], "load")
+    equal(ids((await kit.store.messages.page("t", view="history", limit=50)).items), ["a", "r1", "u", "r2"], "a page")
+    equal(ids(await kit.store.messages.history("t", limit=1)), [], "the end: a result without its call")
+    equal(await external(kit), everything, "external")
+    equal(ids(await kit.store.messages.path("t")), everything, "the path")
+    await put(kit, calling("c1", id="b"), Message.tool("c1", "again", id="z"), Message.tool("c1", "late", id="w"))
+    equal(await history(kit), ["a", "r1", "u", "r2", "b", "z"], "a call made again has a result of its own")
+    await put(kit, Message.retraction("c2"))
+    equal(await history(kit), ["a", "r1", "u", "b", "z"], "a retraction takes the other call's result alone")
+    equal(await kit.store.messages.unfinished_calls("t"), [], "nothing is unfinished")
+
+
+@case("messages", "second-result-compacted", covers=("messages.history",))
+async def case_second_result_compacted(kit: Kit) -> None:
+    """The first result is the first that the model sees: where a summary covers it, a later one takes its part."""
+    await put(kit, calling("c1", id="a"), Message.tool("c1", "one", id="r1"), Message.tool("c1", "two", id="r2"))
+    equal(await history(kit), ["a", "r1"], "as written")
+    await put(kit, Message.summary("sum", 2, 2, id="s"))
+    equal(await history(kit), ["a", "s", "r2"], "the first is covered")
+
+
 @case("messages", "strip-orphan-result", covers=VIEWS)
 async def case_orphan_result(kit: Kit) -> None:
     """A result whose call is nowhere before it: the history leaves it out, the external view keeps it."""

@@ -20,8 +20,9 @@ from perdure.errors import (
 )  # fmt: skip
 from perdure.model.message import Message
 from perdure.model.pending import DeliveryMode
-from perdure.model.run import NewRun, Ticket
+from perdure.model.run import NewRun
 from perdure.model.run_snapshots import SeqRange
+from perdure.model.tickets import Ticket
 from perdure.testkit.helpers import commit_texts, conflict, enqueue, queue_texts, race, texts
 from perdure.testkit.kit import Kit, case, equal, expect
 from perdure.testkit.probe import dump, untouched

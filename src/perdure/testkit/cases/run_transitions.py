@@ -12,7 +12,8 @@ import msgspec
 from perdure.errors import ConflictError, IllegalTransition, InvalidError, VersionConflict
 from perdure.model.faithful import Extra
 from perdure.model.message import Message
-from perdure.model.run import Outcome, Run, RunChange, Termination, Ticket, Waiting
+from perdure.model.run import Outcome, Run, RunChange, Termination
+from perdure.model.tickets import Ticket, Waiting
 from perdure.stores.store import Store
 from perdure.testkit.helpers import conflict, move, race
 from perdure.testkit.kit import Kit, case, equal, expect

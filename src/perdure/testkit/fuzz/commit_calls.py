@@ -5,6 +5,8 @@ from __future__ import annotations
 from perdure.testkit.fuzz.random_calls import AGENTS, DOCUMENTS, RESOURCES, THREADS, Call, Scene, thread_options
 from perdure.testkit.reference.records import Json, Thread
 
+DECISIONS = (True, 1, "no", {"approved": False, "ü": [None]})
+
 
 def commit(scene: Scene) -> Call | None:
     """Messages, documents or both, on any branch, unguarded."""
@@ -150,12 +152,18 @@ def change_of_run(scene: Scene, record: Json) -> Json:
     fitting = {
         "created": ["begin", "begin", "begin", "step", "cancel", "wait"],
         "running": ["step", "step", "step", "begin", "wait", "finish", "fail"],
-        "waiting": ["resume", "resume", "step", "wait", "stop", "block"],
+        "waiting": ["resume", "resume", "step", "wait", "decide", "stop", "block"],
         "done": ["step"],
     }
     move = scene.pick(fitting[record["status"]])
+    undecided = [t["ticket_id"] for t in (record["waiting"] or {}).get("tickets", []) if "decision" not in t]
+    if move == "decide":
+        # A ticket that is decided or unknown is refused before there is a change to commit: see `decide`.
+        move = "decide" if undecided else "step"
     options: Json = {"input_tokens": scene.random.randrange(50), "output_tokens": 2} if scene.chance(0.5) else {}
-    if move == "wait":
+    if move == "decide":
+        options = {"ticket_id": scene.pick(undecided), "value": scene.pick(DECISIONS)}
+    elif move == "wait":
         options["tickets"] = [{"ticket_id": t, "tool_call_id": "c"} for t in ("b", "a")[: scene.random.randrange(3)]]
         options["reason"] = scene.pick(["user_input", "tool_permission"])
     elif move in ("fail", "block"):
@@ -165,6 +173,17 @@ def change_of_run(scene: Scene, record: Json) -> Json:
     elif move == "finish":
         options["final_output"] = scene.pick([None, "done"])
     return {"change": record, "move": move, "options": options}
+
+
+def decide(scene: Scene) -> Call | None:
+    """A decision on a ticket, mostly of a run that waits: a new one, the same again, another, or of no such ticket."""
+    runs = sorted(scene.world.runs.values(), key=lambda run: run.id)
+    asking = [(run, t["ticket_id"]) for run in runs for t in (run.waiting or run.resumed_from or {}).get("tickets", [])]
+    if not runs:
+        return None
+    run, ticket_id = scene.pick(asking) if asking and scene.chance(0.85) else (scene.pick(runs), "a")
+    value = scene.pick([*DECISIONS, None]) if scene.chance(0.05) else scene.pick(DECISIONS)
+    return Call("runs.decide", {"run_id": run.id, "ticket_id": ticket_id, "value": value})
 
 
 def start(scene: Scene) -> Call | None:

@@ -59,7 +59,7 @@ def single(scene: Scene) -> Call | None:
     choices = [
         Call("messages.get", message),
         Call("messages.find", message),
-        Call("branches.variants", message),
+        Call("branches.variants", {**message, "view": scene.pick(["raw", "external"])}),
         Call("messages.range", {"thread_id": thread.id, "from_seq": max(1, first), "to_seq": max(1, first + 5)}),
         Call("runs.find", {"run_id": run_id}),
         Call("runs.find" if run is None else "runs.get", {"run_id": run_id}),

@@ -22,10 +22,11 @@ from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
 from perdure.model.profile import Profile
 from perdure.model.receipt import Receipt, RunReceipt, Snapshot
-from perdure.model.run import NewRun, Run, RunBody, RunChange, Ticket
+from perdure.model.run import NewRun, Run, RunBody, RunChange
 from perdure.model.run_snapshots import RunActivation, RunTrace
 from perdure.model.state import REMOVE, Doc, StateDoc
 from perdure.model.thread import NewThread, Thread
+from perdure.model.tickets import Ticket
 from perdure.stores.store import Store
 
 Json = dict[str, Any]
@@ -199,6 +200,7 @@ def _describe_run(tokens: Tokens, run: Run) -> Json:
         "triggers": [] if run.input is None else run.input.trigger_message_ids,
         "output": None if made is None else [made.count, made.first, made.last],
         "waiting": to_json(run.waiting),
+        "resumed_from": to_json(run.body.resumed_from),
         "outcome": to_json(run.outcome),
         "metadata": run.body.metadata,
         "trace": None if trace is None else {name: value for name, value in lineage.items() if value is not None},

@@ -101,13 +101,15 @@ def checkout(world: World, *, thread_id: str, message_id: str, name: str | None 
     return switch(world, thread_id=thread_id, branch=thread.branch if thread.branch in ending else ending[0])
 
 
-def variants(world: World, *, thread_id: str, message_id: str) -> list[Json]:
+def variants(world: World, *, thread_id: str, message_id: str, view: str = "raw") -> list[Json]:
     """`branches.variants`: the messages with the same parent that a living branch leads to, and the one asked for."""
     thread = world.thread(thread_id)
     asked = thread.require_message(message_id)
     paths = {b.number: _path(thread.head(b.number)) for b in thread.branches if not b.deleted}
     siblings = [m for m in thread.log if m.parent is asked.parent]
     reached = [m for m in siblings if m is asked or any(m in path for path in paths.values())]
+    if view == "external":
+        reached = [m for m in reached if m is asked or m.visibility == "all"]
     return [
         {
             "message_id": m.id,

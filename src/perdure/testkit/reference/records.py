@@ -131,6 +131,7 @@ class Run:
     triggers: list[str] = field(default_factory=list)
     output: list[int] | None = None
     waiting: Json | None = None
+    resumed_from: Json | None = None
     outcome: Json | None = None
     metadata: Json | None = None
     trace: Json | None = None

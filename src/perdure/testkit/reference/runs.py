@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from perdure.testkit.reference.records import Json, Message, Refusal, Run, Thread, World
@@ -31,6 +32,8 @@ def change_of(run: Json) -> Json | None:
         return {**asked, "status": "running", "only_from": ["waiting"] if move == "resume" else ["created", "running"]}
     if move == "wait":
         return {**asked, "status": "waiting", "waiting": _waiting(**options)}
+    if move == "decide":
+        return {**asked, "status": "waiting", "only_from": ["waiting"], "waiting": _decided(run["change"], **options)}
     return {**asked, "status": "done", "outcome": _outcome(move, **options)}
 
 
@@ -39,6 +42,38 @@ def _waiting(tickets: list[Json] | None = None, reason: str = "user_input", mess
     if tickets:
         waiting["tickets"] = sorted(tickets, key=lambda t: (t.get("tool_call_id") or "", t["ticket_id"]))
     return waiting if message is None else {**waiting, "message": message}
+
+
+def _decided(run: Json, ticket_id: str, value: Any) -> Json:
+    """What a run waits for once one of its tickets has a decision, unless that ticket has another one already."""
+    if run["status"] == "done":
+        raise Refusal("IllegalTransition")
+    ticket = _ticket(run["waiting"], ticket_id)
+    if ticket is None:
+        raise Refusal("NotFoundError")
+    if "decision" in ticket and not _alike(ticket["decision"], value):
+        raise Refusal("VersionConflict")
+    tickets = [{**each, "decision": value} if each is ticket else each for each in run["waiting"]["tickets"]]
+    return {**run["waiting"], "tickets": tickets}
+
+
+def was_decided(run: Json, ticket_id: str, value: Any) -> bool:
+    """Does the run have this decision already, in its wait or in the one that ended last?"""
+    ticket = _ticket(run["waiting"], ticket_id) or _ticket(run["resumed_from"], ticket_id)
+    if ticket is None or "decision" not in ticket:
+        return False
+    if not _alike(ticket["decision"], value):
+        raise Refusal("VersionConflict")
+    return True
+
+
+def _ticket(waiting: Json | None, ticket_id: str) -> Json | None:
+    tickets = (waiting or {}).get("tickets", [])
+    return next((ticket for ticket in tickets if ticket["ticket_id"] == ticket_id), None)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _outcome(move: str, final_output: str | None = None, error: Any = None, **details: Any) -> Json:
@@ -85,6 +120,8 @@ def moved(world: World, run: Run, change: Json | None) -> None:
         return
     for name in _COUNTERS:
         setattr(run, name, getattr(run, name) + change[name])
+    if change["status"] == "running" and run.waiting is not None:
+        run.resumed_from = run.waiting
     if change["status"] is not None:
         run.status, run.waiting = change["status"], change.get("waiting")
         run.outcome = change.get("outcome")

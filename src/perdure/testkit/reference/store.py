@@ -34,6 +34,17 @@ def _begin(status: str) -> Callable[..., Json]:
     return begin
 
 
+def _decide(world: World, *, run_id: str, ticket_id: str, value: Any) -> Json:
+    if value is None:
+        raise Refusal("InvalidError")
+    record = runs.get(world, run_id=run_id)
+    if runs.was_decided(record, ticket_id, value):
+        return record
+    change = {"change": record, "move": "decide", "options": {"ticket_id": ticket_id, "value": value}}
+    decided: Json = commit.commit(world, thread_id=record["thread_id"], run=change)["run"]
+    return decided
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "commit": commit.commit,
     "load": messages.load,
@@ -77,6 +88,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "pending.threads": pending.threads,
     "runs.create": _begin("created"),
     "runs.start": _begin("running"),
+    "runs.decide": _decide,
     "runs.get": runs.get,
     "runs.find": runs.find,
     "runs.latest": runs.latest,

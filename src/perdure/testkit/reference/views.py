@@ -50,6 +50,8 @@ def _for_the_model(line: list[Message]) -> list[tuple[Message, Json]]:
         call = answers(message)
         if call is not None and (message.visibility == "internal" or not standing.get(call, False)):
             continue
+        if call is not None:
+            standing[call] = False  # it has its result
         body = _without_open_calls(line, message, folded[i + 1 :], external=False)
         standing.update(dict.fromkeys(calls(message.body), False))
         if body is not None:
