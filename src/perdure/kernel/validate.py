@@ -13,6 +13,7 @@ from typing import Any
 from perdure import limits
 from perdure.errors import InvalidError, OutcomeUnknown, short_repr
 from perdure.kernel.engine import Engine, Watch
+from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import (
     ABSENT,
     ANY,
@@ -60,6 +61,8 @@ class Kernel:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.schema: Schema = engine.schema
+        # By its class: a wrapper that only delegates what it does not know must see every transaction.
+        self.takes_kinds: bool = hasattr(type(engine), "transact_filled")
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Validate, then apply all or nothing."""
@@ -81,6 +84,16 @@ class Kernel:
         except OutcomeUnknown as unknown:
             _note_unknown(scope, hints, unknown)
             raise
+
+    async def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Applied:
+        """The same for a transaction of a known kind; only if the engine takes kinds."""
+        engine: Any = self.engine
+        try:
+            applied: Applied = await engine.transact_filled(scope, filled, hints)
+        except OutcomeUnknown as unknown:
+            _note_unknown(scope, hints, unknown)
+            raise
+        return applied
 
     async def view(self, scope: str, *reads: ReadOp) -> list[Any]:
         """Validate, then answer every read from one snapshot."""

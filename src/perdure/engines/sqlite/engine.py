@@ -23,6 +23,7 @@ from perdure.engines.sqlite.read import Question
 from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, refuse
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine, Health, Watch
+from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.threads import run_in_thread
 
@@ -59,6 +60,11 @@ class DatabaseEngine(ABC):
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none; durable when it returns."""
         applied: Applied = await self._write(TransactJob(scope, ops, hints))
+        return applied
+
+    async def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Applied:
+        """The same for a transaction of a known kind."""
+        applied: Applied = await self._write(TransactJob(scope, filled, hints))
         return applied
 
     async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:

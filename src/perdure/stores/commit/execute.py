@@ -14,12 +14,14 @@ import msgspec
 from perdure import failpoints
 from perdure.errors import AlreadyExists, ConflictError, OutcomeUnknown
 from perdure.kernel.engine import Conflict
+from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import NOW, Applied, Get, Op
 from perdure.model.receipt import Receipt
 from perdure.model.run import RunChange
 from perdure.rules import message_shape, run_machine
 from perdure.stores.branch_paths import commit_target
 from perdure.stores.commit.events import note_duration, note_refused
+from perdure.stores.commit.fill import fill
 from perdure.stores.commit.plan import EMPTY_QUEUE, Guess, first_guess, operations
 from perdure.stores.commit.receipt import is_remembered, new_receipt
 from perdure.stores.commit.refuse import explain
@@ -86,29 +88,34 @@ async def attempt_once(context: Context, commit: Prepared, guess: Guess, extra: 
     """One try under a guess: the receipt, or a better guess."""
     if _is_illegal(commit) or _must_look(commit, guess):
         return await explain(context, commit, guess)
-    ops = operations(commit, guess)
+    filled = fill(commit, guess) if context.kernel.takes_kinds and not extra else None
+    ops = operations(commit, guess) if filled is None else []
     try:
-        applied = await _send(context, commit, ops, extra)
+        applied = await _send(context, commit, filled, ops, extra)
     except Conflict as conflict:
         answer = await explain(context, commit, guess)
-        if isinstance(answer, Guess) and conflict.op >= len(ops):
+        if isinstance(answer, Guess) and filled is None and conflict.op >= len(ops):
             raise
         return answer
     if guess.current:
         context.remember_current(commit.thread_id, guess.branch)
     if commit.brought_ids and guess.birth is None:
         context.remember_queue(commit.thread_id)
-    return new_receipt(context, commit, ops, applied)
+    return new_receipt(context, commit, guess.branch, applied)
 
 
-async def _send(context: Context, commit: Prepared, ops: list[Op], extra: Sequence[Op]) -> Applied:
-    topic = thread_topic(commit.thread_id)
-    send = context.kernel.transact_unchecked
-    if extra:
-        ops, send = [*ops, *extra], context.kernel.transact
+async def _send(
+    context: Context, commit: Prepared, filled: Filled | None, ops: list[Op], extra: Sequence[Op]
+) -> Applied:
+    scope, topics, kernel = context.scope, (thread_topic(commit.thread_id),), context.kernel
     failpoints.hit("commit.before_transact")
     try:
-        applied = await send(context.scope, ops, (topic,))
+        if filled is not None:
+            applied = await kernel.transact_filled(scope, filled, topics)
+        elif extra:
+            applied = await kernel.transact(scope, [*ops, *extra], topics)
+        else:
+            applied = await kernel.transact_unchecked(scope, ops, topics)
     except OutcomeUnknown as unknown:
         hint = "retry with the same key" if commit.key else "read the thread before trying again; use key= next time"
         raise OutcomeUnknown(unknown.message, rev=unknown.rev, key=commit.key, hint=hint) from None

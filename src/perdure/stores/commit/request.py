@@ -22,6 +22,8 @@ from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange, Waiting
 from perdure.model.state import REMOVE, Doc
 from perdure.model.thread import NewThread
 from perdure.rules import checks, message_shape, run_machine
+from perdure.stores.commit.run_change import RunEffect, effect_of
+from perdure.stores.records import message_body
 from perdure.stores.thread_creation import Birth, birth_of
 
 _sorted = msgspec.json.Encoder(order="sorted")
@@ -67,17 +69,20 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A commit whose shape is right, with ids minted and documents encoded.
+    """A commit whose shape is right, with ids minted, and messages and documents encoded.
 
-    `brought_ids` are the message ids that the caller chose: those that a pending message may have.
+    `brought_ids` are the message ids that the caller chose: those that a pending message may have. `effect` is what a
+    change does to its run. Documents are sorted by owner and name.
     """
 
     thread_id: str
     messages: list[Message]
+    bodies: list[bytes]
     message_ids: list[str]
     brought_ids: list[str]
     run: Run | RunChange | NewRun | None
     run_id: str | None
+    effect: RunEffect | None
     branch: int | None
     branch_name: str | None
     expect: int | None
@@ -127,10 +132,12 @@ def prepare(request: Request) -> Prepared:
     return Prepared(
         thread_id=thread_id,
         messages=minted,
+        bodies=encode_messages(minted),
         message_ids=[message.id or "" for message in minted],
         brought_ids=[] if request.stored else [message.id for message in messages if message.id is not None],
         run=run,
         run_id=run_id,
+        effect=effect_of(run, minted, inputs=request.inputs) if isinstance(run, RunChange) else None,
         branch=number,
         branch_name=branch_name,
         expect=request.expect,
@@ -145,6 +152,19 @@ def prepare(request: Request) -> Prepared:
         birth=birth,
         if_idle=checks.check_flag(request.if_idle, "if_idle"),
     )
+
+
+def encode_messages(messages: Sequence[Message]) -> list[bytes]:
+    """The stored JSON of messages; raises `InvalidError` if no commit could carry them."""
+    bodies = [message_body(message) for message in messages]
+    total = 0
+    for i, body in enumerate(bodies):
+        total += len(body)
+        if len(body) > limits.MESSAGE_BYTES:
+            raise InvalidError(f"{len(body):,} bytes, the limit is {limits.MESSAGE_BYTES:,}", path=f"messages[{i}]")
+    if total > limits.COMMIT_BYTES:
+        raise InvalidError(f"{total:,} bytes of messages in one commit, the limit is {limits.COMMIT_BYTES:,}")
+    return bodies
 
 
 def _birth(request: Request) -> Birth:
@@ -246,7 +266,12 @@ def _documents(values: dict[Any, Any], owner: str) -> list[tuple[str, str, Any]]
         checks.check_count(doc.schema, f"schema of state {name!r}", least=1)
         body = codec.encode_checked(doc.value, f"state.{name}", limits.STATE_BYTES)
         documents.append((owner, name, (doc.schema, body)))
+    documents.sort(key=_name_of)
     return documents
+
+
+def _name_of(document: tuple[str, str, Any]) -> str:
+    return document[1]
 
 
 def _check_guards(guards: dict[Any, Any], state: dict[Any, Any]) -> Mapping[str, int | None]:

@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.write.binders import Binder, cast, sent_as
-from perdure.engines.postgres.write.operation_shapes import LogShape, SeqOf, Shape, Values, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Member, Transaction
 from perdure.engines.sql.ddl import quote
+from perdure.kernel.shapes import LogShape, SeqOf, Shape, Values, entry_columns
 
 _CACHED_STATEMENTS = 1_000
 

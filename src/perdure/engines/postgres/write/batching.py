@@ -33,9 +33,9 @@ from typing import Any
 
 from perdure.engines.postgres.write.executor import Executor
 from perdure.engines.postgres.write.job import Job
-from perdure.engines.postgres.write.operation_shapes import Shape
 from perdure.engines.postgres.write.transaction import RowName
 from perdure.kernel.ops import Applied
+from perdure.kernel.shapes import Shape
 
 MAX_BATCH = 128
 MAX_BATCHES = 2

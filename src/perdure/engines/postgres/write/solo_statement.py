@@ -21,9 +21,9 @@ from collections.abc import Sequence
 
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.write.binders import Binder, cast, sent_as
-from perdure.engines.postgres.write.operation_shapes import LogShape, Values, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Transaction
+from perdure.kernel.shapes import LogShape, Values, entry_columns
 
 _FEW_ENTRIES = 4
 """Up to this many entries of an append are plain parameters."""

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines.postgres.write.operation_shapes import DESCRIBE, LogShape, RowShape, Shape, Values
 from perdure.engines.sql.terms import ShapeCache
 from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Drop, Op, Patch, Put
 from perdure.kernel.schema import Schema
+from perdure.kernel.shapes import DESCRIBE, LogShape, RowShape, Shape, Values
 
 _BATCHABLE_BYTES = 64 * 1024
 _SOLO_OPERATIONS = 32

@@ -14,6 +14,7 @@ from typing import Any
 from perdure.engines.shared.signals import call_in_loop, settle
 from perdure.errors import OutcomeUnknown
 from perdure.ids import new_rev
+from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Op, Scan
 
 
@@ -41,9 +42,9 @@ class Job:
 
 
 class TransactJob(Job):
-    """`transact`."""
+    """`transact`, of operations or of a filled kind."""
 
-    def __init__(self, scope: str, ops: Sequence[Op], hints: Sequence[str]) -> None:
+    def __init__(self, scope: str, ops: Sequence[Op] | Filled, hints: Sequence[str]) -> None:
         self.scope = scope
         self.rev = new_rev()
         self.ops = ops
