@@ -42,12 +42,11 @@ from __future__ import annotations
 
 '''
 
-STORE = '''class Store:
+STORE = '''class Store(Face[async_store.Store], of=async_store.Store):
     """`perdure.Store`, blocking. Made by `perdure.sync.open`."""
 
     def __init__(self, inner: async_store.Store, driver: Driver, *, owner: bool = True) -> None:
-        self._inner = inner
-        self._driver = driver
+        super().__init__(inner, driver)
         self._owner = owner
 {fields}
 
@@ -134,11 +133,8 @@ def call_arguments(node: Method) -> list[str]:
 
 
 def docstring(node: Method) -> str:
-    """The docstring of the async method."""
-    lines = (ast.get_docstring(node) or "").splitlines()
-    indented = [lines[0], *[f"        {line}".rstrip() for line in lines[1:]]]
-    text = "\n".join(indented) + ("\n        " if len(lines) > 1 else "")
-    return f'        """{text}"""'
+    """The first line of the async method's docstring; `Face` fills in the rest when the class is made."""
+    return f'        """{(ast.get_docstring(node) or "").splitlines()[0]}"""'
 
 
 def method(node: Method, owner: str) -> str:
@@ -196,9 +192,8 @@ def store_class(module: str) -> tuple[str, list[str]]:
     methods = public_methods(tree, name)
     what = ast.get_docstring(next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)) or ""
     header = (
-        f'class {name}:\n    """{what.splitlines()[0].removesuffix(".")}, blocking."""\n\n'
-        f"    def __init__(self, inner: async_{module}.{name}, driver: Driver) -> None:\n"
-        "        self._inner = inner\n        self._driver = driver\n\n"
+        f"class {name}(Face[async_{module}.{name}], of=async_{module}.{name}):\n"
+        f'    """{what.splitlines()[0].removesuffix(".")}, blocking."""\n\n'
     )
     source = "\n".join(method(node, f"perdure.stores.{module}.{name}") for node in methods)
     return header + source, imports_for(tree, module, names_used(methods))
@@ -239,12 +234,7 @@ def imports_for(tree: ast.Module, module: str, used: set[str], *, blocking: bool
 
 def generate() -> dict[str, str]:
     """Every file of the folder, by name."""
-    files = {f"{module}.py": module_source(module) for module in (*CLASSES, "thread_handle", "store")}
-    names = {module: class_name(module) for module in sorted((*CLASSES, "thread_handle", "store"))}
-    imports = "".join(f"from perdure.sync.stores.{module} import {name}\n" for module, name in names.items())
-    listed = "".join(f'    "{name}",\n' for name in sorted(names.values()))
-    files["__init__.py"] = f'"""The stores as blocking callers see them."""\n\n{imports}\n__all__ = [\n{listed}]\n'
-    return files
+    return {f"{module}.py": module_source(module) for module in (*CLASSES, "thread_handle", "store")}
 
 
 def module_source(module: str) -> str:
@@ -252,6 +242,7 @@ def module_source(module: str) -> str:
     text, imports = whole_store() if module == "store" else store_class(module)
     imports = [line for line in imports if "AsyncIterator" not in line]
     imports += ["from collections.abc import Iterator", "from perdure.sync.driver import Driver"]
+    imports += ["from perdure.sync.face import Face"]
     head = HEAD.format(what=f"`{class_name(module)}`", module=module)
     # Signatures are packed, not one parameter per line: the async stores show those.
     return formatted(head + "\n".join(imports) + "\n\n# fmt: off\n\n\n" + text, TARGET / f"{module}.py")

@@ -16,6 +16,7 @@ from perdure import limits, sync
 from perdure.errors import InvalidError, PerdureError, short_repr
 from perdure.model.receipt import Receipt, Snapshot
 from perdure.stores.store import Store
+from perdure.sync.face import async_twin
 
 try:
     from opentelemetry import trace
@@ -39,7 +40,7 @@ def instrument(store: StoreT, tracer_provider: trace.TracerProvider | None = Non
     that raises records the exception, and `perdure.error_code` if it is an error of Perdure.
     """
     opened: object = store
-    inner = opened._inner if isinstance(opened, sync.Store) else opened  # noqa: SLF001 - the faces are one product
+    inner = async_twin(opened) if isinstance(opened, sync.Store) else opened
     if not isinstance(inner, Store):
         raise InvalidError(f"instrument takes an open store, not {short_repr(store)}")
     if "commit" not in vars(inner):

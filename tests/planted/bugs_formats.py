@@ -25,7 +25,7 @@ FORMAT_BUGS = (
     ),
     Bug(
         "thinking that nothing follows is sent",
-        "formats/anthropic.py",
+        "formats/anthropic_blocks.py",
         "while written and written[-1]",
         "while not written and written[-1:]",
         (f"{_REQUESTS}::test_thinking_that_nothing_follows_is_left_out",),
@@ -39,14 +39,14 @@ FORMAT_BUGS = (
     ),
     Bug(
         "the arguments of a call are sent in another spelling",
-        "formats/shared.py",
+        "formats/arguments.py",
         '        return text\n    return "{}"',
         '        return spelled\n    return "{}"',
         (f"{_TRIPS}::test_conversations_come_back_equal",),
     ),
     Bug(
         "a commit loses the usage of a message",
-        "stores/commit/request.py",
+        "stores/records.py",
         "message.usage,",
         "None,",
         ("case:messages/fields-round-trip@memory",),

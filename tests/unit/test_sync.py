@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import pydoc
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +18,10 @@ import perdure
 import perdure.sync
 from perdure import Message, UnsupportedError
 from perdure.stores.store import Store as AsyncStore
+from perdure.sync.face import Face
 
 ROOT = Path(__file__).resolve().parents[2]
-STORES = ("threads", "messages", "branches", "pending", "runs", "state")
+STORES = ("threads", "messages", "branches", "pending", "runs", "state", "profiles")
 URLS = ("memory://", "sqlite:///{path}")
 
 
@@ -55,6 +58,21 @@ def _async_class(name: str) -> type:
 
 def test_the_store_itself_has_the_same_methods() -> None:
     assert public(AsyncStore).keys() == public(perdure.sync.Store).keys()
+
+
+@pytest.mark.parametrize("face", Face.__subclasses__(), ids=lambda face: face.__name__)
+def test_help_shows_the_whole_docstring_of_the_async_method(face: type[Face[Any]]) -> None:
+    twin = getattr(sys.modules[face.__module__.replace(".sync", "")], face.__name__)
+    for name, member in vars(face).items():
+        if not name.startswith("_"):
+            assert vars(twin)[name].__doc__, name
+            assert member.__doc__ == vars(twin)[name].__doc__, name
+
+
+def test_help_of_a_commit_explains_every_option() -> None:
+    text = pydoc.plain(pydoc.render_doc(perdure.sync.Store.commit))
+    for option in ("messages", "expect_head", "fence", "run_state", "key"):
+        assert f"- `{option}`: " in text
 
 
 def test_many_threads_share_one_store(url: str) -> None:

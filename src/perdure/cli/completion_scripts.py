@@ -90,14 +90,7 @@ def _alternatives(words: list[str]) -> str:
     return "|".join(shlex.quote(word) for word in words)
 
 
-_BASH = """\
-# Completion of perdure for bash: source <(perdure completion bash)
-_perdure() {{
-    local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local chosen="" skip="" files="" words="" index word
-    COMPREPLY=()
-    for ((index = 1; index < COMP_CWORD; index++)); do
-        word="${{COMP_WORDS[index]}}"
+_WALK = """\
         if [[ -n $skip ]]; then skip=""; continue; fi
         case "${{chosen:+$chosen }}$word" in
             {paths}) chosen="${{chosen:+$chosen }}$word" ;;
@@ -119,7 +112,18 @@ _perdure() {{
 {arguments}
         esac
     fi
-    if [[ -n $files ]]; then
+"""
+"""What bash and zsh share: the body of the loop over the words, each as `$word`, and what can follow them."""
+
+_BASH = """\
+# Completion of perdure for bash: source <(perdure completion bash)
+_perdure() {{
+    local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
+    local chosen="" skip="" files="" words="" index word
+    COMPREPLY=()
+    for ((index = 1; index < COMP_CWORD; index++)); do
+        word="${{COMP_WORDS[index]}}"
+{walk}    if [[ -n $files ]]; then
         compopt -o filenames 2>/dev/null
         while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$current")
     else
@@ -132,24 +136,20 @@ complete -F _perdure perdure
 
 def bash(root: Described) -> str:
     """A script for bash 3.2 or newer."""
-    return _filled(
-        _BASH,
-        root,
-        values=lambda option: f"words={_words(option.values)}",
-        options=lambda command: f"words={_words(_option_names(command))}",
-        arguments=lambda command: f"words={_words(_argument_words(command))}",
-    )
+    return _filled(_BASH, root, lambda words: f"words={shlex.quote(' '.join(words))}", _option_names, _argument_words)
 
 
 def _filled(
     template: str,
     root: Described,
-    *,
-    values: Callable[[Option], str],
-    options: Callable[[Described], str],
-    arguments: Callable[[Described], str],
+    assign: Callable[[tuple[str, ...]], str],
+    options: Callable[[Described], tuple[str, ...]],
+    arguments: Callable[[Described], tuple[str, ...]],
 ) -> str:
-    """The template of bash or zsh with a branch for each command, and for each option that has fixed values."""
+    """The template of bash or zsh with a branch for each command, and for each option that has fixed values.
+
+    `assign` writes the statement that offers words; `options` and `arguments` are the words of a command.
+    """
     commands = list(_every(root))
     of_options = [
         (_alternatives([f"{each.path} {name}" for name in option.names]), option)
@@ -157,23 +157,20 @@ def _filled(
         for option in each.options
         if option.values or option.value == "FILE"
     ]
-    return template.format(
+    walk = _WALK.format(
         paths=_alternatives(_paths(root)),
         valued=_alternatives(_valued(root)),
-        values=_branches([(names, values(option) if option.values else _FILES) for names, option in of_options]),
-        options=_branches([(shlex.quote(each.path), options(each)) for each in commands]),
+        values=_branches([(names, assign(option.values) if option.values else _FILES) for names, option in of_options]),
+        options=_branches([(shlex.quote(each.path), assign(options(each))) for each in commands]),
         arguments=_branches(
-            [(shlex.quote(each.path), _FILES if each.takes_file else arguments(each)) for each in commands]
+            [(shlex.quote(each.path), _FILES if each.takes_file else assign(arguments(each))) for each in commands]
         ),
     )
+    return template.format(walk=walk)
 
 
 def _branches(branches: list[tuple[str, str]]) -> str:
     return "\n".join(f"            {pattern}) {action} ;;" for pattern, action in branches)
-
-
-def _words(words: tuple[str, ...]) -> str:
-    return shlex.quote(" ".join(words))
 
 
 def _option_names(command: Described) -> tuple[str, ...]:
@@ -188,31 +185,11 @@ _ZSH = """\
 #compdef perdure
 # Completion of perdure for zsh: source <(perdure completion zsh), after compinit
 _perdure() {{
+    local current="$PREFIX" previous="${{words[CURRENT-1]}}"
     local chosen="" skip="" files="" word
     local -a choices
     for word in "${{(@)words[2,CURRENT-1]}}"; do
-        if [[ -n $skip ]]; then skip=""; continue; fi
-        case "${{chosen:+$chosen }}$word" in
-            {paths}) chosen="${{chosen:+$chosen }}$word" ;;
-        esac
-        case "$word" in
-            {valued}) skip=1 ;;
-        esac
-    done
-    if [[ -n $skip ]]; then
-        case "$chosen ${{words[CURRENT-1]}}" in
-{values}
-        esac
-    elif [[ $PREFIX == -* ]]; then
-        case "$chosen" in
-{options}
-        esac
-    else
-        case "$chosen" in
-{arguments}
-        esac
-    fi
-    if [[ -n $files ]]; then _files; else _describe perdure choices; fi
+{walk}    if [[ -n $files ]]; then _files; else _describe perdure choices; fi
 }}
 if [[ $funcstack[1] == _perdure ]]; then _perdure "$@"; else compdef _perdure perdure; fi
 """
@@ -220,22 +197,15 @@ if [[ $funcstack[1] == _perdure ]]; then _perdure "$@"; else compdef _perdure pe
 
 def zsh(root: Described) -> str:
     """A script for zsh, to be sourced or put into a folder of `fpath`."""
-    return _filled(
-        _ZSH,
-        root,
-        values=lambda option: f"choices=({' '.join(option.values)})",
-        options=lambda command: f"choices=({_zsh_options(command)})",
-        arguments=lambda command: f"choices=({_zsh_arguments(command)})",
-    )
+    return _filled(_ZSH, root, lambda words: f"choices=({' '.join(words)})", _zsh_options, _zsh_arguments)
 
 
-def _zsh_options(command: Described) -> str:
-    return " ".join(shlex.quote(f"{name}:{option.meaning}") for option in command.options for name in option.names)
+def _zsh_options(command: Described) -> tuple[str, ...]:
+    return tuple(shlex.quote(f"{name}:{option.meaning}") for option in command.options for name in option.names)
 
 
-def _zsh_arguments(command: Described) -> str:
-    named = [shlex.quote(f"{_name(each)}:{each.meaning}") for each in command.subcommands]
-    return " ".join([*named, *command.values])
+def _zsh_arguments(command: Described) -> tuple[str, ...]:
+    return (*(shlex.quote(f"{_name(each)}:{each.meaning}") for each in command.subcommands), *command.values)
 
 
 _FISH = """\

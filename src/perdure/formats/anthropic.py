@@ -15,71 +15,31 @@ Perdure are not part of any request.
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Iterable
-from hashlib import sha256
 from typing import Any, Unpack
 
 from perdure.errors import InvalidError, short_repr
+from perdure.formats.anthropic_blocks import FORM, Turn, read_block, short, write_content
+from perdure.formats.arguments import read_arguments
 from perdure.formats.call_ids import with_sound_ids
-from perdure.formats.shared import (
-    Conversation,
+from perdure.formats.carrying import carry, rest
+from perdure.formats.reading import (
     Payload,
-    Sendable,
-    carried,
-    carry,
-    fresh,
+    answer_fields,
     items_of,
     list_at,
     make,
     make_usage,
-    media_type,
-    messages_of,
     part_of,
     plain,
-    read_arguments,
-    rest,
-    results_after_calls,
+    read_parts,
     text_at,
-    write_blocks,
 )
 from perdure.formats.streams import Collector
-from perdure.model.faithful import Opaque, Untyped
-from perdure.model.message import (
-    Base64Source,
-    Block,
-    Document,
-    Image,
-    Message,
-    MessageFields,
-    Source,
-    Text,
-    Thinking,
-    ToolResult,
-    ToolUse,
-    UrlSource,
-    Usage,
-)
+from perdure.formats.writing import Conversation, Sendable, fresh, messages_of, results_after_calls
+from perdure.model.message import Message, MessageFields, ToolResult, ToolUse, Usage
 
-FORM = "anthropic"
-_FOREIGN = frozenset(("openai", "openai_responses"))
-_RESERVED = frozenset(("audio", "video", "base64", "url"))
-"""Types that mean something else in Perdure, so that a block of this API must not be called so."""
-_SENT: dict[type, frozenset[str]] = {
-    Text: frozenset(("cache_control", "citations")),
-    ToolUse: frozenset(("cache_control", "caller", "toolset_name")),
-    ToolResult: frozenset(("cache_control", "toolset_name")),
-    Thinking: frozenset(),
-    Image: frozenset(("cache_control", "transformations")),
-    Document: frozenset(("cache_control", "citations", "context")),
-}
-"""Fields that a block of a request may have; an answer brings more, and so does the SDK."""
-_IMAGE_TYPES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
-_THOUGHTS = frozenset(("thinking", "redacted_thinking"))
-_UNFIT = re.compile("[^a-zA-Z0-9_-]")
 _ANSWER = ("role", "content", "id", "type", "model", "stop_reason", "usage")
-Turn = dict[str, Any]
 
 
 def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -> tuple[list[Sendable], list[Sendable]]:
@@ -93,7 +53,7 @@ def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -
     turns: list[Turn] = []
     results: list[Turn] | None = None
     for i, message in enumerate(results_after_calls(messages_of(conversation))):
-        blocks = _write_content(message.content, message.role, f"messages[{i}]", skip=skip_unsupported)
+        blocks = write_content(message.content, message.role, f"messages[{i}]", skip=skip_unsupported)
         if message.role == "tool":
             if results is None:
                 results = []
@@ -105,43 +65,8 @@ def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -
             raise InvalidError(f"{FORM} has no role {short_repr(message.role)}", path=f"messages[{i}]")
         elif blocks:
             results = None
-            turns.append({"role": message.role, "content": _short(blocks)})
+            turns.append({"role": message.role, "content": short(blocks)})
     return fresh(system), fresh(turns)
-
-
-def _write_content(blocks: list[Block], role: str, path: str, *, skip: bool) -> list[Turn]:
-    """Blocks in their place: a message of this role, or a `result`."""
-
-    def write(block: Block) -> Turn | None:
-        if _left_out(block, role):
-            return {}
-        return write_block(block, path, skip=skip) if _has_place(block, role) else None
-
-    written = write_blocks(blocks, write, FORM, path, skip=skip)
-    while written and written[-1]["type"] in _THOUGHTS:
-        written.pop()  # nothing follows: what it led to was withdrawn, or never came
-    return written
-
-
-def _left_out(block: Block, role: str) -> bool:
-    """What the API is known to refuse and nobody misses."""
-    if isinstance(block, Text):
-        return not block.text.strip()
-    if isinstance(block, Thinking):
-        return not block.signature or role != "assistant"
-    return role == "assistant" and isinstance(block, Opaque) and block.kind in _FOREIGN
-
-
-def _has_place(block: Block, role: str) -> bool:
-    if role == "system":
-        return isinstance(block, Text)
-    return not (role == "assistant" and isinstance(block, (Image, Document)))
-
-
-def _short(blocks: list[Turn]) -> str | list[Turn]:
-    """One plain text is written as a string."""
-    plain_text = len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
-    return blocks[0]["text"] if plain_text else blocks
 
 
 def from_messages(messages: Iterable[Payload], system: Any = None) -> list[Message]:
@@ -153,7 +78,7 @@ def from_messages(messages: Iterable[Payload], system: Any = None) -> list[Messa
     """
     read: list[Message] = []
     if system:
-        read.append(Message.system(_read_content(system, "system")))
+        read.append(Message.system(read_parts(system, "system", read_block)))
     for i, turn in enumerate(items_of(messages, "messages")):
         read += _read_turn(plain(turn, f"messages[{i}]"), f"messages[{i}]", {})
     return with_sound_ids(read)
@@ -180,23 +105,20 @@ def from_response(response: Payload, **fields: Unpack[MessageFields]) -> Message
         **fields: fields of `Message` to set, such as `id` or `metadata`.
     """
     data = plain(response, "response")
-    content = _read_content(list_at(data.get("content"), "response.content"), "response")
+    content = read_parts(list_at(data.get("content"), "response.content"), "response", read_block)
     if any(isinstance(block, ToolResult) for block in content):
         raise InvalidError("an answer must not hold a tool_result", path="response.content")
-    message = make("assistant", content, carry(FORM, rest(data, *_ANSWER)), {**_answer_fields(data), **fields})
+    message = make(
+        "assistant",
+        content,
+        carry(FORM, rest(data, *_ANSWER)),
+        {**_known(data), **fields},
+    )
     return with_sound_ids([message])[0]
 
 
-def _answer_fields(data: Turn) -> MessageFields:
-    """What an answer says of itself, beside its content."""
-    known: MessageFields = {}
-    if isinstance(data.get("model"), str):
-        known["model"] = data["model"]
-    if isinstance(data.get("stop_reason"), str):
-        known["stop_reason"] = data["stop_reason"]
-    if data.get("usage") is not None:
-        known["usage"] = _usage(plain(data["usage"], "response.usage"))
-    return known
+def _known(data: Turn) -> MessageFields:
+    return answer_fields(data, data.get("stop_reason"), _usage)
 
 
 def _usage(data: Turn) -> Usage:
@@ -215,82 +137,11 @@ def _usage(data: Turn) -> Usage:
     return make_usage(counts, FORM, {**others, "output_tokens_details": rest(details, "thinking_tokens")})
 
 
-def write_block(block: Block, path: str, *, skip: bool) -> Turn | None:
-    """A block as the API takes it; None if there is none for it. `skip` leaves such blocks out of a tool result."""
-    if isinstance(block, Opaque):
-        return None if block.kind in _FOREIGN else dict(block.data)
-    if isinstance(block, Text):
-        fields: Turn = {"type": "text", "text": block.text}
-    elif isinstance(block, ToolUse):
-        fields = {"type": "tool_use", "id": _call_id(block.id), "name": block.name, "input": _object(block.input)}
-    elif isinstance(block, ToolResult):
-        content = _write_content(block.content, "result", path, skip=skip)
-        fields = {"type": "tool_result", "tool_use_id": _call_id(block.tool_use_id), "content": _short(content)}
-        if block.is_error:
-            fields |= {"content": fields["content"] or "error", "is_error": True}
-    elif isinstance(block, Thinking):
-        fields = {"type": "thinking", "thinking": block.thinking, "signature": block.signature}
-    elif isinstance(block, (Image, Document)):
-        source = _write_source(block)
-        if source is None:
-            return None
-        fields = {"type": "image" if isinstance(block, Image) else "document", "source": source}
-        if isinstance(block, Document) and block.title is not None:
-            fields["title"] = block.title
-    else:
-        return None
-    others = carried(block, FORM, _SENT[type(block)])
-    if isinstance(block, Text) and isinstance(others.get("citations"), list):
-        others["citations"] = [_sent_citation(item) for item in others["citations"]]
-    return {**fields, **others}
-
-
-def _sent_citation(citation: Any) -> Any:
-    """An answer names the file that it cites, a request does not."""
-    return {k: v for k, v in citation.items() if k != "file_id"} if isinstance(citation, dict) else citation
-
-
-def _call_id(name: str) -> str:
-    """The id itself if the API takes it, else a substitute: the same for the call and its result, now and later."""
-    if name and not _UNFIT.search(name):
-        return name
-    digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{_UNFIT.sub('_', name)[:40]}-{digest}"
-
-
-def _object(value: Any) -> Turn:
-    if isinstance(value, dict):
-        return value
-    return {} if value is None else {"input": value}
-
-
-def _write_source(block: Image | Document) -> Turn | None:
-    source = block.source
-    if isinstance(source, Base64Source):
-        kind = media_type(source)
-        if isinstance(block, Document) and kind.startswith("text/"):
-            return _write_plain_text(source)
-        fits = kind in _IMAGE_TYPES if isinstance(block, Image) else kind == "application/pdf"
-        return {"type": "base64", "media_type": kind, "data": source.data} if fits else None
-    if isinstance(source, UrlSource):
-        return {"type": "url", "url": source.url}
-    return None if source.kind in _FOREIGN else dict(source.data)
-
-
-def _write_plain_text(source: Base64Source) -> Turn | None:
-    """A text document, which the API takes as text only."""
-    try:
-        text = base64.b64decode(source.data, validate=True).decode()
-    except ValueError:
-        return None
-    return {"type": "text", "media_type": "text/plain", "data": text}
-
-
 def _read_turn(turn: Turn, path: str, fields: MessageFields) -> list[Message]:
     role = turn.get("role")
     if role not in ("user", "assistant", "system"):
         raise InvalidError(f"unknown role {short_repr(role)}", path=path)
-    content = _read_content(turn.get("content"), path)
+    content = read_parts(turn.get("content"), path, read_block)
     results = [block for block in content if isinstance(block, ToolResult)]
     if results and role != "user":
         raise InvalidError(f"a turn of role {role} must not hold a tool_result", path=path)
@@ -303,63 +154,10 @@ def _read_turn(turn: Turn, path: str, fields: MessageFields) -> list[Message]:
     read = [make("tool", [result], carry(FORM, {}), fields) for result in results]
     if read and not blocks:
         return read
-    return [*read, make(role, blocks, carry(FORM, others), {**_answer_fields(turn), **fields})]
-
-
-def _read_content(content: Any, path: str) -> list[Block]:
-    if content is None or content == "":
-        return []
-    if isinstance(content, str):
-        return [Text(content)]
-    blocks = list_at(content, f"{path}.content")
-    return [read_block(plain(item, f"{path}.content[{i}]"), f"{path}.content[{i}]") for i, item in enumerate(blocks)]
-
-
-def read_block(block: Turn, path: str) -> Block:
-    """A block of the API; one of an unknown type stays as it is."""
-    kind = text_at(block, "type", path)
-    if kind == "text":
-        return Text(text_at(block, "text", path), extra=carry(FORM, rest(block, "type", "text")))
-    if kind == "tool_use":
-        extra = carry(FORM, rest(block, "type", "id", "name", "input"))
-        return ToolUse(text_at(block, "id", path), text_at(block, "name", path), block.get("input"), extra=extra)
-    if kind == "tool_result":
-        return _read_result(block, path)
-    if kind == "thinking":
-        signature = text_at(block, "signature", path) or None if block.get("signature") is not None else None
-        extra = carry(FORM, rest(block, "type", "thinking", "signature"))
-        return Thinking(text_at(block, "thinking", path), signature, extra=extra)
-    if kind == "image":
-        return Image(_read_source(block, path), extra=carry(FORM, rest(block, "type", "source")))
-    if kind == "document":
-        title = text_at(block, "title", path) if block.get("title") is not None else None
-        return Document(_read_source(block, path), title, extra=carry(FORM, rest(block, "type", "source", "title")))
-    if kind in _FOREIGN or kind in _RESERVED:
-        raise InvalidError(f"unknown block type {short_repr(kind)}", path=path)
-    return Opaque(Untyped(block))
-
-
-def _read_result(block: Turn, path: str) -> ToolResult:
-    content = _read_content(block.get("content"), path)
-    if any(isinstance(inner, (ToolUse, ToolResult)) for inner in content):
-        raise InvalidError("a tool_result must not hold tool calls or results", path=path)
-    return ToolResult(
-        tool_use_id=text_at(block, "tool_use_id", path),
-        content=content,
-        is_error=block.get("is_error") is True,
-        extra=carry(FORM, rest(block, "type", "tool_use_id", "content", "is_error")),
-    )
-
-
-def _read_source(block: Turn, path: str) -> Source:
-    source = plain(block.get("source"), f"{path}.source")
-    kind = text_at(source, "type", f"{path}.source")
-    if kind == "base64":
-        extra = carry(FORM, rest(source, "type", "media_type", "data"))
-        return Base64Source(text_at(source, "media_type", path), text_at(source, "data", path), extra=extra)
-    if kind == "url":
-        return UrlSource(text_at(source, "url", path), extra=carry(FORM, rest(source, "type", "url")))
-    return Opaque(Untyped(source))
+    return [
+        *read,
+        make(role, blocks, carry(FORM, others), {**_known(turn), **fields}),
+    ]
 
 
 class Stream(Collector):

@@ -17,52 +17,24 @@ from typing import Any, Unpack
 
 from perdure.errors import InvalidError, short_repr
 from perdure.formats.call_ids import with_sound_ids
+from perdure.formats.carrying import carried, carry, rest
 from perdure.formats.openai_chunks import joined, merge
-from perdure.formats.shared import (
-    Conversation,
-    Payload,
-    Sendable,
-    carried,
-    carry,
-    fresh,
-    items_of,
-    list_at,
-    make,
-    make_usage,
-    media_type,
-    messages_of,
-    odd_spelling,
-    part_of,
-    plain,
-    read_arguments,
-    read_url,
-    rest,
-    results_after_calls,
-    text_at,
-    unwrap,
-    wrap,
-    write_arguments,
-    write_blocks,
-    write_url,
+from perdure.formats.openai_parts import (
+    FORM,
+    read_call,
+    read_part,
+    write_answered,
+    write_call,
+    write_instruction,
+    write_part,
+    write_text,
 )
+from perdure.formats.openai_usage import read_usage
+from perdure.formats.reading import Payload, answer_fields, items_of, list_at, make, part_of, plain, read_parts, text_at
 from perdure.formats.streams import Collector
-from perdure.model.faithful import Opaque
-from perdure.model.message import (
-    Audio,
-    Base64Source,
-    Block,
-    Document,
-    Image,
-    Message,
-    MessageFields,
-    Text,
-    Thinking,
-    ToolResult,
-    ToolUse,
-    Usage,
-)
+from perdure.formats.writing import Conversation, Sendable, fresh, messages_of, results_after_calls, short, write_blocks
+from perdure.model.message import Message, MessageFields, ToolResult, Usage
 
-FORM = "openai"
 _SENT = {
     "system": frozenset(("role", "name")),
     "user": frozenset(("name",)),
@@ -71,11 +43,6 @@ _SENT = {
 }
 """Fields that go back in a request; an answer brings more of them. The last three are other servers' own: some refuse
 a conversation without the reasoning, or the signature in `extra_content`, that they sent."""
-_SENT_OF_CALL = frozenset(("type", "arguments", "extra_content"))
-_SENT_OF_PART = frozenset(("prompt_cache_breakpoint", "cache_control", "image_url", "input_audio", "file"))
-_SENT_INSIDE = {"image_url": ("detail",), "input_audio": (), "file": ("file_id",)}
-_AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
-_AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 def to_messages(conversation: Conversation, *, skip_unsupported: bool = False) -> list[Sendable]:
@@ -170,34 +137,13 @@ class Stream(Collector):
 
 def _answer(data: dict[str, Any], choice: dict[str, Any], message: dict[str, Any], fields: MessageFields) -> Message:
     """A message with what the response around it says of it."""
-    known: MessageFields = {}
-    if isinstance(data.get("model"), str):
-        known["model"] = data["model"]
-    if isinstance(choice.get("finish_reason"), str):
-        known["stop_reason"] = choice["finish_reason"]
-    if data.get("usage") is not None:
-        known["usage"] = _usage(plain(data["usage"], "response.usage"))
+    known = answer_fields(data, choice.get("finish_reason"), _usage)
     (read,) = with_sound_ids([_read({"role": "assistant", **message}, "response.message", {**known, **fields})])
     return read
 
 
 def _usage(data: dict[str, Any]) -> Usage:
-    read, written = part_of(data, "prompt_tokens_details"), part_of(data, "completion_tokens_details")
-    counts = {
-        "input_tokens": data.get("prompt_tokens"),
-        "output_tokens": data.get("completion_tokens"),
-        "cache_read_tokens": read.get("cached_tokens"),
-        "cache_write_tokens": read.get("cache_write_tokens"),
-        "reasoning_tokens": written.get("reasoning_tokens"),
-    }
-    others = rest(data, "prompt_tokens", "completion_tokens", "total_tokens")
-    others["prompt_tokens_details"] = _counted(rest(read, "cached_tokens", "cache_write_tokens"))
-    others["completion_tokens_details"] = _counted(rest(written, "reasoning_tokens"))
-    return make_usage(counts, FORM, others)
-
-
-def _counted(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value}
+    return read_usage(data, FORM, received="prompt", sent="completion")
 
 
 def _write(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
@@ -210,15 +156,16 @@ def _write(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
     if message.role == "assistant":
         written = {**_write_assistant(message, path, skip=skip), **_sent_audio(others)}
         nothing = message.content and written == {"role": "assistant", "content": []}
-        return {} if nothing else {**written, "content": _short(written["content"])}
-    write = write_part if message.role == "user" else _write_instruction
+        content = written["content"]
+        return {} if nothing else {**written, "content": None if content is None else short(content)}
+    write = write_part if message.role == "user" else write_instruction
     parts = write_blocks(message.content, write, FORM, path, skip=skip)
-    return {"role": message.role, "content": _short(parts), **others}
+    return {"role": message.role, "content": short(parts), **others}
 
 
 def _write_assistant(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
-    parts = write_blocks(message.content, _write_answered, FORM, path, skip=skip)
-    calls = [_write_call(call) for call in message.tool_calls]
+    parts = write_blocks(message.content, write_answered, FORM, path, skip=skip)
+    calls = [write_call(call) for call in message.tool_calls]
     if not calls:
         return {"role": "assistant", "content": parts}
     return {"role": "assistant", "content": parts or None, "tool_calls": calls}
@@ -235,68 +182,8 @@ def _write_result(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
     if len(results) != 1:
         raise InvalidError("a tool message holds exactly one tool_result", path=path)
     (result,) = results
-    parts = write_blocks(result.content, _write_text, FORM, path, skip=skip)
-    return {"role": "tool", "tool_call_id": result.tool_use_id, "content": _short(parts)}
-
-
-def _short(parts: list[dict[str, Any]] | None) -> str | list[dict[str, Any]] | None:
-    """One plain text, or none, is written as a string: every server takes that."""
-    if parts is None:
-        return None
-    if not parts:
-        return ""
-    text = parts[0].get("text")
-    return text if len(parts) == 1 and parts[0].keys() == {"type", "text"} and isinstance(text, str) else parts
-
-
-def _write_text(block: Block) -> dict[str, Any] | None:
-    if isinstance(block, Thinking):
-        return {}
-    fields = {"type": "text", "text": block.text} if isinstance(block, Text) else None
-    return None if fields is None else {**fields, **carried(block, FORM, _SENT_OF_PART)}
-
-
-def _write_instruction(block: Block) -> dict[str, Any] | None:
-    return unwrap(block, FORM) if isinstance(block, Opaque) else _write_text(block)
-
-
-def _write_answered(block: Block) -> dict[str, Any] | None:
-    """A block of an answer: its calls have a place of their own; what another provider hid or ran is left out."""
-    if isinstance(block, ToolUse):
-        return {}
-    return unwrap(block, FORM) or {} if isinstance(block, Opaque) else _write_text(block)
-
-
-def write_part(block: Block) -> dict[str, Any] | None:
-    """A block as a part of content; empty if it is left out, None if there is none for it."""
-    if isinstance(block, (Text, Thinking)):
-        return _write_text(block)
-    if isinstance(block, Image):
-        return _write_nested(block, "image_url", {"url": write_url(block.source)})
-    if isinstance(block, Audio) and isinstance(block.source, Base64Source):
-        form = _AUDIO_FORMATS.get(media_type(block.source))
-        return _write_nested(block, "input_audio", {"data": block.source.data, "format": form})
-    if isinstance(block, Document) and isinstance(block.source, Base64Source):
-        named = {} if block.title is None else {"filename": block.title}
-        return _write_nested(block, "file", {"file_data": write_url(block.source), **named})
-    return unwrap(block, FORM)
-
-
-def _write_nested(block: Image | Audio | Document, name: str, inner: dict[str, Any]) -> dict[str, Any] | None:
-    if None in inner.values():
-        return None
-    others = carried(block, FORM, _SENT_OF_PART)
-    own = {key: value for key, value in part_of(others, name).items() if key in _SENT_INSIDE[name]}
-    return {"type": name, name: {**inner, **own}, **rest(others, *_SENT_INSIDE)}
-
-
-def _write_call(call: ToolUse) -> dict[str, Any]:
-    others = carried(call, FORM, _SENT_OF_CALL)
-    text = others.pop("arguments", None)
-    if others.pop("type", "function") == "custom" and isinstance(call.input, str):
-        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.input}, **others}
-    spelled = {"name": call.name, "arguments": write_arguments(call.input, text)}
-    return {"id": call.id, "type": "function", "function": spelled, **others}
+    parts = write_blocks(result.content, write_text, FORM, path, skip=skip)
+    return {"role": "tool", "tool_call_id": result.tool_use_id, "content": short(parts)}
 
 
 def _read(data: dict[str, Any], path: str, fields: MessageFields) -> Message:
@@ -305,7 +192,7 @@ def _read(data: dict[str, Any], path: str, fields: MessageFields) -> Message:
         raise InvalidError("function_call has no id, so its result cannot be told", path=path, hint="use tool_calls")
     if role == "tool":
         result = ToolResult(
-            tool_use_id=text_at(data, "tool_call_id", path), content=_read_content(data.get("content"), path)
+            tool_use_id=text_at(data, "tool_call_id", path), content=read_parts(data.get("content"), path, read_part)
         )
         return make("tool", [result], carry(FORM, rest(data, "role", "content", "tool_call_id")), fields)
     others = rest(data, "role", "content", "tool_calls")
@@ -313,61 +200,10 @@ def _read(data: dict[str, Any], path: str, fields: MessageFields) -> Message:
         role, others["role"] = "system", "developer"
     if role not in ("user", "system", "assistant"):
         raise InvalidError(f"unknown role {short_repr(role)}", path=path)
-    content = _read_content(data.get("content"), path)
+    content = read_parts(data.get("content"), path, read_part)
     if data.get("tool_calls") is not None:
         calls = list_at(data["tool_calls"], f"{path}.tool_calls")
         if calls and role != "assistant":
             raise InvalidError(f"a {role} message must not hold tool calls", path=path)
-        content += [_read_call(plain(call, path), f"{path}.tool_calls[{i}]") for i, call in enumerate(calls)]
+        content += [read_call(plain(call, path), f"{path}.tool_calls[{i}]") for i, call in enumerate(calls)]
     return make(role, content, carry(FORM, others), fields)
-
-
-def _read_content(content: Any, path: str) -> list[Block]:
-    if content is None or content == "":
-        return []
-    if isinstance(content, str):
-        return [Text(content)]
-    parts = list_at(content, f"{path}.content")
-    return [read_part(plain(part, f"{path}.content[{i}]"), f"{path}.content[{i}]") for i, part in enumerate(parts)]
-
-
-def read_part(part: dict[str, Any], path: str) -> Block:
-    """A part of content as a block; what is not exactly known stays whole."""
-    kind = text_at(part, "type", path)
-    inner = part_of(part, kind)
-    if kind == "text":
-        return Text(text_at(part, "text", path), extra=carry(FORM, rest(part, "type", "text")))
-    if kind == "image_url" and isinstance(inner.get("url"), str):
-        return Image(read_url(inner["url"]), extra=_nested(part, kind, "url"))
-    if kind == "input_audio" and isinstance(inner.get("data"), str) and inner.get("format") in tuple(_AUDIO):
-        source = Base64Source(_AUDIO[inner["format"]], inner["data"])
-        return Audio(source, extra=_nested(part, kind, "data", "format"))
-    if kind == "file" and isinstance(inner.get("file_data"), str) and isinstance(inner.get("filename", ""), str):
-        data = read_url(inner["file_data"])
-        if isinstance(data, Base64Source):
-            return Document(data, inner.get("filename"), extra=_nested(part, kind, "file_data", "filename"))
-    return wrap(FORM, part)
-
-
-def _nested(part: dict[str, Any], kind: str, *known: str) -> Any:
-    inner = rest(part[kind], *known)
-    return carry(FORM, {**rest(part, "type", kind), **({kind: inner} if inner else {})})
-
-
-def _read_call(call: dict[str, Any], path: str) -> ToolUse:
-    kind = call.get("type") or "function"
-    others = rest(call, "id", "type", "function", "custom", "index")
-    name = text_at(call, "id", path) if call.get("id") is not None else ""
-    if kind == "function":
-        function = plain(call.get("function"), f"{path}.function")
-        called, arguments = text_at(function, "name", f"{path}.function"), function.get("arguments")
-        if isinstance(arguments, dict):  # some servers send the object itself
-            return ToolUse(name, called, arguments, extra=carry(FORM, others))
-        text = text_at(function, "arguments", f"{path}.function") if arguments is not None else ""
-        others |= odd_spelling(text)
-        return ToolUse(name, called, read_arguments(text), extra=carry(FORM, others))
-    if kind == "custom":
-        custom = plain(call.get("custom"), f"{path}.custom")
-        extra = carry(FORM, {**others, "type": "custom"})
-        return ToolUse(name, text_at(custom, "name", path), text_at(custom, "input", path), extra=extra)
-    raise InvalidError(f"unknown type of tool call {short_repr(kind)}", path=path, hint="function and custom are known")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.formats.shared import plain
+from perdure.formats.reading import plain
 
 _ONCE = frozenset(("id", "type", "role", "name", "index"))
 """Fields that servers may repeat in every chunk; all other text is a piece of a longer one."""

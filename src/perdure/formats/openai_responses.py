@@ -18,38 +18,23 @@ from typing import Any, Unpack
 
 from perdure.errors import InvalidError, short_repr
 from perdure.formats.call_ids import with_sound_ids
+from perdure.formats.carrying import carried, carry, rest, wrap
+from perdure.formats.openai_usage import read_usage
+from perdure.formats.reading import Payload, answer_fields, items_of, list_at, make, part_of, plain, read_parts, text_at
 from perdure.formats.responses_items import (
     FORM,
     answers_call,
     call_kind,
-    read_content,
     read_item,
     read_output,
-    short,
+    read_part,
     write_continued,
     write_item,
     write_parts,
 )
 from perdure.formats.responses_results import write_result
-from perdure.formats.shared import (
-    Conversation,
-    Payload,
-    Sendable,
-    carried,
-    carry,
-    fresh,
-    items_of,
-    list_at,
-    make,
-    make_usage,
-    messages_of,
-    part_of,
-    plain,
-    rest,
-    text_at,
-    wrap,
-)
 from perdure.formats.streams import Collector
+from perdure.formats.writing import Conversation, Sendable, fresh, messages_of, short
 from perdure.model.message import Block, Message, MessageFields, ToolResult, Usage
 
 Item = dict[str, Any]
@@ -137,28 +122,13 @@ def from_response(response: Payload, **fields: Unpack[MessageFields]) -> Message
         # What the provider ran itself is no call for the caller to answer.
         ran = isinstance(item.get("call_id"), str) and item["call_id"] in answered
         content += [wrap(FORM, item)] if ran else read_item(item, f"response.output[{i}]")
-    known: MessageFields = {"stop_reason": part_of(data, "incomplete_details").get("reason") or status}
-    if isinstance(data.get("model"), str):
-        known["model"] = data["model"]
-    if data.get("usage") is not None:
-        known["usage"] = _usage(plain(data["usage"], "response.usage"))
+    known = answer_fields(data, part_of(data, "incomplete_details").get("reason") or status, _usage)
     named = {"response_id": data["id"]} if isinstance(data.get("id"), str) else {}
     return with_sound_ids([make("assistant", content, carry(FORM, named), {**known, **fields})])[0]
 
 
 def _usage(data: Item) -> Usage:
-    read, written = part_of(data, "input_tokens_details"), part_of(data, "output_tokens_details")
-    counts = {
-        "input_tokens": data.get("input_tokens"),
-        "output_tokens": data.get("output_tokens"),
-        "cache_read_tokens": read.get("cached_tokens"),
-        "cache_write_tokens": read.get("cache_write_tokens"),
-        "reasoning_tokens": written.get("reasoning_tokens"),
-    }
-    others = rest(data, "input_tokens", "output_tokens", "total_tokens")
-    others["input_tokens_details"] = rest(read, "cached_tokens", "cache_write_tokens")
-    others["output_tokens_details"] = rest(written, "reasoning_tokens")
-    return make_usage(counts, FORM, others)
+    return read_usage(data, FORM, received="input", sent="output")
 
 
 def _write_answer(message: Message, path: str, *, skip: bool) -> list[Item]:
@@ -200,7 +170,7 @@ def _read_said(item: Item, path: str) -> Message | None:
         others = rest(item, "type", "role", "content")
         if role == "developer":
             role, others["role"] = "system", "developer"
-        return make(role, read_content(item.get("content"), path), carry(FORM, others), {})
+        return make(role, read_parts(item.get("content"), path, read_part), carry(FORM, others), {})
     if answers_call(item):
         return make("tool", [read_output(item, path)], carry(FORM, {}), {})
     if item.get("type") in ("mcp_approval_response", "compaction_trigger"):

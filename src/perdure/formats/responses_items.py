@@ -9,22 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.errors import InvalidError, short_repr
-from perdure.formats.shared import (
-    carried,
-    carry,
-    list_at,
-    odd_spelling,
-    plain,
-    read_arguments,
-    read_url,
-    rest,
-    text_at,
-    unwrap,
-    wrap,
-    write_arguments,
-    write_blocks,
-    write_url,
-)
+from perdure.formats.arguments import odd_spelling, read_arguments, write_arguments
+from perdure.formats.carrying import carried, carry, rest, unwrap, wrap
+from perdure.formats.reading import list_at, plain, read_parts, read_text, text_at
+from perdure.formats.sources import read_url, write_url
+from perdure.formats.writing import write_blocks
 from perdure.model.faithful import Opaque
 from perdure.model.message import Base64Source, Block, Document, Image, Text, Thinking, ToolResult, ToolUse, UrlSource
 
@@ -171,40 +160,23 @@ def request_fields(item: Item) -> Item:
     return {name: value for name, value in item.items() if name not in _NEVER_SENT}
 
 
-def short(parts: list[Item]) -> str | list[Item]:
-    """One plain text, or none, is written as a string."""
-    if not parts:
-        return ""
-    text = parts[0].get("text")
-    return text if len(parts) == 1 and parts[0].keys() == {"type", "text"} and isinstance(text, str) else parts
-
-
 def read_output(item: Item, path: str) -> ToolResult:
     """The result of a call."""
     kind, output = item["type"], item.get("output")
     others: Item = {} if kind == "function_call_output" else {"type": kind}
     if kind in ("function_call_output", "custom_tool_call_output"):
         others |= rest(item, "type", "call_id", "output")
-        return ToolResult(item["call_id"], read_content(output, path), extra=carry(FORM, others))
+        return ToolResult(item["call_id"], read_parts(output, path, read_part), extra=carry(FORM, others))
     others |= _without_nulls({name: item[name] for name in item if name not in ("type", "call_id")})
     content: list[Block] = [Text(output)] if isinstance(output, str) and output else []
     return ToolResult(item["call_id"], content, extra=carry(FORM, others))
 
 
-def read_content(content: Any, path: str) -> list[Block]:
-    """The content of an input, as blocks."""
-    if content is None or content == "":
-        return []
-    if isinstance(content, str):
-        return [Text(content)]
-    parts = list_at(content, f"{path}.content")
-    return [_read_part(plain(part, f"{path}.content[{i}]"), f"{path}.content[{i}]") for i, part in enumerate(parts)]
-
-
-def _read_part(part: Item, path: str) -> Block:
+def read_part(part: Item, path: str) -> Block:
+    """A part of an input as a block; what is not exactly known stays whole."""
     kind = text_at(part, "type", path)
     if kind == "input_text":
-        return Text(text_at(part, "text", path), extra=carry(FORM, rest(part, "type", "text")))
+        return read_text(part, path, FORM)
     if kind == "input_image" and isinstance(part.get("image_url"), str) and part.get("file_id") is None:
         others = rest(part, "type", "image_url")
         if others.get("detail") == "auto":

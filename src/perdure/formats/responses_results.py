@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from perdure.errors import InvalidError
-from perdure.formats.responses_items import FORM, Item, request_fields, short, write_parts
-from perdure.formats.shared import part_of, write_url
+from perdure.formats.reading import part_of
+from perdure.formats.responses_items import FORM, Item, request_fields, write_parts
+from perdure.formats.sources import write_url
+from perdure.formats.writing import short
 from perdure.model.message import Image, Text, ToolResult
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Unpack
 
 from perdure.errors import InvalidError, short_repr
-from perdure.formats.shared import Payload, plain
+from perdure.formats.reading import Payload, plain
 from perdure.model.message import Message, MessageFields
 
 

@@ -53,31 +53,25 @@ class Text(Faithful, frozen=True, tag="text", tag_field="type", gc=False):
     """Unknown fields, carried as they are."""
 
 
-class Image(Faithful, frozen=True, tag="image", tag_field="type", gc=False):
+class _Medium(Faithful, frozen=True, gc=False):
+    """What pictures, sounds and films have in common."""
+
+    source: Source
+    """Where it is: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
+    extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
+
+
+class Image(_Medium, frozen=True, tag="image", tag_field="type", gc=False):
     """A picture."""
 
-    source: Source
-    """The picture: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
-    extra: Extra = NO_EXTRA
-    """Unknown fields, carried as they are."""
 
-
-class Audio(Faithful, frozen=True, tag="audio", tag_field="type", gc=False):
+class Audio(_Medium, frozen=True, tag="audio", tag_field="type", gc=False):
     """A sound."""
 
-    source: Source
-    """The sound: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
-    extra: Extra = NO_EXTRA
-    """Unknown fields, carried as they are."""
 
-
-class Video(Faithful, frozen=True, tag="video", tag_field="type", gc=False):
+class Video(_Medium, frozen=True, tag="video", tag_field="type", gc=False):
     """A film."""
-
-    source: Source
-    """The film: a `Base64Source`, a `UrlSource`, or an `Opaque` of another type."""
-    extra: Extra = NO_EXTRA
-    """Unknown fields, carried as they are."""
 
 
 class Document(Faithful, frozen=True, tag="document", tag_field="type", gc=False):

@@ -129,12 +129,7 @@ def _check_usage(usage: Any) -> int:
         raise InvalidError(f"must be a Usage, not {short_repr(usage)}", path="usage")
     for name in _COUNTS:
         check_count(getattr(usage, name), f"usage.{name}")
-    if usage.extra is NO_EXTRA:
-        return 0
-    try:
-        return _check_extra(usage)
-    except InvalidError as error:
-        raise below(error, "usage") from None
+    return _check_extra_below(usage, "usage")
 
 
 def _check_blocks(blocks: list[Any]) -> int:
@@ -191,12 +186,7 @@ def _check_compaction(mark: Compaction) -> int:
             " not empty",
             path="",
         )
-    if mark.extra is NO_EXTRA:
-        return 0
-    try:
-        return _check_extra(mark)
-    except InvalidError as error:
-        raise below(error, "compaction") from None
+    return _check_extra_below(mark, "compaction")
 
 
 def check_summary_place(mark: Compaction, own_seq: int, path: str) -> None:
@@ -264,6 +254,15 @@ def _check_opaque(block: Opaque, known: frozenset[str] = _KNOWN_TYPES) -> int:
         # It would be read back as its type, whose rules it was never checked against.
         raise InvalidError(f"{short_repr(data['type'])} is a known type and cannot be opaque", path="")
     return check_json(dict(data), "")
+
+
+def _check_extra_below(record: Any, path: str) -> int:
+    if record.extra is NO_EXTRA:
+        return 0
+    try:
+        return _check_extra(record)
+    except InvalidError as error:
+        raise below(error, path) from None
 
 
 def _check_extra(record: Any) -> int:

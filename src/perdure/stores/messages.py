@@ -174,7 +174,7 @@ class Messages:
         limit: int = limits.PAGE_DEFAULT,
         cursor: str | None = None,
     ) -> Page[MessageRecord]:
-        """One page of a branch, for people who scroll up: the newest page first, each in reading order (oldest first).
+        """One page of a branch, for people who scroll up: the newest page first, each page oldest first.
 
         `next_cursor` continues with older records; it is None exactly when the view shows none. A page is a slice of
         the view as it is now: hidden records do not count, and what is committed between two pages neither repeats

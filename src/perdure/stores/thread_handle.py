@@ -168,7 +168,7 @@ class ThreadHandle:
         self, *, branch: int | str | None = None, view: View = "external", before: End | None = None,
         limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
     ) -> Page[MessageRecord]:
-        """One page of a branch, for people who scroll up: the newest page first, each in reading order (oldest first).
+        """One page of a branch, for people who scroll up: the newest page first, each page oldest first.
 
         The options are those of `store.messages.page`.
         """

@@ -24,6 +24,7 @@ from perdure.ids import new_id
 from perdure.kernel.ops import Delete, Drop, Op, Scan
 from perdure.opening import DurabilityChoice, Opening
 from perdure.stores.store import Store
+from perdure.sync.face import async_twin, driver_of
 
 _OPTION = "--perdure-store"
 _ROWS = 100
@@ -74,8 +75,8 @@ def perdure_url(request: pytest.FixtureRequest, tmp_path: Path, perdure_scope: s
         return
     yield choice
     with perdure.sync.open(choice, housekeeping=False) as store:
-        driver, inner = store._driver, store._inner  # noqa: SLF001 - erasing a scope is no call of a store
-        driver.run(_erase(inner, perdure_scope))
+        # Erasing a scope is no call of a store.
+        driver_of(store).run(_erase(async_twin(store), perdure_scope))
 
 
 @pytest.fixture

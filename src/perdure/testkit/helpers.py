@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from perdure import limits
 from perdure.errors import ConflictError, InvalidError
+from perdure.model.branch import Branch
 from perdure.model.message import Message, MessageRecord, Text, ToolUse
+from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage
 from perdure.model.receipt import Receipt
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.stores.store import Store
-from perdure.testkit.kit import CaseFailed, equal, raises
+from perdure.testkit.kit import CaseFailed, Kit, equal, raises
 
 T = TypeVar("T")
 
@@ -70,6 +72,28 @@ async def say(store: Store, thread_id: str, *texts: str, branch: int | str | Non
     """Commit one user message per text; their ids are the texts themselves."""
     messages = [Message.user(text, id=text) for text in texts]
     return (await store.commit(thread_id, messages=messages, branch=branch)).message_ids
+
+
+async def path(kit: Kit, branch: int | str | None = None, **query: Any) -> list[str]:
+    """The ids on a branch's path in the thread `t`."""
+    return ids(await kit.store.messages.history("t", branch=branch, **query))
+
+
+def fork_x(kit: Kit, **fields: Any) -> Branch:
+    """The branch `x` that was just forked after the second message of the thread `t`."""
+    return Branch(thread_id="t", id=1, name="x", parent=0, fork_seq=2, created_at=kit.clock.now, **fields)
+
+
+async def paged_ids(ask: Callable[..., Awaitable[Page[Any]]], limit: int) -> list[str]:
+    """The ids of a whole list, read in pages: `ask` takes `limit` and `cursor`. All pages but the last must be full."""
+    names, cursor = [], None
+    while True:
+        page = await ask(limit=limit, cursor=cursor)
+        names += [item.id for item in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            return names
+        equal(len(page.items), limit, "a page that is not the last is full")
 
 
 def texts(records: Iterable[MessageRecord]) -> list[str]:

@@ -7,13 +7,12 @@ of known ones. `display_url` names the server in messages, without the password.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from perdure.engines.shared.options import count, seconds, yes_or_no
+from perdure.engines.shared.options import SQL_SERVER_OPTIONS, OptionReader
 from perdure.engines.shared.server_answers import Sense
 from perdure.errors import InvalidError
 from perdure.kernel.transport import Tls, tls_level, transport_problem
@@ -44,17 +43,13 @@ def _readable(name: str, value: str) -> str:
     return value
 
 
-_OPTIONS: dict[str, Callable[[str, str], Any]] = {
-    "connections": count,
-    "connect_timeout": seconds,
-    "command_timeout": seconds,
-    "migrate": yes_or_no,
+_OPTIONS: dict[str, OptionReader] = {
+    **SQL_SERVER_OPTIONS,
     "unix_socket": _path,
     "ssl": _ssl,
     "ssl_ca": _readable,
     "ssl_cert": _readable,
     "ssl_key": _readable,
-    "allow_cleartext": yes_or_no,
 }
 _DIALECT = Dialect("MySQL", _ESCAPED, schemes=("mysql", "mariadb"), options=tuple(_OPTIONS))
 

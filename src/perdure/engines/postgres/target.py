@@ -8,13 +8,12 @@ Unknown options are rejected with the list of known ones. `display_url` is the U
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any
 
 import msgspec
 
-from perdure.engines.shared.options import count, seconds, yes_or_no
+from perdure.engines.shared.options import SQL_SERVER_OPTIONS, OptionReader, yes_or_no
 from perdure.errors import InvalidError
 from perdure.kernel.url import Dialect, Host, ServerUrl, parse_hosts, parse_port, parse_url
 
@@ -29,15 +28,7 @@ def _schema(name: str, value: str) -> str:
     return value
 
 
-_READ: dict[str, Callable[[str, str], Any]] = {
-    "schema": _schema,
-    "connections": count,
-    "connect_timeout": seconds,
-    "command_timeout": seconds,
-    "prepared": yes_or_no,
-    "migrate": yes_or_no,
-    "allow_cleartext": yes_or_no,
-}
+_READ: dict[str, OptionReader] = {"schema": _schema, **SQL_SERVER_OPTIONS, "prepared": yes_or_no}
 _OWN = (*_READ, "listen_url")
 _REPLACED = ("host", "port", "user", "password", "database", "dbname", "application_name")
 """Passed on in another form, or set by us."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from perdure.errors import InvalidError
+
+OptionReader = Callable[[str, str], Any]
+"""Turns the name and the text of an option into its value, or raises `InvalidError`."""
 
 
 def count(name: str, value: str) -> int:
@@ -28,3 +34,13 @@ def yes_or_no(name: str, value: str) -> bool:
     if value not in ("yes", "no"):
         raise InvalidError(f"{name} is yes or no, not {value!r:.80}")
     return value == "yes"
+
+
+SQL_SERVER_OPTIONS: dict[str, OptionReader] = {
+    "connections": count,
+    "connect_timeout": seconds,
+    "command_timeout": seconds,
+    "migrate": yes_or_no,
+    "allow_cleartext": yes_or_no,
+}
+"""Options that the engines on SQL servers share."""

@@ -16,10 +16,8 @@ from typing import Any, TypeVar
 from perdure.clock import Clock
 from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.signals import LoopSignal, ThreadSignal
-from perdure.engines.sqlite import health
 from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.connections.interrupts import Stop
-from perdure.engines.sqlite.read import Question
 from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, refuse
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine, Health, Watch
@@ -82,17 +80,14 @@ class DatabaseEngine(ABC):
         self._database.lifecycle.check_call()
         return Subscription(self._database.hub, topics_of(scope, topics), self._signal())
 
-    def _ask(self, question: Question[T]) -> Awaitable[T]:
-        return self._read(lambda stop: self._database.readers.ask(question, stop))
-
     async def scopes(self) -> list[str]:
         """Every scope that holds a row."""
-        return await self._ask(lambda connection: health.scopes(connection, self.schema))
+        return await self._read(self._database.scopes)
 
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
-        declared = self.schema.log[log]
-        return await self._ask(lambda connection: health.partitions(connection, declared, scope, after, limit))
+        database = self._database
+        return await self._read(lambda stop: database.partitions(scope, log, after, limit, stop))
 
     async def check(self) -> list[str]:
         """SQLite's integrity check, missing tables, gaps in logs."""

@@ -229,21 +229,7 @@ def _with_ids(message: Message, run: Any, run_id: str | None, inputs: bool) -> M
             step = run.run.steps if isinstance(run, RunChange) else run.steps
     if message.id is not None and producer == message.run_id and step == message.step:
         return message
-    return Message(
-        message.role,
-        message.content,
-        message.id or new_id(),
-        message.visibility,
-        producer,
-        step,
-        message.sender_agent_id,
-        message.compaction,
-        message.metadata,
-        message.model,
-        message.stop_reason,
-        message.usage,
-        message.extra,
-    )
+    return msgspec.structs.replace(message, id=message.id or new_id(), run_id=producer, step=step)
 
 
 def _mapping(value: Any, what: str) -> dict[Any, Any]:

@@ -15,17 +15,13 @@ from perdure.model.receipt import Receipt, RunReceipt
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.stores import pending as async_pending
 from perdure.stores.pending import FreezeOptions, PendingMessages, ThreadIds
-from perdure.sync.driver import Driver
+from perdure.sync.face import Face
 
 # fmt: off
 
 
-class Pending:
+class Pending(Face[async_pending.Pending], of=async_pending.Pending):
     """`store.pending`, blocking."""
-
-    def __init__(self, inner: async_pending.Pending, driver: Driver) -> None:
-        self._inner = inner
-        self._driver = driver
 
     def list(self, thread_id: str) -> PendingQueue:
         """The pending messages in order, and the queue's revision."""
@@ -74,13 +70,7 @@ class Pending:
         expect: int | None = None, expect_ids: Sequence[str] | None = None, fence: int | None = None,
         key: str | None = None
     ) -> Receipt:
-        """Move what this boundary takes from the queue into the log, with the run that consumes it, in one commit.
-
-        It goes to `branch`, else to the run's, else to the current one. `messages` are appended to the queue first, in
-        the same transaction. `expect_ids` are the pending ids the caller saw selected; another selection raises
-        `SelectionConflict` and changes nothing. So does a new run for which nothing is selected: of two workers that
-        race for one queue, the second learns that there is nothing left. A run that exists takes its step regardless.
-        """
+        """Move what this boundary takes from the queue into the log, with the run that consumes it, in one commit."""
         return self._driver.run(self._inner.freeze(
             thread_id, boundary=boundary, run=run, messages=messages, mode=mode, branch=branch, expect=expect,
             expect_ids=expect_ids, fence=fence, key=key

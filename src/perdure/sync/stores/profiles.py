@@ -12,17 +12,13 @@ from perdure import limits
 from perdure.model.page import Page
 from perdure.model.profile import Profile, ProfileChange
 from perdure.stores import profiles as async_profiles
-from perdure.sync.driver import Driver
+from perdure.sync.face import Face
 
 # fmt: off
 
 
-class Profiles:
+class Profiles(Face[async_profiles.Profiles], of=async_profiles.Profiles):
     """`store.profiles`, blocking."""
-
-    def __init__(self, inner: async_profiles.Profiles, driver: Driver) -> None:
-        self._inner = inner
-        self._driver = driver
 
     def find(self, owner: str, key: str) -> Profile | None:
         """The document, or None."""
@@ -35,10 +31,7 @@ class Profiles:
     def list(
         self, owner: str, *, prefix: str | None = None, limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
     ) -> Page[Profile]:
-        """The documents of an owner by key, all or those whose key begins with `prefix`.
-
-        An owner without documents has an empty page. Keys are ordered by their UTF-8 bytes.
-        """
+        """The documents of an owner by key, all or those whose key begins with `prefix`."""
         return self._driver.read(self._inner.list(owner, prefix=prefix, limit=limit, cursor=cursor))
 
     def iter(self, owner: str, *, prefix: str | None = None) -> Iterator[Profile]:
@@ -48,13 +41,7 @@ class Profiles:
     def put(
         self, owner: str, key: str, value: Any, *, if_rev: int | None = None, ttl_ms: int | None = None
     ) -> Profile:
-        """Write a document; the last writer wins, unless `if_rev` guards it.
-
-        - `value`: any JSON value, or `Doc(value, schema)`.
-        - `if_rev`: write only over that very revision (0: only if there is no document); else `VersionConflict`.
-        - `ttl_ms`: how long the document lives from now on, by the engine's clock. Every put decides this anew: one
-          without `ttl_ms` makes the document permanent.
-        """
+        """Write a document; the last writer wins, unless `if_rev` guards it."""
         return self._driver.run(self._inner.put(owner, key, value, if_rev=if_rev, ttl_ms=ttl_ms))
 
     def delete(self, owner: str, key: str, *, if_rev: int | None = None) -> None:
@@ -62,17 +49,9 @@ class Profiles:
         return self._driver.run(self._inner.delete(owner, key, if_rev=if_rev))
 
     def clear(self, owner: str) -> None:
-        """Remove every document of an owner, some at a time; an owner that has none is fine.
-
-        A document that another client writes meanwhile may stay. Interrupted, it can be called again.
-        """
+        """Remove every document of an owner, some at a time; an owner that has none is fine."""
         return self._driver.run(self._inner.clear(owner))
 
     def follow(self, owner: str, *, prefix: str | None = None) -> Iterator[ProfileChange]:
-        """The owner's documents, then every change of them as it happens, deletion and expiry included.
-
-        Of several quick changes of one document only the newest may be seen; its final state always is. Each round
-        reads all documents of the owner (or of the prefix), so give owners with thousands of them a prefix. It ends
-        when the caller closes it.
-        """
+        """The owner's documents, then every change of them as it happens, deletion and expiry included."""
         return self._driver.iterate(self._inner.follow(owner, prefix=prefix))

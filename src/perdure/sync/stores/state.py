@@ -11,17 +11,13 @@ from typing import Any
 from perdure.model.state import StateDoc
 from perdure.stores import state as async_state
 from perdure.stores.state import StateDocs
-from perdure.sync.driver import Driver
+from perdure.sync.face import Face
 
 # fmt: off
 
 
-class State:
+class State(Face[async_state.State], of=async_state.State):
     """`store.state`, blocking."""
-
-    def __init__(self, inner: async_state.State, driver: Driver) -> None:
-        self._inner = inner
-        self._driver = driver
 
     def find(self, thread_id: str, name: str, *, run_id: str | None = None) -> StateDoc | None:
         """The document, or None; raises `NotFoundError` if the thread does not exist."""

@@ -26,18 +26,14 @@ from perdure.stores.options import AppendOptions, CommitOptions
 from perdure.stores.runs import StartOptions
 from perdure.stores.threads import Strategy
 from perdure.sync.buffered import BufferedWriter
-from perdure.sync.driver import Driver
+from perdure.sync.face import Face
 from perdure.sync.follower import Follower
 
 # fmt: off
 
 
-class ThreadHandle:
+class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handle.ThreadHandle):
     """One thread of a store: its calls, without its id. Made by `store.thread`, blocking."""
-
-    def __init__(self, inner: async_thread_handle.ThreadHandle, driver: Driver) -> None:
-        self._inner = inner
-        self._driver = driver
 
     @property
     def id(self) -> str:
@@ -67,10 +63,7 @@ class ThreadHandle:
         return self._driver.read(self._inner.find())
 
     def ensure(self, **options: Unpack[ThreadOptions]) -> Thread:
-        """The thread, created if it does not exist; of callers at the same time, one creates it.
-
-        The options are those of `store.threads.ensure`.
-        """
+        """The thread, created if it does not exist; of callers at the same time, one creates it."""
         return self._driver.run(self._inner.ensure(**options))
 
     def update(
@@ -78,19 +71,13 @@ class ThreadHandle:
         resource_id: str | Unset | None = UNSET, parent_thread_id: str | Unset | None = UNSET,
         if_rev: int | None = None
     ) -> Thread:
-        """Change what is given and leave the rest; `custom` replaces the whole object, None clears.
-
-        The options are those of `store.threads.update`.
-        """
+        """Change what is given and leave the rest; `custom` replaces the whole object, None clears."""
         return self._driver.run(self._inner.update(
             title=title, custom=custom, resource_id=resource_id, parent_thread_id=parent_thread_id, if_rev=if_rev
         ))
 
     def delete(self, *, strategy: Strategy = "detach") -> None:
-        """Delete a thread and everything of it.
-
-        The options are those of `store.threads.delete`.
-        """
+        """Delete a thread and everything of it."""
         return self._driver.run(self._inner.delete(strategy=strategy))
 
     @overload
@@ -105,30 +92,21 @@ class ThreadHandle:
         fence: int | None = None, state: Mapping[str, Any] | None = None, run_state: Mapping[str, Any] | None = None,
         expect_state: Mapping[str, int | None] | None = None, thread: NewThread | None = None, key: str | None = None
     ) -> Receipt:
-        """Make everything of one step durable, in one transaction, or nothing of it.
-
-        The options are those of `Store.commit`.
-        """
+        """Make everything of one step durable, in one transaction, or nothing of it."""
         return self._driver.run(self._inner.commit(
             messages=messages, run=run, branch=branch, expect=expect, expect_head=expect_head, fence=fence,
             state=state, run_state=run_state, expect_state=expect_state, thread=thread, key=key
         ))
 
     def load(self, *, branch: int | str | None = None) -> Snapshot:
-        """A thread, its branch, history, latest run and state, all from one snapshot.
-
-        The options are those of `Store.load`.
-        """
+        """A thread, its branch, history, latest run and state, all from one snapshot."""
         return self._driver.read(self._inner.load(branch=branch))
 
     def buffered(
         self, *, most: int = 10, every_ms: int = 1000, run: Run | None = None, branch: int | str | None = None,
         fence: int | None = None
     ) -> BufferedWriter:
-        """A writer that commits messages a few at a time: `async with store.buffered("t-1") as writer: …`.
-
-        The options are those of `Store.buffered`.
-        """
+        """A writer that commits messages a few at a time: `async with store.buffered("t-1") as writer: …`."""
         return BufferedWriter(self._inner.buffered(
             most=most, every_ms=every_ms, run=run, branch=branch, fence=fence
         ).buffer, self._driver)
@@ -136,36 +114,24 @@ class ThreadHandle:
     def history(
         self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
     ) -> Records:
-        """What the model should see: one branch's path, compaction folded, tool pairs intact.
-
-        The options are those of `store.messages.history`.
-        """
+        """What the model should see: one branch's path, compaction folded, tool pairs intact."""
         return self._driver.read(self._inner.history(branch=branch, upto=upto, limit=limit))
 
     def external(
         self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
     ) -> Records:
-        """What an outsider may see of one branch's path: nothing internal, retracted or unanswered.
-
-        The options are those of `store.messages.external`.
-        """
+        """What an outsider may see of one branch's path: nothing internal, retracted or unanswered."""
         return self._driver.read(self._inner.external(branch=branch, upto=upto, limit=limit))
 
     def path(self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None) -> Records:
-        """One branch as it was written, from its root on: nothing folded, nothing left out.
-
-        The options are those of `store.messages.path`.
-        """
+        """One branch as it was written, from its root on: nothing folded, nothing left out."""
         return self._driver.read(self._inner.path(branch=branch, upto=upto, limit=limit))
 
     def page(
         self, *, branch: int | str | None = None, view: View = "external", before: End | None = None,
         limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
     ) -> Page[MessageRecord]:
-        """One page of a branch, for people who scroll up: the newest page first, each in reading order (oldest first).
-
-        The options are those of `store.messages.page`.
-        """
+        """One page of a branch, for people who scroll up: the newest page first, each page oldest first."""
         return self._driver.read(self._inner.page(
             branch=branch, view=view, before=before, limit=limit, cursor=cursor
         ))
@@ -174,64 +140,40 @@ class ThreadHandle:
         self, *, after_seq: int = 0, branch: int | str | None = None, view: FollowView = "raw",
         timeout: float | None = None
     ) -> Follower:
-        """Records after a seq as they are committed: history first, then live, without gaps or repeats.
-
-        The options are those of `store.messages.follow`.
-        """
+        """Records after a seq as they are committed: history first, then live, without gaps or repeats."""
         return Follower(self._inner.follow(
             after_seq=after_seq, branch=branch, view=view, timeout=timeout
         ), self._driver)
 
     def unfinished_calls(self, *, branch: int | str | None = None, run_id: str | None = None) -> UnfinishedCalls:
-        """Tool calls on the path that no result answers: what recovery must look at (of one run, if given).
-
-        The options are those of `store.messages.unfinished_calls`.
-        """
+        """Tool calls on the path that no result answers: what recovery must look at (of one run, if given)."""
         return self._driver.read(self._inner.unfinished_calls(branch=branch, run_id=run_id))
 
     def fork(
         self, *, at: str | Unset | None = UNSET, before: str | None = None, name: str | None = None,
         switch: bool = False, messages: Sequence[Message] = (), fence: int | None = None, key: str | None = None
     ) -> Branch:
-        """Make a new branch that continues after one message, or replaces another, and write its first messages.
-
-        The options are those of `store.branches.fork`.
-        """
+        """Make a new branch that continues after one message, or replaces another, and write its first messages."""
         return self._driver.run(self._inner.fork(
             at=at, before=before, name=name, switch=switch, messages=messages, fence=fence, key=key
         ))
 
     def checkout(self, message_id: str, *, name: str | None = None) -> Branch:
-        """Make the branch that ends at a message the current one; if there is none, fork at the message and switch.
-
-        The options are those of `store.branches.checkout`.
-        """
+        """Make the branch that ends at a message the current one; if there is none, fork at the message and switch."""
         return self._driver.run(self._inner.checkout(message_id, name=name))
 
     def switch(self, branch: int | str) -> Branch:
-        """Make a branch the current one; switching to the current one changes nothing.
-
-        The options are those of `store.branches.switch`.
-        """
+        """Make a branch the current one; switching to the current one changes nothing."""
         return self._driver.run(self._inner.switch(branch))
 
     def variants(self, message_id: str) -> VariantList:
-        """The messages written in the same place as this one, itself included, in the order of their commits.
-
-        The options are those of `store.branches.variants`.
-        """
+        """The messages written in the same place as this one, itself included, in the order of their commits."""
         return self._driver.read(self._inner.variants(message_id))
 
     def tree(self, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
-        """The whole thread as a tree of messages, which `draw()` turns into text.
-
-        The options are those of `store.branches.tree`.
-        """
+        """The whole thread as a tree of messages, which `draw()` turns into text."""
         return self._driver.read(self._inner.tree(deleted=deleted, most=most))
 
     def start(self, agent_id: str, **options: Unpack[StartOptions]) -> Run:
-        """A running run, with the messages it was given, in one commit.
-
-        The options are those of `store.runs.start`.
-        """
+        """A running run, with the messages it was given, in one commit."""
         return self._driver.run(self._inner.start(agent_id, **options))

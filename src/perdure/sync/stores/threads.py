@@ -15,35 +15,20 @@ from perdure.model.unset import UNSET, Unset
 from perdure.stores import threads as async_threads
 from perdure.stores.thread_lists import Order
 from perdure.stores.threads import Strategy, ThreadRecords
-from perdure.sync.driver import Driver
+from perdure.sync.face import Face
 
 # fmt: off
 
 
-class Threads:
+class Threads(Face[async_threads.Threads], of=async_threads.Threads):
     """`store.threads`, blocking."""
 
-    def __init__(self, inner: async_threads.Threads, driver: Driver) -> None:
-        self._inner = inner
-        self._driver = driver
-
     def create(self, thread_id: str | None = None, **options: Unpack[ThreadOptions]) -> Thread:
-        """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing.
-
-        - `thread_id`: its id; minted if None.
-        - `title`: what people call it.
-        - `resource_id`: the user, account or object it belongs to.
-        - `parent_thread_id`: the thread above it in the hierarchy; it must exist.
-        - `custom`: your own metadata, a JSON object.
-        """
+        """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing."""
         return self._driver.run(self._inner.create(thread_id, **options))
 
     def ensure(self, thread_id: str, **options: Unpack[ThreadOptions]) -> Thread:
-        """The thread, created if it does not exist; of callers at the same time, one creates it.
-
-        The options are those of `create`, and count only if this call creates the thread: one that exists is returned
-        as it is. Raises `AlreadyExists` while a deleted thread of this id is being erased.
-        """
+        """The thread, created if it does not exist; of callers at the same time, one creates it."""
         return self._driver.run(self._inner.ensure(thread_id, **options))
 
     def find(self, thread_id: str) -> Thread | None:
@@ -59,24 +44,14 @@ class Threads:
         resource_id: str | Unset | None = UNSET, parent_thread_id: str | Unset | None = UNSET,
         if_rev: int | None = None
     ) -> Thread:
-        """Change what is given and leave the rest; `custom` replaces the whole object, None clears.
-
-        With `if_rev`, raises `VersionConflict` unless the thread still has that `rev`. What commits move (version,
-        branch, runs, children) is returned as this call found it, just before the change.
-        """
+        """Change what is given and leave the rest; `custom` replaces the whole object, None clears."""
         return self._driver.run(self._inner.update(
             thread_id, title=title, custom=custom, resource_id=resource_id, parent_thread_id=parent_thread_id,
             if_rev=if_rev
         ))
 
     def delete(self, thread_id: str, *, strategy: Strategy = "detach") -> None:
-        """Delete a thread and everything of it.
-
-        Children: `reject` refuses with `HasChildren`, `detach` makes them roots, `cascade` deletes the whole subtree.
-        Up to 1,000 threads change in one transaction. Of a larger set the thread goes first and the others follow in
-        chunks, before the call returns; until its turn comes, a child can be read and written. If the process dies
-        half way, housekeeping finishes the deletion, and so does deleting the thread again.
-        """
+        """Delete a thread and everything of it."""
         return self._driver.run(self._inner.delete(thread_id, strategy=strategy))
 
     def list(
@@ -105,10 +80,7 @@ class Threads:
         return self._driver.read(self._inner.children(thread_id, limit=limit, cursor=cursor))
 
     def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> ThreadRecords:
-        """The threads whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
-
-        A thread whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
-        """
+        """The threads whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200)."""
         return self._driver.read(self._inner.with_prefix(prefix, limit=limit))
 
     def validate_parent(self, thread_id: str, parent_thread_id: str | None) -> None:

@@ -10,8 +10,7 @@ from perdure.errors import CorruptError
 from perdure.kernel.ops import Delete, Op, Patch
 from perdure.model.message import Message
 from perdure.stores.store import Store
-from perdure.testkit.cases.branches import path
-from perdure.testkit.helpers import calling, ids, parents, say, seqs
+from perdure.testkit.helpers import calling, ids, parents, path, say, seqs
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import dump
 

@@ -8,16 +8,11 @@ from perdure.errors import AlreadyExists, InvalidError, NotFoundError
 from perdure.kernel.ops import Patch
 from perdure.model.branch import Branch
 from perdure.model.message import Message, Text, Thinking, ToolUse
-from perdure.testkit.helpers import HOSTILE_IDS, REFUSED_IDS, ids, say
+from perdure.testkit.helpers import HOSTILE_IDS, REFUSED_IDS, fork_x, ids, path, say
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import dump, overtaken, together, untouched
 
 FORK = ("branches.fork", "messages.history")
-
-
-async def path(kit: Kit, branch: int | str | None = None, **query: Any) -> list[str]:
-    """The ids on a branch's path."""
-    return ids(await kit.store.messages.history("t", branch=branch, **query))
 
 
 @case("branches", "main", covers=("branches.current", "branches.list", "branches.get"))
@@ -63,20 +58,7 @@ async def case_fork_at(kit: Kit) -> None:
     await say(kit.store, "t", *"abc")
     kit.clock.advance(5)
     made = await kit.store.branches.fork("t", at="b", name="x")
-    expected = Branch(
-        thread_id="t",
-        id=1,
-        name="x",
-        parent=0,
-        fork_seq=2,
-        head="b",
-        head_seq=2,
-        length=0,
-        path_length=2,
-        created_at=kit.clock.now,
-        current=False,
-        preview="b",
-    )
+    expected = fork_x(kit, head="b", head_seq=2, length=0, path_length=2, current=False, preview="b")
     equal(made, expected, "the new branch")
     equal((await path(kit), await path(kit, "x")), (["a", "b", "c"], ["a", "b"]), "paths")
     await say(kit.store, "t", "d", branch="x")

@@ -6,9 +6,8 @@ from typing import Any
 
 from perdure import limits
 from perdure.errors import AlreadyExists, InvalidError, KeyReused, NotFoundError, StaleClaim
-from perdure.model.branch import Branch
 from perdure.model.message import Message
-from perdure.testkit.helpers import ids, say
+from perdure.testkit.helpers import fork_x, path, say
 from perdure.testkit.kit import Kit, case, equal, expect, raises
 from perdure.testkit.probe import dump, overtaken, together, untouched
 
@@ -20,31 +19,13 @@ def users(*texts: str) -> list[Message]:
     return [Message.user(text, id=text) for text in texts]
 
 
-async def path(kit: Kit, branch: int | str | None = None) -> list[str]:
-    """The ids on a branch's path."""
-    return ids(await kit.store.messages.history("t", branch=branch))
-
-
 @case("branches", "fork-messages", covers=FORK)
 async def case_fork_messages(kit: Kit) -> None:
     """The branch and its messages are there together: head, lengths, preview and version are right at once."""
     await say(kit.store, "t", *"abc")
     kit.clock.advance(5)
     made = await kit.store.branches.fork("t", before="c", name="x", switch=True, messages=users("d", "e"))
-    expected = Branch(
-        thread_id="t",
-        id=1,
-        name="x",
-        parent=0,
-        fork_seq=2,
-        head="e",
-        head_seq=5,
-        length=2,
-        path_length=4,
-        created_at=kit.clock.now,
-        current=True,
-        preview="e",
-    )
+    expected = fork_x(kit, head="e", head_seq=5, length=2, path_length=4, current=True, preview="e")
     equal(made, expected, "the branch")
     equal(await kit.store.branches.current("t"), expected, "as it is read")
     equal((await path(kit), await path(kit, 0)), (["a", "b", "d", "e"], ["a", "b", "c"]), "paths")

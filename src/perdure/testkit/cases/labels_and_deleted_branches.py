@@ -7,8 +7,7 @@ from typing import Any
 from perdure.errors import ConflictError, InvalidError, NotFoundError
 from perdure.model.branch import Label
 from perdure.model.message import Message
-from perdure.testkit.cases.branches import path
-from perdure.testkit.helpers import REFUSED_IDS, ids, say
+from perdure.testkit.helpers import REFUSED_IDS, ids, path, say
 from perdure.testkit.kit import Kit, case, equal, expect, raises
 from perdure.testkit.probe import overtaken, untouched
 

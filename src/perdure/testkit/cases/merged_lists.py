@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from perdure.audit import verify_engine
 from perdure.kernel.ops import Op, Patch, Scan
 from perdure.model.thread import Thread
+from perdure.testkit.helpers import paged_ids
 from perdure.testkit.kit import Kit, case, collect, equal
 
 FILTERS: tuple[dict[str, Any], ...] = (
@@ -60,15 +62,8 @@ async def expect_lists(kit: Kit, what: str) -> None:
         for order in ("active", "created"):
             listed = selected(threads, order, **filters)
             for limit in (1, 3, 50):
-                ids, cursor = [], None
-                while True:
-                    page = await kit.store.threads.list(**filters, order=order, limit=limit, cursor=cursor)
-                    ids += [thread.id for thread in page.items]
-                    cursor = page.next_cursor
-                    if cursor is None:
-                        break
-                    equal(len(page.items), limit, "a page that is not the last is full")
-                equal(ids, listed, f"{what}: {filters} {order} {limit}")
+                ask = partial(kit.store.threads.list, **filters, order=order)
+                equal(await paged_ids(ask, limit), listed, f"{what}: {filters} {order} {limit}")
 
 
 @case("threads", "list-merged", covers=("threads.list",))

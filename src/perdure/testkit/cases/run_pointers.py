@@ -6,6 +6,7 @@ run only if there is none.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from perdure import limits
@@ -13,7 +14,7 @@ from perdure.errors import InvalidError, KeyReused, NotFoundError, StaleClaim, V
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Run
 from perdure.stores.store import Store
-from perdure.testkit.helpers import commit_texts, conflict, expect_cursor_guarded, move, texts
+from perdure.testkit.helpers import commit_texts, conflict, expect_cursor_guarded, move, paged_ids, texts
 from perdure.testkit.kit import Kit, case, collect, equal, raises
 from perdure.testkit.probe import dump, untouched
 
@@ -247,15 +248,8 @@ async def case_list_filters(kit: Kit) -> None:
         for order in ("desc", "asc"):
             expected_ids = names.split() if order == "desc" else names.split()[::-1]
             for limit in (1, 2, 50):
-                ids, cursor = [], None
-                while True:
-                    page = await kit.store.runs.list(**filters, order=order, limit=limit, cursor=cursor)
-                    ids += [run.id for run in page.items]
-                    cursor = page.next_cursor
-                    if cursor is None:
-                        break
-                    equal(len(page.items), limit, "a page that is not the last is full")
-                equal(ids, expected_ids, f"{filters} {order} {limit}")
+                ask = partial(kit.store.runs.list, **filters, order=order)
+                equal(await paged_ids(ask, limit), expected_ids, f"{filters} {order} {limit}")
     await kit.store.threads.update("v", resource_id="acme")
     equal([run.id async for run in kit.store.runs.iter(resource_id="acme")], ["r5", "r3", "r2", "r0"], "after a change")
     await kit.store.threads.delete("t")

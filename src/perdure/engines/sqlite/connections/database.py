@@ -55,6 +55,15 @@ class Database:
         # No connection stays open, so a change of the files themselves shows that another process wrote.
         return hash((file_stamp(self.path), file_stamp(f"{self.path}-wal")))
 
+    def scopes(self, stop: Stop | None = None) -> list[str]:
+        """Every scope that holds a row."""
+        return self.readers.ask(lambda connection: health.scopes(connection, self.schema), stop)
+
+    def partitions(self, scope: str, log: str, after: str | None, limit: int, stop: Stop | None = None) -> list[str]:
+        """Partitions with entries, in byte order."""
+        declared = self.schema.log[log]
+        return self.readers.ask(lambda connection: health.partitions(connection, declared, scope, after, limit), stop)
+
     def check(self, stop: Stop | None = None) -> list[str]:
         """Human-readable damage."""
         try:
