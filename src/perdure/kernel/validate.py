@@ -7,7 +7,7 @@ transaction, a `Ref` that points nowhere. So all engines refuse the same request
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from perdure import limits
@@ -70,29 +70,21 @@ class Kernel:
         try:
             return await self.engine.transact(scope, ops, hints)
         except OutcomeUnknown as unknown:
-            _note_unknown(scope, hints, unknown)
+            note_unknown(scope, hints, unknown)
             raise
 
-    async def transact_unchecked(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
+    def transact_unchecked(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Awaitable[Applied]:
         """`transact` without validation, for operations built from checked values: the hot path of a commit.
 
         A test runs the conformance cases with the validation put back, so that all such operations are known to be
-        valid.
+        valid. The caller logs an unknown outcome, with `note_unknown`.
         """
-        try:
-            return await self.engine.transact(scope, ops, hints)
-        except OutcomeUnknown as unknown:
-            _note_unknown(scope, hints, unknown)
-            raise
+        return self.engine.transact(scope, ops, hints)
 
-    async def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Applied:
+    def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Awaitable[Applied]:
         """The same for a transaction of a known kind; only if the engine takes kinds."""
         engine: Any = self.engine
-        try:
-            applied: Applied = await engine.transact_filled(scope, filled, hints)
-        except OutcomeUnknown as unknown:
-            _note_unknown(scope, hints, unknown)
-            raise
+        applied: Awaitable[Applied] = engine.transact_filled(scope, filled, hints)
         return applied
 
     async def view(self, scope: str, *reads: ReadOp) -> list[Any]:
@@ -118,7 +110,8 @@ class Kernel:
         return self.engine.watch(scope, topics)
 
 
-def _note_unknown(scope: str, topics: Sequence[str], unknown: OutcomeUnknown) -> None:
+def note_unknown(scope: str, topics: Sequence[str], unknown: OutcomeUnknown) -> None:
+    """Log that a write may or may not have been made."""
     _logger.warning("the outcome of a write is unknown: scope %r, topics %r, rev %d", scope, list(topics), unknown.rev)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.errors import NotFoundError
-from perdure.kernel.engine import Durability, Engine
+from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Applied, Heads, Op, ReadOp, Row, Scan, Segment
 from perdure.kernel.validate import Kernel
 from perdure.model.branch import MAIN
@@ -69,11 +69,6 @@ class Context:
         self.lines: dict[tuple[str, int], Line] = {}
         self.queues: set[str] = set()
         self._path_lengths: dict[tuple[str, tuple[int, int]], tuple[int, int]] = {}
-
-    @property
-    def durable(self) -> Durability:
-        """What a commit survives now: the settings of a server may change while a store is open."""
-        return self.engine.capabilities.durability
 
     def clean_up(self) -> None:
         """See to it that expired rows of this scope go, in the background; a look at a dictionary if they have."""

@@ -60,10 +60,9 @@ class DatabaseEngine(ABC):
         applied: Applied = await self._write(TransactJob(scope, ops, hints))
         return applied
 
-    async def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Applied:
+    def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Awaitable[Applied]:
         """The same for a transaction of a known kind."""
-        applied: Applied = await self._write(TransactJob(scope, filled, hints))
-        return applied
+        return self._write(TransactJob(scope, filled, hints))
 
     async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
         """Atomically select and update the first rows of an index."""
@@ -167,7 +166,8 @@ class SqliteEngine(DatabaseEngine):
             return await job.future
         finally:
             turn.waiting -= 1
-            if not turn.waiting:
+            # The last one is kept: most engines are used by one loop.
+            if not turn.waiting and len(self._turns) > 1:
                 self._turns.pop(loop, None)
 
     def _hand_over(self, turn: Turn) -> None:

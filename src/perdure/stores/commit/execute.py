@@ -7,20 +7,20 @@ receipt or an error, or the guess was stale, and the next attempt has a better o
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 import msgspec
 
-from perdure import failpoints
+from perdure import failpoints, limits
 from perdure.errors import AlreadyExists, ConflictError, OutcomeUnknown
 from perdure.kernel.engine import Conflict
-from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import NOW, Applied, Get, Op
+from perdure.kernel.validate import note_unknown
 from perdure.model.receipt import Receipt
 from perdure.model.run import RunChange
 from perdure.rules import message_shape, run_machine
 from perdure.stores.branch_paths import commit_target
-from perdure.stores.commit.events import note_duration, note_refused
+from perdure.stores.commit.events import note_refused, note_slow
 from perdure.stores.commit.fill import fill
 from perdure.stores.commit.plan import EMPTY_QUEUE, Guess, first_guess, operations
 from perdure.stores.commit.receipt import is_remembered, new_receipt
@@ -38,24 +38,31 @@ async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) 
     kernel's `Conflict`, for the store that added them to judge."""
     begun = time.monotonic()
     try:
-        receipt = await _perform(context, commit, extra)
+        if commit.branch_name is not None or commit.has_summaries:
+            commit = await _look_up(context, commit)
+        guess = first_guess(context, commit)
+        if commit.brought_ids:
+            guess = with_known_queue(context, commit, guess)
+        receipt = await attempt_once(context, commit, guess, extra)
+        if not isinstance(receipt, Receipt):
+            receipt = await _repeat(context, commit, guess, receipt, extra)
     except ConflictError as error:
         note_refused(context, commit, error)
         raise
-    note_duration(context, commit, begun)
+    seconds = time.monotonic() - begun
+    if seconds >= limits.SLOW_COMMIT_MS / 1000:
+        note_slow(context, commit, seconds)
     return receipt
 
 
-async def _perform(context: Context, commit: Prepared, extra: Sequence[Op]) -> Receipt:
+async def _look_up(context: Context, commit: Prepared) -> Prepared:
+    """The commit with the number of its branch; what its summaries cover is checked."""
     if commit.branch_name is not None:
         number = await commit_target(context, commit.thread_id, commit.branch_name)
         commit = msgspec.structs.replace(commit, branch=number)
-    guess = with_known_queue(context, commit, first_guess(context, commit))
-    if any(message.compaction is not None for message in commit.messages):
+    if commit.has_summaries:
         await check_summaries(context, commit)
-
-    answer = await attempt_once(context, commit, guess, extra)
-    return answer if isinstance(answer, Receipt) else await _repeat(context, commit, guess, answer, extra)
+    return commit
 
 
 def with_known_queue(context: Context, commit: Prepared, guess: Guess) -> Guess:
@@ -86,17 +93,26 @@ async def _repeat(context: Context, commit: Prepared, guess: Guess, better: Gues
 
 async def attempt_once(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op] = ()) -> Receipt | Guess:
     """One try under a guess: the receipt, or a better guess."""
-    if _is_illegal(commit) or _must_look(commit, guess):
+    change = commit.run
+    illegal = isinstance(change, RunChange) and not run_machine.allows(change.run.status, change)
+    # Whether the thread is idle is in no column: it is looked up, and the rev that guards it joins the guess.
+    if illegal or (commit.if_idle and guess.head_rev is None and guess.birth is None):
         return await explain(context, commit, guess)
-    filled = fill(commit, guess) if context.kernel.takes_kinds and not extra else None
-    ops = operations(commit, guess) if filled is None else []
     try:
-        applied = await _send(context, commit, filled, ops, extra)
+        applied = await _send(context, commit, guess, extra)
     except Conflict as conflict:
         answer = await explain(context, commit, guess)
-        if isinstance(answer, Guess) and filled is None and conflict.op >= len(ops):
+        if extra and isinstance(answer, Guess) and conflict.op >= len(operations(commit, guess)):
             raise
         return answer
+    except OutcomeUnknown as unknown:
+        if not extra:
+            note_unknown(context.scope, (thread_topic(commit.thread_id),), unknown)
+        hint = "retry with the same key" if commit.key else "read the thread before trying again; use key= next time"
+        raise OutcomeUnknown(unknown.message, rev=unknown.rev, key=commit.key, hint=hint) from None
+    if failpoints.ARMED:
+        failpoints.hit("commit.after_transact")
+    context.clean_up()
     if guess.current:
         context.remember_current(commit.thread_id, guess.branch)
     if commit.brought_ids and guess.birth is None:
@@ -104,24 +120,18 @@ async def attempt_once(context: Context, commit: Prepared, guess: Guess, extra: 
     return new_receipt(context, commit, guess.branch, applied)
 
 
-async def _send(
-    context: Context, commit: Prepared, filled: Filled | None, ops: list[Op], extra: Sequence[Op]
-) -> Applied:
-    scope, topics, kernel = context.scope, (thread_topic(commit.thread_id),), context.kernel
-    failpoints.hit("commit.before_transact")
-    try:
-        if filled is not None:
-            applied = await kernel.transact_filled(scope, filled, topics)
-        elif extra:
-            applied = await kernel.transact(scope, [*ops, *extra], topics)
-        else:
-            applied = await kernel.transact_unchecked(scope, ops, topics)
-    except OutcomeUnknown as unknown:
-        hint = "retry with the same key" if commit.key else "read the thread before trying again; use key= next time"
-        raise OutcomeUnknown(unknown.message, rev=unknown.rev, key=commit.key, hint=hint) from None
-    failpoints.hit("commit.after_transact")
-    context.clean_up()
-    return applied
+def _send(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op]) -> Awaitable[Applied]:
+    """Hand the transaction to the engine: as values if its kind is known, else as operations."""
+    topics, kernel = (thread_topic(commit.thread_id),), context.kernel
+    filled = fill(commit, guess) if kernel.takes_kinds and not extra else None
+    ops = [] if filled is not None else operations(commit, guess)
+    if failpoints.ARMED:
+        failpoints.hit("commit.before_transact")
+    if filled is not None:
+        return kernel.transact_filled(context.scope, filled, topics)
+    if extra:
+        return kernel.transact(context.scope, [*ops, *extra], topics)
+    return kernel.transact_unchecked(context.scope, ops, topics)
 
 
 async def check_summaries(context: Context, commit: Prepared) -> None:
@@ -137,16 +147,6 @@ async def check_summaries(context: Context, commit: Prepared) -> None:
     for i, message in enumerate(commit.messages, 1):
         if message.compaction is not None:
             message_shape.check_summary_place(message.compaction, version + i, f"messages[{i - 1}]")
-
-
-def _must_look(commit: Prepared, guess: Guess) -> bool:
-    """Whether the thread is idle is in no column: it is looked up, and the rev that guards it joins the guess."""
-    return commit.if_idle and guess.head_rev is None and guess.birth is None
-
-
-def _is_illegal(commit: Prepared) -> bool:
-    change = commit.run
-    return isinstance(change, RunChange) and not run_machine.allows(change.run.status, change)
 
 
 async def guard_queue(context: Context, commit: Prepared, guess: Guess) -> Guess:

@@ -10,6 +10,7 @@ and a test compares the two on every commit of the suite.
 from __future__ import annotations
 
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from perdure.kernel import codec
@@ -80,7 +81,7 @@ def _hot(commit: Prepared, guess: Guess, count: int, values: list[Any]) -> Token
     run, status = commit.run, None
     if isinstance(run, RunChange) and commit.effect is not None:
         status = commit.effect.status
-        values += _POINTER_VALUES[status](commit.run_id)
+        values += _POINTER_VALUES[status]((None, commit.run_id))
     guarded = guess.current and (count > 0 or commit.expect_head is not None)
     if guarded:
         values.append(guess.branch)
@@ -92,15 +93,12 @@ def _hot(commit: Prepared, guess: Guess, count: int, values: list[Any]) -> Token
     return count > 0, fence is not None, status, guarded, expects
 
 
-def _pointer_values(moves: run_machine.Pointers) -> Any:
-    """A function from the id of a run to the values of its moves: `take`, then `fill`, then `clear`."""
-    take, fill_, clear = len(moves.take), len(moves.fill), len(moves.clear)
-    return lambda run_id: [run_id] * take + [None, run_id] * fill_ + [run_id, None] * clear
+def _pointer_values(moves: run_machine.Pointers) -> itemgetter[Any]:
+    """Picks the values of a run's moves from None and its id: those it takes, then those it fills, then clears."""
+    return itemgetter(*[1] * len(moves.take), *[0, 1] * len(moves.fill), *[1, 0] * len(moves.clear))
 
 
-_POINTER_VALUES = {
-    status: _pointer_values(run_machine.pointers(status, created=False)) for status in STATUSES
-}
+_POINTER_VALUES = {status: _pointer_values(run_machine.pointers(status, created=False)) for status in STATUSES}
 
 
 def _branch(commit: Prepared, guess: Guess, count: int, values: list[Any]) -> Token | None:

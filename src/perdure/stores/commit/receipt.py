@@ -42,7 +42,7 @@ def _receipt(
         message_ids=ids,
         seqs=[] if last is None else list(range(last - len(ids) + 1, last + 1)),
         run=run,
-        durable=context.durable,
+        durable=context.engine.capabilities.durability,
         replayed=replayed,
         at=at,
     )

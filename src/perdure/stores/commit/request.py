@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -96,6 +97,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     forks: bool
     birth: Birth | None
     if_idle: bool
+    has_summaries: bool
 
     @property
     def may_create(self) -> bool:
@@ -121,20 +123,19 @@ def prepare(request: Request) -> Prepared:
         checks.check_id(request.expect_head, "expect_head")
     if request.key is not None:
         checks.check_id(request.key, "key")
-    docs, run_docs = _mapping(request.state, "state"), _mapping(request.run_state, "run_state")
-    revs = _mapping(request.expect_state, "expect_state")
-    if run_docs and run_id is None:
-        raise InvalidError("run_state needs the run it belongs to", hint="pass run=")
-    minted = [_with_ids(message, run, run_id, request.inputs) for message in messages]
-    documents = _documents(docs, "") + _documents(run_docs, run_id or "") if docs or run_docs else []
-    guards = _check_guards(revs, docs) if revs else {}
-    birth = None if request.thread is None else _birth(request)
+    if type(request.if_idle) is not bool:
+        checks.check_flag(request.if_idle, "if_idle")
+    documents: list[tuple[str, str, Any]] = []
+    guards: Mapping[str, int | None] = {}
+    if not (request.state is None and request.run_state is None and request.expect_state is None):
+        documents, guards = _state(request, run_id)
+    minted, ids = _mint(request, run_id) if messages else ([], [])
     return Prepared(
         thread_id=thread_id,
         messages=minted,
-        bodies=encode_messages(minted),
-        message_ids=[message.id or "" for message in minted],
-        brought_ids=[] if request.stored else [message.id for message in messages if message.id is not None],
+        bodies=encode_messages(minted) if messages else [],
+        message_ids=ids,
+        brought_ids=[] if request.stored or not messages else [m.id for m in messages if m.id is not None],
         run=run,
         run_id=run_id,
         effect=effect_of(run, minted, inputs=request.inputs) if isinstance(run, RunChange) else None,
@@ -149,9 +150,27 @@ def prepare(request: Request) -> Prepared:
         digest=None if request.key is None else _fingerprint(request, documents),
         inputs=request.inputs,
         forks=request.fork is not None,
-        birth=birth,
-        if_idle=checks.check_flag(request.if_idle, "if_idle"),
+        birth=None if request.thread is None else _birth(request),
+        if_idle=request.if_idle,
+        has_summaries=bool([message for message in minted if message.compaction is not None]),
     )
+
+
+def _state(request: Request, run_id: str | None) -> tuple[list[tuple[str, str, Any]], Mapping[str, int | None]]:
+    """The documents of the thread and of the run, and the revs that are expected of them."""
+    docs, run_docs = _mapping(request.state, "state"), _mapping(request.run_state, "run_state")
+    revs = _mapping(request.expect_state, "expect_state")
+    if run_docs and run_id is None:
+        raise InvalidError("run_state needs the run it belongs to", hint="pass run=")
+    documents = _documents(docs, "") + _documents(run_docs, run_id or "")
+    return documents, _check_guards(revs, docs) if revs else {}
+
+
+def _mint(request: Request, run_id: str | None) -> tuple[list[Message], list[str]]:
+    """The messages with their ids and their producer, and the ids."""
+    run, inputs = request.run, request.inputs
+    minted = [_with_ids(message, run, run_id, inputs) for message in request.messages]
+    return minted, [message.id or "" for message in minted]
 
 
 def encode_messages(messages: Sequence[Message]) -> list[bytes]:
@@ -252,12 +271,9 @@ def _documents(values: dict[Any, Any], owner: str) -> list[tuple[str, str, Any]]
         checks.check_count(doc.schema, f"schema of state {name!r}", least=1)
         body = codec.encode_checked(doc.value, f"state.{name}", limits.STATE_BYTES)
         documents.append((owner, name, (doc.schema, body)))
-    documents.sort(key=_name_of)
+    if len(documents) > 1:
+        documents.sort(key=itemgetter(1))
     return documents
-
-
-def _name_of(document: tuple[str, str, Any]) -> str:
-    return document[1]
 
 
 def _check_guards(guards: dict[Any, Any], state: dict[Any, Any]) -> Mapping[str, int | None]:

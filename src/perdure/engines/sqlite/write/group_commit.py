@@ -110,7 +110,8 @@ class Committer:
         session = self.session
         # What is written to a removed file is lost when this process ends, so it must not be acknowledged.
         self._file.refuse_if_gone(self._log)
-        failpoints.hit("sqlite.before_begin")
+        if failpoints.ARMED:
+            failpoints.hit("sqlite.before_begin")
         try:
             session.cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -131,16 +132,19 @@ class Committer:
                 job.result = session.apply(job.scope, job.rev, session.now(), ops)
         elif isinstance(job, TakeJob):
             job.result = session.take(job.scope, job.rev, job.scan, job.changes)
-        failpoints.hit("sqlite.after_member")
+        if failpoints.ARMED:
+            failpoints.hit("sqlite.after_member")
 
     def _refuse(self, job: Job, error: Exception) -> None:
         job.error = translate(error, self.path) if isinstance(error, DRIVER_ERRORS) else error
 
     def _finish(self, batch: Sequence[Job], session: FilledSession) -> None:
         try:
-            failpoints.hit("sqlite.before_commit")
+            if failpoints.ARMED:
+                failpoints.hit("sqlite.before_commit")
             session.cursor.execute("COMMIT")
-            failpoints.hit("sqlite.after_commit")
+            if failpoints.ARMED:
+                failpoints.hit("sqlite.after_commit")
         except (sqlite3.Error, OSError) as error:
             self._commit_failed(batch, error)
             return
