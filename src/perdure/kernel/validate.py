@@ -7,7 +7,7 @@ transaction, a `Ref` that points nowhere. So all engines refuse the same request
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from perdure import limits
@@ -55,14 +55,19 @@ _STAMPS: dict[ColumnType, frozenset[type]] = {"text": frozenset(), "int": frozen
 """Which plain values fit a column; which expressions may replace one in a patch, and in a new row."""
 
 
+Fill = Callable[[str, Filled, Sequence[str]], Awaitable[Applied]]
+
+
 class Kernel:
     """An engine behind validation. Stores hold one of these."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.schema: Schema = engine.schema
-        # By its class: a wrapper that only delegates what it does not know must see every transaction.
-        self.takes_kinds: bool = hasattr(type(engine), "transact_filled")
+        # By its class: a wrapper that delegates what it does not know must see every transaction.
+        takes_kinds = hasattr(type(engine), "transact_filled")
+        self.fill: Fill | None = getattr(engine, "transact_filled", None) if takes_kinds else None
+        """`transact_unchecked` for a transaction of a known kind; None if the engine takes operations only."""
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Validate, then apply all or nothing."""
@@ -80,12 +85,6 @@ class Kernel:
         valid. The caller logs an unknown outcome, with `note_unknown`.
         """
         return self.engine.transact(scope, ops, hints)
-
-    def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Awaitable[Applied]:
-        """The same for a transaction of a known kind; only if the engine takes kinds."""
-        engine: Any = self.engine
-        applied: Awaitable[Applied] = engine.transact_filled(scope, filled, hints)
-        return applied
 
     async def view(self, scope: str, *reads: ReadOp) -> list[Any]:
         """Validate, then answer every read from one snapshot."""

@@ -63,12 +63,15 @@ def check_change(change: RunChange) -> None:
         _check_waiting(change.waiting)
 
 
-def check_read(run: Run) -> None:
-    """Refuse a record that no store gave out: its id, branch and body go into the transaction as they are."""
-    if type(run.rev) is not int or not 0 < run.rev <= limits.INTEGER_MAX:
+def check_read(run: Run, thread_id: str) -> None:
+    """Refuse a record that no store gave out: its id, branch and body go into the transaction as they are. Refuse that
+    of another thread too."""
+    if type(run.rev) is not int or not 0 <= run.rev < 2**53:
         check_rev(run.rev, "run.rev")
     check_id(run.id, "run.id")
-    check_id(run.thread_id, "run.thread_id")
+    if type(run.thread_id) is not str or run.thread_id != thread_id:
+        check_id(run.thread_id, "run.thread_id")
+        raise InvalidError(f"run {run.id!r} belongs to thread {run.thread_id!r}, not to {thread_id!r}")
     if type(run.branch) is not int or not 0 <= run.branch <= limits.INTEGER_MAX:
         check_count(run.branch, "run.branch")
     if type(run.body) is not RunBody or (run.output is not None and type(run.output) is not RunOutput):

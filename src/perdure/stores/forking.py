@@ -123,7 +123,9 @@ def _branch_after(commit: Prepared, fork: Fork, tried: _Attempt, receipt: Receip
     origin, number, count = tried.origin, tried.guess.branch, len(commit.messages)
     newest = origin.preview
     if count:
-        entry = MessageEntry(receipt.seqs[-1], 0, *message_entry(commit.messages[-1], number, receipt.at, commit.bodies[-1]))
+        entry = MessageEntry(
+            receipt.seqs[-1], 0, *message_entry(commit.messages[-1], number, receipt.at, commit.bodies[-1])
+        )
         newest = preview(commit.thread_id, entry)
     return Branch(
         thread_id=commit.thread_id,

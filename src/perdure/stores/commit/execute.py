@@ -123,12 +123,12 @@ async def attempt_once(context: Context, commit: Prepared, guess: Guess, extra: 
 def _send(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op]) -> Awaitable[Applied]:
     """Hand the transaction to the engine: as values if its kind is known, else as operations."""
     topics, kernel = (thread_topic(commit.thread_id),), context.kernel
-    filled = fill(commit, guess) if kernel.takes_kinds and not extra else None
+    filled = fill(commit, guess) if kernel.fill is not None and not extra else None
     ops = [] if filled is not None else operations(commit, guess)
     if failpoints.ARMED:
         failpoints.hit("commit.before_transact")
-    if filled is not None:
-        return kernel.transact_filled(context.scope, filled, topics)
+    if filled is not None and kernel.fill is not None:
+        return kernel.fill(context.scope, filled, topics)
     if extra:
         return kernel.transact(context.scope, [*ops, *extra], topics)
     return kernel.transact_unchecked(context.scope, ops, topics)

@@ -36,8 +36,7 @@ def fill(commit: Prepared, guess: Guess) -> Filled | None:
     values: list[Any] = []
     token: Token = (
         _hot(commit, guess, count, values),
-        _branch(commit, guess, count, values),
-        _append(commit, count, values) if count else None,
+        _messages(commit, guess, count, values),
         _queue(commit, guess, values) if commit.brought_ids else None,
         _run(commit, run, values) if run is not None else None,
         _state(commit, values) if commit.state else None,
@@ -101,25 +100,21 @@ def _pointer_values(moves: run_machine.Pointers) -> itemgetter[Any]:
 _POINTER_VALUES = {status: _pointer_values(run_machine.pointers(status, created=False)) for status in STATUSES}
 
 
-def _branch(commit: Prepared, guess: Guess, count: int, values: list[Any]) -> Token | None:
-    head = commit.expect_head
-    if count:
-        values += (commit.thread_id, guess.branch, commit.message_ids[-1], 0, count)
-    elif head is not None or commit.branch is not None:
-        values += (commit.thread_id, guess.branch)
-    else:
-        return None
+def _messages(commit: Prepared, guess: Guess, count: int, values: list[Any]) -> Token:
+    """The row of the branch, and the append."""
+    head, expect = commit.expect_head, commit.expect
+    if not count:
+        if head is None and commit.branch is None:
+            return ()
+        values += (commit.thread_id, guess.branch) if head is None else (commit.thread_id, guess.branch, head)
+        return (head is not None,)
+    values += (commit.thread_id, guess.branch, commit.message_ids[-1], 0, count)
     if head is not None:
         values.append(head)
-    return (count > 0, head is not None)
-
-
-def _append(commit: Prepared, count: int, values: list[Any]) -> bool | None:
     values += (commit.thread_id, count)
-    if not commit.expect:
-        return None if commit.expect is None else False
-    values.append(commit.expect)
-    return True
+    if expect:
+        values.append(expect)
+    return head is not None, None if expect is None else expect > 0
 
 
 def _queue(commit: Prepared, guess: Guess, values: list[Any]) -> Token:

@@ -38,7 +38,6 @@ from perdure.rules import run_machine
 from perdure.stores.commit.request import Prepared
 from perdure.stores.commit.run_change import LOG, changed_columns, encoded_body, new_body, produced
 from perdure.stores.context import Context
-from perdure.stores.records import message_entry
 from perdure.stores.thread_creation import Birth, birth_ops
 
 
@@ -174,10 +173,10 @@ def _birth(commit: Prepared, birth: Birth, hot: Mapping[str, Any]) -> list[Op]:
 
 
 def entries(commit: Prepared, branch: int) -> list[LogEntry]:
-    """The log entries of a commit's messages."""
+    """The log entries of a commit's messages, as `records.message_entry` makes them."""
     return [
-        message_entry(message, branch, NOW, body)
-        for message, body in zip(commit.messages, commit.bodies, strict=True)
+        (m.id, m.role, branch, m.visibility, m.run_id, m.step, NOW, body)
+        for m, body in zip(commit.messages, commit.bodies, strict=True)
     ]
 
 
@@ -201,7 +200,10 @@ def _run_ops(commit: Prepared, guess: Guess) -> list[Op]:
         return []
     key = (commit.run_id,)
     if isinstance(run, NewRun):
-        columns, body = new_run_columns(commit, run, guess.branch), encoded_body(new_body(run, commit.message_ids if commit.inputs else []))
+        columns, body = (
+            new_run_columns(commit, run, guess.branch),
+            encoded_body(new_body(run, commit.message_ids if commit.inputs else [])),
+        )
         return [Put("runs", key, columns, body, ABSENT)]
     if isinstance(run, Run):
         return [Check("runs", key, run.rev)]

@@ -28,8 +28,12 @@ from perdure.stores.schema import RUNS
 def new_receipt(context: Context, commit: Prepared, branch: int, applied: Applied) -> Receipt:
     """The receipt of a commit that has just been applied to `branch`."""
     last = applied.seqs.get((LOG, commit.thread_id))
-    run = _run_after(commit, branch, applied, last)
-    return _receipt(context, commit.thread_id, last, commit.message_ids, run, replayed=False, at=applied.now)
+    run = commit.run
+    if isinstance(run, RunChange) and commit.effect is not None:
+        after: Run | None = run_after(run.run, commit.effect, applied, last)
+    else:
+        after = run if isinstance(run, Run) else _new_run(commit, branch, applied)
+    return _receipt(context, commit.thread_id, last, commit.message_ids, after, replayed=False, at=applied.now)
 
 
 def _receipt(
@@ -56,13 +60,11 @@ def with_run(receipt: Receipt) -> RunReceipt:
     return receipt
 
 
-def _run_after(commit: Prepared, branch: int, applied: Applied, last: int | None) -> Run | None:
-    """The run as the commit left it."""
+def _new_run(commit: Prepared, branch: int, applied: Applied) -> Run | None:
+    """The run that the commit created, if it did."""
     run = commit.run
-    if isinstance(run, RunChange):
-        return None if commit.effect is None else run_after(run.run, commit.effect, applied, last)
     if not isinstance(run, NewRun):
-        return run
+        return None
     columns = columns_after(_NO_RUN, new_run_columns(commit, run, branch), applied)
     body = new_body(run, commit.message_ids if commit.inputs else [])
     return run_record(commit.run_id or "", columns, body, applied.rev)

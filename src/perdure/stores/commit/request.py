@@ -208,20 +208,18 @@ def _check_run(run: Any, thread_id: str) -> str | None:
     record = run.run if isinstance(run, RunChange) else run
     if type(record) is not Run:
         raise InvalidError(f"run.run must be a Run, not {short_repr(record)}")
-    run_machine.check_read(record)
-    if record.thread_id != thread_id:
-        raise InvalidError(f"run {record.id!r} belongs to thread {record.thread_id!r}, not to {thread_id!r}")
+    run_machine.check_read(record, thread_id)
     if isinstance(run, RunChange):
-        _check_record(run.waiting, Waiting, "run.waiting")
-        _check_record(run.outcome, Outcome, "run.outcome")
+        if run.waiting is not None:
+            _check_record(run.waiting, Waiting, "run.waiting")
+        if run.outcome is not None:
+            _check_record(run.outcome, Outcome, "run.outcome")
         run_machine.check_change(run)
     return record.id
 
 
 def _check_record(record: Any, kind: type[Faithful], path: str) -> None:
     """Refuse what could not be read back as it was given: a stored run must never be unreadable."""
-    if record is None and kind is not RunBody:
-        return
     if type(record) is not kind:
         raise InvalidError(f"must be a {kind.__name__}, not {short_repr(record)}", path=path)
     fields_of(getattr(record, "extra", None), path)

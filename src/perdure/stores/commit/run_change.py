@@ -46,7 +46,9 @@ def effect_of(change: RunChange, messages: Sequence[Message], *, inputs: bool) -
     """What a checked change does to its run, in a commit of these messages."""
     run = change.run
     status = change.status or run.status
-    body = _changed_body(change)
+    rewritten = run.body.waiting is not None or change.waiting is not None
+    rewritten = rewritten or change.outcome is not None or change.dispatch_id is not None
+    body = _changed_body(change) if rewritten else None
     positions = [] if inputs else produced(messages, run.id)
     newest = len(messages) - 1
     return RunEffect(
@@ -65,11 +67,9 @@ def effect_of(change: RunChange, messages: Sequence[Message], *, inputs: bool) -
     )
 
 
-def _changed_body(change: RunChange) -> RunBody | None:
+def _changed_body(change: RunChange) -> RunBody:
     """The run's JSON after a change: it waits only while waiting, and keeps its outcome once done."""
     old = change.run.body
-    if change.waiting is None and change.outcome is None and old.waiting is None and change.dispatch_id is None:
-        return None
     return msgspec.structs.replace(
         old,
         waiting=old.waiting if change.status is None else change.waiting,

@@ -66,7 +66,13 @@ class FilledSession(Session):
                     return position
             if plan.append is not None:
                 position = plan.append.position
-                cursor.executemany(plan.append.sql, _rows(plan.append, arguments, filled, last))
+                scope, rev, now, *_ = arguments
+                partition, (before, after) = arguments[plan.append.partition], plan.append.around_time
+                rows = [
+                    (scope, partition, seq, rev, *entry[:before], now, *entry[after:-1], entry[-1].decode())
+                    for seq, entry in enumerate(filled.entries, last - len(filled.entries) + 1)
+                ]
+                cursor.executemany(plan.append.sql, rows)
         except sqlite3.IntegrityError:
             return position
         return None
@@ -85,14 +91,3 @@ class FilledSession(Session):
         if (append.expect is not None or append.is_empty) and expected != length:
             raise Conflict(append.position, "length", expected, length)
         return length
-
-
-def _rows(append: AppendStep, arguments: list[Any], filled: Filled, last: int) -> list[tuple[Any, ...]]:
-    """The rows of the entries."""
-    scope, rev, now = arguments[:3]
-    partition, entries = arguments[append.partition], filled.entries
-    before, after = append.around_time
-    return [
-        (scope, partition, seq, rev, *entry[:before], now, *entry[after:-1], entry[-1].decode())
-        for seq, entry in enumerate(entries, last - len(entries) + 1)
-    ]

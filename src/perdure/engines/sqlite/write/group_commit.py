@@ -107,7 +107,7 @@ class Committer:
         return True
 
     def _begin(self) -> FilledSession:
-        session = self.session
+        session = self._session or self.session
         # What is written to a removed file is lost when this process ends, so it must not be acknowledged.
         self._file.refuse_if_gone(self._log)
         if failpoints.ARMED:

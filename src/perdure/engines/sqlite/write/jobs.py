@@ -60,7 +60,7 @@ class TakeJob(Job):
         self.changes = dict(changes)
 
 
-def deliver(jobs: Iterable[Job]) -> None:
+def deliver(jobs: Sequence[Job]) -> None:
     """Wake every caller that waits for one of these jobs; one call per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
@@ -79,7 +79,7 @@ def _settle_all(jobs: list[Job]) -> None:
             settle(job.future, job.result, job.error)
 
 
-def refuse(jobs: Iterable[Job], error: Exception) -> None:
+def refuse(jobs: Sequence[Job], error: Exception) -> None:
     """Deliver the same error to jobs that never reached the writer."""
     for job in jobs:
         job.error = error
