@@ -24,17 +24,14 @@ from typing import Any, NamedTuple
 
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.write.binders import Binder, cast, sent_as
+from perdure.engines.postgres.write.columns import BatchColumns, Constants, FilledColumns, Ranks
+from perdure.engines.postgres.write.filled_transaction import FilledTransaction
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
-from perdure.engines.postgres.write.transaction import Member, Transaction
+from perdure.engines.postgres.write.transaction import Transaction
 from perdure.engines.sql.ddl import quote
-from perdure.kernel.shapes import LogShape, SeqOf, Shape, Values, entry_columns
+from perdure.kernel.shapes import LogShape, SeqOf, Shape, Values
 
 _CACHED_STATEMENTS = 1_000
-
-Constants = tuple[bool, ...]
-"""Per column of a batch: whether it holds the same value in every row."""
-Ranks = dict[str, dict[int, int]]
-"""Per log, in the order in which the statement returns their seqs: the position of each transaction's, from 1."""
 
 
 class Group(NamedTuple):
@@ -62,10 +59,24 @@ class BatchStatements:
     def build(self, transactions: Sequence[Transaction], clock: int | None) -> tuple[str, Values, Ranks]:
         """The statement for transactions of one kind, its arguments, and the positions of their seqs."""
         kind = transactions[0].form.kind
+        batch = BatchColumns(self._known_groups(kind), transactions)
+        return (*self._statement(kind, batch, clock), batch.ranks)
+
+    def build_filled(self, transactions: Sequence[FilledTransaction], clock: int | None) -> tuple[str, Values]:
+        """The same for transactions of a known kind, in the order of their partitions: so are the seqs."""
+        kind = transactions[0].form.kind
+        return self._statement(kind, FilledColumns(self._known_groups(kind), transactions), clock)
+
+    def _known_groups(self, kind: tuple[Shape, ...]) -> list[Group]:
         groups = self._groups.get(kind)
         if groups is None:
             groups = self._groups[kind] = [_group(self._sql, shape) for shape in kind]
-        batch = BatchColumns(groups, transactions)
+        return groups
+
+    def _statement(
+        self, kind: tuple[Shape, ...], batch: BatchColumns | FilledColumns, clock: int | None
+    ) -> tuple[str, Values]:
+        groups = self._known_groups(kind)
         constants = self._constants[kind] = batch.constants(self._constants.get(kind))
         cache_key = (kind, constants, clock is None)
         statement = self._statements.get(cache_key)
@@ -75,7 +86,7 @@ class BatchStatements:
                 for cache in (self._statements, self._groups, self._constants):
                     cache.clear()
             self._statements[cache_key] = statement
-        return statement, batch.arguments(constants, clock), batch.ranks
+        return statement, batch.arguments(constants, clock)
 
 
 def _group(sql: OperationSql, shape: Shape) -> Group:
@@ -152,71 +163,4 @@ def _entries(sql: OperationSql, shape: LogShape, number: int, clock: str, parame
     return [
         f'"lasts of {log.name}" AS (SELECT array_agg("last" ORDER BY {order}) AS s FROM w{number})',
         f"e{number} AS ({sql.entries(shape, Binder('e.scope', 'e.rev', clock), entries)})",
-    ]
-
-
-class _Row(NamedTuple):
-    """An operation of a batch, and the number of its transaction; rows of a group sort by scope and key."""
-
-    scope: str
-    key: tuple[Any, ...]
-    transaction: int
-    member: Member
-
-
-class BatchColumns:
-    """Many transactions as columns: per group the columns of its rows (of a log also those of its entries), and one
-    with their number."""
-
-    def __init__(self, groups: Sequence[Group], transactions: Sequence[Transaction]) -> None:
-        self.ranks: Ranks = {}
-        self._columns: list[list[Any]] = []
-        self._revs: set[int] = set()
-        for number, group in enumerate(groups):
-            rows = _group_rows(number, transactions)
-            self._revs.add(len(self._columns) + 1)
-            self._columns += [[row.scope for row in rows], [transactions[row.transaction].rev for row in rows]]
-            self._columns += [[self.ranks[log][row.transaction] for row in rows] for log in group.logs]
-            self._columns += map(list, zip(*[row.member.values for row in rows], strict=True))
-            if isinstance(group.shape, LogShape):
-                self.ranks[group.shape.owner] = {row.transaction: rank for rank, row in enumerate(rows, 1)}
-                self._revs.add(len(self._columns) + 1)
-                self._columns += _entry_columns(transactions, rows, group.shape)
-            self._columns.append([len(rows)])
-
-    def constants(self, known: Constants | None) -> Constants:
-        """Which columns hold one value in all rows, in this batch and in those before it: the set of constant columns
-        only shrinks, so statements stay few. Revs are never constant: their arrays give the number of rows."""
-        if known is None:
-            known = tuple([number not in self._revs for number in range(len(self._columns))])
-        pairs = zip(known, self._columns, strict=True)
-        return tuple([constant and column.count(column[0]) == len(column) for constant, column in pairs])
-
-    def arguments(self, constants: Constants, clock: int | None) -> Values:
-        """The arguments of the statement."""
-        values = [column[0] if constant else column for constant, column in zip(constants, self._columns, strict=True)]
-        return values if clock is None else [clock, *values]
-
-
-def _group_rows(number: int, transactions: Sequence[Transaction]) -> list[_Row]:
-    rows = [
-        _Row(transaction.scope, transaction.names[position][2], which, transaction.members[position])
-        for which, transaction in enumerate(transactions)
-        for position, group in enumerate(transaction.form.groups)
-        if group == number
-    ]
-    rows.sort(key=lambda row: row[:2])
-    return rows
-
-
-def _entry_columns(transactions: Sequence[Transaction], rows: Sequence[_Row], shape: LogShape) -> list[Values]:
-    counts = [len(row.member.op.entries) for row in rows]
-    owners = [(rank, row) for rank, (row, count) in enumerate(zip(rows, counts, strict=True), 1) for _ in range(count)]
-    return [
-        [row.scope for _, row in owners],
-        [transactions[row.transaction].rev for _, row in owners],
-        [row.member.op.partition for _, row in owners],
-        [rank for rank, _ in owners],
-        [back for count in counts for back in reversed(range(count))],
-        *entry_columns([entry for row in rows for entry in row.member.op.entries], shape.kinds),
     ]
