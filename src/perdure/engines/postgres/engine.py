@@ -81,11 +81,14 @@ class PostgresEngine:
     async def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Applied:
         """The same for a transaction of a known kind."""
         self._lifecycle.check_write()
-        with self._sense:
+        try:
             applied = await self._writer.transact(scope, filled)
-        if hints:
-            self._hub.publish(scope, hints)
-        await self._durability.refresh()
+        except Exception as error:
+            self._sense.__exit__(type(error), error, None)
+            raise
+        self._hub.publish(scope, hints)
+        if self._durability.is_due:
+            await self._durability.refresh()
         return applied
 
     async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:

@@ -13,7 +13,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.engines.postgres.connections.pool import Pool
-from perdure.engines.postgres.errors import DRIVER_ERRORS, code_of, lost, readable, translate, unknown_outcome
+from perdure.engines.postgres.errors import (
+    DRIVER_ERRORS,
+    code_of,
+    lost,
+    readable,
+    translate,
+    unknown_outcome,
+    unreadable,
+)
 from perdure.engines.postgres.schema.clock import StampClock
 from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.postgres.write.batch_statement import BatchStatements
@@ -24,6 +32,7 @@ from perdure.engines.postgres.write.operation_sql import OperationSql
 from perdure.engines.postgres.write.solo_statement import solo_statement
 from perdure.engines.postgres.write.stepwise import stepwise_statement
 from perdure.engines.postgres.write.transaction import Transaction
+from perdure.engines.shared.server_answers import NONSENSE
 from perdure.kernel.ops import Applied
 
 _ATTEMPTS = 10
@@ -50,7 +59,11 @@ class Executor:
         attempts, waits = 0, 0
         while True:
             try:
-                job.finish(await self._run_solo(job.transaction))
+                transaction = job.transaction
+                if isinstance(transaction, FilledTransaction):
+                    job.finish(await self._run_filled(transaction))
+                else:
+                    job.finish(await self._run_solo(transaction))
                 return []
             except DRIVER_ERRORS as error:
                 self._spell_out(batch)
@@ -89,9 +102,7 @@ class Executor:
             raise translate(error, self._pool.where) from error
         return True
 
-    async def _run_solo(self, transaction: Transaction | FilledTransaction) -> Applied:
-        if isinstance(transaction, FilledTransaction):
-            return await self._run_filled(transaction)
+    async def _run_solo(self, transaction: Transaction) -> Applied:
         steps = transaction.form.stepwise or transaction.form.bulk
         statement = stepwise_statement if steps else solo_statement
         rows = await self._pool.run(*statement(self._sql, transaction, self._clock.now()))
@@ -106,9 +117,11 @@ class Executor:
         head = [transaction.scope, transaction.rev] if clock is None else [transaction.scope, transaction.rev, clock]
         sql, arguments = transaction.plan.solo(self._sql, transaction.filled, head, bound_clock=clock is not None)
         rows = await self._pool.run(sql, arguments)
-        with readable():
+        try:
             ((now, *lasts),) = rows
             return applied_filled(transaction, now, lasts[0] if lasts else None)
+        except NONSENSE as error:
+            raise unreadable(error) from error
 
     async def _run_batch(self, batch: list[Job]) -> list[Job]:
         # All of a batch are filled, or none is.

@@ -29,7 +29,7 @@ class KindPlan:
 
     `spans` are the positions of each operation's values, in lock order; `first` is the position of the operation that a
     transaction waits for, and `name` makes its name. `append` is the shape of the append, which is always the first to
-    be locked; `log` is its log.
+    be locked. `fillable`: transactions of this kind run as they are; others run as operations.
     """
 
     def __init__(self, kind: Kind, analyser: Analyser) -> None:
@@ -48,13 +48,9 @@ class KindPlan:
         _, self.table, first_key = template.names[order.index(0)]
         self.pick_key = _picker(list(range(len(first_key))))
         self._pick_entry = _picker(_sent(self.append)) if self.append is not None else _picker([])
-
-    @property
-    def fillable(self) -> bool:
-        """Whether transactions of this kind run as they are; others run as operations."""
         form = self.form
-        few = len(form.appends) <= 1 and (self.append is None or set(self.append.kinds) <= {PLAIN, NOW})
-        return few and form.batchable and not form.bulk and not form.stepwise
+        plain = len(form.appends) <= 1 and (self.append is None or set(self.append.kinds) <= {PLAIN, NOW})
+        self.fillable: bool = plain and form.batchable and not form.bulk and not form.stepwise
 
     def size(self, filled: Filled) -> int:
         """About how many bytes a transaction sends."""
@@ -110,14 +106,10 @@ class FilledTransaction(msgspec.Struct, frozen=True):
 
     scope: str
     rev: int
+    form: Form
     plan: KindPlan
     filled: Filled
     names: list[RowName]
-
-    @property
-    def form(self) -> Form:
-        """That of its kind."""
-        return self.plan.form
 
     @property
     def batch_key(self) -> KindPlan:
@@ -143,7 +135,9 @@ class Plans:
             plan = self._plans[filled.kind] = KindPlan(filled.kind, self._analyser)
         if not plan.fillable:
             return self._analyser.analyse(scope, rev, filled.operations())
-        return FilledTransaction(scope, rev, plan, filled, [(scope, plan.table, plan.pick_key(filled.values))])
+        return FilledTransaction(
+            scope, rev, plan.form, plan, filled, [(scope, plan.table, plan.pick_key(filled.values))]
+        )
 
     def as_operations(self, transaction: FilledTransaction) -> Transaction:
         """The same transaction as operations, which say what was refused."""
