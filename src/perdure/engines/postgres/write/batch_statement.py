@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.write.binders import Binder, cast, sent_as
-from perdure.engines.postgres.write.columns import BatchColumns, Constants, FilledColumns, Ranks
+from perdure.engines.postgres.write.columns import BatchColumns, Constants, FilledColumns, Ranks, unpacked
 from perdure.engines.postgres.write.filled_transaction import FilledTransaction
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Transaction
@@ -62,10 +62,30 @@ class BatchStatements:
         batch = BatchColumns(self._known_groups(kind), transactions)
         return (*self._statement(kind, batch, clock), batch.ranks)
 
-    def build_filled(self, transactions: Sequence[FilledTransaction], clock: int | None) -> tuple[str, Values]:
-        """The same for transactions of a known kind, in the order of their partitions: so are the seqs."""
-        kind = transactions[0].form.kind
-        return self._statement(kind, FilledColumns(self._known_groups(kind), transactions), clock)
+    def build_filled(self, transactions: Sequence[FilledTransaction], clock: int | None) -> tuple[str, Values] | None:
+        """The same for transactions of a known kind, in the order of their partitions: so are the seqs. None if a value
+        cannot be packed."""
+        plan = transactions[0].plan
+        groups = plan.groups
+        if not groups:
+            groups += self._known_groups(plan.form.kind)
+            plan.types += [sql_type for group in groups for sql_type in self._column_types(group)]
+        batch = FilledColumns(groups, transactions)
+        constants = plan.constants = batch.constants(plan.constants)
+        cache_key = (constants, clock is None)
+        statement = plan.batches.get(cache_key)
+        if statement is None:
+            statement = _build(self._sql, groups, constants, bound_clock=clock is not None, packed=True)
+            plan.batches[cache_key] = statement
+        arguments = batch.packed(constants, plan.types, clock)
+        return None if arguments is None else (statement, arguments)
+
+    def _column_types(self, group: Group) -> list[str]:
+        """The types of all columns of a group, in their order: its rows, those of its entries, the number of rows."""
+        types = [sql_type for _, sql_type in _row_columns(group)]
+        if isinstance(group.shape, LogShape):
+            types += [sql_type for _, sql_type in _entry_columns(self._sql.entry_types(group.shape))]
+        return [*types, "bigint"]
 
     def _known_groups(self, kind: tuple[Shape, ...]) -> list[Group]:
         groups = self._groups.get(kind)
@@ -73,9 +93,7 @@ class BatchStatements:
             groups = self._groups[kind] = [_group(self._sql, shape) for shape in kind]
         return groups
 
-    def _statement(
-        self, kind: tuple[Shape, ...], batch: BatchColumns | FilledColumns, clock: int | None
-    ) -> tuple[str, Values]:
+    def _statement(self, kind: tuple[Shape, ...], batch: BatchColumns, clock: int | None) -> tuple[str, Values]:
         groups = self._known_groups(kind)
         constants = self._constants[kind] = batch.constants(self._constants.get(kind))
         cache_key = (kind, constants, clock is None)
@@ -100,11 +118,18 @@ def _group(sql: OperationSql, shape: Shape) -> Group:
 
 
 class _Parameters:
-    """Numbers the parameters of a batch statement; `constants` tells arrays from plain values."""
+    """Numbers the parameters of a batch statement; `constants` tells arrays from plain values. Arrays are `packed` into
+    one text each, or sent as arrays."""
 
-    def __init__(self, used: int, constants: Constants) -> None:
+    def __init__(self, used: int, constants: Constants, *, packed: bool) -> None:
         self.used = used
         self._constants = iter(constants)
+        self._packed = packed
+
+    def _array(self, sql_type: str) -> str:
+        if not self._packed:
+            return self.add(f"{sql_type}[]")
+        return unpacked(self.add("text"), sql_type)
 
     def add(self, sql_type: str) -> str:
         self.used += 1
@@ -117,7 +142,7 @@ class _Parameters:
             if constant:
                 selected.append(f"{self.add(sql_type)} AS {name}")
             else:
-                arrays.append(self.add(f"{sql_type}[]"))
+                arrays.append(self._array(sql_type))
                 array_names.append(name)
                 selected.append(f"u.{name}")
         source = f"unnest({', '.join(arrays)}) AS u({', '.join(array_names)})"
@@ -131,13 +156,24 @@ class _Parameters:
 
     def group_rows(self, group: Group) -> str:
         """The rows of a group: scope, rev, an index into the seqs of each log it uses, and its values."""
-        columns = [("scope", "text"), ("rev", "bigint"), *[(f"m{n}", "bigint") for n in range(len(group.logs))]]
-        return self.rows("v", columns + [(f"c{n}", sql_type) for n, sql_type in enumerate(group.types, 1)])
+        return self.rows("v", _row_columns(group))
 
 
-def _build(sql: OperationSql, groups: Sequence[Group], constants: Constants, *, bound_clock: bool) -> str:
+def _row_columns(group: Group) -> list[tuple[str, str]]:
+    columns = [("scope", "text"), ("rev", "bigint"), *[(f"m{n}", "bigint") for n in range(len(group.logs))]]
+    return columns + [(f"c{n}", sql_type) for n, sql_type in enumerate(group.types, 1)]
+
+
+def _entry_columns(types: Sequence[str]) -> list[tuple[str, str]]:
+    columns = [("scope", "text"), ("rev", "bigint"), ("part", "text"), ("m", "bigint"), ("back", "bigint")]
+    return columns + [(f"c{n}", sent_as(sql_type)) for n, sql_type in enumerate(types)]
+
+
+def _build(
+    sql: OperationSql, groups: Sequence[Group], constants: Constants, *, bound_clock: bool, packed: bool = False
+) -> str:
     clock = "$1::bigint" if bound_clock else SERVER_CLOCK
-    parameters = _Parameters(1 if bound_clock else 0, constants)
+    parameters = _Parameters(1 if bound_clock else 0, constants, packed=packed)
     ctes, cases, seqs = [], [], ""
     for number, group in enumerate(groups):
         binder = group.binder(clock, parameters.group_rows(group))
@@ -154,9 +190,7 @@ def _build(sql: OperationSql, groups: Sequence[Group], constants: Constants, *, 
 def _entries(sql: OperationSql, shape: LogShape, number: int, clock: str, parameters: _Parameters) -> list[str]:
     log = sql.schema.log[shape.owner]
     types = sql.entry_types(shape)
-    columns = [("scope", "text"), ("rev", "bigint"), ("part", "text"), ("m", "bigint"), ("back", "bigint")]
-    columns += [(f"c{n}", sent_as(sql_type)) for n, sql_type in enumerate(types)]
-    rows = parameters.rows("e", columns)
+    rows = parameters.rows("e", _entry_columns(types))
     seq = f'(SELECT s FROM "lasts of {log.name}")[e.m] - e.back'
     entries = EntrySource("e.part", seq, [f"e.c{n}{cast(sql_type)}" for n, sql_type in enumerate(types)], rows)
     order = f'"scope", {quote(log.partition)}'

@@ -155,8 +155,10 @@ class Executor:
             return results
 
     async def _run_filled_batch(self, transactions: list[FilledTransaction]) -> list[Applied]:
-        sql, arguments = self._batches.build_filled(transactions, self._clock.now())
-        rows = await self._pool.run(sql, arguments, tuned=True)
+        statement = self._batches.build_filled(transactions, self._clock.now())
+        if statement is None:
+            return await self._run_operations([self._plans.as_operations(each) for each in transactions])
+        rows = await self._pool.run(*statement, tuned=True)
         with readable():
             ((now, *heads),) = rows
             lasts = heads[0] if heads else [None] * len(transactions)

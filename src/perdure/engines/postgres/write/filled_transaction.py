@@ -50,6 +50,11 @@ class KindPlan:
         self._pick_entry = _picker(_sent(self.append)) if self.append is not None else _picker([])
         form = self.form
         plain = len(form.appends) <= 1 and (self.append is None or set(self.append.kinds) <= {PLAIN, NOW})
+        self.groups: list[Any] = []
+        self.types: list[str] = []
+        self.constants: tuple[bool, ...] | None = None
+        self.batches: dict[Any, str] = {}
+        """What batch statements of this kind share."""
         self.fillable: bool = plain and form.batchable and not form.bulk and not form.stepwise
 
     def size(self, filled: Filled) -> int:
