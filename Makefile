@@ -85,6 +85,10 @@ bench: $(BENCH_READY) ## measure against raw sqlite3, OpenAI Agents and LangGrap
 bench-servers: $(BENCH_READY) ## the same on PostgreSQL, Redis and MySQL (under 10 minutes); ENGINE=postgres: one engine
 	@$(BENCH_VENV)/bin/python bench/run_servers.py $(if $(ENGINE),--engine $(ENGINE))
 
+.PHONY: bench-counts
+bench-counts: $(READY) ## function calls, memory and bytes per commit and per loaded message: exact, in a minute
+	@$(PYTHON) bench/counts.py $(if $(ENGINE),--engine $(ENGINE)) $(if $(FUNCTIONS),--functions)
+
 .PHONY: torture
 torture: $(READY) ## kill, disconnect, stall, race and fuzz for MINUTES=10; FULL=1: the full volumes; ONLY=redis: one part
 	@$(PYTHON) tests/torture/run.py $(if $(FULL),--full,--minutes $(MINUTES)) $(if $(ONLY),--only '$(ONLY)')

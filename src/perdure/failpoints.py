@@ -1,6 +1,7 @@
 """Named points in the code that a test can make crash, hang or fail.
 
-`hit("sqlite.before_commit")` costs one look into an empty dict in production. A test arms a point with
+`hit("sqlite.before_commit")` costs one look into an empty dict in production; a hot path looks itself:
+`if failpoints.ARMED: failpoints.hit("…")`. A test arms a point with
 `arm(name, action, after=n)`, or a child process inherits them from `PERDURE_FAILPOINTS="name=crash@3,other=error"`.
 Actions: `crash` (SIGKILL to this process), `error` (an OSError), `hang` (wait until disarmed), or any callable.
 """
@@ -30,7 +31,8 @@ POINTS = (
 """Every failpoint of the product. Each is crossed by a test."""
 
 Action = Callable[[str], None]
-_armed: dict[str, tuple[Action, int]] = {}
+ARMED: dict[str, tuple[Action, int]] = {}
+"""The points that are armed, with what they do and at which crossing; empty in production."""
 _released = threading.Event()
 
 
@@ -51,13 +53,13 @@ _ACTIONS: dict[str, Action] = {"crash": _crash, "error": _error, "hang": _hang}
 
 def hit(name: str) -> None:
     """Pass the point `name`; nothing happens unless it is armed."""
-    if not _armed or name not in _armed:
+    if not ARMED or name not in ARMED:
         return
-    action, remaining = _armed[name]
+    action, remaining = ARMED[name]
     if remaining > 1:
-        _armed[name] = (action, remaining - 1)
+        ARMED[name] = (action, remaining - 1)
         return
-    del _armed[name]
+    del ARMED[name]
     action(name)
 
 
@@ -66,12 +68,12 @@ def arm(name: str, action: str | Action, *, after: int = 1) -> None:
     if name not in POINTS:
         raise ValueError(f"no failpoint is called {name!r}; known: {', '.join(POINTS)}")
     _released.clear()
-    _armed[name] = (_ACTIONS[action] if isinstance(action, str) else action, after)
+    ARMED[name] = (_ACTIONS[action] if isinstance(action, str) else action, after)
 
 
 def disarm() -> None:
     """Disarm everything and let hanging points go on."""
-    _armed.clear()
+    ARMED.clear()
     _released.set()
 
 

@@ -37,6 +37,7 @@ _KNOWN_TYPES = frozenset(
 _SOURCE_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in (blocks.Base64Source, blocks.UrlSource))
 _PLAIN_ROLES = frozenset(("system", "user", "assistant", "tool"))
 _COUNTS = tuple(name for name in Usage.__struct_fields__ if name != "extra")
+_TOOL_BLOCKS = frozenset((ToolUse, ToolResult))
 _MEDIA = frozenset((blocks.Image, blocks.Audio, blocks.Video, blocks.Document))
 
 
@@ -50,7 +51,8 @@ def check_messages(messages: Sequence[Message], *, stored: bool = False) -> None
     size = 0
     for i, message in enumerate(messages):
         path = f"messages[{i}]"
-        if not stored:
+        content = message.content if type(message) is Message else None
+        if not stored and type(content) is list and (len(content) > 1 or ToolResult in map(type, content)):
             check_block_count(message, path)
         size += check_message(message, path)
         if message.extra is not NO_EXTRA and not stored:
@@ -105,18 +107,23 @@ def _check_fields(message: Message) -> int:
         check_word(message.visibility, "visibility")
     if message.id is not None:
         check_id(message.id, "id")
-    _check_producer(message)
+    if message.run_id is not None or message.step is not None or message.sender_agent_id is not None:
+        _check_producer(message)
     if type(message.content) is not list:
         raise InvalidError("content is a list of blocks", path="", hint="Message.user('text') makes one for you")
     size = _check_blocks(message.content)
-    _check_tools(message)
+    if message.role == "tool" or not _TOOL_BLOCKS.isdisjoint(map(type, message.content)):
+        _check_tools(message)
     if message.compaction is not None:
         size += _check_compaction(message.compaction)
         if message.role == "tool" or message.tool_calls:
             raise InvalidError("a summary neither calls a tool nor answers one", path="")
     if message.metadata is not None:
         size += _check_object(message.metadata, "metadata")
-    size += _check_optional_str(message.model, "model") + _check_optional_str(message.stop_reason, "stop_reason")
+    if message.model is not None:
+        size += _check_str(message.model, "model")
+    if message.stop_reason is not None:
+        size += _check_str(message.stop_reason, "stop_reason")
     if message.usage is not None:
         size += _check_usage(message.usage)
     if message.extra is not NO_EXTRA:
@@ -137,7 +144,10 @@ def _check_blocks(blocks: list[Any]) -> int:
     size = checked = 0
     try:
         for block in blocks:
-            size += _check_block(block)
+            if type(block) is Text and type(block.text) is str and block.text.isascii() and block.extra is NO_EXTRA:
+                size += len(block.text)
+            else:
+                size += _check_block(block)
             checked += 1
             if size > limits.MESSAGE_BYTES:
                 break  # Many blocks may share one long text: the sum is refused before it is built.

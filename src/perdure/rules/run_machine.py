@@ -33,20 +33,24 @@ _MOVES = {
 }
 
 
-def may_move(status: str, to: str | None) -> bool:
-    """True if a run in `status` may move to `to` (None: take a step where it is)."""
-    return (to or status) in _MOVES.get(status, ())
+_INTEGERS = {int}
+_SURELY_ADDABLE = limits.INTEGER_MAX // 2
+"""The sum of two such numbers is within the limits."""
 
 
 def allows(status: str, change: RunChange) -> bool:
     """May this change be made to a run in `status`?"""
-    return may_move(status, change.status) and (change.only_from is None or status in change.only_from)
+    moves = (change.status or status) in _MOVES.get(status, ())
+    return moves and (change.only_from is None or status in change.only_from)
 
 
 def check_change(change: RunChange) -> None:
     """Refuse a change that is malformed in itself."""
-    for name in ("steps", "input_tokens", "output_tokens"):
-        _check_counter(name, getattr(change.run, name), getattr(change, name))
+    run = change.run
+    numbers = (run.steps, run.input_tokens, run.output_tokens, change.steps, change.input_tokens, change.output_tokens)
+    if set(map(type, numbers)) != _INTEGERS or min(numbers) < 0 or max(numbers) > _SURELY_ADDABLE:
+        for name in ("steps", "input_tokens", "output_tokens"):
+            _check_counter(name, getattr(run, name), getattr(change, name))
     if change.status is not None and (type(change.status) is not str or change.status not in STATUSES):
         raise InvalidError(f"{short_repr(change.status)} is not a run status")
     if (change.waiting is not None) != (change.status == WAITING):
@@ -59,12 +63,17 @@ def check_change(change: RunChange) -> None:
         _check_waiting(change.waiting)
 
 
-def check_read(run: Run) -> None:
-    """Refuse a record that no store gave out: its id, branch and body go into the transaction as they are."""
-    check_rev(run.rev, "run.rev")
+def check_read(run: Run, thread_id: str) -> None:
+    """Refuse a record that no store gave out: its id, branch and body go into the transaction as they are. Refuse that
+    of another thread too."""
+    if type(run.rev) is not int or not 0 <= run.rev < 2**53:
+        check_rev(run.rev, "run.rev")
     check_id(run.id, "run.id")
-    check_id(run.thread_id, "run.thread_id")
-    check_count(run.branch, "run.branch")
+    if type(run.thread_id) is not str or run.thread_id != thread_id:
+        check_id(run.thread_id, "run.thread_id")
+        raise InvalidError(f"run {run.id!r} belongs to thread {run.thread_id!r}, not to {thread_id!r}")
+    if type(run.branch) is not int or not 0 <= run.branch <= limits.INTEGER_MAX:
+        check_count(run.branch, "run.branch")
     if type(run.body) is not RunBody or (run.output is not None and type(run.output) is not RunOutput):
         raise InvalidError("run is not a record that a store returned", hint="read it again with runs.get")
 

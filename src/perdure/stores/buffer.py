@@ -19,8 +19,7 @@ from perdure.model.receipt import Receipt
 from perdure.model.run import Run
 from perdure.rules import checks, message_shape
 from perdure.stores.commit.execute import perform
-from perdure.stores.commit.plan import check_size
-from perdure.stores.commit.request import Request, prepare
+from perdure.stores.commit.request import Request, encode_messages, prepare
 from perdure.stores.context import Context
 from perdure.stores.records import message_entry, message_record
 
@@ -83,7 +82,7 @@ class Buffer:
             raise InvalidError("this buffered writer is closed", hint="append inside its with block")
         message_shape.check_messages(list(messages))
         minted = [message if message.id else msgspec.structs.replace(message, id=new_id()) for message in messages]
-        check_size(minted)
+        encode_messages(minted)
         return [
             _copied(self.target.thread_id, message, minted=original.id is None)
             for message, original in zip(minted, messages, strict=True)

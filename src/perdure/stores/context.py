@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.errors import NotFoundError
-from perdure.kernel.engine import Durability, Engine
+from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Applied, Heads, Op, ReadOp, Row, Scan, Segment
 from perdure.kernel.validate import Kernel
 from perdure.model.branch import MAIN
@@ -74,11 +74,6 @@ class Context:
         self.queues: set[str] = set()
         self._path_lengths: dict[tuple[str, tuple[int, int]], tuple[int, int]] = {}
 
-    @property
-    def durable(self) -> Durability:
-        """What a commit survives now: the settings of a server may change while a store is open."""
-        return self.engine.capabilities.durability
-
     def clean_up(self) -> None:
         """See to it that expired rows of this scope go, in the background; a look at a dictionary if they have."""
         if self.cleaner is not None:
@@ -97,7 +92,10 @@ class Context:
 
     async def view(self, *reads: ReadOp) -> list[Any]:
         """Read in this scope, from one snapshot; raises `CorruptError` for a row that is not as its table declares."""
-        answers = await self.patience.repeat(partial(self.kernel.view, self.scope, *reads))
+        if self.patience.ms:
+            answers = await self.patience.repeat(partial(self.kernel.view, self.scope, *reads))
+        else:
+            answers = await self.kernel.view(self.scope, *reads)
         self._check(reads, answers)
         self.clean_up()
         return answers

@@ -19,9 +19,10 @@ from perdure.model.branch import Branch
 from perdure.model.receipt import Receipt
 from perdure.rules import checks
 from perdure.stores.commit.execute import UNMOVED_ATTEMPTS, attempt_once, check_summaries, guard_queue, with_known_queue
-from perdure.stores.commit.plan import LOG, ForkPlan, Guess
+from perdure.stores.commit.plan import ForkPlan, Guess
 from perdure.stores.commit.refuse import find_receipt
 from perdure.stores.commit.request import Fork, Prepared
+from perdure.stores.commit.run_change import LOG
 from perdure.stores.context import Context, require
 from perdure.stores.path_lengths import Point, inherited_length
 from perdure.stores.previews import preview
@@ -129,7 +130,9 @@ def _branch_after(commit: Prepared, fork: Fork, tried: _Attempt, receipt: Receip
     origin, number, count = tried.origin, tried.guess.branch, len(commit.messages)
     newest = origin.preview
     if count:
-        entry = MessageEntry(receipt.seqs[-1], 0, *message_entry(commit.messages[-1], number, receipt.at))
+        entry = MessageEntry(
+            receipt.seqs[-1], 0, *message_entry(commit.messages[-1], number, receipt.at, commit.bodies[-1])
+        )
         newest = preview(commit.thread_id, entry)
     return Branch(
         thread_id=commit.thread_id,

@@ -24,9 +24,8 @@ from perdure.model.receipt import Receipt, RunReceipt
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.rules import checks, message_shape, pending_selection
 from perdure.stores.commit.execute import perform
-from perdure.stores.commit.plan import check_size
 from perdure.stores.commit.refuse import find_receipt
-from perdure.stores.commit.request import Request, canonical, prepare
+from perdure.stores.commit.request import Request, canonical, encode_messages, prepare
 from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.pending_ops import (
     Entry,
@@ -157,7 +156,7 @@ class Pending:
         message_shape.check_block_count(message, "message")
         message_shape.check_message(message, "message")
         refuse_foreign_calls(message.extra, "message")
-        check_size([message])
+        encode_messages([message])
         if message.id not in (None, message_id):
             raise InvalidError(f"pending message {message_id!r} cannot change its id to {message.id!r}")
         if mode is not None:
@@ -395,7 +394,7 @@ def _checked(messages: Sequence[Message]) -> list[Message]:
     """Messages whose shape and size are right, each with an id."""
     message_shape.check_messages(messages)
     fresh = [_with_id(message) for message in messages]
-    check_size(fresh)
+    encode_messages(fresh)
     return fresh
 
 

@@ -111,19 +111,6 @@ def run_record(run_id: str, columns: Row | Mapping[str, Any], body: RunBody, rev
     )
 
 
-def run_columns(run: Run) -> dict[str, Any]:
-    """The columns of a run's row, but for those of its input: the body of a run that was read holds the range."""
-    return {
-        **{name: getattr(run, name) for name in _RUN_FIELDS},
-        "thread": run.thread_id,
-        "input_first": None,
-        "input_last": None,
-        "output_first": None if run.output is None else run.output.first,
-        "output_last": None if run.output is None else run.output.last,
-        "output_count": 0 if run.output is None else run.output.count,
-    }
-
-
 _RUN_FIELDS = (
     *("agent_id", "status", "branch", "parent_run_id", "steps", "input_tokens", "output_tokens"),
     *("created_at", "started_at", "finished_at", "updated_at"),
@@ -251,18 +238,8 @@ def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequen
     return records
 
 
-def message_entry(message: Message, branch: int, at: Any) -> tuple[Any, ...]:
-    """The log entry of a message whose id and producer are settled."""
-    body = MessageBody(
-        message.content,
-        message.sender_agent_id,
-        message.compaction,
-        message.metadata,
-        message.model,
-        message.stop_reason,
-        message.usage,
-        message.extra,
-    )
+def message_entry(message: Message, branch: int, at: Any, body: bytes | None = None) -> tuple[Any, ...]:
+    """The log entry of a message whose id and producer are settled; `body` is its JSON, if that is known."""
     return (
         message.id,
         message.role,
@@ -271,5 +248,21 @@ def message_entry(message: Message, branch: int, at: Any) -> tuple[Any, ...]:
         message.run_id,
         message.step,
         at,
-        message_model.write_body(body),
+        message_body(message) if body is None else body,
+    )
+
+
+def message_body(message: Message) -> bytes:
+    """The stored JSON of a message: what is not a column of its entry."""
+    return message_model.write_body(
+        MessageBody(
+            message.content,
+            message.sender_agent_id,
+            message.compaction,
+            message.metadata,
+            message.model,
+            message.stop_reason,
+            message.usage,
+            message.extra,
+        )
     )

@@ -15,7 +15,7 @@ from perdure.kernel.ops import Get, Read, Row, Scan, Segment
 from perdure.model.branch import Variant
 from perdure.model.message import ALL
 from perdure.rules.branch_path import Reach, reach
-from perdure.stores.commit.plan import LOG
+from perdure.stores.commit.run_change import LOG
 from perdure.stores.context import Context, require
 from perdure.stores.forking import before_on_branch
 from perdure.stores.path_lengths import Point, fork_point

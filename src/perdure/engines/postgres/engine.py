@@ -24,6 +24,7 @@ from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.server_answers import Sense
 from perdure.engines.shared.signals import LoopSignal
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
+from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 
 
@@ -75,6 +76,19 @@ class PostgresEngine:
         if hints:
             self._hub.publish(scope, hints)
         await self._durability.refresh()
+        return applied
+
+    async def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Applied:
+        """The same for a transaction of a known kind."""
+        self._lifecycle.check_write()
+        try:
+            applied = await self._writer.transact(scope, filled)
+        except Exception as error:
+            self._sense.__exit__(type(error), error, None)
+            raise
+        self._hub.publish(scope, hints)
+        if self._durability.is_due:
+            await self._durability.refresh()
         return applied
 
     async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:

@@ -31,9 +31,15 @@ class DurabilityReading:
         self._asking = asyncio.Lock()
         self._read_at = time.monotonic()
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the next receipt needs another reading, or one that is being made."""
+        old = time.monotonic() - self._read_at > limits.DURABILITY_AGE_MS / 1000
+        return old or self._asking.locked()
+
     async def refresh(self) -> None:
         """Read again, unless somebody did within the last second; never raises for what the server does."""
-        if not self._asking.locked() and not self._is_old():
+        if not self.is_due:
             return
         async with self._asking:
             if self._is_old():

@@ -88,6 +88,8 @@ class Lifecycle:
 
     def check_call(self) -> None:
         """Raise if a new call may not begin."""
+        if self.state is _OPEN and self._loop is None:
+            return
         self.check_usable()
         if self.state is _CLOSING:
             raise closed()

@@ -1,7 +1,7 @@
 """What the kernel's expressions and conditions are in SQL, for any spelling of parameters.
 
-`assignment` and `condition_terms` write the text and take a parameter for each value; `assigned_values` and
-`condition_values` list the values in the same order. `Inc(2)` on `"n"` becomes `coalesce("n", 0) + ?1` with `[2]`.
+`assignment` and `condition_terms` write the text and take a parameter for each value; `assigned_values` (of
+`kernel.shapes`) and `condition_values` list the values in the same order. `Inc(2)` on `"n"` becomes `coalesce("n", 0) + ?1` with `[2]`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from perdure.kernel.ops import ABSENT, AtMost, Condition, Inc, Max, Min, Now, Presence, Swap
 
-EXPRESSIONS: frozenset[Any] = frozenset((Inc, Max, Min, Now, Swap))
-"""The classes that `assignment` and `assigned_values` take apart; any other value is assigned as it is."""
 Parameter = Callable[[], str]
 """Writes the next parameter."""
 
@@ -39,18 +37,6 @@ def assignment(kind: type, column: str, parameter: Parameter, clock: str, operat
     if kind is Swap:
         return f"CASE WHEN {operators.same.format(column, first)} THEN {parameter()} ELSE {column} END"
     return first
-
-
-def assigned_values(value: Any) -> list[Any]:
-    """The arguments of `assignment`, in the order of its parameters."""
-    kind = type(value)
-    if kind is Swap:
-        return [value.old, value.new]
-    if kind is Inc:
-        return [value.by]
-    if kind is Max or kind is Min:
-        return [value.value]
-    return [value.plus] if kind is Now else [value]
 
 
 def condition_terms(

@@ -21,6 +21,7 @@ from perdure.engines.sqlite.connections.interrupts import Stop
 from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, refuse
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine, Health, Watch
+from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.threads import run_in_thread
 
@@ -58,6 +59,10 @@ class DatabaseEngine(ABC):
         """Apply all operations or none; durable when it returns."""
         applied: Applied = await self._write(TransactJob(scope, ops, hints))
         return applied
+
+    def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Awaitable[Applied]:
+        """The same for a transaction of a known kind."""
+        return self._write(TransactJob(scope, filled, hints))
 
     async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
         """Atomically select and update the first rows of an index."""
@@ -161,7 +166,8 @@ class SqliteEngine(DatabaseEngine):
             return await job.future
         finally:
             turn.waiting -= 1
-            if not turn.waiting:
+            # The last one is kept: most engines are used by one loop.
+            if not turn.waiting and len(self._turns) > 1:
                 self._turns.pop(loop, None)
 
     def _hand_over(self, turn: Turn) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from perdure.clock import Clock, system_clock
 from perdure.engines.shared.capabilities import capabilities
+from perdure.engines.sql.embedded.filled import FilledSession
 from perdure.engines.sql.embedded.read import Queries
 from perdure.engines.sql.embedded.statements import Statements
-from perdure.engines.sql.embedded.write import Session
 from perdure.engines.sqlite.connections.connect import Sync, check_library, stop_waiting, writer_connection
 from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.engine import SqliteEngine
@@ -69,9 +69,9 @@ def open_database(path: str, schema: Schema, clock: Clock, durability: Sync, *, 
         inspector.inspect(connection)
         prepared = [connection]
 
-        def open_session() -> Session:
+        def open_session() -> FilledSession:
             opened = prepared.pop() if prepared else inspected(writer_connection(path, durability), inspector)
-            return Session(stop_waiting(opened), statements, queries)
+            return FilledSession(stop_waiting(opened), statements, queries)
 
         file = DatabaseFile(path)
         readers, committer = Readers(file, queries, inspector), Committer(open_session, file)

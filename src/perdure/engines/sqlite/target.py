@@ -7,6 +7,7 @@ of the other; such a file is refused, for reading too: it would be read without 
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from pathlib import Path
@@ -89,6 +90,14 @@ class DatabaseFile:
 
     def refuse_if_gone(self, log: Identity | None = None) -> None:
         """Raise if the file, or the log when it is known, was moved, deleted or replaced."""
+        if log is not None and time.monotonic() - self._log_checked_at <= _LOG_SECONDS:
+            # Every commit comes through here: most need to look at the file alone.
+            try:
+                status = os.stat(self.path)
+            except OSError:
+                status = None
+            if status is not None and self._identity == (status.st_dev, status.st_ino):
+                return
         gone = self.gone(log)
         if gone is not None:
             raise UnavailableError(

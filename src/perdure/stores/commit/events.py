@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import suppress
 
-from perdure import limits
 from perdure.errors import ConflictError
 from perdure.stores.commit.request import Prepared
 from perdure.stores.context import Context
@@ -22,9 +20,7 @@ def note_refused(context: Context, commit: Prepared, error: ConflictError) -> No
         )
 
 
-def note_duration(context: Context, commit: Prepared, begun: float) -> None:
-    """A warning if the commit took long; two looks at a clock otherwise."""
-    seconds = time.monotonic() - begun
-    if seconds >= limits.SLOW_COMMIT_MS / 1000:
-        with suppress(Exception):  # a handler that raises must not make a commit look failed
-            _logger.warning("slow commit: %.3f s for thread %r in scope %r", seconds, commit.thread_id, context.scope)
+def note_slow(context: Context, commit: Prepared, seconds: float) -> None:
+    """The commit took long."""
+    with suppress(Exception):  # a handler that raises must not make a commit look failed
+        _logger.warning("slow commit: %.3f s for thread %r in scope %r", seconds, commit.thread_id, context.scope)

@@ -7,20 +7,22 @@ receipt or an error, or the guess was stale, and the next attempt has a better o
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
 import msgspec
 
-from perdure import failpoints
+from perdure import failpoints, limits
 from perdure.errors import AlreadyExists, ConflictError, OutcomeUnknown
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Applied, Get, Op
+from perdure.kernel.validate import note_unknown
 from perdure.model.receipt import Receipt
 from perdure.model.run import RunChange
 from perdure.rules import message_shape, run_machine
 from perdure.stores.branch_paths import commit_target
-from perdure.stores.commit.events import note_duration, note_refused
+from perdure.stores.commit.events import note_refused, note_slow
+from perdure.stores.commit.fill import fill
 from perdure.stores.commit.plan import EMPTY_QUEUE, Guess, first_guess, operations
 from perdure.stores.commit.receipt import is_remembered, new_receipt
 from perdure.stores.commit.refuse import explain
@@ -37,25 +39,38 @@ async def perform(context: Context, commit: Prepared, extra: Sequence[Op] = ()) 
     kernel's `Conflict`, for the store that added them to judge."""
     begun = time.monotonic()
     try:
-        attempt = partial(_perform, context, commit, extra)
-        receipt = await context.patience.repeat(attempt, keyed=commit.key is not None)
+        if context.patience.ms:
+            attempt = partial(_perform, context, commit, extra)
+            receipt = await context.patience.repeat(attempt, keyed=commit.key is not None)
+        else:
+            receipt = await _perform(context, commit, extra)
     except ConflictError as error:
         note_refused(context, commit, error)
         raise
-    note_duration(context, commit, begun)
+    seconds = time.monotonic() - begun
+    if seconds >= limits.SLOW_COMMIT_MS / 1000:
+        note_slow(context, commit, seconds)
     return receipt
 
 
 async def _perform(context: Context, commit: Prepared, extra: Sequence[Op]) -> Receipt:
+    if commit.branch_name is not None or commit.has_summaries:
+        commit = await _look_up(context, commit)
+    guess = first_guess(context, commit)
+    if commit.brought_ids:
+        guess = with_known_queue(context, commit, guess)
+    answer = await attempt_once(context, commit, guess, extra)
+    return answer if isinstance(answer, Receipt) else await _repeat(context, commit, guess, answer, extra)
+
+
+async def _look_up(context: Context, commit: Prepared) -> Prepared:
+    """The commit with the number of its branch; what its summaries cover is checked."""
     if commit.branch_name is not None:
         number = await commit_target(context, commit.thread_id, commit.branch_name)
         commit = msgspec.structs.replace(commit, branch=number)
-    guess = with_known_queue(context, commit, first_guess(context, commit))
-    if any(message.compaction is not None for message in commit.messages):
+    if commit.has_summaries:
         await check_summaries(context, commit)
-
-    answer = await attempt_once(context, commit, guess, extra)
-    return answer if isinstance(answer, Receipt) else await _repeat(context, commit, guess, answer, extra)
+    return commit
 
 
 def with_known_queue(context: Context, commit: Prepared, guess: Guess) -> Guess:
@@ -86,37 +101,45 @@ async def _repeat(context: Context, commit: Prepared, guess: Guess, better: Gues
 
 async def attempt_once(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op] = ()) -> Receipt | Guess:
     """One try under a guess: the receipt, or a better guess."""
-    if _is_illegal(commit) or _must_look(commit, guess):
+    change = commit.run
+    illegal = isinstance(change, RunChange) and not run_machine.allows(change.run.status, change)
+    # Whether the thread is idle is in no column: it is looked up, and the rev that guards it joins the guess.
+    if illegal or (commit.if_idle and guess.head_rev is None and guess.birth is None):
         return await explain(context, commit, guess)
-    ops = operations(commit, guess)
     try:
-        applied = await _send(context, commit, ops, extra)
+        applied = await _send(context, commit, guess, extra)
     except Conflict as conflict:
         answer = await explain(context, commit, guess)
-        if isinstance(answer, Guess) and conflict.op >= len(ops):
+        if extra and isinstance(answer, Guess) and conflict.op >= len(operations(commit, guess)):
             raise
         return answer
+    except OutcomeUnknown as unknown:
+        if not extra:
+            note_unknown(context.scope, (thread_topic(commit.thread_id),), unknown)
+        hint = "retry with the same key" if commit.key else "read the thread before trying again; use key= next time"
+        raise OutcomeUnknown(unknown.message, rev=unknown.rev, key=commit.key, hint=hint) from None
+    if failpoints.ARMED:
+        failpoints.hit("commit.after_transact")
+    context.clean_up()
     if guess.current:
         context.remember_current(commit.thread_id, guess.branch)
     if commit.brought_ids and guess.birth is None:
         context.remember_queue(commit.thread_id)
-    return new_receipt(context, commit, ops, applied)
+    return new_receipt(context, commit, guess.branch, applied)
 
 
-async def _send(context: Context, commit: Prepared, ops: list[Op], extra: Sequence[Op]) -> Applied:
-    topic = thread_topic(commit.thread_id)
-    send = context.kernel.transact_unchecked
+def _send(context: Context, commit: Prepared, guess: Guess, extra: Sequence[Op]) -> Awaitable[Applied]:
+    """Hand the transaction to the engine: as values if its kind is known, else as operations."""
+    topics, kernel = (thread_topic(commit.thread_id),), context.kernel
+    filled = fill(commit, guess) if kernel.fill is not None and not extra else None
+    ops = [] if filled is not None else operations(commit, guess)
+    if failpoints.ARMED:
+        failpoints.hit("commit.before_transact")
+    if filled is not None and kernel.fill is not None:
+        return kernel.fill(context.scope, filled, topics)
     if extra:
-        ops, send = [*ops, *extra], context.kernel.transact
-    failpoints.hit("commit.before_transact")
-    try:
-        applied = await send(context.scope, ops, (topic,))
-    except OutcomeUnknown as unknown:
-        hint = "retry with the same key" if commit.key else "read the thread before trying again; use key= next time"
-        raise OutcomeUnknown(unknown.message, rev=unknown.rev, key=commit.key, hint=hint) from None
-    failpoints.hit("commit.after_transact")
-    context.clean_up()
-    return applied
+        return kernel.transact(context.scope, [*ops, *extra], topics)
+    return kernel.transact_unchecked(context.scope, ops, topics)
 
 
 async def check_summaries(context: Context, commit: Prepared) -> None:
@@ -132,16 +155,6 @@ async def check_summaries(context: Context, commit: Prepared) -> None:
     for i, message in enumerate(commit.messages, 1):
         if message.compaction is not None:
             message_shape.check_summary_place(message.compaction, version + i, f"messages[{i - 1}]")
-
-
-def _must_look(commit: Prepared, guess: Guess) -> bool:
-    """Whether the thread is idle is in no column: it is looked up, and the rev that guards it joins the guess."""
-    return commit.if_idle and guess.head_rev is None and guess.birth is None
-
-
-def _is_illegal(commit: Prepared) -> bool:
-    change = commit.run
-    return isinstance(change, RunChange) and not run_machine.allows(change.run.status, change)
 
 
 async def guard_queue(context: Context, commit: Prepared, guess: Guess) -> Guess:

@@ -6,13 +6,11 @@ commit's cost follows what it adds. The guess is a condition of the transaction:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from perdure import limits
-from perdure.errors import InvalidError
 from perdure.kernel import codec
 from perdure.kernel.ops import (
     ABSENT,
@@ -25,6 +23,7 @@ from perdure.kernel.ops import (
     Default,
     Delete,
     Inc,
+    LogEntry,
     Max,
     Op,
     Patch,
@@ -33,18 +32,13 @@ from perdure.kernel.ops import (
     Swap,
 )  # fmt: skip
 from perdure.model.branch import MAIN
-from perdure.model.faithful import to_json
-from perdure.model.message import Message
-from perdure.model.run import DONE, RUNNING, NewRun, Run, RunBody, RunChange, RunInput
+from perdure.model.run import RUNNING, NewRun, Run, RunChange
 from perdure.model.state import REMOVE
 from perdure.rules import run_machine
 from perdure.stores.commit.request import Prepared
-from perdure.stores.commit.resumption import resumed, within_limit
+from perdure.stores.commit.run_change import LOG, changed_columns, encoded_body, new_body, produced
 from perdure.stores.context import Context
-from perdure.stores.records import message_entry
 from perdure.stores.thread_creation import Birth, birth_ops
-
-LOG = "messages"
 
 
 class ForkPlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -108,10 +102,8 @@ def operations(commit: Prepared, guess: Guess) -> list[Op]:
         ops.extend(_birth(commit, guess.birth, hot))
         ops.extend(guess.parent_checks)
     if count:
-        entries = [message_entry(message, guess.branch, NOW) for message in commit.messages]
-        _check_entries(entries)
         expect = 0 if guess.birth is not None else commit.expect
-        ops.append(Append(LOG, commit.thread_id, entries, expect))
+        ops.append(Append(LOG, commit.thread_id, entries(commit, guess.branch), expect))
     if commit.brought_ids and guess.birth is None:
         ops.append(_queue_op(commit, guess))
     ops.extend(_run_ops(commit, guess))
@@ -180,20 +172,12 @@ def _birth(commit: Prepared, birth: Birth, hot: Mapping[str, Any]) -> list[Op]:
     return birth_ops(birth, head, main)
 
 
-def check_size(messages: Sequence[Message]) -> None:
-    """Refuse messages that no commit could carry."""
-    _check_entries([message_entry(message, 0, 0) for message in messages])
-
-
-def _check_entries(entries: Sequence[tuple[Any, ...]]) -> None:
-    total = 0
-    for i, entry in enumerate(entries):
-        size = len(entry[-1])
-        total += size
-        if size > limits.MESSAGE_BYTES:
-            raise InvalidError(f"{size:,} bytes, the limit is {limits.MESSAGE_BYTES:,}", path=f"messages[{i}]")
-    if total > limits.COMMIT_BYTES:
-        raise InvalidError(f"{total:,} bytes of messages in one commit, the limit is {limits.COMMIT_BYTES:,}")
+def entries(commit: Prepared, branch: int) -> list[LogEntry]:
+    """The log entries of a commit's messages, as `records.message_entry` makes them."""
+    return [
+        (m.id, m.role, branch, m.visibility, m.run_id, m.step, NOW, body)
+        for m, body in zip(commit.messages, commit.bodies, strict=True)
+    ]
 
 
 def _pointers(commit: Prepared) -> dict[str, Any]:
@@ -216,50 +200,17 @@ def _run_ops(commit: Prepared, guess: Guess) -> list[Op]:
         return []
     key = (commit.run_id,)
     if isinstance(run, NewRun):
-        return [Put("runs", key, _new_run_columns(commit, run, guess.branch), _run_body(new_body(commit, run)), ABSENT)]
+        body = encoded_body(new_body(run, commit.message_ids if commit.inputs else []))
+        return [Put("runs", key, new_run_columns(commit, run, guess.branch), body, ABSENT)]
     if isinstance(run, Run):
         return [Check("runs", key, run.rev)]
-    changed = _changed_columns(commit, run)
-    body = _run_body(changed_body(run)) if writes_body(run) else None
-    return [Patch("runs", key, changed, run.run.rev, body)]
+    if commit.effect is None:
+        raise TypeError("a commit that changes a run has its effect")
+    return [Patch("runs", key, changed_columns(commit.effect, run.run), run.run.rev, commit.effect.encoded)]
 
 
-def _run_body(body: RunBody) -> bytes:
-    return codec.encode_checked(to_json(body), "run", limits.RUN_BYTES)
-
-
-def new_body(commit: Prepared, run: NewRun) -> RunBody:
-    """The JSON of a new run: its input messages are its triggers, unless the caller named others."""
-    source = run.body.input or RunInput()
-    if not commit.inputs or not commit.message_ids or source.trigger_message_ids:
-        return run.body
-    return msgspec.structs.replace(
-        run.body, input=msgspec.structs.replace(source, trigger_message_ids=list(commit.message_ids))
-    )
-
-
-def changed_body(change: RunChange) -> RunBody:
-    """The run's JSON after a change: it waits only while waiting, and keeps its outcome once done."""
-    before = change.run.body
-    if not writes_body(change):
-        return before
-    body = before if change.status is None else msgspec.structs.replace(before, waiting=change.waiting)
-    if change.status == RUNNING and before.waiting is not None:
-        body = resumed(body, before.waiting)
-    if change.outcome is not None:
-        body = msgspec.structs.replace(body, outcome=change.outcome)
-    if change.dispatch_id is not None:
-        body = msgspec.structs.replace(body, dispatch_id=change.dispatch_id)
-    return within_limit(body)
-
-
-def writes_body(change: RunChange) -> bool:
-    """Does the change touch the run's JSON, and not its columns alone?"""
-    parts = (change.waiting, change.outcome, change.run.waiting, change.dispatch_id)
-    return any(part is not None for part in parts)
-
-
-def _new_run_columns(commit: Prepared, run: NewRun, branch: int) -> dict[str, Any]:
+def new_run_columns(commit: Prepared, run: NewRun, branch: int) -> dict[str, Any]:
+    """The columns of a run that the commit creates."""
     columns: dict[str, Any] = {
         "thread": commit.thread_id,
         "agent_id": run.agent_id,
@@ -278,46 +229,20 @@ def _new_run_columns(commit: Prepared, run: NewRun, branch: int) -> dict[str, An
     if commit.inputs and count:
         columns.update(input_first=Seq(LOG, count - 1), input_last=Seq(LOG))
     else:
-        columns.update(_output(commit, fresh=True))
+        columns.update(_first_output(commit))
     return columns
 
 
-def _changed_columns(commit: Prepared, change: RunChange) -> dict[str, Any]:
-    columns: dict[str, Any] = {"updated_at": NOW}
-    for name in ("steps", "input_tokens", "output_tokens"):
-        if getattr(change, name):
-            # The sum, not an increment: the rev guards what it builds on, and no engine has to add beyond 2^52.
-            columns[name] = getattr(change.run, name) + getattr(change, name)
-    if change.status is not None and change.status != change.run.status:
-        columns["status"] = change.status
-    if change.status == RUNNING and change.run.started_at is None:
-        columns["started_at"] = NOW
-    if change.status == DONE:
-        columns["finished_at"] = NOW
-    if not commit.inputs:
-        columns.update(_output(commit, fresh=change.run.output is None))
-    return columns
-
-
-def produced(messages: Sequence[Message], run_id: str | None) -> list[int]:
-    """Positions of the messages that count as the run's visible output."""
-    return [
-        i
-        for i, m in enumerate(messages)
-        if m.run_id == run_id and m.role in ("assistant", "tool") and m.visibility == "all"
-    ]
-
-
-def _output(commit: Prepared, *, fresh: bool) -> dict[str, Any]:
+def _first_output(commit: Prepared) -> dict[str, Any]:
     positions = produced(commit.messages, commit.run_id)
     if not positions:
         return {}
     newest = len(commit.messages) - 1
-    columns: dict[str, Any] = {"output_last": Seq(LOG, newest - positions[-1])}
-    if fresh:
-        columns["output_first"] = Seq(LOG, newest - positions[0])
-    columns["output_count"] = len(positions) if isinstance(commit.run, NewRun) else Inc(len(positions))
-    return columns
+    return {
+        "output_last": Seq(LOG, newest - positions[-1]),
+        "output_first": Seq(LOG, newest - positions[0]),
+        "output_count": len(positions),
+    }
 
 
 def _state_ops(commit: Prepared) -> list[Op]:

@@ -6,29 +6,34 @@ Neither reads anything back: the transaction's answer holds all that the databas
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from perdure import limits
 from perdure.errors import KeyReused, NotFoundError
-from perdure.kernel.ops import Applied, Op, Patch, Put, Row
+from perdure.kernel.ops import Applied, Row
 from perdure.model.receipt import Receipt, RunReceipt
-from perdure.model.run import NewRun, Run, RunBody
-from perdure.stores.commit.plan import LOG, changed_body, new_body
+from perdure.model.run import NewRun, Run, RunChange
+from perdure.stores.commit.plan import new_run_columns
 from perdure.stores.commit.request import Prepared
+from perdure.stores.commit.run_change import LOG, new_body, run_after
 from perdure.stores.context import Context
-from perdure.stores.records import receipt_from, run_columns, run_from, run_record
+from perdure.stores.records import receipt_from, run_from, run_record
 from perdure.stores.results import columns_after
 from perdure.stores.schema import RUNS
 
 
-def new_receipt(context: Context, commit: Prepared, ops: Sequence[Op], applied: Applied) -> Receipt:
-    """The receipt of a commit that has just been applied."""
+def new_receipt(context: Context, commit: Prepared, branch: int, applied: Applied) -> Receipt:
+    """The receipt of a commit that has just been applied to `branch`."""
     last = applied.seqs.get((LOG, commit.thread_id))
-    run = _run_after(commit, ops, applied)
-    return _receipt(context, commit.thread_id, last, commit.message_ids, run, replayed=False, at=applied.now)
+    run = commit.run
+    if isinstance(run, RunChange) and commit.effect is not None:
+        after: Run | None = run_after(run.run, commit.effect, applied, last)
+    else:
+        after = run if isinstance(run, Run) else _new_run(commit, branch, applied)
+    return _receipt(context, commit.thread_id, last, commit.message_ids, after, replayed=False, at=applied.now)
 
 
 def _receipt(
@@ -41,7 +46,7 @@ def _receipt(
         message_ids=ids,
         seqs=[] if last is None else list(range(last - len(ids) + 1, last + 1)),
         run=run,
-        durable=context.durable,
+        durable=context.engine.capabilities.durability,
         replayed=replayed,
         at=at,
     )
@@ -55,20 +60,14 @@ def with_run(receipt: Receipt) -> RunReceipt:
     return receipt
 
 
-def _run_after(commit: Prepared, ops: Sequence[Op], applied: Applied) -> Run | None:
-    """The run as the operations left it."""
+def _new_run(commit: Prepared, branch: int, applied: Applied) -> Run | None:
+    """The run that the commit created, if it did."""
     run = commit.run
-    if run is None or isinstance(run, Run) or commit.run_id is None:
-        return run if isinstance(run, Run) else None
-    before: Mapping[str, Any] = _NO_RUN
-    body: RunBody
-    if isinstance(run, NewRun):
-        body = new_body(commit, run)
-    else:
-        before, body = run_columns(run.run), changed_body(run)
-    op = next(op for op in ops if isinstance(op, (Put, Patch)) and op.table == RUNS.name)
-    columns = columns_after(before, op.columns if isinstance(op, Put) else op.set, applied)
-    return run_record(commit.run_id, columns, body, applied.rev)
+    if not isinstance(run, NewRun):
+        return None
+    columns = columns_after(_NO_RUN, new_run_columns(commit, run, branch), applied)
+    body = new_body(run, commit.message_ids if commit.inputs else [])
+    return run_record(commit.run_id or "", columns, body, applied.rev)
 
 
 _NO_RUN: Mapping[str, Any] = dict.fromkeys(RUNS.column_names)

@@ -24,9 +24,10 @@ from perdure.model.receipt import Receipt
 from perdure.model.run import RUNNING, WAITING, NewRun, Run, RunChange
 from perdure.rules import run_machine
 from perdure.rules.checks import lineage
-from perdure.stores.commit.plan import LOG, Guess, first_guess
+from perdure.stores.commit.plan import Guess, first_guess
 from perdure.stores.commit.receipt import is_remembered, replay
 from perdure.stores.commit.request import Prepared
+from perdure.stores.commit.run_change import LOG
 from perdure.stores.context import Context
 from perdure.stores.records import MessageEntry
 from perdure.stores.thread_creation import Birth, ancestor_checks, is_expired

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -23,6 +24,8 @@ from perdure.model.state import REMOVE, Doc
 from perdure.model.thread import NewThread
 from perdure.model.tickets import Waiting
 from perdure.rules import checks, message_shape, run_machine
+from perdure.stores.commit.run_change import RunEffect, effect_of
+from perdure.stores.records import message_body
 from perdure.stores.thread_creation import Birth, birth_of
 
 _sorted = msgspec.json.Encoder(order="sorted")
@@ -68,17 +71,20 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A commit whose shape is right, with ids minted and documents encoded.
+    """A commit whose shape is right, with ids minted, and messages and documents encoded.
 
-    `brought_ids` are the message ids that the caller chose: those that a pending message may have.
+    `brought_ids` are the message ids that the caller chose: those that a pending message may have. `effect` is what a
+    change does to its run. Documents are sorted by owner and name.
     """
 
     thread_id: str
     messages: list[Message]
+    bodies: list[bytes]
     message_ids: list[str]
     brought_ids: list[str]
     run: Run | RunChange | NewRun | None
     run_id: str | None
+    effect: RunEffect | None
     branch: int | None
     branch_name: str | None
     expect: int | None
@@ -92,6 +98,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     forks: bool
     birth: Birth | None
     if_idle: bool
+    has_summaries: bool
 
     @property
     def may_create(self) -> bool:
@@ -117,21 +124,22 @@ def prepare(request: Request) -> Prepared:
         checks.check_id(request.expect_head, "expect_head")
     if request.key is not None:
         checks.check_id(request.key, "key")
-    docs, run_docs = _mapping(request.state, "state"), _mapping(request.run_state, "run_state")
-    revs = _mapping(request.expect_state, "expect_state")
-    if run_docs and run_id is None:
-        raise InvalidError("run_state needs the run it belongs to", hint="pass run=")
-    minted = [_with_ids(message, run, run_id, request.inputs) for message in messages]
-    documents = _documents(docs, "") + _documents(run_docs, run_id or "") if docs or run_docs else []
-    guards = _check_guards(revs, docs) if revs else {}
-    birth = None if request.thread is None else _birth(request)
+    if type(request.if_idle) is not bool:
+        checks.check_flag(request.if_idle, "if_idle")
+    documents: list[tuple[str, str, Any]] = []
+    guards: Mapping[str, int | None] = {}
+    if not (request.state is None and request.run_state is None and request.expect_state is None):
+        documents, guards = _state(request, run_id)
+    minted, ids = _mint(request, run_id) if messages else ([], [])
     return Prepared(
         thread_id=thread_id,
         messages=minted,
-        message_ids=[message.id or "" for message in minted],
-        brought_ids=[] if request.stored else [message.id for message in messages if message.id is not None],
+        bodies=encode_messages(minted) if messages else [],
+        message_ids=ids,
+        brought_ids=[] if request.stored or not messages else [m.id for m in messages if m.id is not None],
         run=run,
         run_id=run_id,
+        effect=effect_of(run, minted, inputs=request.inputs) if isinstance(run, RunChange) else None,
         branch=number,
         branch_name=branch_name,
         expect=request.expect,
@@ -143,9 +151,40 @@ def prepare(request: Request) -> Prepared:
         digest=None if request.key is None else _fingerprint(request, documents),
         inputs=request.inputs,
         forks=request.fork is not None,
-        birth=birth,
-        if_idle=checks.check_flag(request.if_idle, "if_idle"),
+        birth=None if request.thread is None else _birth(request),
+        if_idle=request.if_idle,
+        has_summaries=bool([message for message in minted if message.compaction is not None]),
     )
+
+
+def _state(request: Request, run_id: str | None) -> tuple[list[tuple[str, str, Any]], Mapping[str, int | None]]:
+    """The documents of the thread and of the run, and the revs that are expected of them."""
+    docs, run_docs = _mapping(request.state, "state"), _mapping(request.run_state, "run_state")
+    revs = _mapping(request.expect_state, "expect_state")
+    if run_docs and run_id is None:
+        raise InvalidError("run_state needs the run it belongs to", hint="pass run=")
+    documents = _documents(docs, "") + _documents(run_docs, run_id or "")
+    return documents, _check_guards(revs, docs) if revs else {}
+
+
+def _mint(request: Request, run_id: str | None) -> tuple[list[Message], list[str]]:
+    """The messages with their ids and their producer, and the ids."""
+    run, inputs = request.run, request.inputs
+    minted = [_with_ids(message, run, run_id, inputs) for message in request.messages]
+    return minted, [message.id or "" for message in minted]
+
+
+def encode_messages(messages: Sequence[Message]) -> list[bytes]:
+    """The stored JSON of messages; raises `InvalidError` if no commit could carry them."""
+    bodies = [message_body(message) for message in messages]
+    total = 0
+    for i, body in enumerate(bodies):
+        total += len(body)
+        if len(body) > limits.MESSAGE_BYTES:
+            raise InvalidError(f"{len(body):,} bytes, the limit is {limits.MESSAGE_BYTES:,}", path=f"messages[{i}]")
+    if total > limits.COMMIT_BYTES:
+        raise InvalidError(f"{total:,} bytes of messages in one commit, the limit is {limits.COMMIT_BYTES:,}")
+    return bodies
 
 
 def _birth(request: Request) -> Birth:
@@ -170,20 +209,18 @@ def _check_run(run: Any, thread_id: str) -> str | None:
     record = run.run if isinstance(run, RunChange) else run
     if type(record) is not Run:
         raise InvalidError(f"run.run must be a Run, not {short_repr(record)}")
-    run_machine.check_read(record)
-    if record.thread_id != thread_id:
-        raise InvalidError(f"run {record.id!r} belongs to thread {record.thread_id!r}, not to {thread_id!r}")
+    run_machine.check_read(record, thread_id)
     if isinstance(run, RunChange):
-        _check_record(run.waiting, Waiting, "run.waiting")
-        _check_record(run.outcome, Outcome, "run.outcome")
+        if run.waiting is not None:
+            _check_record(run.waiting, Waiting, "run.waiting")
+        if run.outcome is not None:
+            _check_record(run.outcome, Outcome, "run.outcome")
         run_machine.check_change(run)
     return record.id
 
 
 def _check_record(record: Any, kind: type[Faithful], path: str) -> None:
     """Refuse what could not be read back as it was given: a stored run must never be unreadable."""
-    if record is None and kind is not RunBody:
-        return
     if type(record) is not kind:
         raise InvalidError(f"must be a {kind.__name__}, not {short_repr(record)}", path=path)
     fields_of(getattr(record, "extra", None), path)
@@ -233,6 +270,8 @@ def _documents(values: dict[Any, Any], owner: str) -> list[tuple[str, str, Any]]
         checks.check_count(doc.schema, f"schema of state {name!r}", least=1)
         body = codec.encode_checked(doc.value, f"state.{name}", limits.STATE_BYTES)
         documents.append((owner, name, (doc.schema, body)))
+    if len(documents) > 1:
+        documents.sort(key=itemgetter(1))
     return documents
 
 

@@ -24,17 +24,14 @@ from typing import Any, NamedTuple
 
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.write.binders import Binder, cast, sent_as
-from perdure.engines.postgres.write.operation_shapes import LogShape, SeqOf, Shape, Values, entry_columns
+from perdure.engines.postgres.write.columns import BatchColumns, Constants, FilledColumns, Ranks, unpacked
+from perdure.engines.postgres.write.filled_transaction import FilledTransaction
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
-from perdure.engines.postgres.write.transaction import Member, Transaction
+from perdure.engines.postgres.write.transaction import Transaction
 from perdure.engines.sql.ddl import quote
+from perdure.kernel.shapes import LogShape, SeqOf, Shape, Values
 
 _CACHED_STATEMENTS = 1_000
-
-Constants = tuple[bool, ...]
-"""Per column of a batch: whether it holds the same value in every row."""
-Ranks = dict[str, dict[int, int]]
-"""Per log, in the order in which the statement returns their seqs: the position of each transaction's, from 1."""
 
 
 class Group(NamedTuple):
@@ -62,10 +59,42 @@ class BatchStatements:
     def build(self, transactions: Sequence[Transaction], clock: int | None) -> tuple[str, Values, Ranks]:
         """The statement for transactions of one kind, its arguments, and the positions of their seqs."""
         kind = transactions[0].form.kind
+        batch = BatchColumns(self._known_groups(kind), transactions)
+        return (*self._statement(kind, batch, clock), batch.ranks)
+
+    def build_filled(self, transactions: Sequence[FilledTransaction], clock: int | None) -> tuple[str, Values] | None:
+        """The same for transactions of a known kind, in the order of their partitions: so are the seqs. None if a value
+        cannot be packed."""
+        plan = transactions[0].plan
+        groups = plan.groups
+        if not groups:
+            groups += self._known_groups(plan.form.kind)
+            plan.types += [sql_type for group in groups for sql_type in self._column_types(group)]
+        batch = FilledColumns(groups, transactions)
+        constants = plan.constants = batch.constants(plan.constants)
+        cache_key = (constants, clock is None)
+        statement = plan.batches.get(cache_key)
+        if statement is None:
+            statement = _build(self._sql, groups, constants, bound_clock=clock is not None, packed=True)
+            plan.batches[cache_key] = statement
+        arguments = batch.packed(constants, plan.types, clock)
+        return None if arguments is None else (statement, arguments)
+
+    def _column_types(self, group: Group) -> list[str]:
+        """The types of all columns of a group, in their order: its rows, those of its entries, the number of rows."""
+        types = [sql_type for _, sql_type in _row_columns(group)]
+        if isinstance(group.shape, LogShape):
+            types += [sql_type for _, sql_type in _entry_columns(self._sql.entry_types(group.shape))]
+        return [*types, "bigint"]
+
+    def _known_groups(self, kind: tuple[Shape, ...]) -> list[Group]:
         groups = self._groups.get(kind)
         if groups is None:
             groups = self._groups[kind] = [_group(self._sql, shape) for shape in kind]
-        batch = BatchColumns(groups, transactions)
+        return groups
+
+    def _statement(self, kind: tuple[Shape, ...], batch: BatchColumns, clock: int | None) -> tuple[str, Values]:
+        groups = self._known_groups(kind)
         constants = self._constants[kind] = batch.constants(self._constants.get(kind))
         cache_key = (kind, constants, clock is None)
         statement = self._statements.get(cache_key)
@@ -75,7 +104,7 @@ class BatchStatements:
                 for cache in (self._statements, self._groups, self._constants):
                     cache.clear()
             self._statements[cache_key] = statement
-        return statement, batch.arguments(constants, clock), batch.ranks
+        return statement, batch.arguments(constants, clock)
 
 
 def _group(sql: OperationSql, shape: Shape) -> Group:
@@ -89,11 +118,18 @@ def _group(sql: OperationSql, shape: Shape) -> Group:
 
 
 class _Parameters:
-    """Numbers the parameters of a batch statement; `constants` tells arrays from plain values."""
+    """Numbers the parameters of a batch statement; `constants` tells arrays from plain values. Arrays are `packed` into
+    one text each, or sent as arrays."""
 
-    def __init__(self, used: int, constants: Constants) -> None:
+    def __init__(self, used: int, constants: Constants, *, packed: bool) -> None:
         self.used = used
         self._constants = iter(constants)
+        self._packed = packed
+
+    def _array(self, sql_type: str) -> str:
+        if not self._packed:
+            return self.add(f"{sql_type}[]")
+        return unpacked(self.add("text"), sql_type)
 
     def add(self, sql_type: str) -> str:
         self.used += 1
@@ -106,7 +142,7 @@ class _Parameters:
             if constant:
                 selected.append(f"{self.add(sql_type)} AS {name}")
             else:
-                arrays.append(self.add(f"{sql_type}[]"))
+                arrays.append(self._array(sql_type))
                 array_names.append(name)
                 selected.append(f"u.{name}")
         source = f"unnest({', '.join(arrays)}) AS u({', '.join(array_names)})"
@@ -120,13 +156,24 @@ class _Parameters:
 
     def group_rows(self, group: Group) -> str:
         """The rows of a group: scope, rev, an index into the seqs of each log it uses, and its values."""
-        columns = [("scope", "text"), ("rev", "bigint"), *[(f"m{n}", "bigint") for n in range(len(group.logs))]]
-        return self.rows("v", columns + [(f"c{n}", sql_type) for n, sql_type in enumerate(group.types, 1)])
+        return self.rows("v", _row_columns(group))
 
 
-def _build(sql: OperationSql, groups: Sequence[Group], constants: Constants, *, bound_clock: bool) -> str:
+def _row_columns(group: Group) -> list[tuple[str, str]]:
+    columns = [("scope", "text"), ("rev", "bigint"), *[(f"m{n}", "bigint") for n in range(len(group.logs))]]
+    return columns + [(f"c{n}", sql_type) for n, sql_type in enumerate(group.types, 1)]
+
+
+def _entry_columns(types: Sequence[str]) -> list[tuple[str, str]]:
+    columns = [("scope", "text"), ("rev", "bigint"), ("part", "text"), ("m", "bigint"), ("back", "bigint")]
+    return columns + [(f"c{n}", sent_as(sql_type)) for n, sql_type in enumerate(types)]
+
+
+def _build(
+    sql: OperationSql, groups: Sequence[Group], constants: Constants, *, bound_clock: bool, packed: bool = False
+) -> str:
     clock = "$1::bigint" if bound_clock else SERVER_CLOCK
-    parameters = _Parameters(1 if bound_clock else 0, constants)
+    parameters = _Parameters(1 if bound_clock else 0, constants, packed=packed)
     ctes, cases, seqs = [], [], ""
     for number, group in enumerate(groups):
         binder = group.binder(clock, parameters.group_rows(group))
@@ -143,80 +190,11 @@ def _build(sql: OperationSql, groups: Sequence[Group], constants: Constants, *, 
 def _entries(sql: OperationSql, shape: LogShape, number: int, clock: str, parameters: _Parameters) -> list[str]:
     log = sql.schema.log[shape.owner]
     types = sql.entry_types(shape)
-    columns = [("scope", "text"), ("rev", "bigint"), ("part", "text"), ("m", "bigint"), ("back", "bigint")]
-    columns += [(f"c{n}", sent_as(sql_type)) for n, sql_type in enumerate(types)]
-    rows = parameters.rows("e", columns)
+    rows = parameters.rows("e", _entry_columns(types))
     seq = f'(SELECT s FROM "lasts of {log.name}")[e.m] - e.back'
     entries = EntrySource("e.part", seq, [f"e.c{n}{cast(sql_type)}" for n, sql_type in enumerate(types)], rows)
     order = f'"scope", {quote(log.partition)}'
     return [
         f'"lasts of {log.name}" AS (SELECT array_agg("last" ORDER BY {order}) AS s FROM w{number})',
         f"e{number} AS ({sql.entries(shape, Binder('e.scope', 'e.rev', clock), entries)})",
-    ]
-
-
-class _Row(NamedTuple):
-    """An operation of a batch, and the number of its transaction; rows of a group sort by scope and key."""
-
-    scope: str
-    key: tuple[Any, ...]
-    transaction: int
-    member: Member
-
-
-class BatchColumns:
-    """Many transactions as columns: per group the columns of its rows (of a log also those of its entries), and one
-    with their number."""
-
-    def __init__(self, groups: Sequence[Group], transactions: Sequence[Transaction]) -> None:
-        self.ranks: Ranks = {}
-        self._columns: list[list[Any]] = []
-        self._revs: set[int] = set()
-        for number, group in enumerate(groups):
-            rows = _group_rows(number, transactions)
-            self._revs.add(len(self._columns) + 1)
-            self._columns += [[row.scope for row in rows], [transactions[row.transaction].rev for row in rows]]
-            self._columns += [[self.ranks[log][row.transaction] for row in rows] for log in group.logs]
-            self._columns += map(list, zip(*[row.member.values for row in rows], strict=True))
-            if isinstance(group.shape, LogShape):
-                self.ranks[group.shape.owner] = {row.transaction: rank for rank, row in enumerate(rows, 1)}
-                self._revs.add(len(self._columns) + 1)
-                self._columns += _entry_columns(transactions, rows, group.shape)
-            self._columns.append([len(rows)])
-
-    def constants(self, known: Constants | None) -> Constants:
-        """Which columns hold one value in all rows, in this batch and in those before it: the set of constant columns
-        only shrinks, so statements stay few. Revs are never constant: their arrays give the number of rows."""
-        if known is None:
-            known = tuple([number not in self._revs for number in range(len(self._columns))])
-        pairs = zip(known, self._columns, strict=True)
-        return tuple([constant and column.count(column[0]) == len(column) for constant, column in pairs])
-
-    def arguments(self, constants: Constants, clock: int | None) -> Values:
-        """The arguments of the statement."""
-        values = [column[0] if constant else column for constant, column in zip(constants, self._columns, strict=True)]
-        return values if clock is None else [clock, *values]
-
-
-def _group_rows(number: int, transactions: Sequence[Transaction]) -> list[_Row]:
-    rows = [
-        _Row(transaction.scope, transaction.names[position][2], which, transaction.members[position])
-        for which, transaction in enumerate(transactions)
-        for position, group in enumerate(transaction.form.groups)
-        if group == number
-    ]
-    rows.sort(key=lambda row: row[:2])
-    return rows
-
-
-def _entry_columns(transactions: Sequence[Transaction], rows: Sequence[_Row], shape: LogShape) -> list[Values]:
-    counts = [len(row.member.op.entries) for row in rows]
-    owners = [(rank, row) for rank, (row, count) in enumerate(zip(rows, counts, strict=True), 1) for _ in range(count)]
-    return [
-        [row.scope for _, row in owners],
-        [transactions[row.transaction].rev for _, row in owners],
-        [row.member.op.partition for _, row in owners],
-        [rank for rank, _ in owners],
-        [back for count in counts for back in reversed(range(count))],
-        *entry_columns([entry for row in rows for entry in row.member.op.entries], shape.kinds),
     ]

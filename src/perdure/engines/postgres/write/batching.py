@@ -33,7 +33,6 @@ from typing import Any
 
 from perdure.engines.postgres.write.executor import Executor
 from perdure.engines.postgres.write.job import Job
-from perdure.engines.postgres.write.operation_shapes import Shape
 from perdure.engines.postgres.write.transaction import RowName
 from perdure.kernel.ops import Applied
 
@@ -49,7 +48,7 @@ class Batcher:
         self._executor = executor
         self._max_solo = max(max_solo, 1)
         self._row_queues: dict[RowName, deque[Job]] = {}
-        self._ready_batches: dict[tuple[Shape, ...], list[Job]] = {}
+        self._ready_batches: dict[Any, list[Job]] = {}
         self._ready_solos: deque[Job] = deque()
         self._batches = 0
         self._solos = 0
@@ -87,7 +86,7 @@ class Batcher:
     def _queue_on_rows(self, job: Job) -> None:
         job.queued = True
         queues = self._row_queues
-        for name in job.transaction.names:
+        for name in job.names:
             queue = queues.get(name)
             if queue is None:
                 queues[name] = deque((job,))
@@ -102,7 +101,7 @@ class Batcher:
                 self._solos += 1
                 self._start_task(self._run_solos())
             return
-        self._ready_batches.setdefault(job.transaction.form.kind, []).append(job)
+        self._ready_batches.setdefault(job.transaction.batch_key, []).append(job)
         self._batchable += 1
         self._start_batch()
 
@@ -193,7 +192,7 @@ class Batcher:
     def _release(self, jobs: list[Job]) -> None:
         queues = self._row_queues
         for job in jobs:
-            for name in job.transaction.names if job.queued else ():
+            for name in job.names if job.queued else ():
                 queue = queues[name]
                 queue.popleft()
                 if not queue:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
-from perdure.engines.postgres.write.transaction import Transaction
+from perdure.engines.postgres.write.filled_transaction import FilledTransaction
+from perdure.engines.postgres.write.transaction import RowName, Transaction
 from perdure.kernel.ops import Applied
 
 
 class Job(msgspec.Struct, eq=False):
     """One submitted transaction. `solo`: it does not share a statement. `retried`: it was in a statement that was
-    refused. `queued`: it is in the queues of its rows, behind `blockers` other jobs."""
+    refused. `queued`: it is in the queues of its rows, behind `blockers` other jobs. `names` are these rows: those of its
+    first form, even if it goes on as operations."""
 
-    transaction: Transaction
+    transaction: Transaction | FilledTransaction
     future: asyncio.Future[Applied]
+    names: Sequence[RowName]
     solo: bool = False
     retried: bool = False
     queued: bool = False

@@ -13,7 +13,11 @@ from typing import Any, NamedTuple
 from perdure.engines.postgres.schema.functions import CONDITION, LENGTH, refuse
 from perdure.engines.postgres.schema.tables import SQL_TYPES, Layout
 from perdure.engines.postgres.write.binders import Binder
-from perdure.engines.postgres.write.operation_shapes import (
+from perdure.engines.sql.ddl import names, quote
+from perdure.engines.sql.expressions import Operators, assignment
+from perdure.kernel.ops import ABSENT, ANY, AtMost, Check, Delete, Presence, Put
+from perdure.kernel.schema import Table
+from perdure.kernel.shapes import (
     BODY,
     CLOCK_MARK,
     NOW,
@@ -25,10 +29,6 @@ from perdure.engines.postgres.write.operation_shapes import (
     SeqOf,
     Shape,
 )
-from perdure.engines.sql.ddl import names, quote
-from perdure.engines.sql.expressions import Operators, assignment
-from perdure.kernel.ops import ABSENT, ANY, AtMost, Check, Delete, Presence, Put
-from perdure.kernel.schema import Table
 
 OPERATORS = Operators()
 

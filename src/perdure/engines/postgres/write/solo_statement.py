@@ -21,13 +21,14 @@ from collections.abc import Sequence
 
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.write.binders import Binder, cast, sent_as
-from perdure.engines.postgres.write.operation_shapes import LogShape, Values, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Transaction
+from perdure.kernel.shapes import LogShape, Values, entry_columns
 
-_FEW_ENTRIES = 4
+FEW_ENTRIES = 4
 """Up to this many entries of an append are plain parameters."""
-_AS_ARRAYS = 0
+AS_ARRAYS = 0
+"""Stands for any larger number of entries."""
 _FEW_APPENDS = 2
 """With more appends than this, statements do not depend on their numbers of entries: there would be too many."""
 
@@ -44,9 +45,9 @@ def solo_statement(sql: OperationSql, transaction: Transaction, clock: int | Non
         if isinstance(member.shape, LogShape):
             columns = entry_columns(member.op.entries, member.shape.kinds)
             count = len(member.op.entries)
-            if count > _FEW_ENTRIES or len(form.appends) > _FEW_APPENDS:
+            if count > FEW_ENTRIES or len(form.appends) > _FEW_APPENDS:
                 arguments += columns
-                count = _AS_ARRAYS
+                count = AS_ARRAYS
             else:
                 for entry in zip(*columns, strict=True):
                     arguments += entry
@@ -54,11 +55,12 @@ def solo_statement(sql: OperationSql, transaction: Transaction, clock: int | Non
     cache_key = (clock is None, *counts)
     statement = form.statements.get(cache_key)
     if statement is None:
-        statement = form.statements[cache_key] = _build(sql, transaction, counts, bound_clock=clock is not None)
+        statement = form.statements[cache_key] = build_solo(sql, transaction, counts, bound_clock=clock is not None)
     return statement, arguments
 
 
-def _build(sql: OperationSql, transaction: Transaction, counts: Sequence[int], *, bound_clock: bool) -> str:
+def build_solo(sql: OperationSql, transaction: Transaction, counts: Sequence[int], *, bound_clock: bool) -> str:
+    """The statement of transactions like this one; `counts` are the numbers of entries of its appends."""
     form = transaction.form
     clock, used = ("$3::bigint", 3) if bound_clock else (SERVER_CLOCK, 2)
     lasts = {log: f'(SELECT "last" FROM w{position})' for log, position in form.lasts.items()}
@@ -91,7 +93,7 @@ def _build(sql: OperationSql, transaction: Transaction, counts: Sequence[int], *
 def _entry_rows(types: Sequence[str], binder: Binder, count: int) -> tuple[str, list[str]]:
     """Entries as rows of VALUES, or unnested from arrays when they are many; and the expressions of their columns."""
     columns = ", ".join([f"c{n}" for n in range(len(types))] + ["o"])
-    if count == _AS_ARRAYS:
+    if count == AS_ARRAYS:
         arrays = ", ".join([binder.bind(f"{sent_as(sql_type)}[]") for sql_type in types])
         source = f"unnest({arrays}) WITH ORDINALITY AS e({columns})"
     else:

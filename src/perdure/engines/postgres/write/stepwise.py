@@ -17,11 +17,11 @@ import msgspec
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.schema.functions import CONDITION, LENGTH, run_steps
 from perdure.engines.postgres.write.binders import Binder
-from perdure.engines.postgres.write.operation_shapes import NO_COLUMNS, LogShape, RowShape, Values, entry_columns
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Member, Transaction
 from perdure.engines.sql.ddl import names, quote
 from perdure.kernel.ops import ABSENT, ANY, PRESENT, Append, Delete, Patch
+from perdure.kernel.shapes import NO_COLUMNS, LogShape, RowShape, Values, entry_columns
 
 
 def stepwise_statement(sql: OperationSql, transaction: Transaction, clock: int | None) -> tuple[str, Values]:

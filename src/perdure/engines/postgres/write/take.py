@@ -19,13 +19,14 @@ from perdure.engines.postgres.write.conflicts import UNIQUE_VIOLATION
 from perdure.engines.postgres.write.operation_sql import OPERATORS
 from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Marks
-from perdure.engines.sql.expressions import assigned_values, assignment
+from perdure.engines.sql.expressions import assignment
 from perdure.engines.sql.reads import TableReads
 from perdure.engines.sql.terms import ShapeCache
 from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Scan, Taken
 from perdure.kernel.schema import Table
+from perdure.kernel.shapes import assigned_values
 
 
 class Claims:

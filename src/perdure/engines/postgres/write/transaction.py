@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines.postgres.write.operation_shapes import DESCRIBE, LogShape, RowShape, Shape, Values
 from perdure.engines.sql.terms import ShapeCache
 from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Drop, Op, Patch, Put
 from perdure.kernel.schema import Schema
+from perdure.kernel.shapes import DESCRIBE, LogShape, RowShape, Shape, Values
 
-_BATCHABLE_BYTES = 64 * 1024
+BATCHABLE_BYTES = 64 * 1024
 _SOLO_OPERATIONS = 32
 """Beyond this many operations a statement with a CTE for each is not worth its parsing: they become rows, or steps."""
 _SOLO_ROWS = 2
@@ -95,6 +95,11 @@ class Transaction(msgspec.Struct, frozen=True):
     members: list[Member]
     names: list[RowName]
 
+    @property
+    def batch_key(self) -> tuple[Shape, ...]:
+        """Equal for transactions that may share a statement."""
+        return self.form.kind
+
     def batchable(self) -> bool:
         """True when it may share a statement with others: by its form, and small enough."""
         if not self.form.batchable:
@@ -106,7 +111,7 @@ class Transaction(msgspec.Struct, frozen=True):
                 size += sum([len(entry[-1]) for entry in op.entries])
             elif type(op) is Put or type(op) is Patch:
                 size += len(op.body or b"")
-        return size <= _BATCHABLE_BYTES
+        return size <= BATCHABLE_BYTES
 
 
 class Analyser:

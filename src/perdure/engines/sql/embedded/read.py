@@ -30,7 +30,7 @@ FEW_KEYS = 4
 # The same for segments: a statement with plain parameters walks an index faster than one that unpacks JSON.
 FEW_SEGMENTS = 8
 # Whole milliseconds since 1970; `unixepoch('subsec')` needs SQLite 3.42.
-_SQLITE_CLOCK = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
+SQLITE_CLOCK = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
 
 
 def _listed(values: Any) -> str:
@@ -170,7 +170,7 @@ class Queries:
         """The engine's time."""
         if self.clock is not system_clock:
             return self.clock()
-        return int(cursor.execute(_SQLITE_CLOCK).fetchone()[0])
+        return int(cursor.execute(f"SELECT {SQLITE_CLOCK}").fetchone()[0])
 
     def _answer(self, cursor: sqlite3.Cursor, scope: str, read: ReadOp, earlier: Earlier) -> Any:
         if isinstance(read, Get):

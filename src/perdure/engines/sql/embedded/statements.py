@@ -20,9 +20,10 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from perdure.engines.sql.ddl import names, quote
+from perdure.engines.sql.embedded.read import SQLITE_CLOCK
 from perdure.engines.sql.expressions import Operators, Parameter, assignment, condition_terms
 from perdure.engines.sql.terms import Shape, ShapeCache
-from perdure.kernel.ops import ABSENT, ANY, PRESENT, Condition, Inc, Max, Min, Now, Presence, Seq, Swap
+from perdure.kernel.ops import ABSENT, ANY, PRESENT, Condition, Inc, Max, Min, Now, Patch, Presence, Seq, Swap
 from perdure.kernel.schema import Log, Schema, Table
 
 Getter = Callable[[Any], Any]
@@ -110,7 +111,17 @@ class TableStatements:
         }
         """How to write a whole row, by its condition; `int` for a rev, which is the last argument."""
 
-    def plan_patch(self, shape: Shape, assigned: dict[str, Any], condition: Condition, *, body: bool) -> PatchPlan:
+    def put(self, condition: Condition) -> str:
+        """How to write a whole row under this condition; its arguments are scope, key, columns, rev, body, condition."""
+        return self.puts[condition if isinstance(condition, Presence) else int]
+
+    def patch(self, op: Patch) -> PatchPlan:
+        """How to run a patch."""
+        assigned, condition, body = op.set, op.if_, op.body
+        shape = (body is None, *assigned, *map(type, assigned.values()), *condition_shape(condition))
+        return self.patches.get(shape) or self._plan_patch(shape, assigned, condition, body=body is not None)
+
+    def _plan_patch(self, shape: Shape, assigned: dict[str, Any], condition: Condition, *, body: bool) -> PatchPlan:
         """Build and cache the plan of a new shape."""
         parameter = _numbered()
         kinds = [type(value) for value in assigned.values()]
@@ -154,6 +165,8 @@ class LogStatements:
         name, partition = quote(log.name), quote(log.partition)
         every = ("scope", log.partition, "seq", "rev", *log.column_names, "body")
         self.append = f"INSERT INTO {name} ({names(every)}) VALUES ({', '.join('?' * len(every))})"
+        self.head = f'SELECT max("seq") FROM {name} WHERE "scope" = ? AND {partition} = ?'
+        self.head_and_time = f"SELECT ({self.head}), {SQLITE_CLOCK}"
         self.drop = f'DELETE FROM {name} WHERE "scope" = ? AND {partition} = ? AND "seq" > ?'
         # Entries before the refused one are already in, with the rev of this transaction.
         owner = f'SELECT 1 FROM {name} WHERE "scope" = ? AND {partition} = ? AND "rev" <> ?'

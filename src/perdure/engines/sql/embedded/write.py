@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from perdure import limits
 from perdure.engines.sql.embedded.read import Queries
-from perdure.engines.sql.embedded.statements import ARITHMETIC, Statements, TableStatements, condition_shape
+from perdure.engines.sql.embedded.statements import ARITHMETIC, Statements, TableStatements
 from perdure.engines.sql.expressions import condition_values
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Conflict
@@ -31,7 +31,6 @@ from perdure.kernel.ops import (
     Now,
     Op,
     Patch,
-    Presence,
     Put,
     Row,
     Scan,
@@ -97,6 +96,13 @@ class Session:
         self.apply(scope, rev, now, [Patch(scan.table, key, changes) for key in keys])
         return Taken(table.existing(self.cursor, scope, keys), now)
 
+    def write_again(self, scope: str, rev: int, now: int, last: dict[str, int], position: int, op: Op) -> None:
+        """Raise what stopped an operation of a transaction in which other ones were applied already."""
+        self.scope, self.rev, self.moment.now, self.moment.last = scope, rev, now, last
+        if isinstance(op, Append):
+            raise Conflict(position, "unique", None, self._repeated_value(op))
+        _WRITE[type(op)](self, position, op)
+
     def _length(self, position: int, op: Append) -> int:
         length = self.queries.logs[op.log].last(self.cursor, self.scope, op.partition)
         if op.expect is not None and op.expect != length:
@@ -142,17 +148,15 @@ class Session:
     def put(self, position: int, op: Put) -> None:
         """Write a whole row."""
         statements = self.tables[op.table]
-        sql = statements.puts[op.if_ if isinstance(op.if_, Presence) else int]
+        sql = statements.put(op.if_)
         arguments = self._row_arguments(statements, op, op) + condition_values(op.if_)
         if not self._write_row(position, op, sql, arguments):
             raise self._condition_conflict(position, op, op.if_)
 
     def patch(self, position: int, op: Patch) -> None:
         """Change some columns of a row, or insert its default."""
-        statements = self.tables[op.table]
         assigned, condition, body = op.set, op.if_, op.body
-        shape = (body is None, *assigned, *map(type, assigned.values()), *condition_shape(condition))
-        plan = statements.patches.get(shape) or statements.plan_patch(shape, assigned, condition, body=body is not None)
+        plan = self.tables[op.table].patch(op)
         arguments = [*assigned.values()]
         for index, get in plan.getters:
             arguments[index] = get(arguments[index])

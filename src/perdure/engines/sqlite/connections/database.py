@@ -37,7 +37,7 @@ class Database:
         self.threads = ReaderThreads()
         self.committer = committer
         self.hub = PollingHub(self._version)
-        self.writer = None if committer is None else Writer(committer, self.hub.ring)
+        self.writer = None if committer is None else Writer(committer, self.hub)
         self.hub.note_version()
         self._closing = threading.Lock()
         self.lifecycle = Lifecycle(self, path, in_child=store_of_parent)

@@ -33,6 +33,8 @@ class Checkpointer:
 
     def __init__(self) -> None:
         self.problem: str | None = None
+        self.due = False
+        """True when the log has probably grown enough."""
         self._growth = 0.0
         self._frames_per_growth = 1.0
         self._last_frames = 0
@@ -42,11 +44,7 @@ class Checkpointer:
     def note_commit(self, changes: int) -> None:
         """A batch that changed this many rows was committed."""
         self._growth += changes + _FRAMES_PER_BATCH
-
-    @property
-    def due(self) -> bool:
-        """True when the log has probably grown enough."""
-        return self._growth * self._frames_per_growth >= self._allowance
+        self.due = self._growth * self._frames_per_growth >= self._allowance
 
     def run(self, connection: sqlite3.Connection, *, idle: bool) -> None:
         """Copy the log into the file, as far as readers allow, and restart a long log.
@@ -68,6 +66,7 @@ class Checkpointer:
         self._growth = 0.0
         stuck = frames >= RESTART_FRAMES and not restarted
         self._allowance = _RETRY_FRAMES if stuck else CHECKPOINT_FRAMES
+        self.due = False
 
     def _restart(self, connection: sqlite3.Connection, frames: int, *, idle: bool) -> bool:
         patience = _URGENT_WAIT_MS if frames >= _URGENT_FRAMES else _IDLE_WAIT_MS if idle else _WAIT_MS

@@ -18,13 +18,14 @@ from collections.abc import Callable, Sequence
 
 from perdure import failpoints
 from perdure.engines.shared.events import EngineLog
-from perdure.engines.sql.embedded.write import Session
+from perdure.engines.sql.embedded.filled import FilledSession
 from perdure.engines.sqlite.connections.connect import retry_busy
 from perdure.engines.sqlite.errors import BUSY, DRIVER_ERRORS, FULL, READONLY, is_busy, primary_code, translate
 from perdure.engines.sqlite.target import DatabaseFile
 from perdure.engines.sqlite.write.checkpoints import Checkpointer
 from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, unknown_outcome
 from perdure.errors import UnavailableError
+from perdure.kernel.kinds import Filled
 
 # These fail while frames are being written, before the one that would make them a commit.
 _CERTAINLY_NOT_WRITTEN = (FULL, BUSY, READONLY)
@@ -33,19 +34,19 @@ _CERTAINLY_NOT_WRITTEN = (FULL, BUSY, READONLY)
 class Committer:
     """Owns the writing connection; used by one thread at a time."""
 
-    def __init__(self, open_session: Callable[[], Session], file: DatabaseFile) -> None:
+    def __init__(self, open_session: Callable[[], FilledSession], file: DatabaseFile) -> None:
         self.path = file.path
         self._events = EngineLog("sqlite", file.path)
         self.checkpoints = Checkpointer()
         self._file = file
         self._open_session = open_session
-        self._session: Session | None = open_session()
+        self._session: FilledSession | None = open_session()
         # The connection has read its file, so it has the log open, and only an intruder removes that.
         self._log = file.log_identity()
         self._changes_counted = self._session.connection.total_changes
 
     @property
-    def session(self) -> Session:
+    def session(self) -> FilledSession:
         """The connection, opened again if the last one was abandoned."""
         if self._session is None:
             self._file.refuse_if_gone()
@@ -105,11 +106,12 @@ class Committer:
         self._finish(batch, session)
         return True
 
-    def _begin(self) -> Session:
-        session = self.session
+    def _begin(self) -> FilledSession:
+        session = self._session or self.session
         # What is written to a removed file is lost when this process ends, so it must not be acknowledged.
         self._file.refuse_if_gone(self._log)
-        failpoints.hit("sqlite.before_begin")
+        if failpoints.ARMED:
+            failpoints.hit("sqlite.before_begin")
         try:
             session.cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -120,22 +122,29 @@ class Committer:
             self._log = self._file.log_identity()
         return session
 
-    def _run(self, job: Job, session: Session) -> None:
+    def _run(self, job: Job, session: FilledSession) -> None:
         job.error = None
         if isinstance(job, TransactJob):
-            job.result = session.apply(job.scope, job.rev, session.now(), job.ops)
+            ops = job.ops
+            if isinstance(ops, Filled):
+                job.result = session.apply_filled(job.scope, job.rev, ops)
+            else:
+                job.result = session.apply(job.scope, job.rev, session.now(), ops)
         elif isinstance(job, TakeJob):
             job.result = session.take(job.scope, job.rev, job.scan, job.changes)
-        failpoints.hit("sqlite.after_member")
+        if failpoints.ARMED:
+            failpoints.hit("sqlite.after_member")
 
     def _refuse(self, job: Job, error: Exception) -> None:
         job.error = translate(error, self.path) if isinstance(error, DRIVER_ERRORS) else error
 
-    def _finish(self, batch: Sequence[Job], session: Session) -> None:
+    def _finish(self, batch: Sequence[Job], session: FilledSession) -> None:
         try:
-            failpoints.hit("sqlite.before_commit")
+            if failpoints.ARMED:
+                failpoints.hit("sqlite.before_commit")
             session.cursor.execute("COMMIT")
-            failpoints.hit("sqlite.after_commit")
+            if failpoints.ARMED:
+                failpoints.hit("sqlite.after_commit")
         except (sqlite3.Error, OSError) as error:
             self._commit_failed(batch, error)
             return

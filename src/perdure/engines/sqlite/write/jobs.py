@@ -14,6 +14,7 @@ from typing import Any
 from perdure.engines.shared.signals import call_in_loop, settle
 from perdure.errors import OutcomeUnknown
 from perdure.ids import new_rev
+from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Op, Scan
 
 
@@ -41,9 +42,9 @@ class Job:
 
 
 class TransactJob(Job):
-    """`transact`."""
+    """`transact`, of operations or of a filled kind."""
 
-    def __init__(self, scope: str, ops: Sequence[Op], hints: Sequence[str]) -> None:
+    def __init__(self, scope: str, ops: Sequence[Op] | Filled, hints: Sequence[str]) -> None:
         self.scope = scope
         self.rev = new_rev()
         self.ops = ops
@@ -59,7 +60,7 @@ class TakeJob(Job):
         self.changes = dict(changes)
 
 
-def deliver(jobs: Iterable[Job]) -> None:
+def deliver(jobs: Sequence[Job]) -> None:
     """Wake every caller that waits for one of these jobs; one call per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
@@ -78,7 +79,7 @@ def _settle_all(jobs: list[Job]) -> None:
             settle(job.future, job.result, job.error)
 
 
-def refuse(jobs: Iterable[Job], error: Exception) -> None:
+def refuse(jobs: Sequence[Job], error: Exception) -> None:
     """Deliver the same error to jobs that never reached the writer."""
     for job in jobs:
         job.error = error

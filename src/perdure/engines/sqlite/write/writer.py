@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from perdure.engines.shared.hints import Topic
+from perdure.engines.shared.hints import HintHub, Topic
 from perdure.engines.sqlite.errors import DRIVER_ERRORS
 from perdure.engines.sqlite.write.group_commit import Committer
 from perdure.engines.sqlite.write.jobs import Job, deliver, mark_interrupted, refuse
@@ -31,15 +31,14 @@ MAX_BATCH = 256
 _LOOK_UP_S = 1.0
 
 T = TypeVar("T")
-Publish = Callable[[set[Topic]], None]
 
 
 class Writer:
     """The queue, lock and thread around a `Committer`."""
 
-    def __init__(self, committer: Committer, publish: Publish) -> None:
+    def __init__(self, committer: Committer, hub: HintHub[Topic]) -> None:
         self._committer = committer
-        self._publish = publish
+        self._hub = hub
         self._jobs: deque[Job] = deque()
         self._lead = threading.RLock()
         self._drainer: int | None = None
@@ -141,35 +140,33 @@ class Writer:
             self._signal()
 
     def _drain(self, own: Job | None) -> None:
+        """Commit batch after batch; until `own` is done, if it is given."""
+        jobs, checkpoints = self._jobs, self._committer.checkpoints
         self._drainer = threading.get_ident()
         try:
-            self._commit_batches(own)
+            while jobs and (own is None or not own.done):
+                self._commit_batch()
+                if own is None and checkpoints.due:
+                    self._committer.checkpoint(idle=not jobs)
+            if own is None and checkpoints.due:
+                self._committer.checkpoint(idle=True)
         finally:
             self._drainer = None
 
-    def _commit_batches(self, own: Job | None) -> None:
+    def _commit_batch(self) -> None:
         jobs = self._jobs
-        while jobs and (own is None or not own.done):
-            batch: list[Job] = []
-            try:
-                while jobs and len(batch) < MAX_BATCH:
-                    batch.append(jobs.popleft())
-                self._committer.commit(batch)
-            except BaseException:
-                mark_interrupted(batch)
-                raise
-            finally:
-                self._announce(batch)
-            if own is None and self._committer.checkpoints.due:
-                self._committer.checkpoint(idle=not jobs)
-        if own is None and self._committer.checkpoints.due:
-            self._committer.checkpoint(idle=True)
-
-    def _announce(self, batch: list[Job]) -> None:
-        deliver(batch)
-        hints = {(job.scope, hint) for job in batch if job.error is None for hint in job.hints}
-        if hints:
-            self._publish(hints)
+        batch: list[Job] = []
+        try:
+            while jobs and len(batch) < MAX_BATCH:
+                batch.append(jobs.popleft())
+            self._committer.commit(batch)
+        except BaseException:
+            mark_interrupted(batch)
+            raise
+        finally:
+            deliver(batch)
+            if self._hub.is_watched:
+                self._hub.ring({(job.scope, hint) for job in batch if job.error is None for hint in job.hints})
 
     def _signal(self) -> None:
         if self._wake.locked():

@@ -1,7 +1,7 @@
-"""An operation as its *shape* (everything but its values) and its values, in the order in which the SQL binds them.
+"""An operation as its *shape* (everything but its values) and its values, always in the same order.
 
-Stores build their operations in a handful of modules, so shapes are few; each becomes SQL once, and the hot path looks
-it up. Example: `Patch("runs", ("r-1",), {"status": "done", "turns": Inc(2)}, {"status": "running"})` has the shape
+Stores build their operations in a handful of modules, so shapes are few: an engine turns each into a statement once,
+and the hot path looks it up. Example: `Patch("runs", ("r-1",), {"status": "done", "turns": Inc(2)}, {"status": "running"})` has the shape
 
     RowShape(Patch, "runs", Columns(("status",), (PLAIN,)), Columns(("status", "turns"), (PLAIN, Inc)), None)
 
@@ -15,8 +15,26 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from perdure import limits
-from perdure.engines.sql.expressions import EXPRESSIONS, assigned_values
-from perdure.kernel.ops import Append, AtMost, Check, Condition, Delete, Drop, Now, Patch, Presence, Put, Seq
+from perdure.kernel.ops import (
+    Append,
+    AtMost,
+    Check,
+    Condition,
+    Delete,
+    Drop,
+    Inc,
+    Max,
+    Min,
+    Now,
+    Patch,
+    Presence,
+    Put,
+    Seq,
+    Swap,
+)  # fmt: skip
+
+EXPRESSIONS: frozenset[Any] = frozenset((Inc, Max, Min, Now, Swap))
+"""The classes that `assigned_values` takes apart; any other value is assigned as it is."""
 
 Values = list[Any]
 
@@ -143,6 +161,18 @@ def entry_columns(entries: Sequence[tuple[Any, ...]], kinds: tuple[str, ...]) ->
     return sent
 
 
+def assigned_values(value: Any) -> Values:
+    """The values of an expression."""
+    kind = type(value)
+    if kind is Swap:
+        return [value.old, value.new]
+    if kind is Inc:
+        return [value.by]
+    if kind is Max or kind is Min:
+        return [value.value]
+    return [value.plus] if kind is Now else [value]
+
+
 def _columns(columns: Mapping[str, Any], body: bytes | None, values: Values) -> tuple[tuple[Any, ...], ...]:
     kinds: list[Any] = []
     for value in columns.values():
@@ -191,4 +221,4 @@ DESCRIBE: dict[type, Callable[[Any], tuple[Shape, Values]]] = {
     Append: _append,
     Drop: _drop,
 }
-"""By class of operation: its shape and its values; statements bind the values in the same order."""
+"""By class of operation: its shape and its values; engines bind the values in the same order."""
