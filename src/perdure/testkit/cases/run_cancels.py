@@ -11,6 +11,10 @@ from perdure.testkit.kit import Kit, case, equal, raises
 from perdure.testkit.probe import untouched
 
 
+_MANY_STEPS = 3_000
+"""More than a worker takes while another process tries to cancel its run a dozen times."""
+
+
 def ending(run: Run) -> tuple[str, str | None, str | None]:
     """How a run ended."""
     if run.outcome is None:
@@ -43,6 +47,26 @@ async def case_cancel_done(kit: Kit) -> None:
     await raises(InvalidError, kit.store.runs.cancel(""), "no id")
     other = await kit.store.runs.start("t", "agent")
     await untouched(kit.store, InvalidError, kit.store.runs.cancel(other.id, 5), "a reason")  # type: ignore[arg-type]
+
+
+@case("runs", "cancel-eager", covers=("runs.cancel",))
+async def case_cancel_eager(kit: Kit) -> None:
+    """Workers that always have a commit in flight, and so are always ahead of what others read, end too."""
+    run = await kit.store.runs.start("t", "agent")
+    other = await kit.second()
+
+    async def work() -> bool:
+        current = run
+        for _ in range(_MANY_STEPS):
+            try:
+                current = (await kit.store.commit("t", run=current.step())).run
+            except ConflictError:
+                return True
+        return False
+
+    stopped, cancelled = await asyncio.gather(work(), other.runs.cancel(run.id, "enough"))
+    equal(ending(cancelled), ("done", "cancelled", "enough"), "the end of the run")
+    equal(stopped, True, "the worker was stopped, and did not just come to its end")
 
 
 @case("runs", "cancel-busy", covers=("runs.cancel",))
