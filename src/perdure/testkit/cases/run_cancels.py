@@ -58,6 +58,7 @@ async def case_cancel_eager(kit: Kit) -> None:
     async def work() -> bool:
         current = run
         for _ in range(_MANY_STEPS):
+            await asyncio.sleep(0)  # commits to memory never suspend
             try:
                 current = (await kit.store.commit("t", run=current.step())).run
             except ConflictError:
