@@ -36,7 +36,7 @@ class Kind:
     __slots__ = ("append", "shapes", "starts", "template")
 
     def __init__(self, template: Sequence[Op]) -> None:
-        self.template = template
+        self.template: Sequence[Op] = template
         described = [DESCRIBE[type(op)](op) for op in template]
         self.shapes: tuple[Shape, ...] = tuple(shape for shape, _ in described)
         self.starts: tuple[int, ...] = tuple(accumulate((len(values) for _, values in described), initial=0))

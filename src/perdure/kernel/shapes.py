@@ -1,7 +1,11 @@
 """An operation as its *shape* (everything but its values) and its values, always in the same order.
 
 Stores build their operations in a handful of modules, so shapes are few: an engine turns each into a statement once,
-and the hot path looks it up. Example: `Patch("runs", ("r-1",), {"status": "done", "turns": Inc(2)}, {"status": "running"})` has the shape
+and the hot path looks it up. Example:
+
+    Patch("runs", ("r-1",), {"status": "done", "turns": Inc(2)}, {"status": "running"})
+
+has the shape
 
     RowShape(Patch, "runs", Columns(("status",), (PLAIN,)), Columns(("status", "turns"), (PLAIN, Inc)), None)
 

@@ -114,16 +114,21 @@ def _check_fields(message: Message) -> int:
     size = _check_blocks(message.content)
     if message.role == "tool" or not _TOOL_BLOCKS.isdisjoint(map(type, message.content)):
         _check_tools(message)
+    rare = (message.compaction, message.metadata, message.model, message.stop_reason, message.usage)
+    if rare.count(None) < len(rare) or message.extra is not NO_EXTRA:
+        size += _check_rare(message)
+    return size
+
+
+def _check_rare(message: Message) -> int:
+    """The fields that most messages leave at their defaults."""
+    size = _check_optional_str(message.model, "model") + _check_optional_str(message.stop_reason, "stop_reason")
     if message.compaction is not None:
         size += _check_compaction(message.compaction)
         if message.role == "tool" or message.tool_calls:
             raise InvalidError("a summary neither calls a tool nor answers one", path="")
     if message.metadata is not None:
         size += _check_object(message.metadata, "metadata")
-    if message.model is not None:
-        size += _check_str(message.model, "model")
-    if message.stop_reason is not None:
-        size += _check_str(message.stop_reason, "stop_reason")
     if message.usage is not None:
         size += _check_usage(message.usage)
     if message.extra is not NO_EXTRA:

@@ -1,7 +1,8 @@
 """What the kernel's expressions and conditions are in SQL, for any spelling of parameters.
 
 `assignment` and `condition_terms` write the text and take a parameter for each value; `assigned_values` (of
-`kernel.shapes`) and `condition_values` list the values in the same order. `Inc(2)` on `"n"` becomes `coalesce("n", 0) + ?1` with `[2]`.
+`kernel.shapes`) and `condition_values` list the values in the same order. `Inc(2)` on `"n"` becomes
+`coalesce("n", 0) + ?1` with `[2]`.
 """
 
 from __future__ import annotations

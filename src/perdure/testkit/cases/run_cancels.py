@@ -10,7 +10,6 @@ from perdure.model.run import Run
 from perdure.testkit.kit import Kit, case, equal, raises
 from perdure.testkit.probe import untouched
 
-
 _MANY_STEPS = 3_000
 """More than a worker takes while another process tries to cancel its run a dozen times."""
 

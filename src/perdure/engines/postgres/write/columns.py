@@ -143,7 +143,8 @@ class FilledColumns(ColumnSet):
                 self._columns += [*columns, *[values[n] for n in spans[0]]]
             else:
                 self._columns += [[item for item in column for _ in spans] for column in columns]
-                self._columns += [list(chain(*zip(*[values[n] for n in each], strict=True))) for each in zip(*spans)]
+                for numbers in zip(*spans, strict=True):
+                    self._columns.append(list(chain(*zip(*[values[n] for n in numbers], strict=True))))
             if isinstance(group.shape, LogShape):
                 self._revs.add(len(self._columns) + 1)
                 self._columns += _filled_entries(transactions, group.shape)

@@ -14,8 +14,8 @@ from perdure.kernel.ops import Applied
 
 class Job(msgspec.Struct, eq=False):
     """One submitted transaction. `solo`: it does not share a statement. `retried`: it was in a statement that was
-    refused. `queued`: it is in the queues of its rows, behind `blockers` other jobs. `names` are these rows: those of its
-    first form, even if it goes on as operations."""
+    refused. `queued`: it is in the queues of its rows, which `names` holds, behind `blockers` other jobs. A filled
+    transaction that is spelled out as operations stays in the queues that it is in."""
 
     transaction: Transaction | FilledTransaction
     future: asyncio.Future[Applied]

@@ -49,11 +49,12 @@ class FilledSession(Session):
             for number in plan.seqs:
                 arguments[number] = last - arguments[number]
         position = self._run(plan, arguments, filled, last)
-        if position is not None:
-            logs = {} if append is None else {append.log: last}
-            self.write_again(scope, rev, arguments[TIME], logs, position, filled.operations()[position])
         seqs = {} if append is None else {(append.log, arguments[append.partition]): last}
-        return Applied(rev, seqs, arguments[TIME])
+        applied = Applied(rev, seqs, arguments[TIME])
+        if position is not None:
+            self.scope = scope
+            self.write_again(applied, position, filled.operations()[position])
+        return applied
 
     def _run(self, plan: KindPlan, arguments: list[Any], filled: Filled, last: int) -> int | None:
         """Run every statement; the position of an operation that was refused, if there is one."""

@@ -57,78 +57,80 @@ class KindPlan(NamedTuple):
 
 def plan_kind(kind: Kind, schema: Schema, statements: Statements) -> KindPlan | None:
     """The plan of a kind; None if it has an operation that is not worth one."""
-    steps: list[Step] = []
-    append: AppendStep | None = None
-    seqs: list[int] = []
-    for position, (op, shape) in enumerate(zip(kind.template, kind.shapes, strict=True)):
-        numbers = iter(range(FIRST_VALUE + kind.starts[position], FIRST_VALUE + kind.starts[position + 1]))
-        if isinstance(op, Append) and isinstance(shape, LogShape) and shape.kinds.count(NOW) == 1:
-            append = _append(position, shape, statements, numbers)
-        elif isinstance(op, (Check, Put, Patch)) and isinstance(shape, RowShape) and shape.default is None:
-            steps.append(_step(position, op, shape, schema, statements, numbers, seqs))
-        else:
+    planner = _Planner(kind, schema, statements)
+    for position in range(len(kind.template)):
+        if not planner.add(position):
             return None
-    return KindPlan(steps, append, seqs)
+    return KindPlan(planner.steps, planner.append, planner.seqs)
 
 
-def _append(position: int, shape: LogShape, statements: Statements, numbers: Iterator[int]) -> AppendStep:
-    partition, _ = next(numbers), next(numbers)
-    log = statements.logs[shape.owner]
-    time = shape.kinds.index(NOW)
-    return AppendStep(
-        position,
-        shape.owner,
-        log.append,
-        log.head,
-        log.head_and_time,
-        partition,
-        next(numbers) if shape.expect else None,
-        shape.expect is False,
-        (time, time + 1),
-    )
+class _Planner:
+    """Plans one operation after the other; `seqs` collects the arguments that count back from a seq."""
 
+    def __init__(self, kind: Kind, schema: Schema, statements: Statements) -> None:
+        self.steps: list[Step] = []
+        self.append: AppendStep | None = None
+        self.seqs: list[int] = []
+        self._kind = kind
+        self._schema = schema
+        self._statements = statements
 
-def _step(
-    position: int,
-    op: Check | Put | Patch,
-    shape: RowShape,
-    schema: Schema,
-    statements: Statements,
-    numbers: Iterator[int],
-    seqs: list[int],
-) -> Step:
-    table, known = schema.table[op.table], statements.tables[op.table]
-    key = [next(numbers) for _ in table.key]
-    columns = _column_numbers(shape.columns, numbers, seqs)
-    condition = list(_condition_numbers(shape.condition, numbers))
-    if isinstance(op, Check):
-        return _made(position, known.conditional("SELECT 1", op.if_), [SCOPE, *key, *condition], reads=True)
-    if isinstance(op, Put):
-        row = [columns.get(name, [NOTHING])[0] for name in table.column_names]
-        arguments = [SCOPE, *key, *row, REV, *columns.get(BODY, [NOTHING]), *condition]
-        return _made(position, known.put(op.if_), arguments)
-    body = columns.pop(BODY, [])
-    first = [each[0] for each in columns.values()]
-    second = [each[1] for each in columns.values() if len(each) > 1]
-    arguments = [*first, *second, *body, REV, SCOPE, *key, *condition]
-    return _made(position, known.patch(op).sql, arguments)
+    def add(self, position: int) -> bool:
+        """Plan the operation at this position; False if it cannot be planned."""
+        op, shape, starts = self._kind.template[position], self._kind.shapes[position], self._kind.starts
+        numbers = iter(range(FIRST_VALUE + starts[position], FIRST_VALUE + starts[position + 1]))
+        if isinstance(shape, LogShape) and shape.op is Append and shape.kinds.count(NOW) == 1:
+            self.append = self._append(position, shape, numbers)
+        elif isinstance(op, (Check, Put, Patch)) and isinstance(shape, RowShape) and shape.default is None:
+            sql, arguments = self._row(op, shape, numbers)
+            self.steps.append(Step(position, sql, itemgetter(*arguments), reads=isinstance(op, Check)))
+        else:
+            return False
+        return True
 
+    def _append(self, position: int, shape: LogShape, numbers: Iterator[int]) -> AppendStep:
+        partition, _ = next(numbers), next(numbers)
+        log = self._statements.logs[shape.owner]
+        time = shape.kinds.index(NOW)
+        return AppendStep(
+            position,
+            shape.owner,
+            log.append,
+            log.head,
+            log.head_and_time,
+            partition,
+            next(numbers) if shape.expect else None,
+            shape.expect is False,
+            (time, time + 1),
+        )
 
-def _made(position: int, sql: str, arguments: list[int], *, reads: bool = False) -> Step:
-    return Step(position, sql, itemgetter(*arguments), reads)
+    def _row(self, op: Check | Put | Patch, shape: RowShape, numbers: Iterator[int]) -> tuple[str, list[int]]:
+        """The statement of an operation on a row, and the positions of its arguments."""
+        table, known = self._schema.table[op.table], self._statements.tables[op.table]
+        key = [next(numbers) for _ in table.key]
+        columns = self._columns(shape.columns, numbers)
+        condition = list(_condition_numbers(shape.condition, numbers))
+        if isinstance(op, Check):
+            return known.conditional("SELECT 1", op.if_), [SCOPE, *key, *condition]
+        body = columns.pop(BODY, [])
+        if isinstance(op, Put):
+            row = [columns.get(name, [NOTHING])[0] for name in table.column_names]
+            return known.put(op.if_), [SCOPE, *key, *row, REV, *(body or [NOTHING]), *condition]
+        first = [numbers[0] for numbers in columns.values()]
+        second = [numbers[1] for numbers in columns.values() if len(numbers) > 1]
+        return known.patch(op).sql, [*first, *second, *body, REV, SCOPE, *key, *condition]
 
-
-def _column_numbers(columns: Columns, numbers: Iterator[int], seqs: list[int]) -> dict[str, list[int]]:
-    """For each assigned column the positions of its arguments."""
-    positions: dict[str, list[int]] = {}
-    for name, kind in zip(*columns, strict=True):
-        if kind is NOW:
-            positions[name] = [TIME]
-            continue
-        positions[name] = [next(numbers), next(numbers)] if kind is Swap else [next(numbers)]
-        if isinstance(kind, SeqOf):
-            seqs += positions[name]
-    return positions
+    def _columns(self, columns: Columns, numbers: Iterator[int]) -> dict[str, list[int]]:
+        """For each assigned column the positions of its arguments."""
+        positions: dict[str, list[int]] = {}
+        for name, kind in zip(*columns, strict=True):
+            if kind is NOW:
+                positions[name] = [TIME]
+                continue
+            positions[name] = [next(numbers), next(numbers)] if kind is Swap else [next(numbers)]
+            if isinstance(kind, SeqOf):
+                self.seqs += positions[name]
+        return positions
 
 
 def _condition_numbers(condition: Any, numbers: Iterator[int]) -> Iterator[int]:

@@ -112,7 +112,7 @@ class TableStatements:
         """How to write a whole row, by its condition; `int` for a rev, which is the last argument."""
 
     def put(self, condition: Condition) -> str:
-        """How to write a whole row under this condition; its arguments are scope, key, columns, rev, body, condition."""
+        """How to write a whole row; its arguments are scope, key, columns, rev, body, condition."""
         return self.puts[condition if isinstance(condition, Presence) else int]
 
     def patch(self, op: Patch) -> PatchPlan:

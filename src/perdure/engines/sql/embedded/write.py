@@ -96,9 +96,10 @@ class Session:
         self.apply(scope, rev, now, [Patch(scan.table, key, changes) for key in keys])
         return Taken(table.existing(self.cursor, scope, keys), now)
 
-    def write_again(self, scope: str, rev: int, now: int, last: dict[str, int], position: int, op: Op) -> None:
+    def write_again(self, applied: Applied, position: int, op: Op) -> None:
         """Raise what stopped an operation of a transaction in which other ones were applied already."""
-        self.scope, self.rev, self.moment.now, self.moment.last = scope, rev, now, last
+        self.rev, self.moment.now = applied.rev, applied.now
+        self.moment.last = {log: last for (log, _), last in applied.seqs.items()}
         if isinstance(op, Append):
             raise Conflict(position, "unique", None, self._repeated_value(op))
         _WRITE[type(op)](self, position, op)
