@@ -16,10 +16,11 @@ from perdure.errors import CorruptError, CursorExpired, InvalidError
 from perdure.ids import new_id, new_rev
 from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
-from perdure.model.faithful import Extra, write
+from perdure.model.faithful import Extra
 from perdure.model.message import BODY_READER, Message, MessageBody, Text, ToolResult, write_body
 from perdure.model.plain import check_json
 from perdure.model.run import Run, Ticket
+from perdure.model.stored_json import write
 
 JSON = st.recursive(
     st.none()
