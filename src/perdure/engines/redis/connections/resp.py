@@ -26,6 +26,7 @@ _DEEPEST = 8
 _EACH = 64
 """The charge for a value besides its bytes: an empty array takes four bytes to send and this many to store."""
 _TRIM = 2**20
+_LENGTH_LINE = 1 + 19 + 2
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 
 
@@ -64,6 +65,8 @@ class Parser:
         """Add bytes; returns the reply if it is complete now, else PENDING."""
         self._received += data
         while True:
+            if self._open:
+                self._take_bulks(*self._open[-1])
             value = self._next()
             if value is PENDING:
                 if self._at > _TRIM:
@@ -85,6 +88,28 @@ class Parser:
                 self._discard()
                 self._spent = 0
                 return value
+
+    def _take_bulks(self, values: list[Any], size: int) -> None:
+        """Take the texts that are complete, but for the last value of the array: a long history is thousands of them.
+
+        Whatever is not an ordinary text within the budget is left to `_next`.
+        """
+        received, at, spent = self._received, self._at, self._spent
+        length = len(received)
+        with memoryview(received) as view:
+            while len(values) < size - 1 and at < length and received[at] == _BULK:
+                end = received.find(b"\r\n", at, at + _LENGTH_LINE)
+                line = received[at + 1 : end]
+                if end < 0 or not line.isdigit():
+                    break
+                begin = end + 2
+                end = begin + int(line)
+                spent += end + 2 - at + _EACH
+                if end + 2 > length or spent > self.room or view[end : end + 2] != b"\r\n":
+                    break
+                values.append(bytes(view[begin:end]))
+                at = end + 2
+                self._at, self._spent = at, spent
 
     @property
     def unread(self) -> bool:
