@@ -27,6 +27,7 @@ _EACH = 64
 """The charge for a value besides its bytes: an empty array takes four bytes to send and this many to store."""
 _TRIM = 2**20
 _LENGTH_LINE = 1 + 19 + 2
+_CR, _LF = b"\r\n"
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 
 
@@ -94,22 +95,23 @@ class Parser:
 
         Whatever is not an ordinary text within the budget is left to `_next`.
         """
-        received, at, spent = self._received, self._at, self._spent
-        length = len(received)
+        received, at, spent, room = self._received, self._at, self._spent, self.room
+        find, add, wanting = received.find, values.append, size - 1 - len(values)
+        last = len(received) - 2  # where the last text may end
         with memoryview(received) as view:
-            while len(values) < size - 1 and at < length and received[at] == _BULK:
-                end = received.find(b"\r\n", at, at + _LENGTH_LINE)
+            while wanting > 0 and at < last and received[at] == _BULK:
+                end = find(b"\r\n", at, at + _LENGTH_LINE)
                 line = received[at + 1 : end]
                 if end < 0 or not line.isdigit():
                     break
                 begin = end + 2
                 end = begin + int(line)
-                spent += end + 2 - at + _EACH
-                if end + 2 > length or spent > self.room or view[end : end + 2] != b"\r\n":
+                more = spent + end + 2 - at + _EACH
+                if end > last or more > room or received[end] != _CR or received[end + 1] != _LF:
                     break
-                values.append(bytes(view[begin:end]))
-                at = end + 2
-                self._at, self._spent = at, spent
+                add(view[begin:end].tobytes())
+                at, spent, wanting = end + 2, more, wanting - 1
+        self._at, self._spent = at, spent
 
     @property
     def unread(self) -> bool:
