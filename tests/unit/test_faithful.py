@@ -55,6 +55,14 @@ def test_unknown_fields_and_blocks_survive_storage(
     assert Message(role="user", content=stored.content).to_json() == data
 
 
+def test_an_empty_list_of_arguments_is_kept() -> None:
+    for more in ({}, {"caller": 1}):
+        data = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "n", "input": [], **more}]}
+        message = Message.from_json(data)
+        assert message.to_json() == data
+        assert BODY_READER.read(write_body(MessageBody(message.content))).content == message.content
+
+
 def test_a_field_called_extra_is_a_field_like_any_other() -> None:
     data = {"role": "user", "content": [{"type": "text", "text": "x", "extra": {"deep": None}}]}
     message = Message.from_json(data)

@@ -100,6 +100,29 @@ def test_a_stored_message_that_nests_too_deeply_is_refused(body: MessageBody) ->
         message_record("t", (1, 1, "m", "user", 0, "all", None, None, 0, data), None)
 
 
+@pytest.mark.parametrize("depth", [130, 5_000])
+@pytest.mark.parametrize(
+    "around",
+    [
+        '{"more":%s,"content":[]}',
+        '{"content":[{"type":"text","text":"x","more":{"a":%s}}]}',
+        '{"content":[{"type":"odd","a":%s}]}',
+        '{"content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"x","more":%s}]}]}',
+        '{"content":[],"usage":{"more":%s}}',
+        '{"content":[],"compaction":{"from_seq":1,"to_seq":1,"more":%s}}',
+        '{"content":[],"metadata":{"a":%s},"more":1}',
+        '{"content":[{"type":"tool_use","id":"i","name":"n","input":%s,"more":1}]}',
+        '{"content":%s,"more":1}',
+    ],
+)
+def test_a_stored_message_whose_unknown_part_nests_too_deeply_is_refused(around: str, depth: int) -> None:
+    data = (around % ("[" * depth + "]" * depth)).encode()
+    with pytest.raises(CorruptError) as caught:
+        message_record("t", (1, 1, "m", "user", 0, "all", None, None, 0, data), None)
+    if depth < 1_000:  # far deeper ones are given up by the decoder
+        assert f"deeper than {codec.STORED_DEPTH}" in str(caught.value)
+
+
 def test_a_stored_message_of_nested_results_is_refused() -> None:
     data: Any = {"type": "text", "text": "x" * 300}
     for _ in range(70):

@@ -15,7 +15,7 @@ import msgspec
 from perdure import limits
 from perdure.errors import InvalidError, short_repr
 from perdure.model.careful import from_json
-from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, to_json
+from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, as_dict, to_json
 from perdure.model.record import Record
 from perdure.model.stored_json import Reader, encodable, encode, write
 
@@ -470,10 +470,10 @@ _NESTING = frozenset((dict, list))
 
 
 def may_nest(body: MessageBody) -> bool:
-    """May the JSON of a body without unknown parts nest more than a few levels?
+    """May the JSON of a body nest more than a few levels?
 
-    Not if it holds texts and calls with plain arguments alone. A glance at what was decoded costs less than counting
-    the brackets of a long text.
+    Not if it holds texts, calls with plain arguments and plain unknown fields alone. A glance at what was decoded costs
+    less than counting the brackets of a long text.
     """
     for block in body.content:
         if type(block) is ToolUse:
@@ -481,11 +481,21 @@ def may_nest(body: MessageBody) -> bool:
                 return True
         elif type(block) is ToolResult:
             for inner in block.content:
-                if type(inner) is not Text:
+                if type(inner) is not Text or (inner.extra is not NO_EXTRA and not _are_flat(inner.extra)):
                     return True
         elif type(block) is not Text and type(block) is not Thinking:
             return True
-    return body.metadata is not None
+        if block.extra is not NO_EXTRA and not _are_flat(block.extra):
+            return True
+    usage, extra = body.usage, body.extra
+    if usage is not None and usage.extra is not NO_EXTRA and not _are_flat(usage.extra):
+        return True
+    return body.metadata is not None or body.compaction is not None or (extra is not NO_EXTRA and not _are_flat(extra))
+
+
+def _are_flat(extra: Any) -> bool:
+    fields = as_dict(extra)
+    return fields is not None and all(map(_is_flat, fields.values()))
 
 
 def _is_flat(value: Any) -> bool:

@@ -33,6 +33,9 @@ from perdure.model.faithful import (
 
 F = TypeVar("F", bound=Faithful)
 
+LONG = 65_536
+"""More bytes of JSON than an ordinary record has."""
+
 
 class Reader(Generic[F]):
     """Reads one record type from JSON text.
@@ -56,10 +59,14 @@ class Reader(Generic[F]):
         """The same for a record that holds unknown parts.
 
         What msgspec refuses even without them is left to `from_json`, which names the position, and which knows the
-        fields that older builds took for unknown ones.
+        fields that older builds took for unknown ones. A long text goes there at once: if thousands of unknown blocks
+        were built before the one that is wrong, its refusal would cost twice as much.
         """
+        if len(data) > LONG:
+            return from_json(self._cls, _decode(data), "$")
         try:
-            record: F = convert(self._build(_decode(data), 1), self._cls)
+            value = self._build(_decode(data), 1)
+            record: F = value if type(value) is self._cls else convert(value, self._cls)
         except msgspec.ValidationError:
             return from_json(self._cls, _decode(data), "$")
         return record
@@ -101,18 +108,18 @@ def _as_it_is(value: Any, depth: int) -> Any:
 @cache
 def _record_builder(cls: type[Faithful]) -> Builder:
     known = _known(cls)
-    hints = {name: hint for name, (_, hint) in fields_by_name(cls).items() if holds_records(hint)}
-    nested: dict[str, Builder] = {}
+    hints = [(name, hint) for name, (_, hint) in fields_by_name(cls).items() if holds_records(hint)]
+    nested: list[tuple[str, Builder]] = []
 
     def build(value: Any, depth: int) -> Any:
         if type(value) is not dict or (hints and depth > limits.JSON_DEPTH):
             raise _Odd
-        if hints:
-            if not nested:  # filled late: a block may hold blocks
-                nested.update({name: _builder(hint) for name, hint in hints.items()})
-            for name in value.keys() & hints.keys():
-                if value[name] is not None:
-                    value[name] = nested[name](value[name], depth + 1)
+        if hints and not nested:  # filled late: a block may hold blocks
+            nested.extend([(name, _builder(hint)) for name, hint in hints])
+        for name, build_item in nested:
+            item = value.get(name)
+            if item is not None:
+                value[name] = build_item(item, depth + 1)
         return value if value.keys() <= known else _with_extra(cls, known, value, depth)
 
     return build
@@ -127,7 +134,10 @@ def _with_extra(cls: type[Faithful], known: frozenset[str], value: dict[str, Any
     """The record of a value whose parts are built, with its own unknown fields."""
     if depth > limits.JSON_DEPTH:
         raise _Odd
-    fields = {name: value.pop(name) for name in [name for name in value if name not in known]}
+    unknown: Any = value.keys() - known
+    if len(unknown) > 1:
+        unknown = [name for name in value if name in unknown]  # in their order
+    fields = {name: value.pop(name) for name in unknown}
     record = convert(value, cls)
     force_setattr(record, "extra", Extra.holding(fields))
     return record
@@ -137,13 +147,15 @@ def _with_extra(cls: type[Faithful], known: frozenset[str], value: dict[str, Any
 def _tagged_builder(members: tuple[Any, ...]) -> Builder:
     """Builds by the `type` of an object: one of the records, else something opaque."""
     records = {member.__struct_config__.tag: member for member in members if issubclass(member, Faithful)}
+    builders: dict[str, Builder] = {}
 
     def build(value: Any, depth: int) -> Any:
         tag = value.get("type") if type(value) is dict else None
         if type(tag) is not str:
             raise _Odd
-        record = records.get(tag)
-        return Opaque(Untyped(value)) if record is None else _record_builder(record)(value, depth)
+        if not builders:  # filled late: a block may hold blocks
+            builders.update({tag: _record_builder(record) for tag, record in records.items()})
+        return builders[tag](value, depth) if tag in builders else Opaque(Untyped(value))
 
     return build
 
@@ -157,7 +169,7 @@ def _list_builder(inner: Any) -> Builder:
     def build(value: Any, depth: int) -> Any:
         if type(value) is not list:
             raise _Odd
-        if not late:  # filled late: a block may hold blocks
+        if not late:
             late.append(_builder(inner))
         for at, item in enumerate(value):
             tag = item.get("type") if type(item) is dict else None

@@ -226,10 +226,9 @@ def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequen
             try:
                 stored = decode(body)
             except msgspec.ValidationError:
-                stored = _read_more(body, f"message {seq} of thread {thread_id!r}")
-            else:
-                if len(body) > never_deep and (len(body) > most or may_nest(stored)):
-                    codec.check_depth(body, f"message {seq} of thread {thread_id!r}")
+                stored = _read_more(body, thread_id, seq)
+            if len(body) > never_deep and (len(body) > most or may_nest(stored)):
+                codec.check_depth(body, f"message {seq} of thread {thread_id!r}")
             message = Message(
                 role,
                 stored.content,
@@ -252,10 +251,16 @@ def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequen
     return records
 
 
-def _read_more(body: bytes | str, where: str) -> MessageBody:
+def _read_more(body: bytes | str, thread_id: str, seq: int) -> MessageBody:
     """A body that holds more than this build knows."""
-    codec.check_depth(body, where)
-    return message_model.BODY_READER.read_more(body)
+    if len(body) > limits.COMMIT_BYTES:
+        codec.check_depth(body, f"message {seq} of thread {thread_id!r}")
+    try:
+        return message_model.BODY_READER.read_more(body)
+    except _UNREADABLE:
+        # That it nests too deeply is said before anything else.
+        codec.check_depth(body, f"message {seq} of thread {thread_id!r}")
+        raise
 
 
 def message_entry(message: Message, branch: int, at: Any) -> tuple[Any, ...]:
