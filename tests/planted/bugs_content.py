@@ -29,10 +29,11 @@ CONTENT_BUGS = (
     Bug(
         "every value that is checked has its path spelled",
         "model/plain.py",
-        "            for item in items:\n",
-        "            paths: list[str] = []\n"
-        "            for item in items:\n"
-        "                paths.append('k' * 200 + str(len(paths)))\n",
+        "        items = holder.values()\n    for item in items:\n",
+        "        items = holder.values()\n"
+        "    paths: list[str] = []\n"
+        "    for item in items:\n"
+        "        paths.append('k' * 200 + str(len(paths)))\n",
         ("program:tests.budget.spot_checks memory",),
     ),
     Bug(

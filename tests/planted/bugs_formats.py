@@ -53,7 +53,7 @@ FORMAT_BUGS = (
     ),
     Bug(
         "a field of another shape makes a stored message unreadable",
-        "model/faithful.py",
+        "model/careful.py",
         "unfit = _unfit(cls, value) if added else added",
         "unfit = added - added",
         ("case:messages/usage-of-another-shape@memory",),

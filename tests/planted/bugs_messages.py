@@ -78,4 +78,25 @@ MESSAGE_BUGS = (
         "        pass\n",
         (f"test:{_FOLLOW}::test_a_dropped_follower_leaves_no_subscription[memory]",),
     ),
+    Bug(
+        "an empty list of arguments becomes null",
+        "model/faithful.py",
+        "if value or required or default is None:",
+        "if value or required:",
+        ("test:tests/unit/test_faithful.py::test_an_empty_list_of_arguments_is_kept",),
+    ),
+    Bug(
+        "a retracted result is shown on a path that looks plain",
+        "rules/plain_paths.py",
+        " or message.visibility == INTERNAL:",
+        ":",
+        ("test:tests/unit/test_plain_paths.py::test_a_plain_path_is_its_own_view",),
+    ),
+    Bug(
+        "unknown fields that nest deeply are read",
+        "model/message.py",
+        "if block.extra is not NO_EXTRA and not _are_flat(block.extra):",
+        "if block.extra is not NO_EXTRA and not _are_flat(NO_EXTRA):",
+        ("test:tests/unit/test_plain_paths.py::test_a_stored_message_whose_unknown_part_nests_too_deeply_is_refused",),
+    ),
 )

@@ -16,10 +16,11 @@ from perdure.errors import CorruptError, CursorExpired, InvalidError
 from perdure.ids import new_id, new_rev
 from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
-from perdure.model.faithful import Extra, write
+from perdure.model.faithful import Extra
 from perdure.model.message import BODY_READER, Message, MessageBody, Text, ToolResult, write_body
 from perdure.model.plain import check_json
 from perdure.model.run import Run
+from perdure.model.stored_json import write
 from perdure.model.tickets import Ticket
 
 JSON = st.recursive(
@@ -53,6 +54,14 @@ def test_unknown_fields_and_blocks_survive_storage(
     assert message.to_json() == data
     stored = BODY_READER.read(write_body(MessageBody(message.content)))
     assert Message(role="user", content=stored.content).to_json() == data
+
+
+def test_an_empty_list_of_arguments_is_kept() -> None:
+    for more in ({}, {"caller": 1}):
+        data = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "n", "input": [], **more}]}
+        message = Message.from_json(data)
+        assert message.to_json() == data
+        assert BODY_READER.read(write_body(MessageBody(message.content))).content == message.content
 
 
 def test_a_field_called_extra_is_a_field_like_any_other() -> None:

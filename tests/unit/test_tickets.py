@@ -10,7 +10,7 @@ import pytest
 import perdure
 from perdure import Extra, IllegalTransition, InvalidError, NewRun, RunBody, Store, Ticket, VersionConflict, Waiting
 from perdure.audit import verify
-from perdure.model.faithful import Reader
+from perdure.model.stored_json import Reader
 from perdure.stores.transfer.export import export_lines
 from perdure.stores.transfer.importing import import_lines
 

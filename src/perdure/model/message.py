@@ -14,8 +14,10 @@ import msgspec
 
 from perdure import limits
 from perdure.errors import InvalidError, short_repr
-from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, Reader, from_json, to_json, write
+from perdure.model.careful import from_json
+from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, as_dict, to_json
 from perdure.model.record import Record
+from perdure.model.stored_json import Reader, encodable, encode, write
 
 ALL = "all"
 INTERNAL = "internal"
@@ -458,14 +460,55 @@ _LEAVES = frozenset((Text, ToolUse, Thinking))
 
 BODY_READER: Reader[MessageBody] = Reader(MessageBody)
 
+_NESTING = frozenset((dict, list))
+
+
+def may_nest(body: MessageBody) -> bool:
+    """May the JSON of a body nest more than a few levels?
+
+    Not if it holds texts, calls with plain arguments and plain unknown fields alone. A glance at what was decoded costs
+    less than counting the brackets of a long text.
+    """
+    for block in body.content:
+        if type(block) is ToolUse:
+            if not _is_flat(block.input):
+                return True
+        elif type(block) is ToolResult:
+            for inner in block.content:
+                if type(inner) is not Text or (inner.extra is not NO_EXTRA and not _are_flat(inner.extra)):
+                    return True
+        elif type(block) is not Text and type(block) is not Thinking:
+            return True
+        if block.extra is not NO_EXTRA and not _are_flat(block.extra):
+            return True
+    usage, extra = body.usage, body.extra
+    if usage is not None and usage.extra is not NO_EXTRA and not _are_flat(usage.extra):
+        return True
+    return body.metadata is not None or body.compaction is not None or (extra is not NO_EXTRA and not _are_flat(extra))
+
+
+def _are_flat(extra: Any) -> bool:
+    fields = as_dict(extra)
+    return fields is not None and all(map(_is_flat, fields.values()))
+
+
+def _is_flat(value: Any) -> bool:
+    kind = type(value)
+    return kind is not list and (kind is not dict or _NESTING.isdisjoint(map(type, value.values())))
+
 
 def write_body(body: MessageBody) -> bytes:
     """The stored JSON of a message; a text that UTF-8 cannot carry was refused before."""
-    if body.extra is not NO_EXTRA or body.compaction is not None:
+    if body.compaction is not None or (body.usage is not None and body.usage.extra is not NO_EXTRA):
         return write(body)
-    if body.usage is not None and body.usage.extra is not NO_EXTRA:
-        return write(body)
-    for block in body.content:
-        if type(block) not in _LEAVES or block.extra is not NO_EXTRA:  # type: ignore[union-attr]
-            return write(body)
-    return msgspec.json.encode(body)
+    content: list[Any] = body.content
+    for at, block in enumerate(body.content):
+        if type(block) is ToolResult:
+            plain = all(type(inner) is Text and inner.extra is NO_EXTRA for inner in block.content)
+        else:
+            plain = type(block) in _LEAVES
+        if not plain or block.extra is not NO_EXTRA:  # type: ignore[union-attr]
+            if content is body.content:
+                content = list(content)
+            content[at] = encodable(block)
+    return encode(body if content is body.content else msgspec.structs.replace(body, content=content))

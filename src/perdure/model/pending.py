@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader
+from perdure.model.faithful import NO_EXTRA, Extra, Faithful
 from perdure.model.message import Message
 from perdure.model.record import Record
+from perdure.model.stored_json import Reader
 
 BOUNDARIES = ("interrupt", "next_step", "on_natural_end", "new_run", "resume_input")
 """Where a run may take in messages; the first four in rising order, `resume_input` apart."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any, ClassVar, TypedDict, Unpack, cast
 
 from perdure.errors import IllegalTransition, InvalidError, NotFoundError, short_repr
-from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader
+from perdure.model.faithful import NO_EXTRA, Extra, Faithful
 from perdure.model.message import Usage
 from perdure.model.record import Record
 from perdure.model.run_snapshots import RunActivation, RunRequest, SeqRange
+from perdure.model.stored_json import Reader
 from perdure.model.tickets import (
     Ticket,
     Waiting,

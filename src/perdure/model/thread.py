@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Reader, write
+from perdure.model.faithful import NO_EXTRA, Extra, Faithful
 from perdure.model.record import Record
+from perdure.model.stored_json import Reader, write
 
 
 class ThreadBody(Faithful, frozen=True):

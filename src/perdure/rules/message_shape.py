@@ -14,7 +14,8 @@ from typing import Any
 from perdure import limits
 from perdure.errors import InvalidError, short_repr
 from perdure.model import message as blocks
-from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, Untyped, fields_of, fits
+from perdure.model.careful import fits
+from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, Untyped, fields_of
 from perdure.model.message import Compaction, Message, Text, ToolResult, ToolUse, Usage, refuse_foreign_calls
 from perdure.model.plain import below, check_json
 from perdure.rules.checks import check_count, check_id, check_word

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from perdure.model.message import ALL, INTERNAL, Message, MessageRecord, ToolUse, UnfinishedCall, call_answered
+from perdure.rules.plain_paths import is_plain
 
 
 def history(path: Sequence[MessageRecord]) -> list[MessageRecord]:
@@ -20,11 +21,15 @@ def history(path: Sequence[MessageRecord]) -> list[MessageRecord]:
 
     Of several results of one call, only the first is in it. A retraction holds even where a summary covers its marker.
     """
+    if is_plain(path, external=False):
+        return list(path)
     return _strip(fold(path), _withdrawn(path), external=False)
 
 
 def external(path: Sequence[MessageRecord]) -> list[MessageRecord]:
     """What an outsider should see: no internal messages, no retracted or unanswered calls, nothing folded."""
+    if is_plain(path, external=True):
+        return list(path)
     return _strip(path, _withdrawn(path), external=True)
 
 

@@ -11,6 +11,7 @@ import builtins
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, Literal
 
 import msgspec
@@ -43,6 +44,7 @@ from perdure.stores.waiting import Waiter
 Direction = Literal["asc", "desc"]
 Visibility = Literal["any", "external", "internal"]
 LOG = "messages"
+_SEQ = itemgetter(0)
 Records = list[MessageRecord]
 End = int | str
 """Where a path ends: at a seq, or at a message."""
@@ -292,22 +294,22 @@ class Messages:
 
         `around` are the entries with their neighbours, where those were read as well.
         """
-        ordered = sorted(map(MessageEntry._make, around or entries), key=lambda entry: entry.seq)
+        ordered = sorted(around or entries, key=_SEQ)
         if gapless:
             _refuse_gaps(thread_id, ordered)
         seqs = {entry[0] for entry in entries}
         parents: dict[int, str | None] = {}
-        newest: dict[int, MessageEntry] = {}
+        newest: dict[int, str] = {}
         unknown: builtins.list[MessageEntry] = []
         for entry in ordered:
-            previous = newest.get(entry.branch)
-            if previous is not None and gapless:
-                parents[entry.seq] = previous.id
-            elif entry.seq == 1:
+            seq, _, message_id, _, branch, _, _, _, _, _ = entry
+            if gapless and branch in newest:
+                parents[seq] = newest[branch]
+            elif seq == 1:
                 parents[1] = None
-            elif entry.seq in seqs:
-                unknown.append(entry)
-            newest[entry.branch] = entry
+            elif seq in seqs:
+                unknown.append(MessageEntry._make(entry))
+            newest[branch] = message_id
         if unknown:
             parents.update(await self._look_up_parents(thread_id, unknown))
         return message_records(thread_id, entries, [parents[entry[0]] for entry in entries])
@@ -343,7 +345,9 @@ def _filters(visibility: Visibility, run_id: str | None) -> dict[str, Any]:
     return where
 
 
-def _refuse_gaps(thread_id: str, ordered: Sequence[MessageEntry]) -> None:
-    for earlier, later in pairwise(ordered):
-        if later.seq != earlier.seq + 1:
-            raise CorruptError(f"message {earlier.seq + 1} is missing", where=f"thread {thread_id!r}")
+def _refuse_gaps(thread_id: str, ordered: Sequence[LogEntry]) -> None:
+    seqs = list(map(_SEQ, ordered))
+    if not seqs or seqs == list(range(seqs[0], seqs[0] + len(seqs))):
+        return
+    missing = next(earlier + 1 for earlier, later in pairwise(seqs) if later != earlier + 1)
+    raise CorruptError(f"message {missing} is missing", where=f"thread {thread_id!r}")

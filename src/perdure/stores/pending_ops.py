@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import msgspec
 
 from perdure.kernel.ops import ABSENT, NOW, Applied, Delete, Op, Patch, Put, Row
-from perdure.model.faithful import write
 from perdure.model.message import Message
 from perdure.model.pending import DeliveryMode, PendingBody, PendingMessage
+from perdure.model.stored_json import write
 from perdure.stores.records import pending_from
 from perdure.stores.results import row_after_patch
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from perdure import limits
 from perdure.errors import CorruptError, InvalidError
 from perdure.kernel import codec
 from perdure.kernel.ops import LogEntry, Row
@@ -19,13 +20,14 @@ from perdure.model import pending as pending_model
 from perdure.model import run as run_model
 from perdure.model import thread as thread_model
 from perdure.model.branch import Branch, Label
-from perdure.model.faithful import Faithful, Reader
-from perdure.model.message import Message, MessageBody, MessageRecord, Text
+from perdure.model.faithful import Faithful
+from perdure.model.message import Message, MessageBody, MessageRecord
 from perdure.model.pending import PendingMessage
 from perdure.model.profile import Profile
 from perdure.model.run import Run, RunBody, RunOutput
 from perdure.model.run_snapshots import SeqRange
 from perdure.model.state import StateDoc
+from perdure.model.stored_json import Reader
 from perdure.model.thread import Thread
 from perdure.rules.soundness.runs import receipt_ids
 from perdure.rules.soundness.stored import row_name
@@ -203,29 +205,27 @@ def path_records(thread_id: str, entries: Sequence[LogEntry], parent_id: str | N
 def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequence[str | None]) -> list[MessageRecord]:
     """Records from log entries and the ids of what each hangs under."""
     records: list[MessageRecord] = []
-    read, decode, never_deep = message_model.BODY_READER.read, message_model.BODY_READER.decode, codec.NEVER_DEEP
+    decode, may_nest = message_model.BODY_READER.decode, message_model.may_nest
+    never_deep, most = codec.NEVER_DEEP, limits.COMMIT_BYTES
     try:
         for entry, parent_id in zip(entries, parents, strict=False):
             seq, _, message_id, role, branch, visibility, run, step, at, body = entry
             try:
                 stored = decode(body)
             except msgspec.ValidationError:
-                codec.check_depth(body, f"message {seq} of thread {thread_id!r}")
-                stored = read(body)
-            content, metadata = stored.content, stored.metadata
-            # One text, however long, cannot nest deeply; whatever else there is may.
-            if len(body) > never_deep and (metadata is not None or len(content) != 1 or type(content[0]) is not Text):
+                stored = _read_more(body, thread_id, seq)
+            if len(body) > never_deep and (len(body) > most or may_nest(stored)):
                 codec.check_depth(body, f"message {seq} of thread {thread_id!r}")
             message = Message(
                 role,
-                content,
+                stored.content,
                 message_id,
                 visibility,
                 run,
                 step,
                 stored.sender_agent_id,
                 stored.compaction,
-                metadata,
+                stored.metadata,
                 stored.model,
                 stored.stop_reason,
                 stored.usage,
@@ -236,6 +236,18 @@ def message_records(thread_id: str, entries: Sequence[LogEntry], parents: Sequen
         where = f"message {entries[len(records)][0]} of thread {thread_id!r}"
         raise CorruptError(f"the stored record cannot be read: {error}", where=where) from None
     return records
+
+
+def _read_more(body: bytes | str, thread_id: str, seq: int) -> MessageBody:
+    """A body that holds more than this build knows."""
+    if len(body) > limits.COMMIT_BYTES:
+        codec.check_depth(body, f"message {seq} of thread {thread_id!r}")
+    try:
+        return message_model.BODY_READER.read_more(body)
+    except _UNREADABLE:
+        # That it nests too deeply is said before anything else.
+        codec.check_depth(body, f"message {seq} of thread {thread_id!r}")
+        raise
 
 
 def message_entry(message: Message, branch: int, at: Any, body: bytes | None = None) -> tuple[Any, ...]:

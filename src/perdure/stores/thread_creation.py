@@ -16,7 +16,7 @@ from perdure.ids import new_rev
 from perdure.kernel import codec
 from perdure.kernel.ops import ABSENT, NOW, PRESENT, Check, Condition, Get, Inc, Op, Patch, Put, Row
 from perdure.model.branch import MAIN
-from perdure.model.faithful import write
+from perdure.model.stored_json import write
 from perdure.model.thread import NewThread, ThreadBody
 from perdure.rules import checks
 from perdure.stores.context import Context

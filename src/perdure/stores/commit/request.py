@@ -17,10 +17,11 @@ from perdure import limits
 from perdure.errors import InvalidError, short_repr
 from perdure.ids import new_id
 from perdure.kernel import codec
-from perdure.model.faithful import Faithful, Reader, as_dict, carries_unknown, fields_of, to_json
+from perdure.model.faithful import Faithful, as_dict, carries_unknown, fields_of, to_json
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange
 from perdure.model.state import REMOVE, Doc
+from perdure.model.stored_json import Reader
 from perdure.model.thread import NewThread
 from perdure.model.tickets import Waiting
 from perdure.rules import checks, message_shape, run_machine

@@ -9,8 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from perdure import limits
-from perdure.model.faithful import NO_EXTRA, Extra, write
+from perdure.model.faithful import NO_EXTRA, Extra
 from perdure.model.run import RunBody
+from perdure.model.stored_json import write
 from perdure.model.tickets import Ticket, Waiting
 
 

@@ -9,7 +9,8 @@ import msgspec
 from perdure import limits
 from perdure.errors import AlreadyExists, CorruptError, IllegalTransition, InvalidError, NotFoundError, VersionConflict
 from perdure.kernel.ops import Patch
-from perdure.model.faithful import Extra, from_json
+from perdure.model.careful import from_json
+from perdure.model.faithful import Extra
 from perdure.model.message import Message, ToolUse
 from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange, RunInput, RunOutput, Termination
 from perdure.model.run_snapshots import (

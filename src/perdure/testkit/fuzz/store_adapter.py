@@ -16,7 +16,8 @@ import msgspec
 
 from perdure.errors import PerdureError
 from perdure.model.branch import Branch, Label, Variant
-from perdure.model.faithful import from_json, to_json
+from perdure.model.careful import from_json
+from perdure.model.faithful import to_json
 from perdure.model.message import Message, MessageRecord, UnfinishedCall
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue

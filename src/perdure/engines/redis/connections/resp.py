@@ -26,6 +26,8 @@ _DEEPEST = 8
 _EACH = 64
 """The charge for a value besides its bytes: an empty array takes four bytes to send and this many to store."""
 _TRIM = 2**20
+_LENGTH_LINE = 1 + 19 + 2
+_CR, _LF = b"\r\n"
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 
 
@@ -64,6 +66,8 @@ class Parser:
         """Add bytes; returns the reply if it is complete now, else PENDING."""
         self._received += data
         while True:
+            if self._open:
+                self._take_bulks(*self._open[-1])
             value = self._next()
             if value is PENDING:
                 if self._at > _TRIM:
@@ -85,6 +89,29 @@ class Parser:
                 self._discard()
                 self._spent = 0
                 return value
+
+    def _take_bulks(self, values: list[Any], size: int) -> None:
+        """Take the texts that are complete, but for the last value of the array: a long history is thousands of them.
+
+        Whatever is not an ordinary text within the budget is left to `_next`.
+        """
+        received, at, spent, room = self._received, self._at, self._spent, self.room
+        find, add, wanting = received.find, values.append, size - 1 - len(values)
+        last = len(received) - 2  # where the last text may end
+        with memoryview(received) as view:
+            while wanting > 0 and at < last and received[at] == _BULK:
+                end = find(b"\r\n", at, at + _LENGTH_LINE)
+                line = received[at + 1 : end]
+                if end < 0 or not line.isdigit():
+                    break
+                begin = end + 2
+                end = begin + int(line)
+                more = spent + end + 2 - at + _EACH
+                if end > last or more > room or received[end] != _CR or received[end + 1] != _LF:
+                    break
+                add(view[begin:end].tobytes())
+                at, spent, wanting = end + 2, more, wanting - 1
+        self._at, self._spent = at, spent
 
     @property
     def unread(self) -> bool:
