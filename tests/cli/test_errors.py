@@ -105,7 +105,7 @@ def test_a_file_that_is_no_store(program: Program, tmp_path: Path) -> None:
 
 def test_damage_is_code_1(program: Program) -> None:
     data = bytearray(program.path.read_bytes())
-    for page in range(4096, len(data), 4096):
+    for page in range(2048, len(data), 2048):
         data[page : page + 200] = b"\xff" * 200
     program.path.write_bytes(data)
     assert program.error("threads", code=1).startswith("error: ")

@@ -1,11 +1,12 @@
-"""SQLite files of a few dozen pages that hold hundreds of millions of rows, for tests of what opening them costs.
+"""SQLite files of a few dozen pages that hold thousands of millions of rows, for tests of what opening them costs.
 
 A page of a b-tree lists pointers to its cells, and SQLite does not mind when they are all the same. So one cell is
 repeated `_POINTERS` times on a leaf, and one child as often on each page above it:
 
-    root   → middle, middle, … (600 times)
-    middle → leaf, leaf, …     (600 times)
-    leaf   → cell, cell, …     (600 times): 216 million rows in three pages
+    root   → upper, upper, …   (300 times)
+    upper  → middle, middle, … (300 times)
+    middle → leaf, leaf, …     (300 times)
+    leaf   → cell, cell, …     (300 times): 8,100 million rows in four pages
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ import struct
 from contextlib import closing
 from pathlib import Path
 
-_PAGE = 4096
+from perdure.engines.sqlite.connections.connect import PAGE_SIZE
+
+_PAGE = PAGE_SIZE
 _FILE_HEADER = 100
-_POINTERS = 600
-_LEVELS = 3
+# SQLite rejects a page of n bytes with more than (n - 8) / 6 cells.
+_POINTERS = 300
+_LEVELS = 4
 # The kinds of leaves: of a table with rowids, and of an index or a table without them. Interior pages have 8 less.
 _TABLE, _INDEX = 0x0D, 0x0A
 

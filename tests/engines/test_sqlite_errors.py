@@ -20,6 +20,7 @@ from tests.engines.toys import SCHEMA, SCOPE, do, drive, note, notes, row
 
 from perdure import limits
 from perdure.engines.sqlite import open_sqlite
+from perdure.engines.sqlite.connections.connect import PAGE_SIZE
 from perdure.errors import CorruptError, UnavailableError
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import Append, Heads, Put, Read, Scan
@@ -240,7 +241,7 @@ def test_a_damaged_page_is_corrupt_not_empty(tmp_path: Path) -> None:
     connection.close()
     data = bytearray(path.read_bytes())
     for (page,) in roots:
-        data[(page - 1) * 4096 : page * 4096] = b"\xff" * 4096
+        data[(page - 1) * PAGE_SIZE : page * PAGE_SIZE] = b"\xff" * PAGE_SIZE
     path.write_bytes(data)
     engine = opened(path)
     with pytest.raises(CorruptError) as caught:

@@ -12,6 +12,8 @@ import pytest
 from tests.engines.test_sqlite_errors import opened
 from tests.engines.toys import SCHEMA, SCOPE, do, drive, note, notes
 
+import perdure
+from perdure import Message, Run
 from perdure.engines.sqlite import open_sqlite
 from perdure.engines.sqlite.health import file_system, problems
 from perdure.errors import UnavailableError, UnsupportedError
@@ -29,8 +31,37 @@ def test_tables_columns_and_bodies_are_readable_by_any_tool(tmp_path: Path) -> N
     assert connection.execute("SELECT topic, seq, id, kind, branch, body, typeof(body) FROM notes").fetchall() == [
         ("t", 1, "m", "k", 0, "{}", "text")
     ]
-    assert connection.execute("PRAGMA page_size").fetchone() == (4096,)
+    assert connection.execute("PRAGMA page_size").fetchone() == (2048,)
     connection.close()
+
+
+def _sizes(path: Path) -> tuple[int, int]:
+    """Bytes of the file and of its log."""
+    log = path.with_name(f"{path.name}-wal")
+    return path.stat().st_size, log.stat().st_size if log.exists() else 0
+
+
+def test_a_message_of_2_kb_takes_little_more_on_disk_and_a_commit_writes_few_pages(tmp_path: Path) -> None:
+    """Decision 35 has the figures: 2.5 KB at rest, 21.5 KB written."""
+    path = tmp_path / "packed.db"
+
+    async def commits(runs: list[Run], count: int) -> list[Run]:
+        async with perdure.open(f"sqlite:///{path}", housekeeping=False) as store:
+            if not runs:
+                runs = [await store.runs.start(f"t-{n}", "agent") for n in range(5)]
+            for number in range(count):
+                run = runs[number % 5]
+                receipt = await store.commit(run.thread_id, messages=[Message.user("x" * 2048)], run=run.step())
+                assert receipt.run is not None
+                runs[number % 5] = receipt.run
+            written.append(_sizes(path)[1])
+        return runs
+
+    written: list[int] = []
+    runs = asyncio.run(commits([], 300))
+    assert _sizes(path)[0] / 300 < 3.2 * 1024
+    asyncio.run(commits(runs, 50))
+    assert written[1] / 50 < 32 * 1024
 
 
 def test_the_log_stays_bounded_and_is_gone_after_close(tmp_path: Path) -> None:
@@ -89,7 +120,7 @@ def test_health_tells_the_real_settings(tmp_path: Path) -> None:
         await do(engine, notes("t", "x"))
         health = await engine.health()
         found = health.settings
-        assert (found["journal_mode"], found["synchronous"], found["page_size"]) == ("wal", "FULL", 4096)
+        assert (found["journal_mode"], found["synchronous"], found["page_size"]) == ("wal", "FULL", 2048)
         assert (found["schema_version"], found["sqlite"]) == (1, sqlite3.sqlite_version)
         assert found["path"] == str(tmp_path / "healthy.db")
         assert found["file_bytes"] + found["wal_bytes"] > 0

@@ -302,14 +302,14 @@ def flipped(seed: int) -> Callable[[bytes], bytes]:
         chance = random.Random(seed)
         changed = bytearray(data)
         for _ in range(20):
-            changed[chance.randrange(min(len(changed), 4 * 4096))] = chance.randrange(256)
+            changed[chance.randrange(min(len(changed), 8 * 2048))] = chance.randrange(256)
         return bytes(changed)
 
     return flip
 
 
 DAMAGED: dict[str, Callable[[bytes], bytes]] = {
-    **{f"cut to {size} bytes": lambda data, size=size: data[:size] for size in (100, 512, 1000, 4096, 4097, 20_000)},
+    **{f"cut to {size} bytes": lambda data, size=size: data[:size] for size in (100, 512, 1000, 2048, 2049, 20_000)},
     "page size 65536": overwritten(16, b"\x00\x01"),
     "page size 65535": overwritten(16, b"\xff\xff"),
     "page size 512": overwritten(16, b"\x02\x00"),

@@ -23,6 +23,7 @@ from perdure import failpoints
 from perdure.audit import verify_engine
 from perdure.clock import ManualClock
 from perdure.engines.sqlite import open_sqlite
+from perdure.engines.sqlite.connections import connect
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError, UnsupportedError
 from perdure.kernel.ops import Append, Put, Read, Scan
 from perdure.kernel.schema import Index, Log, Schema, Table, integer, text
@@ -93,6 +94,10 @@ def names(path: Path) -> set[str]:
         connection.close()
 
 
+def page_size(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[16:18], "big")
+
+
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -125,6 +130,7 @@ def test_an_older_file_is_migrated_and_audits_clean(old: Path, version: int) -> 
     )
     migrate(str(old))
     assert contents(old, declared(version)) == before
+    assert page_size(old) == 4096 == 2 * connect.PAGE_SIZE  # a file keeps its pages
 
     async def main() -> None:
         clock = ManualClock(MADE_AT)

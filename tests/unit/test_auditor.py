@@ -353,7 +353,7 @@ def test_an_index_out_of_order_is_found() -> None:
         engine = await open_memory(SCHEMA)
         store = Store(engine, SCOPE)
         await sound(store)
-        engine._scopes[SCOPE].tables["runs"].orders["created"].reverse()
+        engine._scopes[SCOPE].tables["runs"].order("created").entries.reverse()
         findings = await verify(store)
         if checks(findings) != {"index"}:
             raise AssertionError([str(f) for f in findings])
@@ -443,7 +443,7 @@ def test_a_long_log_is_read_in_chunks() -> None:
             await store.commit("t", messages=[Message.user(str(start + i)) for i in range(250)])
         if found := await verify(store):
             raise AssertionError(found)
-        entries = store.engine._scopes[SCOPE].logs["messages"].entries["t"]  # type: ignore[attr-defined]
+        entries = store.engine._scopes[SCOPE].logs["messages"].partitions["t"].entries  # type: ignore[attr-defined]
         entries[700] = (702, *entries[700][1:])
         if checks(found := await verify(store)) != {"log.gap"}:
             raise AssertionError([str(f) for f in found])

@@ -26,11 +26,11 @@ def entry(message_id: str) -> tuple[Any, ...]:
 
 
 def test_an_append_looks_its_ids_up() -> None:
-    refuse_repeated(0, MESSAGES, [entry("c"), entry("d")], lambda _: OnlyLookups(a=1, b=2))
+    refuse_repeated(0, MESSAGES, [entry("c"), entry("d")], {"id": OnlyLookups(a=1, b=2)})
 
 
 @pytest.mark.parametrize("ids", [("c", "a"), ("c", "c")])
 def test_a_repeated_id_is_refused(ids: tuple[str, ...]) -> None:
     with pytest.raises(Conflict) as refusal:
-        refuse_repeated(3, MESSAGES, [entry(i) for i in ids], lambda _: OnlyLookups(a=1, b=2))
+        refuse_repeated(3, MESSAGES, [entry(i) for i in ids], {"id": OnlyLookups(a=1, b=2)})
     assert (refusal.value.op, refusal.value.kind) == (3, "unique")

@@ -14,18 +14,19 @@ from perdure.kernel.ops import ABSENT, ANY, PRESENT, AtMost, Inc, Max, Min, Now,
 
 def evaluate(value: Any, old: Any, now: int, last: Mapping[str, int]) -> Any:
     """The plain value of an expression, given what the column held; `last` is the last seq appended to each log."""
-    if isinstance(value, Inc):
+    kind = type(value)
+    if kind is Inc:
         return (old or 0) + value.by
-    if isinstance(value, Max):
-        return value.value if old is None else max(old, value.value)
-    if isinstance(value, Min):
-        return value.value if old is None else min(old, value.value)
-    if isinstance(value, Now):
+    if kind is Now:
         return now + value.plus
-    if isinstance(value, Swap):
+    if kind is Swap:
         return value.new if old == value.old else old
-    if isinstance(value, Seq):
+    if kind is Seq:
         return last[value.log] - value.back
+    if kind is Max:
+        return value.value if old is None else max(old, value.value)
+    if kind is Min:
+        return value.value if old is None else min(old, value.value)
     return value
 
 

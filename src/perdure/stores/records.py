@@ -66,8 +66,7 @@ def read_body(reader: Reader[F], body: bytes | str | None, where: str) -> F:
 
 def thread_from(cold: Row, head: Row) -> Thread:
     """A thread from its two rows, whose columns are unpacked in the order `schema` declares them."""
-    bare = cold.body == b"{}"
-    custom = {} if bare else read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}").custom
+    custom = {} if cold.body == b"{}" else _custom(cold)
     parent, resource, title, _, _, _ = cold.values
     version, branch, _, fence, children, _, created_at, updated_at, active, open_run, latest, _, _, _ = head.values
     return Thread(
@@ -87,6 +86,20 @@ def thread_from(cold: Row, head: Row) -> Thread:
         latest,
         cold.rev,
     )
+
+
+def _custom(cold: Row) -> dict[str, Any]:
+    """The metadata in a cold row of a thread. A short body cannot nest deeply, so it is decoded at once."""
+    if cold.body is not None and len(cold.body) <= codec.NEVER_DEEP:
+        try:
+            return thread_model.BODY_READER.decode(cold.body).custom
+        except _UNREADABLE:  # or with unknown fields, which is fine
+            return _custom_with_care(cold)
+    return _custom_with_care(cold)
+
+
+def _custom_with_care(cold: Row) -> dict[str, Any]:
+    return read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}").custom
 
 
 def run_from(row: Row) -> Run:

@@ -9,13 +9,14 @@ which a list of roots picks its own. A row that moves between groups keeps its p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from perdure.kernel.ops import Row, Scan
 
 Order = Literal["active", "created"]
+Rows = TypeVar("Rows", bound=tuple[Row, *tuple[Row | None, ...]])
 ORDER_COLUMN: dict[Order, str] = {"active": "updated_at", "created": "created_at"}
 _ROOT, _CHILD, _UNKNOWN = 0, 1, None
 
@@ -54,8 +55,9 @@ class ThreadList(msgspec.Struct, frozen=True, kw_only=True):
     def _filter(self, child: int | None) -> dict[str, Any]:
         return {"parent": None} if self.root and child is _UNKNOWN else {}
 
-    def merged(self, answers: Sequence[Sequence[Row]]) -> list[Row]:
-        """The answers of the scans as one list."""
-        if len(answers) == 1:
-            return list(answers[0])
-        return sorted((row for rows in answers for row in rows), key=self.keyset, reverse=self.desc)
+    def merged(self, groups: Sequence[Sequence[Rows]]) -> list[Rows]:
+        """The threads of all groups in their order; each is a tuple that begins with its hot row."""
+        threads = [rows for group in groups for rows in group]
+        if sum(map(bool, groups)) > 1:
+            threads.sort(key=lambda rows: self.keyset(rows[0]), reverse=self.desc)
+        return threads

@@ -214,17 +214,12 @@ class Threads:
         scans = threads.scans(limit + 1, after)
         colds = [Get("threads", Ref(number, ("thread",))) for number in range(len(scans))]
         answers = await self._context.view(*scans, *colds)
-        groups = len(scans)
-        cold_of = {
-            head.key: _cold_of(head, row)
-            for heads, rows in zip(answers[:groups], answers[groups:], strict=True)
-            for head, row in zip_longest(heads[:limit], rows[:limit])
-        }
-        hot = threads.merged(answers[:groups])
-        page = hot[:limit]
-        items = [thread_from(cold_of[head.key], head) for head in page]
-        more = len(hot) > limit
-        return Page(items, encode_cursor(threads.query, threads.keyset(page[-1])) if more else None)
+        hot, cold = answers[: len(scans)], answers[len(scans) :]
+        rows = threads.merged([list(zip_longest(*group)) for group in zip(hot, cold, strict=True)])
+        page = rows[:limit]
+        items = [thread_from(_cold_of(head, row), head) for head, row in page]
+        more = len(rows) > limit
+        return Page(items, encode_cursor(threads.query, threads.keyset(page[-1][0])) if more else None)
 
     async def iter(
         self,

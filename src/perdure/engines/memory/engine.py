@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from heapq import nsmallest
 from typing import Any
 
 from perdure.clock import Clock, steady_clock, system_clock
@@ -56,14 +57,18 @@ class MemoryEngine:
 
     def _scope(self, name: str) -> Scope:
         self._lifecycle.check_usable()
-        return self._scopes.setdefault(name, Scope(self.schema))
+        scope = self._scopes.get(name)
+        if scope is None:
+            scope = self._scopes[name] = Scope(self.schema)
+        return scope
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Apply all operations or none."""
         with self._lock:
             transaction = Transaction(self._scope(scope), new_rev(), self.clock())
             transaction.run(ops)
-        self._hub.ring(topics_of(scope, hints))
+        if self._hub.is_watched:
+            self._hub.ring(topics_of(scope, hints))
         return Applied(transaction.rev, transaction.seqs, transaction.now)
 
     async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
@@ -107,8 +112,9 @@ class MemoryEngine:
     async def partitions(self, scope: str, log: str, *, after: str | None = None, limit: int) -> list[str]:
         """Partitions with entries, in byte order."""
         with self._lock:
-            names = sorted(self._scope(scope).logs[log].entries, key=str.encode)
-        return [name for name in names if after is None or name.encode() > after.encode()][:limit]
+            names = self._scope(scope).logs[log].partitions
+            # Python compares text by code points, which is the order of its bytes in UTF-8.
+            return nsmallest(limit, (name for name in names if after is None or name > after))
 
     async def check(self) -> list[str]:
         """Nothing can be damaged here."""

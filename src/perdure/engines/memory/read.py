@@ -1,12 +1,15 @@
-"""Reads on memory: each read of a view, answered from the data under the engine's lock."""
+"""Reads on memory: each read of a view, answered from the data under the engine's lock.
+
+A read touches what it returns and what its filters skip, never the whole log or index.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from perdure.engines.memory.schema import LogData, Scope, TableData
+from perdure.engines.memory.schema import LogData, Partition, Scope, TableData, position_in_entry
 from perdure.engines.shared.references import Earlier
 from perdure.kernel.ops import Get, Heads, LogEntry, Now, Read, ReadOp, Ref, Row, Scan
 
@@ -24,7 +27,7 @@ def answer(scope: Scope, read: ReadOp, earlier: Earlier, now: int) -> Any:
         eq = earlier.eq(read.eq)
         return [] if eq is None else select(scope.tables[read.table], read, eq)
     if isinstance(read, Heads):
-        return [scope.logs[read.log].head(partition) for partition in read.partitions]
+        return [len(scope.logs[read.log].partition(name).entries) for name in read.partitions]
     return _entries(scope.logs[read.log], read)
 
 
@@ -49,40 +52,47 @@ def _matches(value: Any, filter_: Any) -> bool:
 
 
 def _entries(data: LogData, read: Read) -> list[LogEntry]:
-    entries = data.entries.get(read.partition, [])
-    low, high = read.after, len(entries) if read.upto is None else min(read.upto, len(entries))
+    partition = data.partition(read.partition)
+    low, high = read.after, len(partition.entries)
+    if read.upto is not None:
+        high = min(read.upto, high)
     unique = next((name for name, value in read.where.items() if name in data.log.unique and not _null(value)), None)
-    matches: Iterable[LogEntry] = entries[low : max(low, high)]
     if read.segments is not None:
-        matches = _in_segments(data, read, low, high)
+        matches = _in_segments(partition, position_in_entry(data.log, data.log.segment or ""), read, low, high)
     elif unique is not None:
-        matches = _by_unique(data, read, unique, low, high)
+        matches = _by_unique(partition, unique, read, low, high)
+    else:
+        matches = _stretch(partition, low, high, desc=read.desc)
     for name, filter_ in read.where.items():
-        position = data.position(name)
-        matches = [entry for entry in matches if _matches(entry[position], filter_)]
-    ordered = list(matches)
-    if read.desc:
-        ordered.reverse()
-    return ordered[: read.limit] if read.limit is not None else ordered
+        matches = _passing(matches, position_in_entry(data.log, name), filter_)
+    return list(islice(matches, read.limit))
 
 
-def _in_segments(data: LogData, read: Read, low: int, high: int) -> list[LogEntry]:
-    entries = data.entries.get(read.partition, [])
-    position = data.position(data.log.segment or "")
-    matches: list[LogEntry] = []
-    for segment in read.segments or ():
+def _stretch(partition: Partition, low: int, high: int, *, desc: bool) -> Iterator[LogEntry]:
+    """Entries with `low < seq <= high`, in either order."""
+    positions = range(low, high)
+    return map(partition.entries.__getitem__, reversed(positions) if desc else positions)
+
+
+def _passing(entries: Iterable[LogEntry], position: int, filter_: Any) -> Iterator[LogEntry]:
+    return (entry for entry in entries if _matches(entry[position], filter_))
+
+
+def _in_segments(partition: Partition, position: int, read: Read, low: int, high: int) -> Iterator[LogEntry]:
+    segments = read.segments or ()
+    for segment in reversed(segments) if read.desc else segments:
         first = max(low, segment.after)
         last = high if segment.upto is None else min(high, segment.upto)
-        matches.extend(entry for entry in entries[first : max(first, last)] if entry[position] == segment.value)
-    return matches
+        for entry in _stretch(partition, first, last, desc=read.desc):
+            if entry[position] == segment.value:
+                yield entry
 
 
-def _by_unique(data: LogData, read: Read, column: str, low: int, high: int) -> list[LogEntry]:
-    owners, filter_ = data.owners(column, read.partition), read.where[column]
+def _by_unique(partition: Partition, column: str, read: Read, low: int, high: int) -> Iterator[LogEntry]:
+    owners, filter_ = partition.owners[column], read.where[column]
     values = filter_ if isinstance(filter_, tuple) else (filter_,)
-    seqs = sorted({owners[value] for value in values if value in owners})
-    entries = data.entries.get(read.partition, [])
-    return [entries[seq - 1] for seq in seqs if low < seq <= high]
+    seqs = sorted({owners[value] for value in values if value in owners}, reverse=read.desc)
+    return (partition.entries[seq - 1] for seq in seqs if low < seq <= high)
 
 
 def _null(filter_: Any) -> bool:

@@ -1,7 +1,11 @@
 """What the memory engine holds: rows by key, their sorted indexes, and log partitions as lists.
 
 One `Scope` is one tenant's data. Callers hold the engine's lock and have already decided that a write may happen:
-`write` decides, this module only keeps rows and their indexes consistent.
+`write` decides, this module only keeps rows and their indexes consistent. Rows and entries are never changed, only
+replaced, so what a view returned stays as it was.
+
+An index is brought up to date when it is read, not when a row is written: a commit changes the place of its thread in
+the list of threads, and moving an entry in a long list takes longer the longer the list is.
 """
 
 from __future__ import annotations
@@ -10,8 +14,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Any
 
-from perdure.kernel.ops import Row
-from perdure.kernel.schema import Key, Log, Schema, Table
+from perdure.kernel.ops import LogEntry, Row
+from perdure.kernel.schema import Index, Key, Log, Schema, Table
 
 Sortable = tuple[Any, ...]
 Entry = tuple[Sortable, Key]
@@ -22,65 +26,113 @@ def sortable(values: tuple[Any, ...]) -> Sortable:
     return tuple([(0, 0) if value is None else (1, value) for value in values])
 
 
+class Columns:
+    """Picks some columns of a table's rows, key columns included."""
+
+    def __init__(self, table: Table, names: tuple[str, ...]) -> None:
+        everything = table.key_names + table.column_names
+        self._positions = [everything.index(name) for name in names]
+
+    def of(self, row: Row) -> tuple[Any, ...]:
+        """The row's values in these columns."""
+        values = row.key + row.values
+        return tuple([values[position] for position in self._positions])
+
+
+class Order:
+    """The rows of an index (None: all rows by key) as sorted entries."""
+
+    def __init__(self, table: Table, index: Index | None) -> None:
+        by, order = (index.by, index.order) if index is not None else ((), ())
+        self.entries: list[Entry] = []
+        self._columns = Columns(table, by + order)
+        self._nullable = range(index.required if index is not None else 0, len(by))
+
+    def entry(self, row: Row | None) -> Entry | None:
+        """The entry of a row; None if the row is not in the index."""
+        if row is None:
+            return None
+        values = self._columns.of(row)
+        if None in values and any(v is None and at not in self._nullable for at, v in enumerate(values)):
+            return None
+        return sortable(values + row.key), row.key
+
+    def move(self, old: Row | None, new: Row | None) -> None:
+        """Replace the entry of an old row by that of the new one."""
+        before, after = self.entry(old), self.entry(new)
+        if before == after:
+            return
+        if before is not None:
+            del self.entries[bisect_left(self.entries, before)]
+        if after is not None:
+            insort(self.entries, after)
+
+
 class TableData:
     """Rows of one table in one scope, with its indexes and unique groups."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._key = {name: position for position, name in enumerate(table.key_names)}
         self.rows: dict[Key, Row] = {}
-        self.orders: dict[str | None, list[Entry]] = {None: [], **{index.name: [] for index in table.indexes}}
         self.owners: dict[tuple[str, ...], dict[tuple[Any, ...], Key]] = {group: {} for group in table.unique}
         """By unique group: the row that has each value."""
+        self.unique_columns = frozenset(name for group in table.unique for name in group)
+        self._groups = {group: Columns(table, group) for group in table.unique}
+        self._orders: dict[str | None, Order] = {None: Order(table, None)}
+        self._orders.update({index.name: Order(table, index) for index in table.indexes})
+        self._stale: dict[Key, Row | None] = {}
+        """The keys that were written since an index was read last, each with the row that the indexes still have."""
 
-    def replace(self, key: Key, row: Row | None) -> None:
-        """Make `row` the row at `key` (None removes it) and move its index entries."""
-        old = self.rows.pop(key, None)
-        if old is not None:
-            for order, entry in self._entries(old):
-                del order[bisect_left(order, entry)]
-            for owners, values in self._owned(old):
-                del owners[values]
+    def replace(self, key: Key, row: Row | None, *, unique: bool = True) -> None:
+        """Make `row` the row at `key`; None removes it. Without `unique`, no value of a unique group changes."""
+        old = self.rows.get(key)
+        indexed = self._stale.setdefault(key, old)
+        if unique:
+            self._move_owned(old, row)
         if row is not None:
             self.rows[key] = row
-            for order, entry in self._entries(row):
-                insort(order, entry)
-            for owners, values in self._owned(row):
-                owners[values] = key
+            return
+        self.rows.pop(key, None)
+        if indexed is None:
+            del self._stale[key]
 
-    def values(self, row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:
-        """The row's values under these names, key columns included."""
-        positions = self.table.positions
-        return tuple([row.values[positions[n]] if n in positions else row.key[self._key[n]] for n in names])
+    def owned(self, row: Row | None, group: tuple[str, ...]) -> tuple[Any, ...] | None:
+        """The values that a row has in a unique group; None if it has a NULL there."""
+        values = self._groups[group].of(row) if row is not None else (None,)
+        return None if None in values else values
 
-    def _entries(self, row: Row) -> Iterator[tuple[list[Entry], Entry]]:
-        """The entry of a row in each order that it is part of."""
-        yield self.orders[None], (sortable(row.key), row.key)
-        for index in self.table.indexes:
-            by, order = self.values(row, index.by), self.values(row, index.order)
-            if None not in order and None not in by[: index.required]:
-                yield self.orders[index.name], (sortable(by + order + row.key), row.key)
-
-    def _owned(self, row: Row) -> Iterator[tuple[dict[tuple[Any, ...], Key], tuple[Any, ...]]]:
-        """The unique values that a row has, each with the owners of its group."""
+    def _move_owned(self, old: Row | None, new: Row | None) -> None:
         for group, owners in self.owners.items():
-            values = self.values(row, group)
-            if None not in values:
-                yield owners, values
+            before, after = self.owned(old, group), self.owned(new, group)
+            if before is not None:
+                del owners[before]
+            if after is not None and new is not None:
+                owners[after] = new.key
 
-    def walk(self, index: str | None, eq: tuple[Any, ...], after: tuple[Any, ...] | None, *, desc: bool) -> list[Key]:
+    def walk(
+        self, index: str | None, eq: tuple[Any, ...], after: tuple[Any, ...] | None, *, desc: bool
+    ) -> Iterator[Key]:
         """Keys under an `eq` prefix in order, starting after the keyset."""
-        order = self.orders[index]
+        entries = self.order(index).entries
         prefix = sortable(eq)
-        low, high = bisect_left(order, (prefix,)), bisect_left(order, _beyond(prefix))
+        low, high = bisect_left(entries, (prefix,)), bisect_left(entries, _beyond(prefix))
         if after is not None:
             keyset = sortable(eq + after) if index is not None else sortable(after)
             if desc:
-                high = min(high, bisect_left(order, (keyset,)))
+                high = min(high, bisect_left(entries, (keyset,)))
             else:
-                low = max(low, bisect_left(order, _beyond(keyset)))
-        keys = [key for _, key in order[low:high]]
-        return keys[::-1] if desc else keys
+                low = max(low, bisect_left(entries, _beyond(keyset)))
+        positions = range(low, high)
+        return (entries[position][1] for position in (reversed(positions) if desc else positions))
+
+    def order(self, index: str | None) -> Order:
+        """An index, brought up to date."""
+        for key, indexed in self._stale.items():
+            row = self.rows.get(key)
+            for order in self._orders.values():
+                order.move(indexed, row)
+        self._stale.clear()
+        return self._orders[index]
 
 
 def _beyond(prefix: Sortable) -> tuple[Sortable]:
@@ -88,47 +140,60 @@ def _beyond(prefix: Sortable) -> tuple[Sortable]:
     return ((*prefix, (2, 0)),)
 
 
+class Partition:
+    """Entries of one partition, seq 1 first, and by unique column the seq that has each value."""
+
+    def __init__(self, log: Log) -> None:
+        self.entries: list[LogEntry] = []
+        self.owners: dict[str, dict[Any, int]] = {column: {} for column in log.unique}
+        self._positions = [(position_in_entry(log, column), owners) for column, owners in self.owners.items()]
+
+    def extend(self, entries: list[LogEntry]) -> None:
+        """Append finished entries."""
+        self.entries.extend(entries)
+        for position, owners in self._positions:
+            for entry in entries:
+                if entry[position] is not None:
+                    owners[entry[position]] = entry[0]
+
+    def cut(self, keep: int) -> None:
+        """Remove what comes after the first `keep` entries."""
+        for position, owners in self._positions:
+            for entry in self.entries[keep:]:
+                owners.pop(entry[position], None)
+        del self.entries[keep:]
+
+
+def position_in_entry(log: Log, column: str) -> int:
+    """Where a column is in an entry: seq and rev come first."""
+    return log.positions[column] + 2
+
+
 class LogData:
-    """Partitions of one log in one scope: entries as read, and unique values to seqs."""
+    """Partitions of one log in one scope; those without entries do not exist."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.entries: dict[str, list[tuple[Any, ...]]] = {}
-        self._owners: dict[tuple[str, str], dict[Any, int]] = {}
+        self.partitions: dict[str, Partition] = {}
+        self._empty = Partition(log)
 
-    def position(self, column: str) -> int:
-        """Where a column is in an entry: seq and rev come first."""
-        return self.log.positions[column] + 2
+    def partition(self, name: str) -> Partition:
+        """A partition to read, perhaps empty."""
+        return self.partitions.get(name, self._empty)
 
-    def head(self, partition: str) -> int:
-        """Last seq of a partition, 0 when empty."""
-        return len(self.entries.get(partition, ()))
-
-    def owners(self, column: str, partition: str) -> dict[Any, int]:
-        """The unique values of a partition, each with the seq that has it."""
-        return self._owners.get((column, partition), {})
-
-    def extend(self, partition: str, entries: list[tuple[Any, ...]]) -> None:
+    def extend(self, name: str, entries: list[LogEntry]) -> None:
         """Append finished entries."""
-        self.entries.setdefault(partition, []).extend(entries)
-        for column in self.log.unique:
-            position = self.position(column)
-            owners = self._owners.setdefault((column, partition), {})
-            owners.update({entry[position]: entry[0] for entry in entries if entry[position] is not None})
+        partition = self.partitions.get(name)
+        if partition is None:
+            partition = self.partitions[name] = Partition(self.log)
+        partition.extend(entries)
 
-    def drop(self, partition: str, keep: int) -> None:
+    def drop(self, name: str, keep: int) -> None:
         """Remove a partition, or what comes after its first `keep` entries."""
-        if not keep:
-            self.entries.pop(partition, None)
-            for column in self.log.unique:
-                self._owners.pop((column, partition), None)
-            return
-        entries = self.entries.get(partition, [])
-        for column in self.log.unique:
-            position, owners = self.position(column), self.owners(column, partition)
-            for entry in entries[keep:]:
-                owners.pop(entry[position], None)
-        del entries[keep:]
+        if keep:
+            self.partition(name).cut(keep)
+        else:
+            self.partitions.pop(name, None)
 
 
 class Scope:
@@ -140,4 +205,4 @@ class Scope:
 
     def empty(self) -> bool:
         """True when nothing is stored."""
-        return not any(t.rows for t in self.tables.values()) and not any(log.entries for log in self.logs.values())
+        return not any(t.rows for t in self.tables.values()) and not any(log.partitions for log in self.logs.values())

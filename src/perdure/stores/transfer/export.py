@@ -75,7 +75,8 @@ async def _every(context: Context) -> AsyncIterator[str]:
     ahead: set[str] = set()
     after: tuple[Any, ...] | None = None
     while True:
-        rows = _IN_ORDER.merged(await context.view(*_IN_ORDER.scans(limits.PAGE_MAX, after)))[: limits.PAGE_MAX]
+        groups = await context.view(*_IN_ORDER.scans(limits.PAGE_MAX, after))
+        rows = [row for (row,) in _IN_ORDER.merged([list(zip(group)) for group in groups])][: limits.PAGE_MAX]
         for row in rows:
             if str(row.key[0]) in ahead:
                 ahead.discard(str(row.key[0]))

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import sqlite3
 
-# Checkpoint when about this many frames are in the log: 16 MB, some milliseconds of work. Most frames are new versions
-# of the same few hot pages, of which only the last is copied, so a longer log is less work per commit.
+# Checkpoint when about this many frames are in the log: 8 MB (16 MB in a file with pages of 4 KB), some milliseconds of
+# work. Most frames are new versions of the same few hot pages, of which only the last is copied, so a longer log is
+# less work per commit.
 CHECKPOINT_FRAMES = 4_000
 # A log of this length did not restart after its last checkpoint: readers keep it in use.
 RESTART_FRAMES = 7_000
 # If readers did not finish in time, try again after this many more frames.
 _RETRY_FRAMES = 1_000
-# From here on (48 MB) keeping the log short is worth a longer wait.
+# From here on (24 MB) keeping the log short is worth a longer wait.
 _URGENT_FRAMES = 12_000
 _WAIT_MS, _IDLE_WAIT_MS, _URGENT_WAIT_MS = 20, 100, 200
 # Pages that a transaction writes besides one per changed row: inner pages of trees, index leaves, the first page.
