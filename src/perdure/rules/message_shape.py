@@ -115,8 +115,8 @@ def _check_fields(message: Message) -> int:
     size = _check_blocks(message.content)
     if message.role == "tool" or not _TOOL_BLOCKS.isdisjoint(map(type, message.content)):
         _check_tools(message)
-    rare = (message.compaction, message.metadata, message.model, message.stop_reason, message.usage)
-    if rare.count(None) < len(rare) or message.extra is not NO_EXTRA:
+    plain = message.compaction is None and message.metadata is None and message.model is None
+    if not (plain and message.stop_reason is None and message.usage is None and message.extra is NO_EXTRA):
         size += _check_rare(message)
     return size
 
