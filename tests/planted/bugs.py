@@ -438,9 +438,9 @@ BUGS = (
     ),
     Bug(
         "internal messages count as a run's output",
-        "stores/commit/plan.py",
-        'if m.run_id == run_id and m.role in ("assistant", "tool") and m.visibility == "all"',
-        'if m.run_id == run_id and m.role in ("assistant", "tool")',
+        "stores/commit/run_change.py",
+        "if m.run_id == run_id and m.role in _PRODUCERS and m.visibility == ALL",
+        "if m.run_id == run_id and m.role in _PRODUCERS",
         ("machine:memory:4000",),
     ),
     Bug(

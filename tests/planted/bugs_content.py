@@ -7,9 +7,9 @@ from tests.planted.bug import Bug
 CONTENT_BUGS = (
     Bug(
         "a counter is an increment again, on a record that may lie",
-        "stores/commit/plan.py",
-        "columns[name] = getattr(change.run, name) + getattr(change, name)",
-        "columns[name] = Inc(getattr(change, name))",
+        "stores/commit/run_change.py",
+        '        "steps": effect.steps,\n',
+        '        "steps": Inc(effect.steps - before.steps),\n',
         ("case:runs/counters-end@memory",),
     ),
     Bug(

@@ -23,8 +23,8 @@ SERVER_BUGS = (
     Bug(
         "postgres: a refused batch fails all its members",
         "engines/postgres/write/executor.py",
-        "            if not lost(error):\n                return batch\n            for job in batch:",
-        "            for job in batch:",
+        "            if not lost(error):\n                self._spell_out(batch)\n                return batch\n",
+        "",
         ("fault:batches --engine postgres --rounds 6 --seed 7",),
     ),
     Bug(

@@ -30,12 +30,15 @@ class Kind:
 
     `shapes` are those of the operations, in order; `starts` says where the values of each begin in the flat list, and
     its last item is the length of that list. `append` is the position of the operation that appends, if there is one:
-    a kind has at most one. `template` is a transaction of this kind. Kinds are compared by identity.
+    a kind has at most one. `template` is a transaction of this kind. `owned` promises that all rows belong to the first
+    one, which the transaction changes: two transactions that do not share their first row share no row (the rows of a
+    commit belong to its thread). Kinds are compared by identity.
     """
 
-    __slots__ = ("append", "shapes", "starts", "template")
+    __slots__ = ("append", "owned", "shapes", "starts", "template")
 
-    def __init__(self, template: Sequence[Op]) -> None:
+    def __init__(self, template: Sequence[Op], *, owned: bool = False) -> None:
+        self.owned = owned
         self.template: Sequence[Op] = template
         described = [DESCRIBE[type(op)](op) for op in template]
         self.shapes: tuple[Shape, ...] = tuple(shape for shape, _ in described)

@@ -66,7 +66,7 @@ def _learn(token: Token, commit: Prepared, guess: Guess, values: list[Any]) -> K
     if len(_kinds) >= _MOST_KINDS:
         _kinds.clear()
     # What is not the same both ways goes the slower way: nothing wrong is ever written.
-    kind = _kinds[token] = Kind(ops) if values_of(ops) == values else None
+    kind = _kinds[token] = Kind(ops, owned=True) if values_of(ops) == values else None
     return kind
 
 
