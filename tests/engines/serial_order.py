@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.engines.as_kinds import send
 from tests.engines.toys import SCHEMA, SERVERS, START, drive, empty_place, open_at
 
 from perdure.clock import ManualClock
@@ -155,7 +156,7 @@ async def dump(engine: Engine, scope: str) -> Any:
 async def attempt(engine: Engine, scope: str, ops: Transaction) -> Outcome:
     """Applied with its seqs, or a conflict."""
     try:
-        applied = await engine.transact(scope, ops)
+        applied = await send(engine, scope, ops)
     except Conflict:
         return "conflict", None
     return "applied", applied.seqs

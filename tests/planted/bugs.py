@@ -17,6 +17,7 @@ from tests.planted.bugs_decisions import DECISION_BUGS
 from tests.planted.bugs_formats import FORMAT_BUGS
 from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_imports import IMPORT_BUGS
+from tests.planted.bugs_kinds import KIND_BUGS
 from tests.planted.bugs_limits import LIMIT_BUGS
 from tests.planted.bugs_logins import LOGIN_BUGS
 from tests.planted.bugs_messages import MESSAGE_BUGS
@@ -495,5 +496,6 @@ BUGS = (
     *LIMIT_BUGS,
     *PROFILE_BUGS,
     *DECISION_BUGS,
+    *KIND_BUGS,
     *MESSAGE_BUGS,
 )

@@ -125,7 +125,8 @@ class Executor:
 
     async def _run_batch(self, batch: list[Job]) -> list[Job]:
         # All of a batch are filled, or none is.
-        batch.sort(key=_first_name)
+        if isinstance(batch[0].transaction, FilledTransaction):
+            batch.sort(key=_partition)
         filled = [job.transaction for job in batch if isinstance(job.transaction, FilledTransaction)]
         try:
             if filled:
@@ -165,9 +166,9 @@ class Executor:
             return [applied_filled(each, now, last) for each, last in zip(transactions, lasts, strict=True)]
 
 
-def _first_name(job: Job) -> Any:
-    scope, _, key = job.transaction.names[0]
-    return scope, key
+def _partition(job: Job) -> Any:
+    transaction: Any = job.transaction
+    return transaction.scope, transaction.plan.partition(transaction.filled)
 
 
 def applied_filled(transaction: FilledTransaction, now: Any, last: Any) -> Applied:

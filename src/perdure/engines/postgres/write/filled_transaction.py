@@ -1,9 +1,8 @@
 """Transactions of known kinds: their statements are looked up by kind, and their values go to the driver as they are.
 
 A `KindPlan` holds what follows from a kind on this schema: the form, the order of locks, and where the values of each
-operation are in the flat list. It is made once, from the kind's template. All rows of such a transaction belong to the
-row that it names first (a commit's rows belong to its thread), so that row alone is what it waits for in this process;
-two that share rows without sharing the first meet at the server's locks.
+operation are in the flat list. It is made once, from the kind's template. If the kind is *owned*, all rows of a
+transaction belong to its first one, so that row alone is what it waits for in this process.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
 class KindPlan:
     """A kind on one schema.
 
-    `spans` are the positions of each operation's values, in lock order; `first` is the position of the operation that a
-    transaction waits for, and `name` makes its name. `append` is the shape of the append, which is always the first to
-    be locked. `fillable`: transactions of this kind run as they are; others run as operations.
+    `spans` are the positions of each operation's values, in lock order. `append` is the shape of the append, which is
+    always the first to be locked. `fillable`: transactions of this kind run as they are; others run as operations.
     """
 
     def __init__(self, kind: Kind, analyser: Analyser) -> None:
@@ -45,8 +43,9 @@ class KindPlan:
         self._bodies = [
             n for span, member in zip(self.spans, template.members, strict=True) for n in _body(span, member)
         ]
-        _, self.table, first_key = template.names[order.index(0)]
-        self.pick_key = _picker(list(range(len(first_key))))
+        keys = zip(template.names, self.spans, strict=True)
+        names = [(table, _picker(list(span[: len(key)]))) for (_, table, key), span in keys]
+        self._names = [names[order.index(0)]] if kind.owned else names
         self._pick_entry = _picker(_sent(self.append)) if self.append is not None else _picker([])
         form = self.form
         plain = len(form.appends) <= 1 and (self.append is None or set(self.append.kinds) <= {PLAIN, NOW})
@@ -77,9 +76,14 @@ class KindPlan:
             self.form.statements[cache_key] = statement
         return statement, [*head, *self._pick_head(values), *sent, *self._pick_rest(values)]
 
-    def partition(self, filled: Filled) -> str:
-        """The partition that a transaction appends to."""
-        return str(filled.values[self.spans[0][0]])
+    def names(self, scope: str, filled: Filled) -> list[RowName]:
+        """The rows that a transaction waits for."""
+        values = filled.values
+        return [(scope, table, pick(values)) for table, pick in self._names]
+
+    def partition(self, filled: Filled) -> Any:
+        """The partition that a transaction appends to, else its first key: a batch is sorted by it."""
+        return filled.values[self.spans[0][0]]
 
     def entry(self, entry: LogEntry) -> tuple[Any, ...]:
         """What is sent of an entry: its columns but for the clock, and its body as text."""
@@ -140,9 +144,7 @@ class Plans:
             plan = self._plans[filled.kind] = KindPlan(filled.kind, self._analyser)
         if not plan.fillable:
             return self._analyser.analyse(scope, rev, filled.operations())
-        return FilledTransaction(
-            scope, rev, plan.form, plan, filled, [(scope, plan.table, plan.pick_key(filled.values))]
-        )
+        return FilledTransaction(scope, rev, plan.form, plan, filled, plan.names(scope, filled))
 
     def as_operations(self, transaction: FilledTransaction) -> Transaction:
         """The same transaction as operations, which say what was refused."""
