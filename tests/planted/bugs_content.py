@@ -8,8 +8,8 @@ CONTENT_BUGS = (
     Bug(
         "a counter is an increment again, on a record that may lie",
         "stores/commit/run_change.py",
-        '        "steps": effect.steps,\n',
-        '        "steps": Inc(effect.steps - before.steps),\n',
+        '        "input_tokens": effect.input_tokens,\n',
+        '        "input_tokens": Inc(effect.input_tokens - before.input_tokens),\n',
         ("case:runs/counters-end@memory",),
     ),
     Bug(

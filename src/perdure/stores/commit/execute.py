@@ -121,7 +121,7 @@ async def attempt_once(context: Context, commit: Prepared, guess: Guess, extra: 
     if failpoints.ARMED:
         failpoints.hit("commit.after_transact")
     context.clean_up()
-    if guess.current:
+    if guess.current and (guess.branch or context.current):
         context.remember_current(commit.thread_id, guess.branch)
     if commit.brought_ids and guess.birth is None:
         context.remember_queue(commit.thread_id)

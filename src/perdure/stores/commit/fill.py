@@ -16,7 +16,6 @@ from typing import Any
 from perdure.kernel import codec
 from perdure.kernel.kinds import Filled, Kind, values_of
 from perdure.model.run import STATUSES, NewRun, Run, RunChange
-from perdure.model.state import REMOVE
 from perdure.rules import run_machine
 from perdure.stores.commit.plan import Guess, entries, operations
 from perdure.stores.commit.request import Prepared
@@ -30,7 +29,9 @@ _kinds: dict[Token, Kind | None] = {}
 
 def fill(commit: Prepared, guess: Guess) -> Filled | None:
     """The transaction of a commit; None if its kind is too rare to be one."""
-    if not _is_common(commit, guess):
+    if guess.birth is not None or guess.fork is not None or commit.if_idle or isinstance(commit.run, NewRun):
+        return None
+    if (commit.brought_ids and guess.queue is None) or commit.expect_state or commit.removes_state:
         return None
     run, count = commit.run, len(commit.messages)
     values: list[Any] = []
@@ -49,15 +50,6 @@ def fill(commit: Prepared, guess: Guess) -> Filled | None:
     if kind is None:
         return None
     return Filled(kind, values, entries(commit, guess.branch) if count else [], partial(operations, commit, guess))
-
-
-def _is_common(commit: Prepared, guess: Guess) -> bool:
-    """Is this a commit to a thread that exists, without what is rare?"""
-    if guess.birth is not None or guess.fork is not None or commit.if_idle or isinstance(commit.run, NewRun):
-        return False
-    if commit.brought_ids and guess.queue is None:
-        return False
-    return not commit.expect_state and (not commit.state or all(value is not REMOVE for _, _, value in commit.state))
 
 
 def _learn(token: Token, commit: Prepared, guess: Guess, values: list[Any]) -> Kind | None:

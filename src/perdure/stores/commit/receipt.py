@@ -31,8 +31,10 @@ def new_receipt(context: Context, commit: Prepared, branch: int, applied: Applie
     run = commit.run
     if isinstance(run, RunChange) and commit.effect is not None:
         after: Run | None = run_after(run.run, commit.effect, applied, last)
+    elif isinstance(run, NewRun):
+        after = _new_run(commit, run, branch, applied)
     else:
-        after = run if isinstance(run, Run) else _new_run(commit, branch, applied)
+        after = run if isinstance(run, Run) else None
     return _receipt(context, commit.thread_id, last, commit.message_ids, after, replayed=False, at=applied.now)
 
 
@@ -60,11 +62,8 @@ def with_run(receipt: Receipt) -> RunReceipt:
     return receipt
 
 
-def _new_run(commit: Prepared, branch: int, applied: Applied) -> Run | None:
-    """The run that the commit created, if it did."""
-    run = commit.run
-    if not isinstance(run, NewRun):
-        return None
+def _new_run(commit: Prepared, run: NewRun, branch: int, applied: Applied) -> Run:
+    """The run that the commit created."""
     columns = columns_after(_NO_RUN, new_run_columns(commit, run, branch), applied)
     body = new_body(run, commit.message_ids if commit.inputs else [])
     return run_record(commit.run_id or "", columns, body, applied.rev)

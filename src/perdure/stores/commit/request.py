@@ -92,6 +92,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expect_head: str | None
     fence: int | None
     state: list[tuple[str, str, Any]]
+    removes_state: bool
     expect_state: Mapping[str, int | None]
     key: str | None
     digest: str | None
@@ -114,7 +115,7 @@ def prepare(request: Request) -> Prepared:
     thread_id, messages, run, branch = request.thread_id, request.messages, request.run, request.branch
     checks.check_id(thread_id, "thread id")
     message_shape.check_messages(messages, stored=request.stored)
-    run_id = _check_run(run, thread_id)
+    run_id = None if run is None else _check_run(run, thread_id)
     number, branch_name = (None, branch) if isinstance(branch, str) else (branch, None)
     if branch_name is not None:
         checks.check_id(branch_name, "branch name", most=limits.NAME_BYTES)
@@ -147,6 +148,7 @@ def prepare(request: Request) -> Prepared:
         expect_head=request.expect_head,
         fence=request.fence,
         state=documents,
+        removes_state=bool([name for _, name, value in documents if value is REMOVE]),
         expect_state=guards,
         key=request.key,
         digest=None if request.key is None else _fingerprint(request, documents),
@@ -197,9 +199,7 @@ def _birth(request: Request) -> Birth:
     return birth_of(request.thread_id, request.thread)
 
 
-def _check_run(run: Any, thread_id: str) -> str | None:
-    if run is None:
-        return None
+def _check_run(run: Any, thread_id: str) -> str:
     if isinstance(run, NewRun):
         _check_record(run.body, RunBody, "run")
         run_machine.check_new(run, thread_id)

@@ -28,7 +28,7 @@ from perdure.engines.postgres.connections.session_settings import BEGIN, KEEPALI
 from perdure.engines.postgres.errors import DRIVER_ERRORS, all_in_use, lost, never_sent, translate, unreadable
 from perdure.engines.postgres.target import Target
 from perdure.engines.shared.events import EngineLog
-from perdure.engines.shared.lifecycle import Lifecycle
+from perdure.engines.shared.lifecycle import Lifecycle, State
 
 IDLE_SECONDS = 30.0
 """A connection that was idle for longer is tried before it is used."""
@@ -218,7 +218,7 @@ class OwnPool(Pool):
 
     def release(self, connection: Connection) -> None:
         """Keep it for the next caller."""
-        if connection.is_closed() or self.lifecycle.is_closed:
+        if connection.is_closed() or self.lifecycle.state is State.CLOSED:
             self._drop(connection)
         elif self._target.read_write and getattr(connection.get_settings(), _READ_ONLY, "off") == "on":
             # Another server is the primary now. The idle connections lead to the same server.

@@ -155,7 +155,8 @@ class Batcher:
         finally:
             self._inline = None
             self._batches -= 1
-            self._start_batch()
+            if self._ready_batches:
+                self._start_batch()
 
     async def _run_solos(self) -> None:
         try:
@@ -187,7 +188,8 @@ class Batcher:
                     self._queue_on_rows(job)
                 job.solo = job.retried = True
                 self._make_ready(job)
-            self._release([job for job in batch if job not in again] if again else batch)
+            if self._row_queues:
+                self._release([job for job in batch if job not in again] if again else batch)
 
     def _release(self, jobs: list[Job]) -> None:
         queues = self._row_queues

@@ -168,17 +168,18 @@ class Executor:
 
 def _partition(job: Job) -> Any:
     transaction: Any = job.transaction
-    return transaction.scope, transaction.plan.partition(transaction.filled)
+    return transaction.scope, transaction.filled.values[transaction.plan.partition]
 
 
 def applied_filled(transaction: FilledTransaction, now: Any, last: Any) -> Applied:
     """The result of a filled transaction; `last` is the last seq of its append."""
-    append = transaction.plan.append
+    plan = transaction.plan
+    append = plan.append
     if type(now) is not int or (append is not None and type(last) is not int):
         raise TypeError("numbers were expected")
     if append is None:
         return Applied(transaction.rev, {}, now)
-    return Applied(transaction.rev, {(append.owner, transaction.plan.partition(transaction.filled)): last}, now)
+    return Applied(transaction.rev, {(append.owner, transaction.filled.values[plan.partition]): last}, now)
 
 
 def _applied(transaction: Transaction, now: Any, lasts: Sequence[Any]) -> Applied:

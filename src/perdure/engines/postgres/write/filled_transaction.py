@@ -17,7 +17,6 @@ from perdure.engines.postgres.write.operation_sql import OperationSql
 from perdure.engines.postgres.write.solo_statement import AS_ARRAYS, FEW_ENTRIES, build_solo
 from perdure.engines.postgres.write.transaction import BATCHABLE_BYTES, Analyser, Form, RowName, Transaction
 from perdure.kernel.kinds import Filled, Kind
-from perdure.kernel.ops import LogEntry
 from perdure.kernel.shapes import BODY, NOW, PLAIN, LogShape, RowShape, Values, entry_columns
 
 Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
@@ -26,8 +25,10 @@ Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
 class KindPlan:
     """A kind on one schema.
 
-    `spans` are the positions of each operation's values, in lock order. `append` is the shape of the append, which is
-    always the first to be locked. `fillable`: transactions of this kind run as they are; others run as operations.
+    `spans` are the positions of each operation's values, in lock order. `names` are the rows that a transaction waits
+    for: the number of the table, and what picks the key. `append` is the shape of the append, which is always the first
+    to be locked, and `partition` the position of its partition (or else of the first key): a batch is sorted by it.
+    `fillable`: transactions of this kind run as they are; others run as operations.
     """
 
     def __init__(self, kind: Kind, analyser: Analyser) -> None:
@@ -45,7 +46,8 @@ class KindPlan:
         ]
         keys = zip(template.names, self.spans, strict=True)
         names = [(table, _picker(list(span[: len(key)]))) for (_, table, key), span in keys]
-        self._names = [names[order.index(0)]] if kind.owned else names
+        self.names = [names[order.index(0)]] if kind.owned else names
+        self.partition = self.spans[0][0]
         self._pick_entry = _picker(_sent(self.append)) if self.append is not None else _picker([])
         form = self.form
         plain = len(form.appends) <= 1 and (self.append is None or set(self.append.kinds) <= {PLAIN, NOW})
@@ -68,26 +70,14 @@ class KindPlan:
         if count > FEW_ENTRIES and self.append is not None:
             count, sent = AS_ARRAYS, entry_columns(entries, self.append.kinds)
         else:
-            sent = [part for entry in entries for part in self.entry(entry)]
+            pick = self._pick_entry
+            sent = [part for entry in entries for part in (*pick(entry), entry[-1].decode())]
         cache_key = (not bound_clock, count) if entries else (not bound_clock,)
         statement = self.form.statements.get(cache_key)
         if statement is None:
             statement = build_solo(sql, self.template, cache_key[1:], bound_clock=bound_clock)
             self.form.statements[cache_key] = statement
         return statement, [*head, *self._pick_head(values), *sent, *self._pick_rest(values)]
-
-    def names(self, scope: str, filled: Filled) -> list[RowName]:
-        """The rows that a transaction waits for."""
-        values = filled.values
-        return [(scope, table, pick(values)) for table, pick in self._names]
-
-    def partition(self, filled: Filled) -> Any:
-        """The partition that a transaction appends to, else its first key: a batch is sorted by it."""
-        return filled.values[self.spans[0][0]]
-
-    def entry(self, entry: LogEntry) -> tuple[Any, ...]:
-        """What is sent of an entry: its columns but for the clock, and its body as text."""
-        return (*self._pick_entry(entry), entry[-1].decode())
 
 
 def _picker(numbers: list[int]) -> Pick:
@@ -144,7 +134,8 @@ class Plans:
             plan = self._plans[filled.kind] = KindPlan(filled.kind, self._analyser)
         if not plan.fillable:
             return self._analyser.analyse(scope, rev, filled.operations())
-        return FilledTransaction(scope, rev, plan.form, plan, filled, plan.names(scope, filled))
+        names = [(scope, table, pick(filled.values)) for table, pick in plan.names]
+        return FilledTransaction(scope, rev, plan.form, plan, filled, names)
 
     def as_operations(self, transaction: FilledTransaction) -> Transaction:
         """The same transaction as operations, which say what was refused."""
