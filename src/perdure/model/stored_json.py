@@ -146,7 +146,7 @@ def _with_extra(cls: type[Faithful], known: frozenset[str], value: dict[str, Any
 @cache
 def _tagged_builder(members: tuple[Any, ...]) -> Builder:
     """Builds by the `type` of an object: one of the records, else something opaque."""
-    records = {member.__struct_config__.tag: member for member in members if issubclass(member, Faithful)}
+    records = {str(member.__struct_config__.tag): member for member in members if issubclass(member, Faithful)}
     builders: dict[str, Builder] = {}
 
     def build(value: Any, depth: int) -> Any:
