@@ -146,7 +146,7 @@ def _with_extra(cls: type[Faithful], known: frozenset[str], value: dict[str, Any
 @cache
 def _tagged_builder(members: tuple[Any, ...]) -> Builder:
     """Builds by the `type` of an object: one of the records, else something opaque."""
-    records = {member.__struct_config__.tag: member for member in members if issubclass(member, Faithful)}
+    records = {str(member.__struct_config__.tag): member for member in members if issubclass(member, Faithful)}
     builders: dict[str, Builder] = {}
 
     def build(value: Any, depth: int) -> Any:
@@ -203,12 +203,8 @@ def encode(record: Faithful) -> bytes:
         record = replace(record, extra=extra)
     if not extra._fields:
         return _encode(replace(record, extra=NO_EXTRA))
-    start = _start(type(record))
-    data = _encode(record)
-    known = data[start:_TAIL]
-    before, after = (b",", b"") if start > 1 else (b"", b"," if known else b"")
-    # Unknown fields come first, after the tag: `decode` then gives up before it has read the long texts.
-    return b"".join((data[:start], before, _encode(extra._fields)[1:-1], after, known, b"}"))
+    known = _encode(record)[:_TAIL]
+    return b"".join((known, b"," if len(known) > 1 else b"{", _encode(extra._fields)[1:]))
 
 
 def _no_fields(extra: Any) -> None:
@@ -219,13 +215,6 @@ def _no_fields(extra: Any) -> None:
 
 _encode = msgspec.json.Encoder(enc_hook=_no_fields).encode
 _TAIL = -len(b',"extra":null}')
-
-
-@cache
-def _start(cls: type[Faithful]) -> int:
-    """Where the tag of a record ends, if it has one."""
-    config = cls.__struct_config__
-    return len(_encode({config.tag_field: config.tag})) - 1 if config.tag_field else 1
 
 
 def encodable(value: Any) -> Any:
