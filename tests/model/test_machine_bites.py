@@ -18,8 +18,8 @@ from tests.support.providers import BUILTIN
 
 from perdure.kernel.ops import ANY
 from perdure.rules import branch_path, pending_selection, run_machine, views
-from perdure.stores import branch_paths, context, deletion, pending_ops, profiles, records, thread_creation
-from perdure.stores.commit import plan, refuse
+from perdure.stores import branch_paths, context, deletion, pending_ops, profiles, thread_creation
+from perdure.stores.commit import plan, refuse, run_change
 from perdure.testkit.fuzz.fuzzer import Difference, drive
 from perdure.testkit.fuzz.hypothesis_fuzzer import lockstep
 from perdure.testkit.volume import main
@@ -123,6 +123,7 @@ def _internal_messages_count_as_output(patch: pytest.MonkeyPatch) -> None:
         return [i for i, m in enumerate(messages) if m.run_id == run_id and m.role in ("assistant", "tool")]
 
     patch.setattr(plan, "produced", produced)
+    patch.setattr(run_change, "produced", produced)
 
 
 def _expired_profiles_are_shown(patch: pytest.MonkeyPatch) -> None:
@@ -130,13 +131,12 @@ def _expired_profiles_are_shown(patch: pytest.MonkeyPatch) -> None:
 
 
 def _steps_are_lost(patch: pytest.MonkeyPatch) -> None:
-    sound = records.message_entry
+    sound = plan.entries
 
-    def message_entry(message: Any, branch: int, at: Any) -> tuple[Any, ...]:
-        entry = sound(message, branch, at)
-        return (*entry[:5], None if entry[5] == 0 else entry[5], *entry[6:])
+    def entries(commit: Any, branch: int) -> list[tuple[Any, ...]]:
+        return [(*entry[:5], None if entry[5] == 0 else entry[5], *entry[6:]) for entry in sound(commit, branch)]
 
-    patch.setattr(plan, "message_entry", message_entry)
+    patch.setattr(plan, "entries", entries)
 
 
 FAULTS: tuple[Fault, ...] = (

@@ -120,6 +120,10 @@ class FilledTransaction(msgspec.Struct, frozen=True):
         return self.plan.size(self.filled) <= BATCHABLE_BYTES
 
 
+_MOST_PLANS = 4_096
+"""Kinds are few in practice; the bound is against abuse."""
+
+
 class Plans:
     """The plans of all kinds that this engine has met."""
 
@@ -131,6 +135,8 @@ class Plans:
         """The transaction, by its plan."""
         plan = self._plans.get(filled.kind)
         if plan is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
             plan = self._plans[filled.kind] = KindPlan(filled.kind, self._analyser)
         if not plan.fillable:
             return self._analyser.analyse(scope, rev, filled.operations())

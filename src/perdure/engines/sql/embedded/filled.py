@@ -20,6 +20,9 @@ from perdure.kernel.engine import Conflict
 from perdure.kernel.kinds import Filled, Kind
 from perdure.kernel.ops import Applied
 
+_MOST_PLANS = 4_096
+"""Kinds are few in practice; the bound is against abuse."""
+
 
 class FilledSession(Session):
     """A session that also applies filled kinds."""
@@ -30,6 +33,8 @@ class FilledSession(Session):
         self._plans: dict[Kind, KindPlan | None] = {}
 
     def _plan(self, kind: Kind) -> KindPlan | None:
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
         plan = self._plans[kind] = plan_kind(kind, self.queries.schema, self._statements)
         return plan
 
@@ -54,6 +59,7 @@ class FilledSession(Session):
         if position is not None:
             self.scope = scope
             self.write_again(applied, position, filled.operations()[position])
+            raise CorruptError("a statement met no row, and its operation does", where=f"operation {position}")
         return applied
 
     def _run(self, plan: KindPlan, arguments: list[Any], filled: Filled, last: int) -> int | None:
