@@ -157,8 +157,8 @@ class Runs:
 
         `value` is any JSON value but null. The run keeps waiting; once it is `ready`, a worker resumes it. A decision
         is final: the same one again returns the run unchanged, and another one raises `VersionConflict`. Both also hold
-        for the tickets of the wait that the last `resume` ended, even if the run is done. For any other ticket, raises
-        `IllegalTransition` if the run is done, and `NotFoundError` if it is not.
+        for the decided tickets of the wait that the last `resume` ended, even if the run is done. For any other ticket,
+        raises `IllegalTransition` if the run is done, and `NotFoundError` if it is not.
         """
         checks.check_id(run_id, "run id")
         checks.check_id(ticket_id, "ticket_id")
