@@ -38,7 +38,7 @@ class Kind:
     __slots__ = ("append", "owned", "shapes", "starts", "template")
 
     def __init__(self, template: Sequence[Op], *, owned: bool = False) -> None:
-        self.owned = owned
+        self.owned: bool = owned
         self.template: Sequence[Op] = template
         described = [DESCRIBE[type(op)](op) for op in template]
         self.shapes: tuple[Shape, ...] = tuple(shape for shape, _ in described)

@@ -155,9 +155,10 @@ class Runs:
     async def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
         """Record the decision on a ticket of a waiting run, even while others change the run.
 
-        `value` is any JSON value but null. The run goes on waiting; once it is `ready`, a worker resumes it. The same
-        decision again returns the run as it is, also after it was resumed; another one raises `VersionConflict`.
-        Raises `NotFoundError` unless the run waits for the ticket, and `IllegalTransition` if the run is done.
+        `value` is any JSON value but null. The run keeps waiting; once it is `ready`, a worker resumes it. A decision
+        is final: the same one again returns the run unchanged, and another one raises `VersionConflict`. Both also hold
+        for the decided tickets of the wait that the last `resume` ended, even if the run is done. For any other ticket,
+        raises `IllegalTransition` if the run is done, and `NotFoundError` if it is not.
         """
         checks.check_id(run_id, "run id")
         checks.check_id(ticket_id, "ticket_id")
