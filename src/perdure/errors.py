@@ -38,6 +38,13 @@ class InvalidError(PerdureError, ValueError):
         self.path = path
 
 
+class IncompleteStream(InvalidError):
+    """The stream of a model's answer ended early or with an error: there is no message. Ask the model again."""
+
+    code = "incomplete_stream"
+    retryable = True
+
+
 class NotFoundError(PerdureError, LookupError):
     """What was named does not exist (or was deleted)."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Unpack
 
-from perdure.errors import InvalidError, short_repr
+from perdure.errors import IncompleteStream, short_repr
 from perdure.formats.reading import Payload, plain
 from perdure.model.message import Message, MessageFields
 
@@ -25,7 +25,7 @@ class Collector(ABC):
         data = plain(chunk, "chunk")
         if data.get("error"):
             error = f"the stream ended with an error: {short_repr(data['error'])}"
-            raise InvalidError(error, hint="nothing of the answer is usable: ask the model again")
+            raise IncompleteStream(error, hint="nothing of the answer is usable: ask the model again")
         return self._take(data)
 
     @property
@@ -34,7 +34,7 @@ class Collector(ABC):
         return self._missing() is None and not self._expecting()
 
     def message(self, **fields: Unpack[MessageFields]) -> Message:
-        """The whole message, with model, stop reason and usage; `InvalidError` if the stream was cut.
+        """The whole message, with model, stop reason and usage; `IncompleteStream` if the stream was cut.
 
         Args:
             **fields: fields of `Message` to set, such as `id` or `metadata`.
@@ -42,7 +42,7 @@ class Collector(ABC):
         missing = self._missing()
         if missing is not None:
             error = f"the stream ended before {missing}, so its message is not complete"
-            raise InvalidError(error, hint="the connection was lost: ask the model again")
+            raise IncompleteStream(error, hint="the connection was lost: ask the model again")
         return self._make(fields)
 
     @abstractmethod

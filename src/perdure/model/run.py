@@ -211,6 +211,11 @@ class Run(Record, frozen=True, kw_only=True, gc=False):
         return [] if self.body.waiting is None else self.body.waiting.tickets
 
     @property
+    def open_tickets(self) -> list[Ticket]:
+        """The tickets it waits for that have no decision yet."""
+        return [ticket for ticket in self.tickets if ticket.decision is None]
+
+    @property
     def ready(self) -> bool:
         """Whether it waits, and each of its tickets has a decision: a worker may resume it."""
         return self.status == WAITING and bool(self.tickets) and all(t.decision is not None for t in self.tickets)

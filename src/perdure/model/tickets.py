@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import InvalidError, VersionConflict
+from perdure.errors import InvalidError, VersionConflict, short_repr
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful
+from perdure.model.message import ToolUse
 
 _sorted = msgspec.json.Encoder(order="sorted")
 
@@ -37,6 +38,24 @@ class Ticket(Faithful, frozen=True, kw_only=True):
     """The answer, as any JSON value but null; None while there is none."""
     extra: Extra = NO_EXTRA
     """Unknown fields, carried as they are."""
+
+    @staticmethod
+    def for_call(call: ToolUse, *, decision: Any = None, reason: str | None = None) -> Ticket:
+        """A ticket for a tool call: it has the call's id, tool and arguments.
+
+        - `decision`: the answer, if it is known already.
+        - `reason`: why it needs an answer.
+        """
+        if type(call) is not ToolUse:
+            raise InvalidError(f"call must be a ToolUse, not {short_repr(call)}", hint="pass item.call")
+        return Ticket(
+            ticket_id=call.id,
+            tool_call_id=call.id,
+            tool_name=call.name,
+            arguments=call.input,
+            decision=decision,
+            reason=reason,
+        )
 
 
 class Waiting(Faithful, frozen=True, kw_only=True):

@@ -45,6 +45,12 @@ class LoginLoop:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.running, name)
 
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of the driver's. If a login is cancelled, nobody reads how it ended; asyncio would log that."""
+        future: asyncio.Future[Any] = self.running.create_future()
+        future.add_done_callback(_read)
+        return future
+
     async def create_connection(
         self, factory: Callable[[], Any], host: str | None = None, port: int | None = None, **options: Any
     ) -> tuple[GuardedTransport, Any]:
@@ -59,6 +65,11 @@ class LoginLoop:
         """Upgrade the connection to TLS, guarded as before."""
         secured = await self.running.start_tls(transport.inner, protocol, context, **options)
         return None if secured is None else GuardedTransport(self, secured, transport.host)
+
+
+def _read(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 class GuardedTransport:
