@@ -21,6 +21,7 @@ from perdure import Store
 from perdure.engines.memory import MemoryEngine
 from perdure.stores.schema import SCHEMA
 
+ATTEMPTS = 3
 MARGIN = 1.5
 """Other processors and other Pythons weigh the two sides a little differently. The program judges without it."""
 Measure = Callable[[str], Awaitable[list[Cost]]]
@@ -30,10 +31,19 @@ def check(measure: Measure, engine: str) -> None:
     async def run() -> list[Cost]:
         return await measure(engine)
 
-    costs = asyncio.run(run())
+    beyond = _beyond(asyncio.run(run()))
+    for _ in range(ATTEMPTS - 1):
+        if not beyond:
+            break
+        # Other processes only ever add to a time: what is beyond the budget each time is beyond it.
+        again = _beyond(asyncio.run(run()))
+        beyond = {name: cost for name, cost in again.items() if name in beyond}
+    assert not beyond, "beyond the budget:\n" + table(list(beyond.values()), None)
+
+
+def _beyond(costs: list[Cost]) -> dict[tuple[str, str], Cost]:
     assert costs
-    beyond = [cost for cost in costs if cost.multiple > MARGIN * cost.most]
-    assert not beyond, "beyond the budget:\n" + table(beyond, None)
+    return {(cost.call, cost.material): cost for cost in costs if cost.multiple > MARGIN * cost.most}
 
 
 def test_every_public_call_is_measured() -> None:
