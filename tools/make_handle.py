@@ -1,6 +1,6 @@
 """Write `src/perdure/stores/thread_handle.py` from the stores: their methods on one thread, without its id.
 
-A handle has no logic of its own but `append`. Run this before tools/make_sync.py, which makes the blocking twin.
+Only `append` and `follow_runs` are written here. Run this before tools/make_sync.py, which makes the blocking twin.
 
     tools/make_handle.py            write the file
     tools/make_handle.py --check    only report whether it is up to date
@@ -79,6 +79,10 @@ CLASS = '''class ThreadHandle:
         """Commit these messages. `run` and the options are those of `Store.commit`."""
         return await self._store.commit(self._id, messages=messages, run=run, **options)
 
+    def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
+        """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
+        return self._store.runs.follow(thread_id=self._id, timeout=timeout)
+
 '''
 NEEDED = (
     "from typing import TYPE_CHECKING, Unpack, overload",
@@ -86,6 +90,7 @@ NEEDED = (
     "from perdure.model.receipt import Receipt, RunReceipt",
     "from perdure.model.run import NewRun, Run, RunChange",
     "from perdure.rules import checks",
+    "from perdure.stores.following import Follower",
     "from perdure.stores.options import AppendOptions",
 )
 

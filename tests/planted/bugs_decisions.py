@@ -74,6 +74,13 @@ DECISION_BUGS = (
         ("case:runs/follow-gone@memory",),
     ),
     Bug(
+        "a run that starts and ends between two looks is missed if its id sorts first",
+        "stores/run_following.py",
+        "        self._remember(look, max(since, look.now - _OVERLAP_MS))\n",
+        "        self._remember(look, max([since, *[row['created_at'] + 1 for row in look.rows.values()]]))\n",
+        ("case:runs/follow-thread-between@memory",),
+    ),
+    Bug(
         "a lost answer is asked for again without a key",
         "stores/patience.py",
         "    return error.retryable and (keyed or isinstance(error, UnavailableError))\n",

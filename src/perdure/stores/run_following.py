@@ -1,17 +1,30 @@
-"""What `runs.follow` reads: one run, again and again, until it is done.
+"""What `runs.follow` reads: one run until it is done, or the runs of a thread.
 
-It compares revs, so it yields every state that it sees once. The thread, on whose topic commits send hints, is known
-only after the first look; the second look, after the subscription, misses nothing in between.
+Both compare revs, so they yield every state that they see once. The thread of a single run, on whose topic commits send
+hints, is known only after the first look; the second look, after the subscription, misses nothing in between. A look at
+a whole thread reads the runs that are open or new, however many have ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from perdure import limits
 from perdure.errors import NotFoundError
-from perdure.kernel.ops import Get, Ref
-from perdure.model.run import DONE, Run
-from perdure.stores.context import Context, thread_topic
+from perdure.kernel.ops import NOW, Get, ReadOp, Ref, Row, Scan
+from perdure.model.run import CREATED, DONE, RUNNING, WAITING, Run
+from perdure.stores.context import Context, require, thread_topic
+from perdure.stores.following import reborn
 from perdure.stores.records import run_from
 from perdure.stores.waiting import Waiter
+
+_OPEN = (CREATED, RUNNING, WAITING)
+_OVERLAP_MS = 10_000
+"""How far a look reads back past the time of the last one. Runs do not appear in the order of `created_at` and id: two
+may share a millisecond, and a commit takes its time before others can see it."""
 
 
 class RunSource:
@@ -47,3 +60,105 @@ class RunSource:
         if runs[0] is None or not heads:
             raise NotFoundError(f"run {self._run_id!r} does not exist")
         return run_from(runs[0]), heads[0]["born"]
+
+
+class ThreadLook(NamedTuple):
+    """What one look at a thread read: the engine's time, the runs by id, the latest run's id, and which were current.
+
+    `current` holds the runs that were open at some moment of the look, and the latest one.
+    """
+
+    now: int
+    rows: dict[str, Row]
+    latest: str | None
+    current: set[str]
+
+
+class ThreadRunsSource:
+    """The states of all runs of a thread, from those that are open and the latest one on; it never ends by itself."""
+
+    ended = False
+
+    def __init__(self, context: Context, thread_id: str) -> None:
+        self._context = context
+        self._thread_id = thread_id
+        self._born: int | None = None
+        self._since: int | None = None
+        self._revs: dict[str, int] = {}
+        self._open: set[str] = set()
+
+    async def read(self) -> list[Run]:
+        """The runs that are new or have changed, oldest first; raises `NotFoundError` when the thread is deleted."""
+        since = self._since
+        if since is None:
+            since = (await self._view())[0] - _OVERLAP_MS
+        look = await self._look(since)
+        runs = [
+            run_from(row)
+            for run_id, row in look.rows.items()
+            if row.rev != self._revs.get(run_id) and (self._since is not None or run_id in look.current)
+        ]
+        self._remember(look, max(since, look.now - _OVERLAP_MS))
+        return sorted(runs, key=lambda run: (run.created_at, run.id))
+
+    def _remember(self, look: ThreadLook, since: int) -> None:
+        """Note what the next look needs: nothing of a run that ended, once no look reads it again."""
+        self._since = since
+        self._open = {run_id for run_id, row in look.rows.items() if row["status"] != DONE}
+        self._revs = {
+            run_id: row.rev
+            for run_id, row in look.rows.items()
+            if run_id in self._open or run_id == look.latest or row["created_at"] >= since
+        }
+
+    async def _look(self, since: int) -> ThreadLook:
+        """The open runs, those created since a time, the latest, and those that were open before: mostly one trip."""
+        rows: dict[str, Row] = {}
+        current: set[str] = set()
+        scans = [Scan("runs", "thread_status", (self._thread_id, status), limit=limits.PAGE_MAX) for status in _OPEN]
+        scans.append(Scan("runs", "thread", (self._thread_id,), (since, ""), limits.PAGE_MAX))
+        times: list[int] = []
+        latest: list[Row] = []
+        while scans:
+            now, latest, pages = await self._view(*scans)
+            times.append(now)
+            for index, page in ((None, latest), *zip([scan.index for scan in scans], pages, strict=True)):
+                rows |= {str(row.key[0]): row for row in page}
+                current |= {str(row.key[0]) for row in page if index != "thread"}
+            scans = _rest(scans, pages)
+        rows |= await self._get([run_id for run_id in self._open if run_id not in rows])
+        return ThreadLook(min(times), rows, str(latest[0].key[0]) if latest else None, current)
+
+    async def _get(self, run_ids: list[str]) -> dict[str, Row]:
+        """Runs by id: those that were open and have ended, unless they are new or the latest."""
+        rows: dict[str, Row] = {}
+        for start in range(0, len(run_ids), limits.PAGE_MAX):
+            keys = [(run_id,) for run_id in run_ids[start : start + limits.PAGE_MAX]]
+            _, _, pages = await self._view(Get("runs", keys))
+            rows |= {str(row.key[0]): row for row in pages[0] if row is not None}
+        return rows
+
+    async def _view(self, *reads: ReadOp) -> tuple[int, list[Row], list[list[Any]]]:
+        """The engine's time, the latest run if there is one, and the answers, all of the thread that is followed."""
+        now, heads, latest, *pages = await self._context.view(
+            NOW, Get("thread_heads", [(self._thread_id,)]), Get("runs", Ref(1, ("latest_run",))), *reads
+        )
+        born = require(heads[0], f"thread {self._thread_id!r}")["born"]
+        if self._born not in (None, born):
+            raise reborn(self._thread_id)
+        self._born = born
+        return now, latest, pages
+
+
+def _rest(scans: Sequence[Scan], pages: Sequence[Sequence[Row]]) -> list[Scan]:
+    """The scans that read on after full pages; none if there are none.
+
+    Scans of one index go on together, from the same place in their common order: a run that moves to another status
+    between two pages is read there.
+    """
+    ends: dict[str | None, tuple[int, str]] = {}
+    for scan, page in zip(scans, pages, strict=True):
+        if len(page) == limits.PAGE_MAX:
+            end = (page[-1]["created_at"], str(page[-1].key[0]))
+            ends[scan.index] = min(end, ends.get(scan.index, end))
+    return [msgspec.structs.replace(scan, after=ends[scan.index]) for scan in scans if scan.index in ends]

@@ -25,12 +25,12 @@ from perdure.rules import checks
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.receipt import with_run
 from perdure.stores.commit.request import Request, prepare
-from perdure.stores.context import Context, require
+from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.following import Follower, check_timeout
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
 from perdure.stores.retry import Stale, retry
-from perdure.stores.run_following import RunSource
+from perdure.stores.run_following import RunSource, ThreadRunsSource
 from perdure.stores.waiting import Waiter
 
 RunRecords = list[Run]
@@ -178,16 +178,34 @@ class Runs:
 
         return await retry("run", run_id, attempt, on=(Stale,))
 
-    def follow(self, run_id: str, *, timeout: float | None = None) -> Follower[Run]:
-        """The run as it is now, then after each change, until it is done.
+    def follow(
+        self, run_id: str | None = None, *, thread_id: str | None = None, timeout: float | None = None
+    ) -> Follower[Run]:
+        """A run, or the runs of a thread: as they are now, then after each change.
 
-        Read it with `async for`. States that follow each other quickly may be merged: you see the latest. It ends after
-        a run that is done, when it is closed, from any task or thread, or after `timeout` seconds without a change. It
-        raises `NotFoundError` when the run's thread is deleted, and `UnavailableError` when the store is closed.
+        Give one of the two:
+
+        - `run_id`: this run. It ends after the run is done.
+        - `thread_id`: the runs of this thread that are open, oldest first, and its latest run even if it is done; then
+          every run that starts or changes, without knowing its id. It does not end by itself.
+
+        Read it with `async for`. States that follow each other quickly may be merged: you see the latest, and each run
+        that ends as done. It also ends when it is closed, from any task or thread, or after `timeout` seconds without a
+        change. It raises `NotFoundError` when the thread is deleted, and `UnavailableError` when the store is closed.
         """
-        checks.check_id(run_id, "run id")
+        if (run_id is None) == (thread_id is None):
+            raise InvalidError(
+                "runs.follow takes a run_id or a thread_id, one of them",
+                hint='runs.follow("r-1") or runs.follow(thread_id="t-1")',
+            )
         check_timeout(timeout)
+        if thread_id is not None:
+            checks.check_id(thread_id, "thread id")
+            return Follower(
+                Waiter(self._context, thread_topic(thread_id)), ThreadRunsSource(self._context, thread_id), timeout
+            )
         waiter = Waiter(self._context)
+        run_id = checks.check_id(run_id, "run id")
         return Follower(waiter, RunSource(self._context, run_id, waiter), timeout)
 
     async def find(self, run_id: str) -> Run | None:

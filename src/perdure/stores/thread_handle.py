@@ -63,6 +63,10 @@ class ThreadHandle:
         """Commit these messages. `run` and the options are those of `Store.commit`."""
         return await self._store.commit(self._id, messages=messages, run=run, **options)
 
+    def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
+        """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
+        return self._store.runs.follow(thread_id=self._id, timeout=timeout)
+
     async def get(self) -> Thread:
         """The thread; raises `NotFoundError`."""
         return await self._store.threads.get(self._id)

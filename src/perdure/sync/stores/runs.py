@@ -38,9 +38,11 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         """Record the decision on a ticket of a waiting run, even while others change the run."""
         return self._driver.run(self._inner.decide(run_id, ticket_id, value))
 
-    def follow(self, run_id: str, *, timeout: float | None = None) -> Follower[Run]:
-        """The run as it is now, then after each change, until it is done."""
-        return Follower(self._inner.follow(run_id, timeout=timeout), self._driver)
+    def follow(
+        self, run_id: str | None = None, *, thread_id: str | None = None, timeout: float | None = None
+    ) -> Follower[Run]:
+        """A run, or the runs of a thread: as they are now, then after each change."""
+        return Follower(self._inner.follow(run_id, thread_id=thread_id, timeout=timeout), self._driver)
 
     def find(self, run_id: str) -> Run | None:
         """The run, or None."""

@@ -54,6 +54,10 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         """Commit these messages. `run` and the options are those of `Store.commit`."""
         return self._driver.run(self._inner.append(*messages, run=run, **options))
 
+    def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
+        """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
+        return Follower(self._inner.follow_runs(timeout=timeout), self._driver)
+
     def get(self) -> Thread:
         """The thread; raises `NotFoundError`."""
         return self._driver.read(self._inner.get())

@@ -1,4 +1,7 @@
-"""Cases: `runs.follow`. The run now, then its changes, the last one always, until it is done or somebody closes it."""
+"""Cases: `runs.follow` of one run: the run now, then its changes, the last one always, until it is done or closed.
+
+Those of a whole thread are in `thread_run_following`.
+"""
 
 from __future__ import annotations
 
