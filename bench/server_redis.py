@@ -81,17 +81,20 @@ async def _one_client(report: Report, setting: Setting, mode: str, *, quick: boo
 
 
 async def crowd(report: Report, setting: Setting, *, quick: bool) -> None:
-    """16 threads, every write synced."""
-    await setting.sync("always")
-    subjects: list[Subject] = [
-        await RawRedis.open(setting.database(0)),
-        await Perdure.connect(setting.database(1)),
-        OpenAIRedis(setting.database(2)),
-    ]
-    found = await cases.crowd(report, TITLE, subjects, bare, clients=16, rounds=5 if quick else 15)
-    report.promise("redis, always, 16 threads, bare, vs raw pool", None, speed(found[1], found[0]), at_least=True)
-    for subject in subjects:
-        await subject.close()
+    """16 threads, bare and with state, the log synced every second and at every write."""
+    for mode in ("everysec", "always"):
+        await setting.sync(mode)
+        raw, ours = await RawRedis.open(setting.database(0)), await Perdure.connect(setting.database(1))
+        pair: list[Subject] = [raw, ours]
+        title, rounds = f"{TITLE}, appendfsync {mode}", 7 if quick else 21
+        for make, what in ((bare, "bare"), (with_state, "with state")):
+            subjects = [*pair, OpenAIRedis(setting.database(2))] if make is bare else pair
+            found = await cases.crowd(report, title, subjects, make, clients=16, rounds=rounds)
+            report.promise(f"{title}, 16 threads, {what}, vs raw pool", 0.8, speed(found[1], found[0]), at_least=True)
+            for peer in subjects[2:]:
+                await peer.close()
+        for subject in pair:
+            await subject.close()
 
 
 async def growth(report: Report, setting: Setting, *, quick: bool) -> None:

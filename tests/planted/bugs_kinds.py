@@ -6,6 +6,7 @@ from tests.planted.bug import Bug
 
 _COMPARED = "test:tests/unit/test_kinds.py"
 _BATCHES = "test:tests/engines/test_postgres_kinds.py"
+_FORMS = "test:tests/engines/test_redis_kinds.py"
 
 KIND_BUGS = (
     Bug(
@@ -56,6 +57,41 @@ KIND_BUGS = (
         "            batch.sort(key=_partition)\n",
         "            pass\n",
         (_BATCHES,),
+    ),
+    Bug(
+        "redis: filled commits with other NULLs run the same script",
+        "engines/redis/write/filled.py",
+        "signature = (*map(type, values), *[values[number] == 0 for number in forms.seqs])",
+        "signature = (len(values), *[values[number] == 0 for number in forms.seqs])",
+        (_FORMS,),
+    ),
+    Bug(
+        "redis: a filled commit takes an earlier seq for the last",
+        "engines/redis/write/filled.py",
+        "signature = (*map(type, values), *[values[number] == 0 for number in forms.seqs])",
+        "signature = (*map(type, values),)",
+        (_FORMS,),
+    ),
+    Bug(
+        "redis: a filled commit puts all entries into the segment of the first",
+        "engines/redis/write/filled.py",
+        "            if append.codes.has_several_segments(entries):\n                return None\n",
+        "",
+        (_FORMS,),
+    ),
+    Bug(
+        "redis: the key of a filled commit is not escaped",
+        "engines/redis/write/kind_positions.py",
+        """    return key if "\\x01" not in key and key.count("\\x00") == len(texts) - 1 else encode_key(texts)""",
+        "    return key",
+        (_FORMS,),
+    ),
+    Bug(
+        "redis: a row that is replaced keeps the columns that the new one does not have",
+        "engines/redis/write/row_lua.py",
+        "self.changes.body is not None and always >= set(table.value_types)",
+        "self.changes.body is not None",
+        (_FORMS,),
     ),
     Bug(
         "a worker that is always ahead outruns cancel",

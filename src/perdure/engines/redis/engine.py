@@ -26,7 +26,16 @@ from perdure.engines.redis.schema.keys import ordered
 from perdure.engines.redis.schema.layout import Layout
 from perdure.engines.redis.schema.table_info import pack
 from perdure.engines.redis.watch import Hub
-from perdure.engines.redis.write.outcomes import Claim, Committed, OtherSchema, claim_reply, commit_reply
+from perdure.engines.redis.write.filled import Forms
+from perdure.engines.redis.write.outcomes import (
+    Claim,
+    Committed,
+    OtherSchema,
+    claim_reply,
+    commit_reply,
+    no_append,
+    one_append,
+)
 from perdure.engines.redis.write.transaction_scripts import Program
 from perdure.engines.redis.write.writer import Groups, Writer, conflict_of, encode_record
 from perdure.engines.shared.durability import DurabilityReading
@@ -36,6 +45,7 @@ from perdure.engines.shared.signals import LoopSignal
 from perdure.errors import CorruptError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
+from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import NOW, Applied, Op, Patch, ReadOp, Scan, Taken
 from perdure.kernel.transport import tls_level
 
@@ -66,6 +76,7 @@ class RedisEngine:
         self._layout = layout
         self._reads = Reads(layout)
         self._writer = Writer(layout)
+        self._forms = Forms(self._writer, layout.schema)
         self._sender = secrets.token_hex(6).encode()
         self._hub = Hub(network, self._sender)
 
@@ -95,6 +106,27 @@ class RedisEngine:
             if type(outcome) is Committed:
                 return Applied(rev, dict(zip(appended, outcome.seqs, strict=True)), outcome.now)
             raise self._refusal(outcome, ops, prepared.groups)
+
+    async def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Applied:
+        """The same for a transaction of a known kind."""
+        call = self._forms.call(filled)
+        if call is None:
+            return await self.transact(scope, filled.operations(), hints)
+        form, arguments = call
+        with self._lifecycle.call(write=True):
+            rev = new_rev()
+            channels = [self._layout.channel(scope, topic) for topic in hints]
+            shape = one_append if form.append is not None else no_append
+            outcome = await self._write(form.program, scope, rev, [*self._gate(rev), *arguments, *channels], shape)
+            if type(outcome) is Committed:
+                self._hub.ring(channels)
+            if self._durability.is_due:
+                await self._durability.refresh()
+        if type(outcome) is Committed:
+            return Applied(rev, form.seqs(filled, outcome.seqs), outcome.now)
+        if type(outcome) is OtherSchema:
+            return await self.transact(scope, filled.operations(), hints)
+        raise self._refusal(outcome, filled.operations(), form.groups)
 
     def _refusal(self, outcome: Any, ops: Sequence[Op], groups: Groups) -> Exception:
         """The error for a script that refused to write."""

@@ -47,29 +47,41 @@ class LogCodes:
         self._codes: dict[tuple[tuple[int, ...], bool, bool], AppendCode] = {}
 
     def append(self, op: Append) -> tuple[AppendCode, list[bytes]]:
-        """The code of an append, and its arguments; see `lua/append_check.lua` for their order."""
-        entries = op.entries
-        arguments = [op.partition.encode(), b"" if op.expect is None else b"%d" % op.expect, b"%d" % len(entries)]
-        for name, at in self._unique:
-            arguments += [b"" if entry[at] is None else f"{name}{entry[at]}".encode() for entry in entries]
-        several = False
-        if self._segment is not None:
-            segments = [entry[self._segment] for entry in entries]
-            several = segments.count(segments[0]) != len(segments)
-            arguments += [b"" if value is None else b"%d" % value for value in (segments if several else segments[:1])]
-        if self._order is not None:
-            entries = [(*[entry[at] for at in self._order], entry[-1]) for entry in entries]
-        signature = (*self._times(entries), several)
+        """The code of an append, and its arguments."""
+        signature = (*self._times(op.entries), self.has_several_segments(op.entries))
         code = self._codes.get(signature)
         if code is None:
             code = self._codes[signature] = AppendCode(self._log, *signature)
+        return code, self.arguments(code, op.partition, op.expect, op.entries)
+
+    def arguments(
+        self, code: AppendCode, partition: str, expect: int | None, entries: Sequence[tuple[Any, ...]]
+    ) -> list[bytes]:
+        """The arguments of an append; see `lua/append_check.lua` for their order."""
+        arguments = [partition.encode(), b"" if expect is None else b"%d" % expect, b"%d" % len(entries)]
+        for name, at in self._unique:
+            arguments += [b"" if entry[at] is None else f"{name}{entry[at]}".encode() for entry in entries]
+        if self._segment is not None:
+            segments = [entry[self._segment] for entry in (entries if code.several else entries[:1])]
+            arguments += [b"" if value is None else b"%d" % value for value in segments]
         for entry in entries:
-            arguments += code.pieces(entry)
-        return code, arguments
+            arguments += code.pieces(entry if self._order is None else self._ordered(entry))
+        return arguments
+
+    def has_several_segments(self, entries: Sequence[tuple[Any, ...]]) -> bool:
+        """Whether entries are of different segments."""
+        if self._segment is None or len(entries) == 1:
+            return False
+        segments = [entry[self._segment] for entry in entries]
+        return segments.count(segments[0]) != len(segments)
+
+    def _ordered(self, entry: tuple[Any, ...]) -> tuple[Any, ...]:
+        return entry if self._order is None else (*[entry[at] for at in self._order], entry[-1])
 
     def _times(self, entries: Sequence[tuple[Any, ...]]) -> tuple[tuple[int, ...], bool]:
         """Which columns hold the clock, and whether only some of the entries hold it there."""
-        times = [[at for at in self._integers if type(entry[at]) is Now] for entry in entries]
+        ordered = map(self._ordered, entries)
+        times = [[at for at in self._integers if type(entry[at]) is Now] for entry in ordered]
         if times.count(times[0]) == len(times):
             return tuple(times[0]), False
         return tuple(sorted({at for columns in times for at in columns})), True
@@ -81,19 +93,25 @@ class AppendCode:
 
     def __init__(self, log: Log, times: tuple[int, ...], mixed: bool, several: bool) -> None:
         self.log = log
-        self._times, self._mixed, self._several = times, mixed, several
+        self.mixed, self.several = mixed, several
+        self._times = times
         bounds = [-1, *times, len(log.columns) + 1]
         self._spans = [(slice(first + 1, last), len(_head(last - first - 1))) for first, last in pairwise(bounds)]
 
     def pieces(self, entry: tuple[Any, ...]) -> list[bytes]:
         """An entry as bytes around its clock values."""
         packed = [pack(entry[span])[head:] for span, head in self._spans]
-        if not self._mixed:
+        if not self.mixed:
             return packed
         pieces = [packed[0]]
         for at, piece in zip(self._times, packed[1:], strict=True):
             pieces += (b"" if type(entry[at]) is Now else pack(entry[at]), piece)
         return pieces
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all entries hold the clock in the same columns, and are of one segment."""
+        return not (self.mixed or self.several)
 
     def check(self, group: int) -> str:
         """The Lua that refuses what must be refused."""
@@ -104,17 +122,17 @@ class AppendCode:
         return _WRITE.substitute(self._facts(group))
 
     def _facts(self, group: int) -> dict[str, Any]:
-        count = 2 * len(self._spans) - 1 if self._mixed else len(self._spans)
+        count = 2 * len(self._spans) - 1 if self.mixed else len(self._spans)
         pieces = [f"ARGV[at + {at}]" for at in range(1, count + 1)]
-        if self._mixed:
+        if self.mixed:
             pieces[1::2] = [f"({piece} == '' and packed_clock or {piece})" for piece in pieces[1::2]]
         return {
             "group": group,
             "log": quoted(self.log.name),
             "unique": len(self.log.unique),
-            "segments": "count" if self._several else int(self.log.segment is not None),
+            "segments": "count" if self.several else int(self.log.segment is not None),
             "pieces_each": count,
-            "pieces": (" .. " if self._mixed else " .. packed_clock .. ").join(pieces),
+            "pieces": (" .. " if self.mixed else " .. packed_clock .. ").join(pieces),
             "start": quoted(_head(len(self.log.columns) + 3)),
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -60,6 +61,10 @@ def commit_reply(reply: Any, appended: int) -> Committed | OtherSchema | Conflic
         raise Misfit("is neither a time with a seq for each log nor a refusal")
     now, *seqs = map(int, numbers)
     return Committed(now, tuple(seqs))
+
+
+no_append, one_append = partial(commit_reply, appended=0), partial(commit_reply, appended=1)
+"""The shapes of replies to transactions of known kinds, which append to one partition or to none."""
 
 
 def claim_reply(reply: Any) -> Claim | OtherSchema | ConflictReport:

@@ -96,6 +96,9 @@ class RowCode:
             used = {name for holder in self._every_holder for name in columns_of(holder)}
         self.by_key = not used.isdisjoint(table.key_names)
         self._key_at = self.inserted.end
+        # A new row that has every column, and a body, leaves nothing of the old one: no need to delete that first.
+        always = {column.name for column in self.changes.columns if column.code not in _IS_NULL}
+        self._is_overwritten = kind is Put and self.changes.body is not None and always >= set(table.value_types)
         self.size = self._key_at + (len(table.key) if self.by_key else 0)
 
     def _terms(self, frame: Frame, column: Terms) -> Terms:
@@ -217,8 +220,11 @@ class RowCode:
             yield "end"
 
     def _removal(self, frame: Frame) -> Iterator[str]:
+        if self._is_overwritten and not self.holders:
+            return
         yield f"if {frame.row}[1] then"
-        yield f"call('DEL', {frame.name})"
+        if not self._is_overwritten:
+            yield f"call('DEL', {frame.name})"
         yield from [entry.remove for entry in self._entries(self.holders, self._old(frame), frame.key)]
         if self.kind is Delete:
             yield f"call('ZREM', base .. {quoted(f'k:{self.table.name}')}, {frame.key})"

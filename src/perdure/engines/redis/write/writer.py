@@ -53,7 +53,7 @@ class Writer:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self.programs = Programs()
-        self._logs = {log.name: LogCodes(log, layout.order[log.name]) for log in layout.schema.logs}
+        self.logs = {log.name: LogCodes(log, layout.order[log.name]) for log in layout.schema.logs}
         self._rows: dict[object, RowCode] = {}
 
     def prepare(self, ops: Sequence[Op]) -> Prepared:
@@ -84,9 +84,9 @@ class Writer:
         code: Code
         for position, op in enumerate(ops):
             if type(op) is Append:
-                code, arguments = self._logs[op.log].append(op)
+                code, arguments = self.logs[op.log].append(op)
             elif type(op) is Drop:
-                code, arguments = self._logs[op.log].drop, [op.partition.encode(), b"%d" % op.keep]
+                code, arguments = self.logs[op.log].drop, [op.partition.encode(), b"%d" % op.keep]
             else:
                 code, arguments = self.row(op)  # type: ignore[arg-type]
             members = groups.get(code)
