@@ -33,7 +33,7 @@ async def _apply(engine: Any, texts: tuple[str | None, ...]) -> None:
         await engine.transact(SCOPE, [Put("pairs", (f"topic-{number:02d}", 1), {"n": 0})])
     values = [texts[number % len(texts)] for number in range(COUNT)]
     works = [filled(_transaction(number, text)) for number, text in enumerate(values)]
-    await asyncio.gather(*[engine.transact_filled(SCOPE, work) for work in works])
+    await asyncio.gather(*[engine.transact_filled(SCOPE, work) for work in reversed(works)])
     for number, text in enumerate(values):
         topic, length = f"topic-{number:02d}", 1 + number % 3
         item, pair, notes = await engine.view(
