@@ -162,7 +162,7 @@ BUGS = (
         "engines/sql/embedded/write.py",
         "if op.expect is not None and op.expect != length:",
         "if op.expect is not None and op.expect > length:",
-        ("case:commit/expect@sqlite",),
+        ("serial:300",),
     ),
     Bug(
         "sqlite: a patch does not look at its condition's rev",
