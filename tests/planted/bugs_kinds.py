@@ -98,6 +98,6 @@ KIND_BUGS = (
         "stores/runs.py",
         "            if attempts > _POLITE_ATTEMPTS:\n                run = await self._overtake(run)\n",
         "",
-        ("case:runs/cancel-eager@sqlite",),
+        ("test:tests/unit/test_cancel_overtakes.py",),
     ),
 )

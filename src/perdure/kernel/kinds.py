@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.ops import Append, LogEntry, Op
+from perdure.kernel.ops import Append, LogEntry, Op, Patch, Put
 from perdure.kernel.shapes import DESCRIBE, Shape, Values
 
 
@@ -30,7 +30,8 @@ class Kind:
 
     `shapes` are those of the operations, in order; `starts` says where the values of each begin in the flat list, and
     its last item is the length of that list. `append` is the position of the operation that appends, if there is one:
-    a kind has at most one. `template` is a transaction of this kind. `owned` promises that all rows belong to the first
+    a kind has at most one. `template` is a transaction of this kind, without its
+    bodies. `owned` promises that all rows belong to the first
     one, which the transaction changes: two transactions that do not share their first row share no row (the rows of a
     commit belong to its thread). Kinds are compared by identity.
     """
@@ -39,11 +40,20 @@ class Kind:
 
     def __init__(self, template: Sequence[Op], *, owned: bool = False) -> None:
         self.owned: bool = owned
-        self.template: Sequence[Op] = template
+        self.template: Sequence[Op] = [_without_bodies(op) for op in template]
         described = [DESCRIBE[type(op)](op) for op in template]
         self.shapes: tuple[Shape, ...] = tuple(shape for shape, _ in described)
         self.starts: tuple[int, ...] = tuple(accumulate((len(values) for _, values in described), initial=0))
         self.append: int | None = next((i for i, op in enumerate(template) if type(op) is Append), None)
+
+
+def _without_bodies(op: Op) -> Op:
+    """The operation with an empty body in place of its own: a kind outlives the content of its first transaction."""
+    if isinstance(op, Append):
+        return msgspec.structs.replace(op, entries=[(*entry[:-1], b"{}") for entry in op.entries])
+    if isinstance(op, (Put, Patch)) and op.body is not None:
+        return msgspec.structs.replace(op, body=b"{}")
+    return op
 
 
 class Filled(msgspec.Struct, frozen=True, eq=False):

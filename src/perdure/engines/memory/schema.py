@@ -10,7 +10,7 @@ the list of threads, and moving an entry in a long list takes longer the longer 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,14 +58,20 @@ class Order:
         return sortable(values + row.key), row.key
 
     def move(self, old: Row | None, new: Row | None) -> None:
-        """Replace the entry of an old row by that of the new one."""
+        """Replace the entry of an old row by that of the new one. A signal handler may raise in the middle of it, and
+        then it is called again: so it looks before it removes or inserts."""
         before, after = self.entry(old), self.entry(new)
         if before == after:
             return
+        entries = self.entries
         if before is not None:
-            del self.entries[bisect_left(self.entries, before)]
+            at = bisect_left(entries, before)
+            if entries[at : at + 1] == [before]:
+                del entries[at]
         if after is not None:
-            insort(self.entries, after)
+            at = bisect_left(entries, after)
+            if entries[at : at + 1] != [after]:
+                entries.insert(at, after)
 
 
 class TableData:

@@ -23,6 +23,8 @@ from perdure.stores.commit.request import Prepared
 Token = tuple[Any, ...]
 
 _MOST_KINDS = 4_096
+_MOST_DOCUMENTS = 8
+"""Every number of documents is a kind of its own."""
 _kinds: dict[Token, Kind | None] = {}
 """By what the parts return. None: no engine takes it as a kind."""
 
@@ -32,6 +34,8 @@ def fill(commit: Prepared, guess: Guess) -> Filled | None:
     if guess.birth is not None or guess.fork is not None or commit.if_idle or isinstance(commit.run, NewRun):
         return None
     if (commit.brought_ids and guess.queue is None) or commit.expect_state or commit.removes_state:
+        return None
+    if len(commit.state) > _MOST_DOCUMENTS:
         return None
     run, count = commit.run, len(commit.messages)
     values: list[Any] = []

@@ -18,7 +18,7 @@ from perdure.errors import InvalidError, short_repr
 from perdure.ids import new_id
 from perdure.kernel import codec
 from perdure.model.faithful import Faithful, as_dict, carries_unknown, fields_of, to_json
-from perdure.model.message import Message
+from perdure.model.message import ALL, Message
 from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange
 from perdure.model.state import REMOVE, Doc
 from perdure.model.stored_json import Reader
@@ -311,6 +311,9 @@ def _fingerprint(request: Request, documents: list[Any]) -> str:
 
 def canonical(record: Faithful) -> str:
     """JSON text of a record that does not depend on the order in which objects were filled."""
+    if isinstance(record, Message) and record.visibility == ALL:
+        # The encoder leaves out what *is* the default: a text that equals it, as JSON brings one, would be written.
+        record = msgspec.structs.replace(record, visibility=ALL)
     return _sorted.encode(to_json(record) if carries_unknown(record) else record).decode()
 
 

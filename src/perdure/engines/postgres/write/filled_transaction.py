@@ -17,7 +17,7 @@ from perdure.engines.postgres.write.operation_sql import OperationSql
 from perdure.engines.postgres.write.solo_statement import AS_ARRAYS, FEW_ENTRIES, build_solo
 from perdure.engines.postgres.write.transaction import BATCHABLE_BYTES, Analyser, Form, RowName, Transaction
 from perdure.kernel.kinds import Filled, Kind
-from perdure.kernel.shapes import BODY, NOW, PLAIN, LogShape, RowShape, Values, entry_columns
+from perdure.kernel.shapes import BODY, NOW, NULL, PLAIN, Columns, LogShape, RowShape, Values, entry_columns
 
 Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
 
@@ -97,7 +97,9 @@ def _body(span: range, member: Any) -> list[int]:
     shape = member.shape
     if not isinstance(shape, RowShape) or BODY not in shape.columns.names:
         return []
-    return [span[member.values.index(member.op.body.decode())]]
+    condition = shape.condition
+    guards = sum(kind is not NULL for kind in condition.kinds) if isinstance(condition, Columns) else condition is int
+    return [span[len(span) - guards - 1]]
 
 
 class FilledTransaction(msgspec.Struct, frozen=True):

@@ -90,9 +90,9 @@ class FilledSession(Session):
         clock = queries.clock
         sql = append.head_and_time if clock is system_clock else append.head
         row = self.cursor.execute(sql, (arguments[0], partition)).fetchone()
-        length = row[0] or 0
+        length = 0 if row[0] is None else row[0]
         arguments[TIME] = row[1] if clock is system_clock else clock()
-        if type(length) is not int or length > limits.INTEGER_MAX:
+        if type(length) is not int or not 0 <= length <= limits.INTEGER_MAX:
             raise CorruptError(f"its last seq is {length!r:.80}", where=f"{append.log} {partition!r}")
         expected = 0 if append.expect is None else arguments[append.expect]
         if (append.expect is not None or append.is_empty) and expected != length:

@@ -94,8 +94,10 @@ class LogQueries:
 
     def last(self, cursor: sqlite3.Cursor, scope: str, partition: str) -> int:
         """The last seq of a partition, 0 if it is empty."""
-        seq = cursor.execute(self.head, (scope, partition)).fetchone()[0] or 0
-        if type(seq) is not int:
+        seq = cursor.execute(self.head, (scope, partition)).fetchone()[0]
+        if seq is None:
+            return 0
+        if type(seq) is not int or seq < 0:
             raise CorruptError(f"its last seq is {seq!r:.80}", where=f"{self.log.name} {partition!r}")
         return seq
 
