@@ -15,9 +15,11 @@ from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage
 from perdure.model.receipt import Receipt
 from perdure.model.run import NewRun, Run, RunChange
+from perdure.stores.following import Follower
 from perdure.stores.store import Store
-from perdure.testkit.kit import CaseFailed, Kit, equal, raises
+from perdure.testkit.kit import CaseFailed, Kit, collect, equal, raises
 
+ItemT = TypeVar("ItemT")
 T = TypeVar("T")
 
 _OTHER_SPELLINGS = "Aa0-_=!é"
@@ -223,3 +225,11 @@ async def everything(store: Store, thread: str = "t") -> str:
     await store.commit(thread, run=run.wait(), state={"doc": 1}, run_state={"memo": 2}, fence=1)
     await enqueue(store, thread, "waiting")
     return receipt.message_ids[0]
+
+
+async def reading(*followers: Follower[ItemT]) -> list[asyncio.Task[list[ItemT]]]:
+    """Tasks that read the followers to their ends, and have begun to."""
+    tasks = [asyncio.create_task(collect(follower)) for follower in followers]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    return tasks

@@ -84,7 +84,7 @@ class PostgresEngine:
         try:
             applied = await self._writer.transact(scope, filled)
         except Exception as error:
-            self._sense.__exit__(type(error), error, None)
+            self._sense.judge(error)
             raise
         self._hub.publish(scope, hints)
         if self._durability.is_due:

@@ -49,6 +49,10 @@ class Sense:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.judge(error)
+
+    def judge(self, error: BaseException | None) -> None:
+        """What the block does at its end, for callers that catch the error themselves."""
         if isinstance(error, PerdureError):
             self._hide_secret(error)
         elif isinstance(error, NONSENSE):

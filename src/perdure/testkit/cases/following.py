@@ -11,7 +11,7 @@ from perdure.errors import InvalidError, NotFoundError, UnavailableError
 from perdure.model.message import Message, MessageRecord
 from perdure.stores.following import Follower
 from perdure.stores.store import Store
-from perdure.testkit.helpers import REFUSED_IDS, calling, ids, say, seqs
+from perdure.testkit.helpers import REFUSED_IDS, calling, ids, reading, say, seqs
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 
 FOLLOW = ("messages.follow",)
@@ -33,14 +33,6 @@ async def until_end(follower: Follower[MessageRecord]) -> list[MessageRecord]:
     while records[-1].text != "end":
         records.append(await anext(follower))
     return records
-
-
-async def reading(*followers: Follower[MessageRecord]) -> list[asyncio.Task[list[MessageRecord]]]:
-    """Tasks that read the followers to their ends, and have begun to."""
-    tasks = [asyncio.create_task(collect(follower)) for follower in followers]
-    for _ in range(10):
-        await asyncio.sleep(0)
-    return tasks
 
 
 @case("messages", "follow-branch", covers=FOLLOW)

@@ -10,22 +10,12 @@ from typing import Any
 
 from perdure.errors import InvalidError, NotFoundError, UnavailableError
 from perdure.model.message import Message
-from perdure.model.run import Run
 from perdure.model.tickets import Ticket
-from perdure.stores.following import Follower
 from perdure.testkit.cases.following import TIMEOUTS_REFUSED
-from perdure.testkit.helpers import REFUSED_IDS, move
+from perdure.testkit.helpers import REFUSED_IDS, move, reading
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 
 FOLLOW = ("runs.follow",)
-
-
-async def reading(*followers: Follower[Run]) -> list[asyncio.Task[list[Run]]]:
-    """Tasks that read the followers to their ends, and have begun to."""
-    tasks = [asyncio.create_task(collect(follower)) for follower in followers]
-    for _ in range(10):
-        await asyncio.sleep(0)
-    return tasks
 
 
 @case("runs", "follow", covers=FOLLOW)

@@ -12,8 +12,8 @@ from perdure.model.run import Run
 from perdure.model.tickets import Ticket
 from perdure.stores.following import Follower
 from perdure.testkit.cases.following import TIMEOUTS_REFUSED
-from perdure.testkit.cases.run_following import FOLLOW, reading
-from perdure.testkit.helpers import REFUSED_IDS, move, say
+from perdure.testkit.cases.run_following import FOLLOW
+from perdure.testkit.helpers import REFUSED_IDS, move, reading, say
 from perdure.testkit.kit import Kit, case, collect, equal, raises
 
 MANY = limits.PAGE_MAX + 10
