@@ -81,19 +81,19 @@ class KeyReused(ConflictError):
 
 
 class StaleClaim(ConflictError):
-    """The write carries a fence lower than one that already started: its worker was superseded."""
+    """The write carries a lower fence than the thread has seen: another worker has taken over."""
 
     code = "stale_claim"
 
 
 class IllegalTransition(ConflictError):
-    """The run machine does not allow this move."""
+    """The run's status does not allow this change."""
 
     code = "illegal_transition"
 
 
 class SelectionConflict(ConflictError):
-    """The pending messages that a boundary selects are not the ones the caller saw."""
+    """A freeze would take other pending messages than the caller named, or has none to start a new run with."""
 
     code = "selection_conflict"
 

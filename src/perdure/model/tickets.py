@@ -67,7 +67,7 @@ class Waiting(Faithful, frozen=True, kw_only=True):
     tickets: list[Ticket] = []
     """What must be answered before it resumes."""
     since_dispatch_id: str | None = None
-    """The dispatch during which it began to wait."""
+    """Your id of the dispatch during which it began to wait."""
     message: str | None = None
     """A text for the person who is asked."""
     extra: Extra = NO_EXTRA

@@ -35,7 +35,7 @@ class BufferedWriter:
 
         It raises if a flush in the background has failed since the last call, or if the messages could not be
         committed. It then has taken none of its messages; those of earlier calls are in `waiting`. It waits for a flush
-        if twice as many messages as `most` are waiting.
+        if twice as many messages as `most` are waiting, or if the messages would exceed the size of a commit (8 MiB).
         """
         items = self.buffer.prepared(messages)
         failure = self.buffer.heal()

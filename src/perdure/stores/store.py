@@ -118,16 +118,16 @@ class Store:
         """Make everything of one step durable, in one transaction, or nothing of it.
 
         A missing thread is created, unless the commit presumes that it exists: by an existing run, a fence, an
-        `expect` above 0, an `expect_head`, a rev in `expect_state`, or a branch other than 0.
+        `expect` above 0, an `expect_head`, a rev in `expect_state`, or a branch by name or other than 0.
 
-        - `messages`: appended to the branch, in order. Ids are minted where they are None.
+        - `messages`: appended to the branch, in order. A message without an id gets one.
         - `run`: `NewRun(agent_id=…)` creates a run; a change such as `run.step()` or `run.finish()` moves one; a `Run`
-          as it was read only guards that it has not changed. Messages without a producer get this run.
+          as it was read only guards that it has not changed. Messages that name no other run are linked to this one.
         - `branch`: the branch to append to, by number or name. By default the run's, else the current one.
         - `expect`: the thread's version; another one raises `VersionConflict`.
         - `expect_head`: the id of the branch's last message; another one raises `VersionConflict`.
-        - `fence`: the number of the caller's claim. A lower one than the thread has seen raises `StaleClaim`: another
-          worker has taken over.
+        - `fence`: a number that only rises. A lower one than the thread has seen raises `StaleClaim`: another worker has
+          taken over.
         - `state`: documents of the thread to write, by name: a JSON value, `Doc(value, schema)`, or `REMOVE`.
         - `run_state`: the same for documents of the run.
         - `expect_state`: the rev of each of these documents of the thread. None: the document must not exist yet, and
@@ -179,9 +179,10 @@ class Store:
           with `VersionConflict`.
         - `branch`: the branch to append to, by number or name; by default the run's, else the one that is current at
           the time of each flush.
-        - `fence`: the number of the caller's claim, as in `commit`.
+        - `fence`: as in `commit`.
 
-        A flush in the background that fails raises its error at the next `append`, `flush` or at the end of the block.
+        If a flush in the background fails, the next `append` raises its error; `flush` and the end of the block try again
+        first.
         """
         target = BufferTarget(thread_id=thread_id, most=most, every_ms=every_ms, run=run, branch=branch, fence=fence)
         return BufferedWriter(Buffer(self._context, target))
@@ -221,7 +222,7 @@ class Store:
     async def sweep(self) -> None:
         """Do this scope's housekeeping now, and return when it is done.
 
-        Finishes interrupted deletions, removes what abandoned imports left behind, and drops expired keys and
+        Finishes interrupted deletions, removes what abandoned imports left behind, and drops expired keys, profiles and
         tombstones. An open store does the same in the background.
         """
         await sweep(self._context)
