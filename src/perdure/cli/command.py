@@ -52,8 +52,8 @@ ScopeOption = Annotated[str | None, typer.Option("--scope", metavar="NAME", help
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, and nothing else, to stdout.")]
 HiddenStoreOption = Annotated[str | None, typer.Option("--store", hidden=True)]
 UrlArgument = Annotated[str | None, typer.Argument(metavar="[URL]", help="The store; else that of --store.")]
-ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id, or a unique beginning of it.")]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique beginning of it.")]
+ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id, or a unique prefix of it.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique prefix of it.")]
 
 
 class CommandContext:

@@ -212,7 +212,7 @@ class Store:
         )
 
     async def health(self) -> Health:
-        """The engine's real settings, read now, and what weakens its promises."""
+        """The engine's actual settings, read now, and what weakens its guarantees."""
         health = await self._context.engine.health()
         problem = None if self._housekeeper is None else self._housekeeper.problem
         if problem is None:

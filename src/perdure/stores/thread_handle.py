@@ -97,7 +97,7 @@ class ThreadHandle:
         )
 
     async def delete(self, *, strategy: Strategy = "detach") -> None:
-        """Delete a thread and everything of it.
+        """Delete a thread and all that belongs to it.
 
         The options are those of `store.threads.delete`.
         """

@@ -178,7 +178,7 @@ class Threads:
         return [*ops, *await detach_parent_ops(self._context, old)]
 
     async def delete(self, thread_id: str, *, strategy: Strategy = "detach") -> None:
-        """Delete a thread and everything of it.
+        """Delete a thread and all that belongs to it.
 
         Children: `reject` refuses with `HasChildren`, `detach` makes them roots, `cascade` deletes the whole subtree.
         Up to 1,000 threads change in one transaction. Of a larger set the thread goes first and the others follow in

@@ -39,6 +39,7 @@ class OpenOptions(TypedDict, total=False):
     clock: Clock
     pool: Any
     housekeeping: bool
+    retry_ms: int
 
 
 class OpenStore(Protocol):

@@ -41,8 +41,10 @@ async def branch(
     thread: ThreadArgument,
     *,
     at: Annotated[str | None, typer.Option(metavar="MESSAGE", help="Fork after this message (number or id).")] = None,
-    before: Annotated[str | None, typer.Option(metavar="MESSAGE", help="Fork in the place of this message.")] = None,
-    root: Annotated[bool, typer.Option("--root", help="Fork from nothing: another beginning.")] = False,
+    before: Annotated[
+        str | None, typer.Option(metavar="MESSAGE", help="Fork before this message, so that the branch replaces it.")
+    ] = None,
+    root: Annotated[bool, typer.Option("--root", help="Start an empty branch that shares no messages.")] = False,
     name: Annotated[str | None, typer.Option(help="A name for the new branch.")] = None,
     switch: Annotated[bool, typer.Option("--switch", help="Make the new branch the current one.")] = False,
     delete: Annotated[str | None, typer.Option(metavar="BRANCH", help="Delete a branch; its messages stay.")] = None,

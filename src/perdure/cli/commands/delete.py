@@ -1,4 +1,4 @@
-"""`perdure delete`: delete a thread and everything of it."""
+"""`perdure delete`: delete a thread with everything that belongs to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def delete(
     ] = "detach",
     yes: YesOption = False,
 ) -> None:
-    """Delete a thread and everything of it: messages, branches, runs, state and pending messages."""
+    """Delete a thread and all that belongs to it: messages, branches, runs, state and pending messages."""
     if strategy not in STRATEGIES:
         raise InvalidError(f"the strategy {strategy!r} is not known", hint=f"use {', '.join(STRATEGIES)}")
     record = await context.store.threads.get(await context.thread_id(thread))

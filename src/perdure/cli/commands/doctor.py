@@ -78,7 +78,7 @@ def _findings_table(findings: list[Finding]) -> Table:
 
 
 async def health(context: StoreContext) -> int:
-    """Show the engine's real settings, and what weakens its promises; exit code 1 if something does."""
+    """Show the engine's actual settings, and what weakens its guarantees; exit code 1 if something does."""
     return show_health(context, await context.store.health(), context.store.capabilities())
 
 
@@ -106,7 +106,7 @@ def show_health(context: CommandContext, health: Health, capabilities: Capabilit
 
 
 async def sweep(context: StoreContext) -> None:
-    """Finish interrupted deletions, remove what interrupted imports left, drop expired keys and tombstones."""
+    """Finish interrupted deletions, remove leftovers of imports, drop expired keys, profiles and tombstones."""
     await context.store.sweep()
     if context.as_json:
         context.emit({"swept": True})

@@ -1,4 +1,4 @@
-"""`perdure health`: the real settings of a store, and what weakens its promises."""
+"""`perdure health`: the actual settings of a store, and what weakens its guarantees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 async def health(context: CommandContext, url: UrlArgument = None) -> int:
-    """Show the engine's real settings, and what weakens its promises; exit code 1 if something does."""
+    """Show the engine's actual settings, and what weakens its guarantees; exit code 1 if something does."""
     target = named(url or context.url)
     await insist_there(target)
     plan = await plan_migration(target)

@@ -34,7 +34,7 @@ async def import_(
     context: StoreContext,
     file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is stdin.")],
     *,
-    skip_existing: Annotated[bool, typer.Option("--skip-existing", help="Leave threads that exist alone.")] = False,
+    skip_existing: Annotated[bool, typer.Option("--skip-existing", help="Skip threads that already exist.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Make a thread whose parent is missing a root.")] = False,
 ) -> None:
     """Read threads from an export. A file that is damaged changes nothing; an interrupted import can be run again."""

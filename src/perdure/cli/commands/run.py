@@ -70,7 +70,7 @@ async def cancel(
     context: StoreContext,
     run: RunArgument,
     *,
-    detail: Annotated[str | None, typer.Option("--detail", metavar="TEXT", help="Why, for whoever reads it.")] = None,
+    detail: Annotated[str | None, typer.Option("--detail", metavar="TEXT", help="Why the run is cancelled.")] = None,
     yes: YesOption = False,
 ) -> None:
     """End a run that is not done, as cancelled. Its worker's next commit is refused."""

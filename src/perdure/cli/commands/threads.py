@@ -42,7 +42,9 @@ async def threads(
     ] = None,
     parent: Annotated[str | None, typer.Option(metavar="THREAD", help="Only the children of a thread.")] = None,
     root: Annotated[bool, typer.Option("--root", help="Only those without a parent.")] = False,
-    order: Annotated[str, typer.Option(help="active (changed last first) or created.")] = "active",
+    order: Annotated[
+        str, typer.Option(help="active (most recently active first) or created (newest first).")
+    ] = "active",
     limit: LimitOption = limits.PAGE_DEFAULT,
     cursor: CursorOption = None,
 ) -> None:

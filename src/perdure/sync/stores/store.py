@@ -93,7 +93,7 @@ class Store(Face[async_store.Store], of=async_store.Store):
         return self._driver.read(self._inner.load(thread_id, branch=branch))
 
     def health(self) -> Health:
-        """The engine's real settings, read now, and what weakens its promises."""
+        """The engine's actual settings, read now, and what weakens its guarantees."""
         return self._driver.read(self._inner.health())
 
     def sweep(self) -> None:

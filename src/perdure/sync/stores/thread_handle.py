@@ -81,7 +81,7 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         ))
 
     def delete(self, *, strategy: Strategy = "detach") -> None:
-        """Delete a thread and everything of it."""
+        """Delete a thread and all that belongs to it."""
         return self._driver.run(self._inner.delete(strategy=strategy))
 
     @overload

@@ -51,7 +51,7 @@ class Threads(Face[async_threads.Threads], of=async_threads.Threads):
         ))
 
     def delete(self, thread_id: str, *, strategy: Strategy = "detach") -> None:
-        """Delete a thread and everything of it."""
+        """Delete a thread and all that belongs to it."""
         return self._driver.run(self._inner.delete(thread_id, strategy=strategy))
 
     def list(
