@@ -126,8 +126,8 @@ class Store:
         - `branch`: the branch to append to, by number or name. By default the run's, else the current one.
         - `expect`: the thread's version; another one raises `VersionConflict`.
         - `expect_head`: the id of the branch's last message; another one raises `VersionConflict`.
-        - `fence`: a number that only rises. A lower one than the thread has seen raises `StaleClaim`: another worker has
-          taken over.
+        - `fence`: a number that only rises. A lower one than the thread has seen raises `StaleClaim`: another worker
+          has taken over.
         - `state`: documents of the thread to write, by name: a JSON value, `Doc(value, schema)`, or `REMOVE`.
         - `run_state`: the same for documents of the run.
         - `expect_state`: the rev of each of these documents of the thread. None: the document must not exist yet, and
@@ -181,8 +181,8 @@ class Store:
           the time of each flush.
         - `fence`: as in `commit`.
 
-        If a flush in the background fails, the next `append` raises its error; `flush` and the end of the block try again
-        first.
+        If a flush in the background fails, the next `append` raises its error; `flush` and the end of the block try
+        again first.
         """
         target = BufferTarget(thread_id=thread_id, most=most, every_ms=every_ms, run=run, branch=branch, fence=fence)
         return BufferedWriter(Buffer(self._context, target))
