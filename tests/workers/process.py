@@ -14,7 +14,7 @@ import perdure
 from perdure import Message, ToolUse
 from perdure.workers import Job, serve
 
-LEASE_MS = 1_000
+LEASE_MS = 3_000
 
 
 def note(ledger: str, *words: object) -> None:

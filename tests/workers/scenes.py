@@ -314,7 +314,7 @@ async def the_guards_of_a_handler_are_its_own(kit: Kit) -> None:
         await job.commit(Message.assistant("One."))
         for options in ({"expect": 99}, {"run": old}):
             try:
-                await job.commit(Message.assistant("Two."), **options)  # type: ignore[arg-type]
+                await job.commit(Message.assistant("Two."), **options)
             except VersionConflict as error:
                 errors.append((job.stopped, error.actual))
         await finish(job)

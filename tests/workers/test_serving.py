@@ -13,7 +13,7 @@ from tests.workers.scenes import LEASE, PAY, begun, ended, finish, leases, servi
 
 import perdure
 import perdure.sync
-from perdure import InvalidError, Message, OutcomeUnknown, Store, Ticket, UnavailableError
+from perdure import InvalidError, Message, OutcomeUnknown, Store, Ticket, ToolUse, UnavailableError
 from perdure.clock import ManualClock
 from perdure.workers import LEASES, Job, serve
 from perdure.workers.finding import Finder
@@ -74,7 +74,7 @@ def test_a_closed_store_ends_it() -> None:
 
 @pytest.mark.parametrize("name", ["commit", "profiles.put", "runs.find"])
 def test_trouble_while_a_run_is_picked_up_is_no_failure(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body(store: Store, _: ManualClock) -> None:
+    async def body(store: Store, clock: ManualClock) -> None:
         run = await store.runs.start("t", "clerk")
         where, _, call = name.rpartition(".")
         holder = getattr(store, where) if where else store
@@ -167,7 +167,8 @@ def test_what_is_cut_off_stays_running_for_the_next_worker(cancelled: bool) -> N
         if cancelled:
             task.cancel()
         stop.set()
-        assert (await asyncio.gather(task, return_exceptions=True) != [None]) is cancelled
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        assert (outcome is not None) is cancelled
         assert (await store.runs.get(run.id)).status == "running"
         assert await leases(store) == []
 
@@ -228,25 +229,30 @@ def test_a_renewal_whose_answer_was_lost_is_recognised(monkeypatch: pytest.Monke
     on_memory(body)
 
 
-def test_a_run_does_not_wait_while_a_call_may_have_run() -> None:
-    """Once it waits, its tools count as not started: that would forget the doubt."""
+def test_a_call_that_may_have_run_is_still_uncertain_after_a_wait() -> None:
+    """Unless somebody was asked about it, or it was answered."""
+    calls = [ToolUse(name, "pay", {}) for name in ("forgotten", "asked", "answered")]
+    uncertain: list[list[bool]] = []
 
     async def handler(job: Job) -> None:
-        with pytest.raises(InvalidError, match="may have run already"):
-            await job.commit(run=job.run.wait([Ticket(ticket_id="x")]))
-        await job.ask(PAY)
+        uncertain.append([job.uncertain(call) for call in calls])
+        if len(uncertain) < 3:
+            result = Message.tool("answered", "Unknown.")
+            ticket = Ticket.for_call(calls[1]) if len(uncertain) == 1 else Ticket(ticket_id="another")
+            await job.commit(*[result][: 2 - len(uncertain)], run=job.run.wait([ticket]))
+        else:
+            await finish(job)
 
     async def body(store: Store, _: ManualClock) -> None:
-        run = await begun(store, "t")
+        run = await store.runs.start("t", "clerk")
+        run = (await store.commit("t", messages=[Message.assistant([*calls])], run=run.step())).run
         async with serving(store, handler):
-            await until(lambda: waits(store, run.id))
-        assert [ticket.tool_call_id for ticket in (await store.runs.get(run.id)).open_tickets] == [PAY.id]
+            async for record in store.runs.follow(run.id):
+                for ticket in record.open_tickets:
+                    await store.runs.decide(run.id, ticket.ticket_id, True)
 
     on_memory(body)
-
-
-async def waits(store: Store, run_id: str) -> bool:
-    return (await store.runs.get(run_id)).status == "waiting"
+    assert uncertain == [[True, True, True], [True, False, False], [True, False, False]]
 
 
 def test_a_look_finds_the_oldest_runs_and_reaches_all_pages() -> None:

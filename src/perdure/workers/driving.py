@@ -13,7 +13,7 @@ from perdure.errors import ConflictError, NotFoundError, PerdureError, shortened
 from perdure.model.receipt import RunReceipt
 from perdure.model.run import CREATED, RUNNING
 from perdure.stores.store import Store
-from perdure.workers.hold import Hold, Stopped
+from perdure.workers.hold import Hold, Stopped, doubts
 from perdure.workers.job import Job
 from perdure.workers.lease import Lease, claim
 from perdure.workers.trouble import may_pass, until_stored
@@ -73,7 +73,7 @@ class Driver(NamedTuple):
         except (ConflictError, NotFoundError) as error:
             _logger.debug("run %r was moved while it was picked up: %s", run_id, type(error).__name__)
             return None
-        return Hold(self.store, receipt.run, recovered=run.status == RUNNING)
+        return Hold(self.store, receipt.run, recovered=run.status == RUNNING, doubtful=doubts(receipt.run))
 
     async def _call(self, hold: Hold, lease: Lease) -> BaseException | None:
         """Call the handler until it ends, or the run is no longer ours; returns what it raised."""

@@ -10,7 +10,10 @@ import asyncio
 from collections.abc import Sequence
 from uuid import uuid4
 
-from perdure.errors import IllegalTransition, InvalidError, NotFoundError, StaleClaim, VersionConflict
+from msgspec.structs import replace
+
+from perdure.errors import IllegalTransition, NotFoundError, StaleClaim, VersionConflict
+from perdure.model.faithful import Extra
 from perdure.model.message import Message, ToolResult, ToolUse, UnfinishedCall
 from perdure.model.receipt import Receipt, RunReceipt
 from perdure.model.run import RUNNING, WAITING, Run, RunChange
@@ -19,6 +22,8 @@ from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
 from perdure.workers.trouble import until_stored
 
+DOUBTS = "uncertain_calls"
+"""The field of a wait that names the calls that may have run before it."""
 UnfinishedCalls = list[UnfinishedCall]
 
 
@@ -37,10 +42,11 @@ class Stopped(Exception):
 class Hold:
     """A run as this worker left it, and whether that is over.
 
-    `recovered`: the run was running already when it was picked up, so another worker may have begun to work on it.
+    `recovered`: the run was running already when it was picked up, so another worker may have started any of its calls.
+    `doubtful`: the calls that may have been started although it was not.
     """
 
-    def __init__(self, store: Store, run: Run, *, recovered: bool) -> None:
+    def __init__(self, store: Store, run: Run, *, recovered: bool, doubtful: frozenset[str]) -> None:
         self.store: Store = store
         self.run: Run = run
         self.recovered: bool = recovered
@@ -48,6 +54,7 @@ class Hold:
         self.shields: int = 0
         self.unshielded: asyncio.Event = asyncio.Event()
         self.unshielded.set()
+        self._doubtful = doubtful
         self._own_calls: set[str] = set()
         # Commits take turns, and a look at the run never falls into the middle of one.
         self._turn = asyncio.Lock()
@@ -63,16 +70,14 @@ class Hold:
 
     def is_uncertain(self, call: ToolUse) -> bool:
         """May another worker have started this unfinished call?"""
-        return self.recovered and call.id not in self._own_calls
+        return (self.recovered or call.id in self._doubtful) and call.id not in self._own_calls
 
     async def commit(self, messages: Sequence[Message], change: RunChange | None, options: AppendOptions) -> RunReceipt:
         """Commit a step, repeated while the store is in trouble; raises `Stopped` if the hold has ended."""
         async with self._turn:
             if self.end is None:
                 change = self.run.step() if change is None else change
-                if change.status == WAITING and self.recovered:
-                    await self._refuse_forgotten(change, messages)
-                receipt = await self._step(messages, change, options)
+                receipt = await self._step(messages, await self._with_doubts(change, messages), options)
                 if receipt is not None:
                     return receipt
             raise await self._rescued(messages)
@@ -130,17 +135,25 @@ class Hold:
                 return Stopped(f"run {self.run.id!r} was deleted", None)
         return end
 
-    async def _refuse_forgotten(self, change: RunChange, messages: Sequence[Message]) -> None:
-        """A run that waits has not started its tools: a call that may have run is answered, or asked about, first."""
-        tickets = [] if change.waiting is None else change.waiting.tickets
-        asked = {ticket.tool_call_id for ticket in tickets}
-        answered = {result.tool_use_id for message in messages for result in _results(message)}
-        for item in await self.unfinished_calls():
-            if self.is_uncertain(item.call) and item.call.id not in asked | answered:
-                raise InvalidError(
-                    f"call {item.call.id!r} may have run already, and the run is about to wait without an answer to it",
-                    hint="commit its result first, or ask about it too",
-                )
+    async def _with_doubts(self, change: RunChange, messages: Sequence[Message]) -> RunChange:
+        """A wait that also names the calls that may have run, unless this commit answers them or asks about them."""
+        wait = change.waiting
+        if wait is None or not (self.recovered or self._doubtful):
+            return change
+        settled = {ticket.tool_call_id for ticket in wait.tickets}
+        settled |= {result.tool_use_id for message in messages for result in _results(message)}
+        unfinished = [item.call for item in await until_stored(self.unfinished_calls)]
+        doubtful = [call.id for call in unfinished if self.is_uncertain(call) and call.id not in settled]
+        if not doubtful:
+            return change
+        return replace(change, waiting=replace(wait, extra=Extra({**wait.extra, DOUBTS: doubtful})))
+
+
+def doubts(run: Run) -> frozenset[str]:
+    """The calls that may have run before the wait that the last `resume` ended."""
+    wait = run.body.resumed_from
+    names = [] if wait is None else wait.extra.get(DOUBTS)
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
 
 
 def _results(message: Message) -> list[ToolResult]:

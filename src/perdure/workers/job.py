@@ -52,8 +52,8 @@ class Job:
     def uncertain(self, call: ToolUse) -> bool:
         """Whether another worker may have started this unfinished call before it died.
 
-        False for the calls that this job committed, and for all calls of a run that has just been resumed: a run that
-        waits has not started its tools.
+        False for the calls that this job committed. False after a resume, because a run that waits has not started its
+        tools; but a call that was uncertain before the wait, and that nobody was asked about, still is.
         """
         return self._hold.is_uncertain(_checked(call))
 
