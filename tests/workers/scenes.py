@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from perdure import Message, Run, Store, ToolUse, VersionConflict
@@ -190,11 +191,41 @@ async def a_worker_that_was_replaced_writes_nothing_but_results(kit: Kit) -> Non
             done = await ended(other, run.id)
         go_on.set()
         await until(lambda: _is(bool(stopped)))
-    assert "ended by somebody else" in stopped[0]
+    assert "ended from outside" in stopped[0]
     assert await kit.store.runs.get(run.id) == done
     assert await texts(kit.store, "t") == ["Pay.", "", "Unknown.", "B was here.", "Paid 40."]
     history = [record.text or record.result_text for record in await kit.store.messages.history("t")]
     assert history == ["Pay.", "", "Unknown.", "B was here."]
+
+
+@scene
+async def picking_up_a_run_shuts_out_its_last_worker(kit: Kit) -> None:
+    """Before the successor has committed anything of its own."""
+    events = {name: asyncio.Event() for name in ("a-hangs", "a-goes-on", "b-hangs", "b-goes-on")}
+    stopped: list[str] = []
+
+    async def handler(job: Job, name: str) -> None:
+        events[f"{name}-hangs"].set()
+        await events[f"{name}-goes-on"].wait()
+        try:
+            await job.commit(Message.assistant(f"{name} was here."), run=job.run.finish())
+        except Stopped as error:
+            stopped.append(f"{name}: {error}")
+            raise
+
+    other = await kit.second()
+    run = await begun(kit.store, "t")
+    async with serving(kit.store, partial(handler, name="a")):
+        await events["a-hangs"].wait()
+        kit.clock.advance(LEASE)
+        async with serving(other, partial(handler, name="b")):
+            await events["b-hangs"].wait()
+            events["a-goes-on"].set()
+            await until(lambda: _is(bool(stopped)))
+            events["b-goes-on"].set()
+            await ended(other, run.id)
+    assert stopped == [f"a: another worker has taken over run {run.id!r}"]
+    assert await texts(kit.store, "t") == ["Pay.", "", "b was here."]
 
 
 async def _is(value: bool) -> bool:

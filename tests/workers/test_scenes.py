@@ -8,6 +8,7 @@ import pytest
 from tests.support.providers import BUILTIN, provider_named
 from tests.workers.scenes import LOOKING, SCENES
 
+from perdure.testkit import kit
 from perdure.testkit.kit import Case, ServerMissing, run_case, servers_required
 from perdure.workers import driving
 
@@ -15,6 +16,7 @@ from perdure.workers import driving
 @pytest.mark.parametrize("engine", BUILTIN)
 @pytest.mark.parametrize("name", SCENES)
 def test_scene(name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kit, "CASE_DEADLINE", 40.0)
     monkeypatch.setattr(driving, "CHECK_SECONDS", 0.02 if name in LOOKING else 3600)
     chosen = Case(f"workers/{name}", "runs", name, ("runs.start",), frozenset(), SCENES[name])
     try:

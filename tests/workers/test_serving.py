@@ -19,7 +19,7 @@ from perdure.workers import LEASES, Job, serve
 from perdure.workers.finding import Finder
 from perdure.workers.lease import claim
 
-DEADLINE = 60
+DEADLINE = 40
 
 
 def on_memory(body: Callable[[Store, ManualClock], Coroutine[Any, Any, None]]) -> None:
@@ -265,14 +265,17 @@ def test_a_look_finds_the_oldest_runs_and_reaches_all_pages() -> None:
         finder = Finder(store, "clerk")
         looks = [[run.id for run in await finder.look(8, set())] for _ in range(4)]
         assert looks == [[], [], ["w-420"], []]
-        for n in range(5):
+        for n in range(210):
             clock.advance(1)
             await store.runs.create(f"n-{n}", "clerk", run_id=f"n-{n}")
         await store.runs.create("o", "other", run_id="o")
         await store.profiles.put(LEASES, "n-1", 1)
         finder = Finder(store, "clerk")
         assert [run.id for run in await finder.look(2, {"n-0"})] == ["n-2", "n-3"]
-        assert [run.id for run in await finder.look(8, set())] == ["n-0", "n-2", "n-3", "n-4"]
+        assert [run.id for run in await finder.look(2, set())] == ["n-0", "n-2"]
+        rest = {f"n-{n}" for n in range(190)}
+        assert len(await finder.look(20, rest)) == 10
+        assert [run.id for run in await finder.look(20, rest)] == [f"n-{n}" for n in range(200, 210)]
 
     on_memory(body)
 

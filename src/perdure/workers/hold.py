@@ -1,7 +1,7 @@
 """A worker's hold on a run: commits while the run is as this worker left it, and the end of that.
 
-A hold ends when anybody else moved the run, or when the lease was lost. What a tool did is stored even then. A handler
-sees a hold through its `Job`; `driving` looks after it from outside.
+A hold ends when another process moved the run, or when the lease was lost. What a tool did is stored even then. A
+handler sees a hold through its `Job`; `driving` looks after it from outside.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Hold:
             raise await self._rescued(messages)
 
     async def _step(self, messages: Sequence[Message], change: RunChange, options: AppendOptions) -> RunReceipt | None:
-        """The receipt, or None if somebody else moved the run."""
+        """The receipt, or None if another process moved the run."""
         named = options.copy()
         named["key"] = options.get("key") or f"{self.run.id}/{self.run.rev}"
 
@@ -102,7 +102,7 @@ class Hold:
         return receipt
 
     async def check(self) -> None:
-        """Look whether anybody else moved the run."""
+        """Look whether another process moved the run."""
         async with self._turn:
             if self.end is None and self.run.status == RUNNING:
                 await self._look()
@@ -162,7 +162,7 @@ def _results(message: Message) -> list[ToolResult]:
 
 def _cause(run: Run) -> str:
     if run.outcome is not None:
-        return f"run {run.id!r} was ended by somebody else: {run.outcome.termination.type}"
+        return f"run {run.id!r} was ended from outside: {run.outcome.termination.type}"
     if run.status == WAITING:
-        return f"run {run.id!r} was paused by somebody else"
+        return f"run {run.id!r} was paused from outside"
     return f"another worker has taken over run {run.id!r}"

@@ -53,7 +53,7 @@ class Job:
         """Whether another worker may have started this unfinished call before it died.
 
         False for the calls that this job committed. False after a resume, because a run that waits has not started its
-        tools; but a call that was uncertain before the wait, and that nobody was asked about, still is.
+        tools; but a call that was uncertain before the wait, and has no ticket, still is.
         """
         return self._hold.is_uncertain(_checked(call))
 
@@ -71,7 +71,7 @@ class Job:
         - The options are those of `Store.commit`. By default, the key is made from the run's id and rev.
 
         While the store is in trouble, it repeats the commit, for as long as this worker holds its lease. It raises
-        `Stopped` if anybody else has moved the run; only the results of tools are stored then, without the run.
+        `Stopped` if another process has moved the run; only the results of tools are stored then, without the run.
         """
         change: object = run
         if change is not None and (type(change) is not RunChange or change.run.id != self.run.id):
