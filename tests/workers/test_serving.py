@@ -16,6 +16,7 @@ import perdure.sync
 from perdure import InvalidError, Message, OutcomeUnknown, Store, Ticket, ToolUse, UnavailableError
 from perdure.clock import ManualClock
 from perdure.workers import LEASES, Job, serve
+from perdure.workers.driving import _describe
 from perdure.workers.finding import Finder
 from perdure.workers.lease import claim
 
@@ -114,6 +115,24 @@ def test_a_commit_whose_answer_was_lost_takes_effect_once(monkeypatch: pytest.Mo
         assert await texts(store, "t") == ["One.", "Done."]
 
     on_memory(body)
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("\ud800"), "ValueError: ?"),
+        (ValueError(), "ValueError"),
+        (Unspeakable(), "Unspeakable"),
+        (ValueError("x" * 5_000), f"ValueError: {'x' * 1_987}…"),
+    ],
+)
+def test_whatever_an_error_says_can_be_stored(error: Exception, text: str) -> None:
+    assert _describe(error) == text
 
 
 def test_steps_at_the_same_time_take_turns() -> None:
