@@ -24,16 +24,15 @@ def note(ledger: str, *words: object) -> None:
 
 async def main(url: str, ledger: str) -> None:
     async def agent(job: Job) -> None:
-        calls = await job.unfinished_calls()
-        if not calls:
+        for item in await job.unfinished_calls():
+            note(ledger, os.getpid(), job.run.id, "uncertain" if job.uncertain(item.call) else "certain")
+            await job.commit(Message.tool(item.call.id, "It may have been paid.", is_error=True))
+        if len(await job.history()) == 1:
             await job.commit(Message.assistant([ToolUse(f"call-{job.run.id}", "pay", {})]))
             note(ledger, os.getpid(), job.run.id, "ran")
             if job.run.id == "hangs":
                 await asyncio.Event().wait()
             await job.commit(Message.tool(f"call-{job.run.id}", "Paid."))
-        for item in calls:
-            note(ledger, os.getpid(), job.run.id, "uncertain" if job.uncertain(item.call) else "certain")
-            await job.commit(Message.tool(item.call.id, "It may have been paid.", is_error=True))
         await job.commit(Message.assistant("Done."), run=job.run.finish())
 
     async with perdure.open(url) as store:

@@ -148,6 +148,22 @@ def test_steps_at_the_same_time_take_turns() -> None:
     on_memory(body)
 
 
+def test_a_stop_during_a_look_takes_no_more_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        stop, listed = asyncio.Event(), store.runs.list
+
+        async def stopping(**options: Any) -> Any:
+            stop.set()
+            return await listed(**options)
+
+        monkeypatch.setattr(store.runs, "list", stopping)
+        await serve(store, finish, stop=stop)
+        assert await store.runs.get(run.id) == run
+
+    on_memory(body)
+
+
 def test_stop_lets_handlers_end_and_takes_no_more_work() -> None:
     async def body(store: Store, _: ManualClock) -> None:
         working, go_on, stop = asyncio.Event(), asyncio.Event(), asyncio.Event()

@@ -62,9 +62,10 @@ async def serve(
     _check_range("drain_ms", drain_ms, 0, limits.WORKER_MS)
     driver = Driver(store, handler, worker or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}", lease_ms)
     service = Service(driver, Finder(store, agent_id), concurrency, poll_ms / 1000)
-    stopping = asyncio.create_task((stop or asyncio.Event()).wait())
+    stop = asyncio.Event() if stop is None else stop
+    stopping = asyncio.create_task(stop.wait())
     try:
-        await service.work(stopping)
+        await service.work(stop, stopping)
         await service.drain(drain_ms / 1000)
     finally:
         stopping.cancel()
@@ -83,12 +84,12 @@ class Service:
         self._rests: dict[str, tuple[float, float]] = {}
         """Run -> when to try it again, and how long the pause was."""
 
-    async def work(self, stopping: asyncio.Task[bool]) -> None:
-        """Look for work until it is time to stop."""
+    async def work(self, stop: asyncio.Event, stopping: asyncio.Task[bool]) -> None:
+        """Look for work until it is time to stop; `stopping` is the task that waits for `stop`."""
         rest, outage = self._poll, False
-        while not stopping.done():
+        while not stop.is_set():
             try:
-                await self._look()
+                await self._look(stop)
             except PerdureError as error:
                 if not (may_pass(error) or isinstance(error, CorruptError)):
                     raise
@@ -109,13 +110,14 @@ class Service:
             await asyncio.wait({stopping, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
         self._collect()
 
-    async def _look(self) -> None:
+    async def _look(self, stop: asyncio.Event) -> None:
         free = self._concurrency - len(self._tasks)
         if free <= 0:
             return
         now = asyncio.get_running_loop().time()
         resting = {run_id for run_id, (until, _) in self._rests.items() if until > now}
-        for run in await self._finder.look(free, resting | self._tasks.keys()):
+        runs = await self._finder.look(free, resting | self._tasks.keys())
+        for run in [] if stop.is_set() else runs:
             self._tasks[run.id] = asyncio.create_task(self._driver.drive(run.id), name=f"perdure run {run.id}")
 
     def _collect(self) -> None:
