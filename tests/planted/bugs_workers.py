@@ -82,4 +82,11 @@ WORKER_BUGS = (
         "await asyncio.wait(self._tasks.values(), timeout=0)",
         (f"{SERVING}::test_stop_lets_handlers_end_and_takes_no_more_work",),
     ),
+    Bug(
+        "a stop during a look comes too late",
+        "workers/serving.py",
+        "for run in [] if stop.is_set() else runs:",
+        "for run in runs:",
+        (f"{SERVING}::test_a_stop_during_a_look_takes_no_more_work",),
+    ),
 )
