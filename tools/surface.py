@@ -27,6 +27,7 @@ PUBLIC = (
     "otel.py",
     "stores",
     "sync",
+    "workers",
 )
 
 

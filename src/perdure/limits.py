@@ -54,6 +54,12 @@ success, so only a thread that changes this often during one call raises `Confli
 
 RETRY_MS: Final = 600_000
 """The longest time for which calls may be repeated while the store is unavailable: the largest `retry_ms`."""
+WORKER_JOBS: Final = 1_000
+"""How many runs one `workers.serve` may work on at the same time."""
+WORKER_MS: Final = 24 * 3600 * 1000
+"""The longest pause between two looks for work, lease, and time to drain of a worker."""
+LEASE_LEAST_MS: Final = 500
+"""The shortest lease of a worker: it is renewed three times within it."""
 KEY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 BUSY_TIMEOUT_MS: Final = 10_000
 WATCH_POLL_MS: Final = 20

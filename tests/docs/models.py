@@ -10,7 +10,7 @@ from unittest import mock
 from tests.docs.pages import Page
 from tests.support.models import model_server
 
-CALLING = frozenset(("docs/openai.md", "docs/anthropic.md"))
+CALLING = frozenset(("docs/openai.md", "docs/anthropic.md", "docs/workers.md"))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ UNITS = {
     "bytes": 1,
     "KiB": 1024,
     "MiB": 1024**2,
+    "ms": 1,
     "second": 1000,
     "seconds": 1000,
     "day": 86_400_000,

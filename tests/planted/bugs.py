@@ -30,6 +30,7 @@ from tests.planted.bugs_sqlite import SQLITE_BUGS
 from tests.planted.bugs_stored import STORED_BUGS
 from tests.planted.bugs_terminal import TERMINAL_BUGS
 from tests.planted.bugs_threads import THREAD_BUGS
+from tests.planted.bugs_workers import WORKER_BUGS
 
 BUGS = (
     # The kernel.
@@ -487,6 +488,7 @@ BUGS = (
     *STORED_BUGS,
     *TERMINAL_BUGS,
     *THREAD_BUGS,
+    *WORKER_BUGS,
     *IMPORT_BUGS,
     *REDIS_BUGS,
     *LOGIN_BUGS,

@@ -1,0 +1,16 @@
+"""Workers: processes that drive the runs of a store. `serve` finds runs and calls your handler with a `Job` for each.
+
+The room uses nothing but the public calls of a store: a lease is a profile with a time to live, and picking up a run is
+a commit. `serving` looks for work, `lease` keeps others away, `driving` runs one handler, `job` is what the handler
+holds.
+"""
+
+from __future__ import annotations
+
+from perdure.workers.driving import Handler
+from perdure.workers.hold import Stopped
+from perdure.workers.job import Job
+from perdure.workers.lease import LEASES
+from perdure.workers.serving import serve
+
+__all__ = ["Handler", "Job", "LEASES", "Stopped", "serve"]

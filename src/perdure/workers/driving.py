@@ -1,0 +1,136 @@
+"""Drives one run: claims it, picks it up, calls the handler, and decides what its end means for the run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from perdure.errors import ConflictError, NotFoundError, PerdureError, shortened
+from perdure.model.receipt import RunReceipt
+from perdure.model.run import CREATED, RUNNING
+from perdure.stores.store import Store
+from perdure.workers.hold import Hold, Stopped, doubts
+from perdure.workers.job import Job
+from perdure.workers.lease import Lease, claim
+from perdure.workers.trouble import may_pass, until_stored
+
+Handler = Callable[[Job], Coroutine[Any, Any, None]]
+CHECK_SECONDS = 1.0
+"""How often a worker looks whether its run was stopped from outside."""
+_CLEANUP_SECONDS = 10.0
+_logger = logging.getLogger("perdure.workers")
+
+
+class Driver(NamedTuple):
+    """What is the same for all runs of one `serve`."""
+
+    store: Store
+    handler: Handler
+    worker: str
+    lease_ms: int
+
+    async def drive(self, run_id: str) -> bool:
+        """Work on a run until the handler ends; False if it should be tried again later."""
+        try:
+            lease = await claim(self.store, run_id, self.worker, self.lease_ms)
+            if lease is None:
+                return True
+            try:
+                return await self._with_lease(lease, run_id)
+            finally:
+                await lease.release()
+        except (PerdureError, TimeoutError) as error:
+            _logger.warning("run %r is left for later: %s", run_id, type(error).__name__)
+            return False
+
+    async def _with_lease(self, lease: Lease, run_id: str) -> bool:
+        async with asyncio.timeout_at(lease.deadline):
+            hold = await self._pick_up(run_id)
+        if hold is None:
+            return True
+        _logger.debug("run %r is picked up by %r", run_id, self.worker)
+        error = await self._call(hold, lease)
+        async with asyncio.timeout_at(lease.deadline):
+            return await _settle(hold, error)
+
+    async def _pick_up(self, run_id: str) -> Hold | None:
+        """Move the run, so that what an earlier worker still commits is rejected; None if there is nothing to do."""
+        run = await self.store.runs.find(run_id)  # again: the list was read before the lease was ours
+        if run is None or not (run.status in (CREATED, RUNNING) or run.ready):
+            return None
+        change = run.resume() if run.ready else run.begin()
+        key = uuid4().hex
+
+        async def move() -> RunReceipt:
+            return await self.store.commit(run.thread_id, run=change, key=key)
+
+        try:
+            receipt = await until_stored(move)
+        except (ConflictError, NotFoundError) as error:
+            _logger.debug("run %r was moved while it was picked up: %s", run_id, type(error).__name__)
+            return None
+        return Hold(self.store, receipt.run, recovered=run.status == RUNNING, doubtful=doubts(receipt.run))
+
+    async def _call(self, hold: Hold, lease: Lease) -> BaseException | None:
+        """Call the handler until it ends, or the run is no longer ours; returns what it raised."""
+        handling = asyncio.create_task(self.handler(Job(hold)), name=f"perdure handler {hold.run.id}")
+        keeping = asyncio.create_task(lease.keep())
+        watching = asyncio.create_task(_watch(hold))
+        try:
+            await asyncio.wait({handling, keeping, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done():
+                hold.lose()
+        finally:
+            for task in (handling, keeping, watching):
+                task.cancel()
+            # A handler may take its time to end; it can no longer commit anything but the results of tools.
+            await asyncio.gather(handling, keeping, watching, return_exceptions=True)
+        return asyncio.CancelledError() if handling.cancelled() else handling.exception()
+
+
+async def _watch(hold: Hold) -> None:
+    """Return when the run was stopped from outside and the handler may be cancelled."""
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        if hold.end is not None:  # `commit` has told the handler, which may have something to clean up
+            await asyncio.sleep(_CLEANUP_SECONDS)
+            return
+        with suppress(PerdureError):  # the next look, or the lease, will tell
+            await hold.check()
+        if hold.end is not None:
+            await hold.unshielded.wait()
+            return
+
+
+async def _settle(hold: Hold, error: BaseException | None) -> bool:
+    """What the end of a handler means for its run; False if it should be tried again later."""
+    run = hold.run
+    if hold.end is not None:
+        _logger.info("the handler of run %r was stopped: %s", run.id, hold.end)
+        return True
+    if error is not None and may_pass(error):
+        _logger.warning("run %r is left for later: %s", run.id, type(error).__name__)
+        return False
+    if error is not None:
+        _logger.error("the handler of run %r failed", run.id, exc_info=error)
+    elif run.status == RUNNING:
+        _logger.error("the handler of run %r returned, but the run is still running", run.id)
+    if run.status == RUNNING:
+        with suppress(Stopped):
+            await hold.commit((), run.fail(_describe(error)), {})
+    return True
+
+
+def _describe(error: BaseException | None) -> str:
+    """The text of a failed run. An error may echo anything, even text that is not Unicode."""
+    if error is None:
+        return "the handler returned, but the run was still running: end every path with finish, fail, ask or wait"
+    try:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    except Exception:  # noqa: BLE001 - an error's own __str__ may raise anything
+        text = type(error).__name__
+    return shortened(text, 2_000).encode("utf-8", "replace").decode()

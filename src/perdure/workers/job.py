@@ -1,0 +1,118 @@
+"""What a handler holds: a run that this worker has picked up, and the calls on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Unpack
+
+from perdure.errors import InvalidError, short_repr
+from perdure.model.message import Message, ToolUse
+from perdure.model.receipt import RunReceipt
+from perdure.model.run import Run, RunChange
+from perdure.model.tickets import Ticket
+from perdure.stores.messages import End, Records
+from perdure.stores.options import AppendOptions
+from perdure.stores.thread_handle import ThreadHandle
+from perdure.workers.hold import Hold, UnfinishedCalls
+
+
+class Job:
+    """A run that this worker drives. Made by `serve`, and passed to the handler."""
+
+    def __init__(self, hold: Hold) -> None:
+        self._hold = hold
+
+    def __repr__(self) -> str:
+        return f"<perdure.workers.Job {self.run.id!r} {self.run.status}>"
+
+    @property
+    def run(self) -> Run:
+        """The run as the last commit of this job left it; once stopped, as it was found then."""
+        return self._hold.run
+
+    @property
+    def thread(self) -> ThreadHandle:
+        """The thread of the run, for reading. Commit through the job."""
+        return self._hold.thread
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run is known to be no longer this worker's."""
+        return self._hold.end is not None
+
+    async def history(self, *, upto: End | None = None, limit: int | None = None) -> Records:
+        """What the model should see of the run's branch; the options are those of `store.messages.history`."""
+        return await self.thread.history(branch=self.run.branch, upto=upto, limit=limit)
+
+    async def unfinished_calls(self) -> UnfinishedCalls:
+        """The tool calls of this run that have no result yet."""
+        return await self._hold.unfinished_calls()
+
+    def uncertain(self, call: ToolUse) -> bool:
+        """Whether another worker may have started this unfinished call before it died.
+
+        False for the calls that this job committed. False after a resume, because a run that waits has not started its
+        tools; but a call that was uncertain before the wait, and has no ticket, still is.
+        """
+        return self._hold.is_uncertain(_checked(call))
+
+    def decision(self, call: ToolUse | str) -> Any:
+        """The decision on a call, or on a ticket by its id; None if there is none."""
+        return self.run.decision(call if isinstance(call, str) else _checked(call).id)
+
+    async def commit(
+        self, *messages: Message, run: RunChange | None = None, **options: Unpack[AppendOptions]
+    ) -> RunReceipt:
+        """Commit messages together with a change of the run, and update `job.run`.
+
+        - `messages`: appended to the run's branch, in order.
+        - `run`: a change of `job.run`: `job.run.step()` (the default), `job.run.finish()` or another.
+        - The options are those of `Store.commit`. By default, the key is made from the run's id and rev.
+
+        While the store is in trouble, it repeats the commit, for as long as this worker holds its lease. It raises
+        `Stopped` if another process has moved the run; only the results of tools are stored then, without the run.
+        """
+        change: object = run
+        if change is not None and (type(change) is not RunChange or change.run.id != self.run.id):
+            raise InvalidError(
+                f"run must be a change of run {self.run.id!r}, not {short_repr(change)}", hint="run=job.run.step()"
+            )
+        return await self._hold.commit(messages, run, options)
+
+    async def ask(self, *calls: ToolUse, reason: str = "tool_permission", message: str | None = None) -> RunReceipt:
+        """Let the run wait until each of these calls has a decision: `runs.decide(run_id, call.id, …)`.
+
+        Return from the handler afterwards. When all are decided, a worker calls the handler again.
+
+        - `calls`: the tool calls that need a decision. The id of each is the id of its ticket.
+        - `reason`: why the run waits, in a word.
+        - `message`: a text for the person who is asked.
+        """
+        if not calls:
+            raise InvalidError("there is nothing to ask: name a call", hint="job.ask(item.call)")
+        tickets = [Ticket.for_call(call) for call in calls]
+        return await self.commit(run=self.run.wait(tickets, reason=reason, message=message))
+
+    @contextmanager
+    def shield(self) -> Iterator[None]:
+        """`with job.shield():` – inside the block, a stop from outside does not cancel the handler.
+
+        For a tool that must not be cut off halfway; `commit` then stores its result and raises `Stopped`. A lost lease
+        and the end of `serve` still cancel the handler.
+        """
+        hold = self._hold
+        hold.shields += 1
+        hold.unshielded.clear()
+        try:
+            yield
+        finally:
+            hold.shields -= 1
+            if not hold.shields:
+                hold.unshielded.set()
+
+
+def _checked(call: object) -> ToolUse:
+    if not isinstance(call, ToolUse):
+        raise InvalidError(f"call must be a ToolUse, not {short_repr(call)}", hint="pass item.call")
+    return call

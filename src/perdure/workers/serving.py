@@ -1,0 +1,171 @@
+"""`serve`: looks for runs and calls the handler for each, in a task of its own, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import socket
+from uuid import uuid4
+
+from perdure import limits
+from perdure.errors import CorruptError, InvalidError, PerdureError, short_repr
+from perdure.rules import checks
+from perdure.stores.store import Store
+from perdure.workers.driving import Driver, Handler
+from perdure.workers.finding import Finder
+from perdure.workers.trouble import may_pass
+
+_logger = logging.getLogger("perdure.workers")
+_LONGEST_REST = 60.0
+_LONGEST_OUTAGE_REST = 5.0
+_REMEMBERED = 10_000
+"""For how many runs a worker remembers that it must leave them alone for a while."""
+
+
+async def serve(
+    store: Store,
+    handler: Handler,
+    *,
+    agent_id: str | None = None,
+    concurrency: int = 8,
+    poll_ms: int = 200,
+    lease_ms: int = 30_000,
+    drain_ms: int = 30_000,
+    stop: asyncio.Event | None = None,
+    worker: str | None = None,
+) -> None:
+    """Work on the runs of a store: created, running, and waiting runs whose tickets are all decided, the oldest first.
+
+    Any number of processes may serve the same store: a lease gives each run to one of them. It calls
+    `await handler(job)` with a `Job`, in a task per run. The handler drives the run until it is done or waits. If it
+    raises an error, the run fails with the text of that error; if the store is in trouble, the run is tried again.
+
+    - `store`: an open async store. It sees the runs of its scope.
+    - `handler`: an async function. Blocking work belongs in `asyncio.to_thread`.
+    - `agent_id`: only the runs of this agent.
+    - `concurrency`: how many runs it works on at the same time.
+    - `poll_ms`: how long it waits between two looks for work.
+    - `lease_ms`: how long after the death of a worker another one picks up its runs. A live worker renews its leases.
+    - `drain_ms`: how long handlers may go on after `stop`, before they are cancelled.
+    - `stop`: set it, and `serve` takes no more work, lets the handlers end, and returns. Cancelling `serve` cancels
+      them at once. What was cut off stays running, for the next worker.
+    - `worker`: the name that its leases show; by default, the host, the process and a random part.
+    """
+    _check(store, handler, worker)
+    if agent_id is not None:
+        checks.check_id(agent_id, "agent_id")
+    _check_range("concurrency", concurrency, 1, limits.WORKER_JOBS)
+    _check_range("poll_ms", poll_ms, 1, limits.WORKER_MS)
+    _check_range("lease_ms", lease_ms, limits.LEASE_LEAST_MS, limits.WORKER_MS)
+    _check_range("drain_ms", drain_ms, 0, limits.WORKER_MS)
+    driver = Driver(store, handler, worker or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}", lease_ms)
+    service = Service(driver, Finder(store, agent_id), concurrency, poll_ms / 1000)
+    stop = asyncio.Event() if stop is None else stop
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await service.work(stop, stopping)
+        await service.drain(drain_ms / 1000)
+    finally:
+        stopping.cancel()
+        await service.close()
+
+
+class Service:
+    """The tasks of one `serve`, and the runs that it leaves alone for a while."""
+
+    def __init__(self, driver: Driver, finder: Finder, concurrency: int, poll: float) -> None:
+        self._driver = driver
+        self._finder = finder
+        self._concurrency = concurrency
+        self._poll = poll
+        self._tasks: dict[str, asyncio.Task[bool]] = {}
+        self._rests: dict[str, tuple[float, float]] = {}
+        """Run -> when to try it again, and how long the pause was."""
+
+    async def work(self, stop: asyncio.Event, stopping: asyncio.Task[bool]) -> None:
+        """Look for work until it is time to stop; `stopping` is the task that waits for `stop`."""
+        rest, outage = self._poll, False
+        while not stop.is_set():
+            try:
+                await self._look(stop)
+            except PerdureError as error:
+                if not (may_pass(error) or isinstance(error, CorruptError)):
+                    raise
+                if not outage:
+                    _logger.warning("runs cannot be listed, which is tried again: %s", type(error).__name__)
+                rest, outage = min(2 * rest, max(self._poll, _LONGEST_OUTAGE_REST)), True
+            else:
+                if outage:
+                    _logger.info("runs can be listed again")
+                rest, outage = self._poll, False
+            await self._rest(stopping, rest)
+
+    async def _rest(self, stopping: asyncio.Task[bool], seconds: float) -> None:
+        """Wait until it is time to look again; while all hands are busy, until one of them is free."""
+        if len(self._tasks) < self._concurrency:
+            await asyncio.wait({stopping}, timeout=seconds)
+        else:
+            await asyncio.wait({stopping, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
+        self._collect()
+
+    async def _look(self, stop: asyncio.Event) -> None:
+        free = self._concurrency - len(self._tasks)
+        if free <= 0:
+            return
+        now = asyncio.get_running_loop().time()
+        resting = {run_id for run_id, (until, _) in self._rests.items() if until > now}
+        runs = await self._finder.look(free, resting | self._tasks.keys())
+        for run in [] if stop.is_set() else runs:
+            self._tasks[run.id] = asyncio.create_task(self._driver.drive(run.id), name=f"perdure run {run.id}")
+
+    def _collect(self) -> None:
+        """Take note of the tasks that have ended."""
+        for run_id, task in list(self._tasks.items()):
+            if not task.done():
+                continue
+            del self._tasks[run_id]
+            if task.cancelled() or task.exception() is not None or not task.result():
+                if not task.cancelled() and task.exception() is not None:
+                    _logger.error("work on run %r ended with an error", run_id, exc_info=task.exception())
+                self._leave_alone(run_id)
+            else:
+                self._rests.pop(run_id, None)
+
+    def _leave_alone(self, run_id: str) -> None:
+        """Do not try a run again at once; the pause doubles each time."""
+        if len(self._rests) >= _REMEMBERED:
+            self._rests.clear()
+        pause = min(2 * self._rests.get(run_id, (0.0, self._poll))[1], _LONGEST_REST)
+        self._rests[run_id] = (asyncio.get_running_loop().time() + pause, pause)
+
+    async def drain(self, seconds: float) -> None:
+        """Let the handlers end, for so long."""
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=seconds)
+
+    async def close(self) -> None:
+        """Cancel what has not ended, and wait for it: leases are released."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._collect()
+
+
+def _check(store: object, handler: object, worker: str | None) -> None:
+    if not isinstance(store, Store):
+        raise InvalidError(f"serve needs an async store, not {short_repr(store)}", hint="await perdure.open(url)")
+    call = getattr(handler, "__call__", None)  # noqa: B004 - an object may have an async __call__
+    if not (inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)):
+        raise InvalidError(
+            f"handler must be an async function, not {short_repr(handler)}",
+            hint="async def handler(job); call blocking code with asyncio.to_thread",
+        )
+    if worker is not None:
+        checks.check_id(worker, "worker")
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if checks.check_count(value, name, least=least) > most:
+        raise InvalidError(f"{name} must be at most {most}, not {value}")

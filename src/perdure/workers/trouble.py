@@ -1,0 +1,33 @@
+"""Which errors of a store pass by themselves, and how long to wait between attempts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from perdure.errors import ConflictError, OutcomeUnknown, PerdureError, UnavailableError
+
+T = TypeVar("T")
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+
+
+def may_pass(error: BaseException) -> bool:
+    """Is this trouble of the store that ends by itself? Of a group, one such error decides."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(may_pass, error.exceptions))
+    return isinstance(error, (UnavailableError, OutcomeUnknown, ConflictError)) and error.retryable
+
+
+async def until_stored(attempt: Callable[[], Awaitable[T]]) -> T:
+    """The result of a call that is safe to repeat, however long the store is in trouble; the caller sets a deadline."""
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            return await attempt()
+        except PerdureError as error:
+            if not may_pass(error):
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)

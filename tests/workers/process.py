@@ -1,0 +1,43 @@
+"""A worker process for the tests: `python -m tests.workers.process STORE LEDGER`. It ends when it is killed.
+
+Its tool appends a line to the ledger each time it runs: the process, the run, and whether it was repeated. The tool of
+the run `hangs` never ends the first time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import perdure
+from perdure import Message, ToolUse
+from perdure.workers import Job, serve
+
+LEASE_MS = 3_000
+
+
+def note(ledger: str, *words: object) -> None:
+    with open(ledger, "ab", buffering=0) as file:  # noqa: PTH123 - one write, which no other process can split
+        file.write((" ".join(map(str, words)) + "\n").encode())
+
+
+async def main(url: str, ledger: str) -> None:
+    async def agent(job: Job) -> None:
+        for item in await job.unfinished_calls():
+            note(ledger, os.getpid(), job.run.id, "uncertain" if job.uncertain(item.call) else "certain")
+            await job.commit(Message.tool(item.call.id, "It may have been paid.", is_error=True))
+        if len(await job.history()) == 1:
+            await job.commit(Message.assistant([ToolUse(f"call-{job.run.id}", "pay", {})]))
+            note(ledger, os.getpid(), job.run.id, "ran")
+            if job.run.id == "hangs":
+                await asyncio.Event().wait()
+            await job.commit(Message.tool(f"call-{job.run.id}", "Paid."))
+        await job.commit(Message.assistant("Done."), run=job.run.finish())
+
+    async with perdure.open(url) as store:
+        await serve(store, agent, concurrency=2, poll_ms=20, lease_ms=LEASE_MS)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,357 @@
+"""What workers must do on every engine: each scene gets a kit with a store, more clients of it, and a clock to move.
+
+Nothing here waits for time to pass: a lease expires when the scene moves the clock, and everything else is a condition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from perdure import Message, Run, Store, ToolUse, VersionConflict
+from perdure.testkit.kit import Kit
+from perdure.workers import LEASES, Job, Stopped, serve
+
+LOOKING: set[str] = set()
+"""The scenes whose worker looks for stops from outside; in the others it hears of them from its commits alone."""
+SCENES: dict[str, Callable[[Kit], Coroutine[Any, Any, None]]] = {}
+LEASE = 30_000
+PAY = ToolUse("c-1", "pay", {"amount": 40})
+
+
+def scene(body: Callable[[Kit], Coroutine[Any, Any, None]]) -> Callable[[Kit], Coroutine[Any, Any, None]]:
+    SCENES[body.__name__] = body
+    return body
+
+
+def looking(body: Callable[[Kit], Coroutine[Any, Any, None]]) -> Callable[[Kit], Coroutine[Any, Any, None]]:
+    LOOKING.add(body.__name__)
+    return body
+
+
+@asynccontextmanager
+async def serving(
+    store: Store, handler: Callable[[Job], Coroutine[Any, Any, None]], **options: Any
+) -> AsyncIterator[None]:
+    """Serve while the block runs, then stop and let the handlers end."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(serve(store, handler, stop=stop, poll_ms=5, lease_ms=LEASE, **options))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for a condition; the kit's deadline ends a wait for one that never comes true."""
+    while not await condition():  # noqa: ASYNC110 - what it waits for is in the store
+        await asyncio.sleep(0.005)
+
+
+async def ended(store: Store, run_id: str) -> Run:
+    async for run in store.runs.follow(run_id):
+        if run.status == "done":
+            return run
+    raise AssertionError("the run was never done")
+
+
+async def texts(store: Store, thread_id: str) -> list[str]:
+    return [record.text or record.result_text for record in await store.messages.path(thread_id)]
+
+
+async def leases(store: Store) -> list[str]:
+    return [profile.key async for profile in store.profiles.iter(LEASES)]
+
+
+async def finish(job: Job) -> None:
+    await job.commit(Message.assistant("Done."), run=job.run.finish("Done."))
+
+
+async def begun(store: Store, thread_id: str) -> Run:
+    """A run that another worker has left in the middle of a tool."""
+    run = await store.runs.start(thread_id, "clerk", messages=[Message.user("Pay.")])
+    return (await store.commit(thread_id, messages=[Message.assistant([PAY])], run=run.step())).run
+
+
+@scene
+async def created_and_running_runs_are_driven(kit: Kit) -> None:
+    store = kit.store
+    started = await store.runs.start("t-1", "clerk", messages=[Message.user("Go.")])
+    created = await store.runs.create("t-2", "clerk", messages=[Message.user("Go.")])
+    foreign = await store.runs.start("t-3", "other")
+    async with serving(store, finish, agent_id="clerk"):
+        for run in (started, created):
+            assert (await ended(store, run.id)).final_output == "Done."
+    assert await store.runs.get(foreign.id) == foreign
+    assert await texts(store, "t-2") == ["Go.", "Done."]
+    assert await leases(store) == []
+
+
+@scene
+async def several_workers_share_the_runs(kit: Kit) -> None:
+    calls: list[str] = []
+
+    async def handler(job: Job) -> None:
+        calls.append(job.run.id)
+        await job.commit(Message.assistant("One."))
+        await finish(job)
+
+    other = await kit.second()
+    runs = [await kit.store.runs.start(f"t-{n}", "clerk") for n in range(12)]
+    async with serving(kit.store, handler, concurrency=3), serving(other, handler, concurrency=3):
+        for run in runs:
+            await ended(kit.store, run.id)
+    assert sorted(calls) == sorted(run.id for run in runs)
+    for n in range(12):
+        assert await texts(kit.store, f"t-{n}") == ["One.", "Done."]
+
+
+@scene
+async def a_decision_resumes_the_run(kit: Kit) -> None:
+    uncertain: list[bool] = []
+
+    async def handler(job: Job) -> None:
+        if calls := await job.unfinished_calls():
+            uncertain.extend(job.uncertain(item.call) for item in calls)
+            answer = "Paid." if job.decision(PAY) == {"approved": True} else "No."
+            await job.commit(*[Message.tool(item.call.id, answer) for item in calls])
+            await finish(job)
+        else:
+            await job.commit(Message.assistant([PAY]))
+            await job.ask(PAY, message="Really?")
+
+    store = kit.store
+    run = await store.runs.start("t", "clerk")
+    async with serving(store, handler):
+        async for record in store.runs.follow(run.id):
+            if record.open_tickets:
+                assert record.waiting is not None
+                assert (record.waiting.reason, record.waiting.message) == ("tool_permission", "Really?")
+                await store.runs.decide(run.id, PAY.id, {"approved": True})
+    assert uncertain == [False]
+    assert await texts(store, "t") == ["", "Paid.", "Done."]
+
+
+@scene
+async def a_run_of_a_dead_worker_is_picked_up_when_its_lease_ends(kit: Kit) -> None:
+    """Not sooner, and the call it was at is uncertain; a call of this job is not."""
+    picked: list[tuple[str, bool]] = []
+    again = ToolUse("c-2", "pay", {"amount": 1})
+
+    async def handler(job: Job) -> None:
+        if job.run.agent_id == "clerk":
+            (item,) = await job.unfinished_calls()
+            picked.append((item.call.id, job.uncertain(item.call)))
+            await job.commit(Message.tool(item.call.id, "It may have been paid."), Message.assistant([again]))
+            (item,) = await job.unfinished_calls()
+            picked.append((item.call.id, job.uncertain(item.call)))
+            await job.commit(Message.tool(item.call.id, "Paid."))
+        await finish(job)
+
+    store = await kit.second()
+    run = await begun(store, "t")
+    await store.profiles.put(LEASES, run.id, {"worker": "dead"}, if_rev=0, ttl_ms=LEASE)
+    async with serving(store, handler):
+        kit.clock.advance(LEASE - 1)
+        await ended(store, (await store.runs.start("t-2", "other")).id)
+        assert await store.runs.get(run.id) == run
+        kit.clock.advance(1)
+        await ended(store, run.id)
+    assert picked == [("c-1", True), ("c-2", False)]
+
+
+@scene
+async def a_worker_that_was_replaced_writes_nothing_but_results(kit: Kit) -> None:
+    hanging, go_on = asyncio.Event(), asyncio.Event()
+    stopped: list[str] = []
+
+    async def slow(job: Job) -> None:
+        hanging.set()
+        await go_on.wait()
+        try:
+            await job.commit(Message.tool(PAY.id, "Paid 40."), Message.assistant("A was here."), run=job.run.finish())
+        except Stopped as error:
+            stopped.append(str(error))
+            raise
+
+    async def quick(job: Job) -> None:
+        assert job.uncertain(PAY)
+        await job.commit(Message.tool(PAY.id, "Unknown."), Message.assistant("B was here."), run=job.run.finish())
+
+    other = await kit.second()
+    run = await begun(kit.store, "t")
+    async with serving(kit.store, slow):
+        await hanging.wait()
+        kit.clock.advance(LEASE)
+        async with serving(other, quick):
+            done = await ended(other, run.id)
+        go_on.set()
+        await until(lambda: _is(bool(stopped)))
+    assert "ended from outside" in stopped[0]
+    assert await kit.store.runs.get(run.id) == done
+    assert await texts(kit.store, "t") == ["Pay.", "", "Unknown.", "B was here.", "Paid 40."]
+    history = [record.text or record.result_text for record in await kit.store.messages.history("t")]
+    assert history == ["Pay.", "", "Unknown.", "B was here."]
+
+
+@scene
+async def picking_up_a_run_shuts_out_its_last_worker(kit: Kit) -> None:
+    """Before the successor has committed anything of its own."""
+    events = {name: asyncio.Event() for name in ("a-hangs", "a-goes-on", "b-hangs", "b-goes-on")}
+    stopped: list[str] = []
+
+    async def handler(job: Job, name: str) -> None:
+        events[f"{name}-hangs"].set()
+        await events[f"{name}-goes-on"].wait()
+        try:
+            await job.commit(Message.assistant(f"{name} was here."), run=job.run.finish())
+        except Stopped as error:
+            stopped.append(f"{name}: {error}")
+            raise
+
+    other = await kit.second()
+    run = await begun(kit.store, "t")
+    async with serving(kit.store, partial(handler, name="a")):
+        await events["a-hangs"].wait()
+        kit.clock.advance(LEASE)
+        async with serving(other, partial(handler, name="b")):
+            await events["b-hangs"].wait()
+            events["a-goes-on"].set()
+            await until(lambda: _is(bool(stopped)))
+            events["b-goes-on"].set()
+            await ended(other, run.id)
+    assert stopped == [f"a: another worker has taken over run {run.id!r}"]
+    assert await texts(kit.store, "t") == ["Pay.", "", "b was here."]
+
+
+async def _is(value: bool) -> bool:
+    return value
+
+
+@scene
+@looking
+async def a_cancelled_run_stops_a_model_that_hangs(kit: Kit) -> None:
+    asked, ends = asyncio.Event(), list[str]()
+
+    async def handler(job: Job) -> None:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append(f"{job.stopped} {job.run.status}")
+
+    run = await kit.store.runs.start("t", "clerk")
+    async with serving(kit.store, handler):
+        await asked.wait()
+        cancelled = await (await kit.second()).runs.cancel(run.id, "enough")
+        await until(lambda: _is(bool(ends)))
+    assert ends == ["True done"]
+    assert await kit.store.runs.get(run.id) == cancelled
+    assert await leases(kit.store) == []
+
+
+@scene
+@looking
+async def a_shielded_tool_ends_and_its_result_is_stored(kit: Kit) -> None:
+    paying, noticed = asyncio.Event(), asyncio.Event()
+
+    async def handler(job: Job) -> None:
+        await job.commit(Message.assistant([PAY]))
+        with job.shield():
+            paying.set()
+            await until(lambda: _is(job.stopped))
+            noticed.set()
+            await asyncio.sleep(0)
+            await job.commit(Message.tool(PAY.id, "Paid."))
+        raise AssertionError("commit has raised Stopped")
+
+    run = await kit.store.runs.start("t", "clerk")
+    async with serving(kit.store, handler):
+        await paying.wait()
+        await kit.store.runs.cancel(run.id)
+        await noticed.wait()
+        await until(lambda: _has(kit.store, "t", 2))
+    assert await texts(kit.store, "t") == ["", "Paid."]
+    assert await kit.store.messages.unfinished_calls("t") == []
+    outcome = (await kit.store.runs.get(run.id)).outcome
+    assert outcome is not None
+    assert outcome.termination.type == "cancelled"
+
+
+async def _has(store: Store, thread_id: str, count: int) -> bool:
+    return len(await texts(store, thread_id)) == count
+
+
+@scene
+async def a_handler_that_fails_does_not_hold_up_others(kit: Kit) -> None:
+    async def handler(job: Job) -> None:
+        if job.run.id == "1-poison":
+            raise RuntimeError("the model is on fire")
+        if job.run.id != "2-lazy":
+            await finish(job)
+
+    store, ids, details = kit.store, ("1-poison", "2-lazy", "3-good"), []
+    for run_id in ids:
+        await store.runs.start(run_id, "clerk", run_id=run_id)
+    async with serving(store, handler, concurrency=1):
+        await ended(store, ids[-1])
+    for run_id in ids:
+        outcome = (await store.runs.get(run_id)).outcome
+        assert outcome is not None
+        details.append((outcome.termination.type, (outcome.termination.detail or "")[:40]))
+    assert details == [
+        ("error", "RuntimeError: the model is on fire"),
+        ("error", "the handler returned, but the run was st"),
+        ("natural_end", ""),
+    ]
+
+
+@scene
+async def a_deleted_thread_stops_its_handler(kit: Kit) -> None:
+    begun_, ends = asyncio.Event(), list[Run | None]()
+
+    async def handler(job: Job) -> None:
+        begun_.set()
+        await until(lambda: _is(bool(gone)))
+        try:
+            await job.commit(Message.tool(PAY.id, "Paid."))
+        except Stopped as error:
+            ends.append(error.run)
+            raise
+
+    gone: list[bool] = []
+    await kit.store.runs.start("t", "clerk")
+    async with serving(kit.store, handler):
+        await begun_.wait()
+        await kit.store.threads.delete("t")
+        gone.append(True)
+        await until(lambda: _is(bool(ends)))
+    assert ends == [None]
+    assert await kit.store.threads.find("t") is None
+    assert await leases(kit.store) == []
+
+
+@scene
+async def the_guards_of_a_handler_are_its_own(kit: Kit) -> None:
+    """A version that the handler expected in vain is no stop; a stale change of the run is refused as well."""
+    errors: list[Any] = []
+
+    async def handler(job: Job) -> None:
+        old = job.run.step()
+        await job.commit(Message.assistant("One."))
+        for options in ({"expect": 99}, {"run": old}):
+            try:
+                await job.commit(Message.assistant("Two."), **options)
+            except VersionConflict as error:
+                errors.append((job.stopped, error.actual))
+        await finish(job)
+
+    run = await kit.store.runs.start("t", "clerk")
+    async with serving(kit.store, handler):
+        await ended(kit.store, run.id)
+    assert [stopped for stopped, _ in errors] == [False, False]
+    assert await texts(kit.store, "t") == ["One.", "Done."]

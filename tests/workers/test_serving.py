@@ -1,0 +1,373 @@
+"""`serve` on its own: outages, stops, what it refuses, which runs it finds, and what its leases do."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.workers.scenes import LEASE, PAY, begun, ended, finish, leases, serving, texts, until
+
+import perdure
+import perdure.sync
+from perdure import InvalidError, Message, OutcomeUnknown, Store, Ticket, ToolUse, UnavailableError
+from perdure.clock import ManualClock
+from perdure.workers import LEASES, Job, serve
+from perdure.workers.driving import _describe
+from perdure.workers.finding import Finder
+from perdure.workers.lease import claim
+
+DEADLINE = 40
+
+
+def on_memory(body: Callable[[Store, ManualClock], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        clock = ManualClock()
+        async with asyncio.timeout(DEADLINE), perdure.open("memory://", clock=clock, housekeeping=False) as store:
+            await body(store, clock)
+
+    asyncio.run(run())
+
+
+def failing(call: Callable[..., Any], *errors: Exception, after: bool = False) -> Callable[..., Any]:
+    """The call, which raises each of the errors once: instead of its work, or after it."""
+    left = list(errors)
+
+    @functools.wraps(call)
+    async def fails(*args: Any, **options: Any) -> Any:
+        if left and not after:
+            raise left.pop(0)
+        result = await call(*args, **options)
+        if left:
+            raise left.pop(0)
+        return result
+
+    return fails
+
+
+def test_an_outage_is_survived_and_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "perdure.workers")
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        outage = [UnavailableError("down"), UnavailableError("down"), UnavailableError("down")]
+        monkeypatch.setattr(store.runs, "list", failing(store.runs.list, *outage))
+        async with serving(store, finish):
+            await ended(store, run.id)
+
+    on_memory(body)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_a_closed_store_ends_it() -> None:
+    async def body(store: Store, _: ManualClock) -> None:
+        await store.close()
+        with pytest.raises(UnavailableError):
+            await serve(store, finish)
+
+    on_memory(body)
+
+
+@pytest.mark.parametrize("name", ["commit", "profiles.put", "runs.find"])
+def test_trouble_while_a_run_is_picked_up_is_no_failure(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(store: Store, clock: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        where, _, call = name.rpartition(".")
+        holder = getattr(store, where) if where else store
+        monkeypatch.setattr(holder, call, failing(getattr(holder, call), UnavailableError("down")))
+        async with serving(store, finish):
+            assert (await ended(store, run.id)).final_output == "Done."
+
+    on_memory(body)
+
+
+@pytest.mark.parametrize("error", [UnavailableError("down"), ExceptionGroup("two", [UnavailableError("down")])])
+def test_a_handler_that_meets_trouble_is_called_again(error: Exception) -> None:
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        handler = failing(finish, error)
+        async with serving(store, handler):
+            assert (await ended(store, run.id)).final_output == "Done."
+
+    on_memory(body)
+
+
+def test_a_commit_whose_answer_was_lost_takes_effect_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(job: Job) -> None:
+        store = stores[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "commit", failing(store.commit, OutcomeUnknown("lost", rev=1), after=True))
+            await job.commit(Message.assistant("One."))
+        await finish(job)
+
+    stores: list[Store] = []
+
+    async def body(store: Store, _: ManualClock) -> None:
+        stores.append(store)
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, handler):
+            assert (await ended(store, run.id)).steps == 1
+        assert await texts(store, "t") == ["One.", "Done."]
+
+    on_memory(body)
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("\ud800"), "ValueError: ?"),
+        (ValueError(), "ValueError"),
+        (Unspeakable(), "Unspeakable"),
+        (ValueError("x" * 5_000), f"ValueError: {'x' * 1_987}…"),
+    ],
+)
+def test_whatever_an_error_says_can_be_stored(error: Exception, text: str) -> None:
+    assert _describe(error) == text
+
+
+def test_steps_at_the_same_time_take_turns() -> None:
+    async def handler(job: Job) -> None:
+        await asyncio.gather(*[job.commit(Message.assistant("Step.")) for _ in range(5)])
+        await finish(job)
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, handler):
+            assert (await ended(store, run.id)).steps == 5
+
+    on_memory(body)
+
+
+def test_a_stop_during_a_look_takes_no_more_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        stop, listed = asyncio.Event(), store.runs.list
+
+        async def stopping(**options: Any) -> Any:
+            stop.set()
+            return await listed(**options)
+
+        monkeypatch.setattr(store.runs, "list", stopping)
+        await serve(store, finish, stop=stop)
+        assert await store.runs.get(run.id) == run
+
+    on_memory(body)
+
+
+def test_stop_lets_handlers_end_and_takes_no_more_work() -> None:
+    async def body(store: Store, _: ManualClock) -> None:
+        working, go_on, stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def handler(job: Job) -> None:
+            working.set()
+            await go_on.wait()
+            for _ in range(200):
+                await asyncio.sleep(0)
+            await finish(job)
+
+        run = await store.runs.start("t", "clerk")
+        task = asyncio.create_task(serve(store, handler, stop=stop, poll_ms=5))
+        await working.wait()
+        stop.set()
+        late = await store.runs.start("late", "clerk")
+        go_on.set()
+        await task
+        assert (await store.runs.get(run.id)).status == "done"
+        assert await store.runs.get(late.id) == late
+        assert await leases(store) == []
+
+    on_memory(body)
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_what_is_cut_off_stays_running_for_the_next_worker(cancelled: bool) -> None:
+    async def body(store: Store, _: ManualClock) -> None:
+        working, stop = asyncio.Event(), asyncio.Event()
+
+        async def hangs(_: Job) -> None:
+            working.set()
+            await asyncio.Event().wait()
+
+        run = await begun(store, "t")
+        task = asyncio.create_task(serve(store, hangs, stop=stop, poll_ms=5, drain_ms=0))
+        await working.wait()
+        if cancelled:
+            task.cancel()
+        stop.set()
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        assert (outcome is not None) is cancelled
+        assert (await store.runs.get(run.id)).status == "running"
+        assert await leases(store) == []
+
+        async def handler(job: Job) -> None:
+            assert job.uncertain(PAY)
+            await finish(job)
+
+        async with serving(store, handler):
+            assert (await ended(store, run.id)).final_output == "Done."
+
+    on_memory(body)
+
+
+def test_a_lost_lease_cancels_the_handler() -> None:
+    async def body(store: Store, _: ManualClock) -> None:
+        working, ends = asyncio.Event(), list[bool]()
+
+        async def hangs(job: Job) -> None:
+            working.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ends.append(job.stopped)
+
+        run = await store.runs.start("t", "clerk")
+        stop = asyncio.Event()
+        task = asyncio.create_task(serve(store, hangs, stop=stop, poll_ms=5, lease_ms=500))
+        await working.wait()
+        lease = await store.profiles.put(LEASES, run.id, "another worker")
+        await until(lambda: asyncio.sleep(0, bool(ends)))
+        stop.set()
+        await task
+        assert ends[0]
+        assert await store.profiles.get(LEASES, run.id) == lease
+        assert (await store.runs.get(run.id)).status == "running"
+
+    on_memory(body)
+
+
+def test_a_renewal_whose_answer_was_lost_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(store: Store, clock: ManualClock) -> None:
+        lease = await claim(store, "r", "worker", LEASE)
+        assert lease is not None
+        assert await claim(store, "r", "other", LEASE) is None
+        with monkeypatch.context() as patch:
+            patch.setattr(store.profiles, "put", failing(store.profiles.put, OutcomeUnknown("lost", rev=1), after=True))
+            with pytest.raises(OutcomeUnknown):
+                await lease._renew()
+        clock.advance(LEASE - 1)
+        await lease._renew()
+        clock.advance(LEASE - 1)
+        assert await leases(store) == ["r"]
+        await lease.release()
+        assert await leases(store) == []
+        patch.setattr(store.profiles, "put", failing(store.profiles.put, OutcomeUnknown("lost", rev=1), after=True))
+        assert await claim(store, "r", "worker", LEASE) is not None
+
+    on_memory(body)
+
+
+def test_a_call_that_may_have_run_is_still_uncertain_after_a_wait() -> None:
+    """Unless somebody was asked about it, or it was answered."""
+    calls = [ToolUse(name, "pay", {}) for name in ("forgotten", "asked", "answered")]
+    uncertain: list[list[bool]] = []
+
+    async def handler(job: Job) -> None:
+        uncertain.append([job.uncertain(call) for call in calls])
+        if len(uncertain) < 3:
+            result = Message.tool("answered", "Unknown.")
+            ticket = Ticket.for_call(calls[1]) if len(uncertain) == 1 else Ticket(ticket_id="another")
+            await job.commit(*[result][: 2 - len(uncertain)], run=job.run.wait([ticket]))
+        else:
+            await finish(job)
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        run = (await store.commit("t", messages=[Message.assistant([*calls])], run=run.step())).run
+        async with serving(store, handler):
+            async for record in store.runs.follow(run.id):
+                for ticket in record.open_tickets:
+                    await store.runs.decide(run.id, ticket.ticket_id, True)
+
+    on_memory(body)
+    assert uncertain == [[True, True, True], [True, False, False], [True, False, False]]
+
+
+def test_a_look_finds_the_oldest_runs_and_reaches_all_pages() -> None:
+    async def body(store: Store, clock: ManualClock) -> None:
+        for n in range(450):
+            run = await store.runs.start(f"w-{n}", "clerk", run_id=f"w-{n}")
+            decision = True if n == 420 else None
+            clock.advance(1)
+            await store.commit(run.thread_id, run=run.wait([Ticket(ticket_id="x", decision=decision)]))
+        finder = Finder(store, "clerk")
+        looks = [[run.id for run in await finder.look(8, set())] for _ in range(4)]
+        assert looks == [[], [], ["w-420"], []]
+        for n in range(210):
+            clock.advance(1)
+            await store.runs.create(f"n-{n}", "clerk", run_id=f"n-{n}")
+        await store.runs.create("o", "other", run_id="o")
+        await store.profiles.put(LEASES, "n-1", 1)
+        finder = Finder(store, "clerk")
+        assert [run.id for run in await finder.look(2, {"n-0"})] == ["n-2", "n-3"]
+        assert [run.id for run in await finder.look(2, set())] == ["n-0", "n-2"]
+        rest = {f"n-{n}" for n in range(190)}
+        assert len(await finder.look(20, rest)) == 10
+        assert [run.id for run in await finder.look(20, rest)] == [f"n-{n}" for n in range(200, 210)]
+
+    on_memory(body)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"concurrency": 0}, "concurrency"),
+        ({"concurrency": 1_001}, "concurrency must be at most"),
+        ({"poll_ms": 0}, "poll_ms"),
+        ({"lease_ms": 499}, "lease_ms"),
+        ({"lease_ms": 86_400_001}, "lease_ms must be at most"),
+        ({"drain_ms": -1}, "drain_ms"),
+        ({"agent_id": ""}, "agent_id"),
+        ({"worker": ""}, "worker"),
+        ({"handler": print}, "asyncio.to_thread"),
+    ],
+)
+def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> None:
+    async def body(store: Store, _: ManualClock) -> None:
+        with pytest.raises(InvalidError, match=message):
+            await serve(store, options.pop("handler", finish), **options)
+
+    on_memory(body)
+
+
+def test_a_blocking_store_is_refused() -> None:
+    with perdure.sync.open("memory://") as store, pytest.raises(InvalidError, match="async store"):
+        asyncio.run(serve(store, finish))  # type: ignore[arg-type]
+
+
+def test_wrong_arguments_of_a_job_are_refused() -> None:
+    errors: list[str] = []
+
+    async def handler(job: Job) -> None:
+        foreign = (await runs[0].runs.start("other", "none")).step()
+        calls: list[Any] = [
+            lambda: job.commit(run=job.run),  # type: ignore[arg-type]
+            lambda: job.commit(run=foreign),
+            job.ask,
+            lambda: asyncio.to_thread(job.uncertain, "c-1"),  # type: ignore[arg-type]
+        ]
+        for call in calls:
+            with pytest.raises(InvalidError) as caught:
+                await call()
+            errors.append(str(caught.value.hint))
+        await finish(job)
+
+    runs: list[Store] = []
+
+    async def body(store: Store, _: ManualClock) -> None:
+        runs.append(store)
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, handler, agent_id="clerk"):
+            await ended(store, run.id)
+
+    on_memory(body)
+    assert errors == ["run=job.run.step()", "run=job.run.step()", "job.ask(item.call)", "pass item.call"]
