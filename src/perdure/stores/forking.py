@@ -65,12 +65,10 @@ async def _make_fork(context: Context, commit: Prepared, fork: Fork) -> Made:
 
     async def attempt() -> Made:
         nonlocal previous, better, unmoved, attempts
-        tried = await _plan(context, commit, fork, better)
+        attempts += 1
+        tried = await _plan(context, commit, fork, better, polite=attempts <= POLITE_ATTEMPTS)
         if isinstance(tried, Receipt):
             return Made(tried, None)
-        attempts += 1
-        if tried.ends and attempts > POLITE_ATTEMPTS:
-            await _cancel_first(context, commit, tried)
         unmoved = unmoved + 1 if tried.guess == previous else 0
         if unmoved == UNMOVED_ATTEMPTS:
             raise contention("thread", commit.thread_id)
@@ -97,24 +95,30 @@ async def _send(context: Context, commit: Prepared, tried: _Attempt) -> Receipt 
         raise Stale from None
 
 
-async def _cancel_first(context: Context, commit: Prepared, tried: _Attempt) -> None:
+async def _cancel_first(context: Context, commit: Prepared, fork: Fork) -> None:
     """End the runs of workers that are always faster than this call. It goes on then; a keyed retry would, too."""
-    for run in tried.ends:
+    ends = await open_runs(context, commit.thread_id, fork.rerun)
+    for run in ends:
         await cancel_run(context, run.id, _why_ended(commit))
-    raise Stale
+    if ends:
+        raise Stale
 
 
 def _why_ended(commit: Prepared) -> str:
     return f"replaced by run {commit.run_id}"
 
 
-async def _plan(context: Context, commit: Prepared, fork: Fork, better: Guess | None) -> _Attempt | Receipt:
+async def _plan(
+    context: Context, commit: Prepared, fork: Fork, better: Guess | None, *, polite: bool
+) -> _Attempt | Receipt:
     """What to send next; `better` is what a refused attempt has taught."""
     if fork.replaces:
         answer = await _settle(context, commit, better)
         if isinstance(answer, Receipt):
             return answer
         better = answer
+        if not polite:
+            await _cancel_first(context, commit, fork)
     head, origin = await find_origin(context, commit.thread_id, fork, edits=bool(commit.messages))
     if fork.replaces and better is not None and head.rev != better.head_rev:
         raise Stale

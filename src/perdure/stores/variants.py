@@ -101,7 +101,7 @@ async def _first_visible(context: Context, head: Row, siblings: Collection[_Sibl
         reads = [Read(LOG, thread_id, seq - 1, seq) for _, seq in places]
         for (sibling, _), entries in zip(places, await _view(context, head, *reads), strict=True):
             for entry in map(MessageEntry._make, entries):
-                if entry.branch == sibling.branch:
+                if entry.branch == sibling.branch and entry.run == sibling.run_id:
                     visible[sibling] = _sibling(thread_id, entry)
     return visible
 

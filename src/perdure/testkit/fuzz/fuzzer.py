@@ -37,6 +37,7 @@ MOVES: dict[str, tuple[int, Move]] = {
     "newborn": (25, commit_calls.newborn),
     "with_run": (120, commit_calls.with_run),
     "start": (35, commit_calls.start),
+    "rerun": (30, commit_calls.rerun),
     "decide": (30, commit_calls.decide),
     "again": (40, commit_calls.again),
     "malformed": (12, commit_calls.malformed),
@@ -60,7 +61,8 @@ JUMPS = (1, 1_000, 3_600_000, 8 * 24 * 3_600_000, -1, -5_000, -3_600_000)
 
 _IN_COMMIT = ("commit.before_transact", "commit.after_transact")
 DEATHS = {
-    **dict.fromkeys("commit runs.start runs.create runs.decide pending.freeze branches.fork".split(), _IN_COMMIT),
+    **dict.fromkeys("commit runs.start runs.create runs.rerun runs.decide".split(), _IN_COMMIT),
+    **dict.fromkeys("pending.freeze branches.fork".split(), _IN_COMMIT),
     "threads.delete": ("delete.after_tombstone", "delete.between_erasures"),
 }
 """Where a process may die in a call, by the call's name."""
