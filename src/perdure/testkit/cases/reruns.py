@@ -128,6 +128,20 @@ async def case_rerun_internal(kit: Kit) -> None:
     equal(await line(kit), ["hello", "q", "plan", "nudge", "a", "q2"], "it is left behind all the same")
 
 
+@case("runs", "rerun-named-input", covers=RERUN)
+async def case_rerun_named_input(kit: Kit) -> None:
+    """Input that carries the run's id is input all the same: it stays when the answer is regenerated."""
+    question = Message.user("q", id="q", run_id="r1")
+    run = await kit.store.runs.start("t", "agent", messages=[question], run_id="r1")
+    equal((await kit.store.messages.get("t", "q")).message.run_id, "r1", "the question names its run")
+    await answered(kit.store, run, says("a"))
+    again = await kit.store.runs.rerun("r1")
+    equal(await line(kit), ["q"], "regenerated")
+    await answered(kit.store, again, says("b"))
+    await kit.store.runs.rerun(again.id, messages=asks("q2"))
+    equal(await line(kit), ["q2"], "edited")
+
+
 @case("runs", "rerun-beginnings", covers=RERUN)
 async def case_rerun_beginnings(kit: Kit) -> None:
     """A run without input or output: the branch begins where its first message is, or would be."""

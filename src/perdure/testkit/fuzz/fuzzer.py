@@ -165,7 +165,7 @@ class Fuzzer:
 
     async def step(self, asked: Call) -> Outcome:
         """One call on both sides; raises `Difference` unless the answers are the same."""
-        for look in self._unknown_revs(asked):
+        for look in self._unknown(asked):
             await self._compare(look)
         answer = await self._ask(asked)
         if answer is None:
@@ -202,8 +202,8 @@ class Fuzzer:
         self.tokens.settle_runs()
         return expected
 
-    def _unknown_revs(self, asked: Call) -> list[Call]:
-        """What must be looked at before this call can be made: a guard names a rev that was read before."""
+    def _unknown(self, asked: Call) -> list[Call]:
+        """What must be looked at before this call can be made: it names a rev or a made-up name that was read before."""
         where: dict[str, Any] = {
             name: asked.arguments[name] for name in ("thread_id", "run_id") if name in asked.arguments
         }
@@ -212,6 +212,12 @@ class Fuzzer:
             for name, tick in asked.arguments.get("expect_state", {}).items()
             if not self.tokens.knows(tick)
         ]
+        run = asked.arguments.get("run") or {}
+        record = run.get("same") or run.get("change")
+        if record is not None and not self.tokens.knows_run(record):
+            looks.append(Call("runs.get", {"run_id": record["id"]}))
+        if not self.tokens.knows_name(asked.arguments.get("branch")):
+            looks.append(Call("branches.list", {"thread_id": asked.arguments["thread_id"]}))
         if not self.tokens.knows(asked.arguments.get("if_rev")):
             if "owner" in asked.arguments:
                 return [Call("profiles.find", {name: asked.arguments[name] for name in ("owner", "key")})]
