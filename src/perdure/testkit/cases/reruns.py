@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from perdure.errors import (
@@ -14,6 +14,8 @@ from perdure.errors import (
     NotFoundError,
     StaleClaim,
 )
+from perdure.kernel.engine import Engine
+from perdure.kernel.ops import ReadOp
 from perdure.model.message import Message
 from perdure.model.run import Run, RunInput
 from perdure.model.run_snapshots import SeqRange
@@ -21,7 +23,7 @@ from perdure.model.tickets import Ticket
 from perdure.stores.store import Store
 from perdure.testkit.helpers import REFUSED_IDS, calling, ids, move
 from perdure.testkit.kit import Kit, case, equal, expect, raises
-from perdure.testkit.probe import overtaken, together, untouched
+from perdure.testkit.probe import GatedEngine, overtaken, together, untouched
 
 RERUN = ("runs.rerun",)
 _MANY_STEPS = 3_000
@@ -374,24 +376,36 @@ async def case_rerun_at_once(kit: Kit) -> None:
     equal((await kit.store.runs.get(current.open_run_id or "")).branch, current.branch, "on the current branch")
 
 
+class _Outrun(GatedEngine):
+    """An engine whose client is always late: after each of its looks, a worker makes another step."""
+
+    def __init__(self, engine: Engine, store: Store, run: Run) -> None:
+        super().__init__(engine, _MANY_STEPS)
+        self._store = store
+        self._run: Run | None = run
+        self.steps = 0
+
+    async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
+        answers = await super().view(scope, reads)
+        if self._run is not None:
+            try:
+                self._run = (await self._store.commit("t", run=self._run.step())).run
+                self.steps += 1
+            except ConflictError:
+                self._run = None
+        return answers
+
+
 @case("runs", "rerun-eager", covers=RERUN)
 async def case_rerun_eager(kit: Kit) -> None:
-    """A worker that always has a commit in flight does not prevent it."""
+    """A worker that has always just committed does not prevent it, and its next step is refused."""
     run = await kit.store.runs.start("t", "agent", messages=asks("q"))
-    other = await kit.second()
-
-    async def work() -> bool:
-        current = run
-        for _ in range(_MANY_STEPS):
-            await asyncio.sleep(0)  # commits to memory never suspend
-            try:
-                current = (await kit.store.commit("t", run=current.step())).run
-            except ConflictError:
-                return True
-        return False
-
-    stopped, new = await asyncio.gather(work(), other.runs.rerun(run.id))
-    equal((stopped, new.status, await status(kit, run)), (True, "running", "done"), "the worker was stopped")
+    engine = _Outrun((await kit.second()).engine, kit.store, run)
+    new = await Store(engine, kit.store.scope, owner=False).runs.rerun(run.id)
+    ended = await kit.store.runs.get(run.id)
+    equal((new.status, ended.status, ended.steps), ("running", "done", engine.steps), "the worker was stopped")
+    expect(engine.steps > 0, "the worker made no step")
+    equal(ended.outcome and ended.outcome.termination.detail, f"replaced by run {new.id}", "why")
 
 
 @case("runs", "rerun-crash", covers=RERUN, needs=("durable",))

@@ -203,7 +203,7 @@ class Fuzzer:
         return expected
 
     def _unknown(self, asked: Call) -> list[Call]:
-        """What must be looked at before this call can be made: it names a rev or a made-up name that was read before."""
+        """What must be looked at before this call can be made: a rev or a made-up name in it that was read before."""
         where: dict[str, Any] = {
             name: asked.arguments[name] for name in ("thread_id", "run_id") if name in asked.arguments
         }
