@@ -97,9 +97,9 @@ async def _first_visible(context: Context, head: Row, siblings: Collection[_Sibl
         some = hidden[start : start + _READS]
         rows = (await context.view(Get("runs", [(sibling.run_id or "",) for sibling in some])))[0]
         firsts = [(sibling, row["output_first"]) for sibling, row in zip(some, rows, strict=True) if row is not None]
-        places = [(sibling, seq) for sibling, seq in firsts if seq is not None]
-        reads = [Read(LOG, thread_id, seq - 1, seq) for _, seq in places]
-        for (sibling, _), entries in zip(places, await _view(context, head, *reads), strict=True):
+        outputs = [(sibling, seq) for sibling, seq in firsts if seq is not None]
+        reads = [Read(LOG, thread_id, seq - 1, seq) for _, seq in outputs]
+        for (sibling, _), entries in zip(outputs, await _view(context, head, *reads), strict=True):
             for entry in map(MessageEntry._make, entries):
                 if entry.branch == sibling.branch and entry.run == sibling.run_id:
                     visible[sibling] = _sibling(thread_id, entry)
