@@ -203,7 +203,7 @@ CALLS: dict[str, Call] = {
     "runs.find": Call(lambda s, m, n: s.runs.find("r"), ("run",)),
     "runs.cancel": Call(_cancel, ("run", "run", "run"), takes=True),
     "runs.decide": Call(_decide, ("value",) * 4, takes=True),
-    "runs.rerun": Call(_rerun, ("run",) * 4 + ("message",), takes=True),
+    "runs.rerun": Call(_rerun, ("run",) * 5 + ("message",) * 2, takes=True),
     "runs.follow": Call(lambda s, m, n: _every(s.runs.follow("r", timeout=0)), ("run",)),
     "runs.get": Call(lambda s, m, n: s.runs.get("r"), ("run",)),
     "runs.latest": Call(lambda s, m, n: s.runs.latest("t"), ("run",)),

@@ -50,7 +50,7 @@ RERUN_BUGS = (
     Bug(
         "a regenerated run forgets its input, so that editing it forks elsewhere",
         "stores/rerunning.py",
-        "input=old.input if asked.messages is None else None",
+        "input=same_input if asked.messages is None else None",
         "input=None",
         ("case:runs/rerun-again@memory",),
     ),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from perdure.errors import InvalidError, NotFoundError
 from perdure.model.message import Message
-from perdure.model.run import NewRun, Run, RunBody
+from perdure.model.run import NewRun, Run, RunBody, RunInput
 from perdure.rules import checks
 from perdure.stores.commit.receipt import with_run
 from perdure.stores.commit.request import Fork, Request, prepare
@@ -34,20 +36,32 @@ class Rerun(NamedTuple):
 async def rerun_run(context: Context, asked: Rerun) -> Run:
     """The run that answers again, or the one that answered when this keyed call was made first."""
     _check(asked)
+    # What the caller brought is refused before anything is read: with the run's id where the run is not known yet.
+    prepare(_request(asked, asked.run_id, NewRun(agent_id=asked.run_id)))
     old = await get_run(context, asked.run_id)
     if asked.thread_id not in (None, old.thread_id):
         raise NotFoundError(f"run {old.id!r} is not in thread {asked.thread_id!r}")
-    fork = Fork(name=asked.name, switch=True, rerun=old.id, replaces=asked.replace)
-    request = Request(
-        thread_id=old.thread_id,
+    request = _request(asked, old.thread_id, NewRun(agent_id=old.agent_id, parent_run_id=old.parent_run_id), old.input)
+    return with_run((await make_fork(context, prepare(request), _fork(asked))).receipt).run
+
+
+def _fork(asked: Rerun) -> Fork:
+    return Fork(name=asked.name, switch=True, rerun=asked.run_id, replaces=asked.replace)
+
+
+def _request(asked: Rerun, thread_id: str, run: NewRun, same_input: RunInput | None = None) -> Request:
+    """The commit: a run of the same agent, under the same parent, with the same input unless that is replaced."""
+    body = RunBody(input=same_input if asked.messages is None else None, metadata=asked.metadata)
+    agent_id = run.agent_id if asked.agent_id is None else asked.agent_id
+    return Request(
+        thread_id=thread_id,
         messages=() if asked.messages is None else asked.messages,
-        run=_new_run(old, asked),
+        run=msgspec.structs.replace(run, agent_id=agent_id, id=asked.new_run_id, body=body),
         fence=asked.fence,
         key=asked.key,
         inputs=True,
-        fork=fork,
+        fork=_fork(asked),
     )
-    return with_run((await make_fork(context, prepare(request), fork)).receipt).run
 
 
 def _check(asked: Rerun) -> None:
@@ -61,15 +75,5 @@ def _check(asked: Rerun) -> None:
             raise InvalidError("new_run_id is the id of the run that is run again", hint="leave it out to mint one")
     if asked.name is not None:
         checks.check_branch_name(asked.name)
-    if isinstance(asked.messages, (list, tuple)) and not asked.messages:
+    if type(asked.messages) in (list, tuple) and not asked.messages:
         raise InvalidError("messages is empty", hint="leave it out to regenerate the answer to the same question")
-
-
-def _new_run(old: Run, asked: Rerun) -> NewRun:
-    """A run of the same agent, under the same parent; with the same input unless that is replaced."""
-    return NewRun(
-        agent_id=old.agent_id if asked.agent_id is None else asked.agent_id,
-        id=asked.new_run_id,
-        parent_run_id=old.parent_run_id,
-        body=RunBody(input=old.input if asked.messages is None else None, metadata=asked.metadata),
-    )
