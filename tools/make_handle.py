@@ -36,7 +36,7 @@ METHODS = {
     "store": ("commit", "load", "buffered"),
     "messages": ("history", "external", "path", "page", "follow", "unfinished_calls"),
     "branches": ("fork", "checkout", "switch", "variants", "tree"),
-    "runs": ("start",),
+    "runs": ("start", "rerun"),
 }
 """What a handle offers, by store."""
 
@@ -93,6 +93,8 @@ NEEDED = (
     "from perdure.stores.following import Follower",
     "from perdure.stores.options import AppendOptions",
 )
+_OWN = {"thread_id": "self._id", "thread_id=thread_id": "thread_id=self._id"}
+"""What a call passes on of its own."""
 
 
 def method(node: Method, store: str) -> str:
@@ -104,7 +106,7 @@ def method(node: Method, store: str) -> str:
     if is_decorated(node, "overload"):
         return "    @overload\n" + fill(opening, written, f") -> {returns}: ...", 4) + "\n"
     owner = "self._store" if store == "store" else f"self._store.{store}"
-    arguments = ["self._id" if part == "thread_id" else part for part in call_arguments(node)]
+    arguments = [_OWN.get(part, part) for part in call_arguments(node)]
     called = f"`Store.{node.name}`" if store == "store" else f"`store.{store}.{node.name}`"
     first = (ast.get_docstring(node) or "").splitlines()[0]
     doc = f'        """{first}\n\n        The options are those of {called}.\n        """'

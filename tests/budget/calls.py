@@ -133,6 +133,11 @@ async def _decide(store: Store, m: Material, n: int) -> None:
     await store.runs.decide(run.id, "k", m.value)
 
 
+async def _rerun(store: Store, m: Material, n: int) -> None:
+    run = await store.runs.start("w", "agent", run_id=f"first-{n}", metadata=m.value)
+    await store.runs.rerun(run.id, messages=[m.given], metadata=m.value, key=f"rerun-{n}")
+
+
 CALLS: dict[str, Call] = {
     "store.load": Call(lambda s, m, n: s.load("t"), ("message", "value", "run", "custom")),
     "store.health": Call(lambda s, m, n: s.health()),
@@ -198,6 +203,7 @@ CALLS: dict[str, Call] = {
     "runs.find": Call(lambda s, m, n: s.runs.find("r"), ("run",)),
     "runs.cancel": Call(_cancel, ("run", "run", "run"), takes=True),
     "runs.decide": Call(_decide, ("value",) * 4, takes=True),
+    "runs.rerun": Call(_rerun, ("run",) * 5 + ("message",) * 2, takes=True),
     "runs.follow": Call(lambda s, m, n: _every(s.runs.follow("r", timeout=0)), ("run",)),
     "runs.get": Call(lambda s, m, n: s.runs.get("r"), ("run",)),
     "runs.latest": Call(lambda s, m, n: s.runs.latest("t"), ("run",)),

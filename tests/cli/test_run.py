@@ -125,6 +125,24 @@ def test_a_ticket_is_decided(program: Program) -> None:
     assert ["t-1", "call-2", '{"ok":true}'] in [line.split() for line in text.splitlines()]
 
 
+def test_a_run_is_run_again(program: Program) -> None:
+    run = waiting_run(program)
+    question = "Cancel the open runs of thread 'kyoto'"
+    assert question in program.error("rerun", run.id)
+    assert program.json("run", run.id)["run"]["status"] == "waiting"
+    document = program.json("rerun", run.id, "--yes", "--message", "Two days in Nara.", "--key", "once")
+    assert (document["status"], document["agent_id"]) == ("running", run.agent_id)
+    assert program.json("run", run.id)["run"]["outcome"]["termination"]["type"] == "cancelled"
+    assert "Two days in Nara." in program("show", "kyoto")
+    again = program("rerun", run.id, "--yes", "--message", "Two days in Nara.", "--key", "once")
+    assert again.startswith(f"started run {document['id']} on branch ")
+    program("cancel", document["id"], "--yes")
+    named = program("rerun", document["id"], "--agent", "critic", "--name", "second")
+    assert named.endswith(" on branch second of thread kyoto\n")
+    assert "already has a branch called 'second'" in program.error("rerun", run.id, "--name", "second", "--yes")
+    assert "no run id is or starts with 'zzz'" in program.error("rerun", "zzz")
+
+
 def test_without_a_terminal_nothing_is_cancelled_or_deleted_unasked(program: Program) -> None:
     run = waiting_run(program)
     assert "There is no terminal to ask on (--yes answers yes)" in program.error("cancel", run.id)

@@ -131,6 +131,16 @@ async def _decide(store: Store) -> None:
     await store.commit(HOT, run=(await store.runs.decide(run.id, "k", True)).resume())
 
 
+async def _rerun(store: Store) -> None:
+    run = await store.runs.start(HOT, "agent", run_id="run-asked", messages=[Message.user("question")])
+    await store.commit(HOT, messages=[Message.assistant("answer")], run=run.finish())
+    again = await store.runs.rerun(run.id, key="again")
+    await store.runs.rerun(run.id, key="again")
+    await store.branches.variants(HOT, run_id=run.id, view="external")
+    await store.runs.rerun(again.id, messages=[Message.user("edited")], replace=False)
+    await store.branches.switch(HOT, 0)
+
+
 CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "threads.create": lambda store: store.threads.create("new", resource_id="user-0", parent_thread_id=HOT),
     "threads.ensure": lambda store: store.threads.ensure("ensured", resource_id="user-0", parent_thread_id=HOT),
@@ -173,6 +183,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "runs.start": lambda store: store.runs.start("new", "agent", run_id="run-started"),
     "runs.cancel": lambda store: store.runs.cancel("run-created"),
     "runs.decide": _decide,
+    "runs.rerun": _rerun,
     "runs.follow": lambda store: _first(store.runs.follow("run-asking")),
     "runs.find": lambda store: store.runs.find("run-0"),
     "runs.get": lambda store: store.runs.get("run-0"),

@@ -24,6 +24,7 @@ from tests.planted.bugs_messages import MESSAGE_BUGS
 from tests.planted.bugs_operations import OPERATION_BUGS
 from tests.planted.bugs_profiles import PROFILE_BUGS
 from tests.planted.bugs_redis import REDIS_BUGS
+from tests.planted.bugs_reruns import RERUN_BUGS
 from tests.planted.bugs_secrets import SECRET_BUGS
 from tests.planted.bugs_servers import SERVER_BUGS
 from tests.planted.bugs_sqlite import SQLITE_BUGS
@@ -484,6 +485,7 @@ BUGS = (
     *SECRET_BUGS,
     *OPERATION_BUGS,
     *BRANCH_BUGS,
+    *RERUN_BUGS,
     *CONTENT_BUGS,
     *STORED_BUGS,
     *TERMINAL_BUGS,

@@ -15,7 +15,7 @@ BRANCH_BUGS = (
     Bug(
         "a fork's key does not cover where it forks",
         "stores/commit/request.py",
-        "target = request.branch if request.fork is None else msgspec.structs.astuple(request.fork)",
+        "target = request.branch if request.fork is None else request.fork.asked",
         "target = request.branch",
         ("case:branches/fork-key@memory",),
     ),

@@ -95,8 +95,8 @@ KIND_BUGS = (
     ),
     Bug(
         "a worker that is always ahead outruns cancel",
-        "stores/runs.py",
-        "            if attempts > _POLITE_ATTEMPTS:\n                run = await self._overtake(run)\n",
+        "stores/run_cancelling.py",
+        "        if attempts > POLITE_ATTEMPTS:\n            run = await _overtake(context, run)\n",
         "",
         ("test:tests/unit/test_cancel_overtakes.py",),
     ),

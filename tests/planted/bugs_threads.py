@@ -29,7 +29,7 @@ THREAD_BUGS = (
     Bug(
         "a start looks whether the thread is idle and does not guard it",
         "stores/commit/plan.py",
-        "if commit.if_idle and guess.head_rev is not None:",
+        "if (commit.if_idle or (guess.fork is not None and guess.fork.unmoved)) and guess.head_rev is not None:",
         "if False:",
         ("case:runs/if-idle-overtaken@memory",),
     ),

@@ -8,7 +8,8 @@ import pytest
 
 import perdure
 from perdure import ConflictError, Run
-from perdure.stores.runs import Runs
+from perdure.stores import run_cancelling
+from perdure.stores.context import Context
 
 
 def test_a_worker_that_is_always_ahead_is_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,11 +17,11 @@ def test_a_worker_that_is_always_ahead_is_overtaken(monkeypatch: pytest.MonkeyPa
         async with perdure.open("memory://") as store:
             current: Run | None = await store.runs.start("t", "agent")
             assert current is not None
-            run_id, steps, read = current.id, 0, Runs.get
+            run_id, steps, read = current.id, 0, run_cancelling.get_run
 
-            async def get(self: Runs, name: str) -> Run:
+            async def get(context: Context, name: str) -> Run:
                 nonlocal current, steps
-                run = await read(self, name)
+                run = await read(context, name)
                 if current is not None:
                     try:
                         current = (await store.commit("t", run=current.step())).run
@@ -29,7 +30,7 @@ def test_a_worker_that_is_always_ahead_is_overtaken(monkeypatch: pytest.MonkeyPa
                         current = None
                 return run
 
-            monkeypatch.setattr(Runs, "get", get)
+            monkeypatch.setattr(run_cancelling, "get_run", get)
             ended = await store.runs.cancel(run_id, "enough")
             assert (ended.status, ended.steps, current) == ("done", steps, None)
             assert steps < 20

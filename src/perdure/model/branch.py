@@ -50,11 +50,13 @@ class Variant(Record, frozen=True, kw_only=True):
     """Its first 80 characters."""
     at: int
     """When it was committed, in milliseconds."""
+    run_id: str | None
+    """The run that produced it, or None."""
     branch: int | None
     """A branch to switch to in order to continue it: the current one if it leads there, else the one it was written on,
     else one that was forked from that. None if all of these were deleted."""
     asked: bool
-    """Whether it is the message that was asked about."""
+    """Whether it is the message that was asked about, or the turn of the run that was."""
     current: bool
     """Whether it is on the path of the current branch."""
 

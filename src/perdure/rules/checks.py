@@ -88,6 +88,14 @@ def check_rev(value: Any, what: str) -> int:
     return value
 
 
+def check_branch_name(value: Any) -> str:
+    """The name of a branch. Digits alone mean the branch of that number."""
+    name = check_id(value, "branch name", most=limits.NAME_BYTES)
+    if name.isdigit():
+        raise InvalidError(f"a branch cannot be called {name!r}: a number means the branch of that number")
+    return name
+
+
 def check_limit(value: Any) -> int:
     """A page size: 1 to 200."""
     if type(value) is not int or not 1 <= value <= limits.PAGE_MAX:

@@ -24,13 +24,14 @@ from perdure.rules import checks
 from perdure.stores.branch_paths import resolve_branch
 from perdure.stores.commit.request import Fork, Request, prepare
 from perdure.stores.context import Context, require, thread_topic
-from perdure.stores.forking import find_entry, make_fork
+from perdure.stores.fork_points import find_entry
+from perdure.stores.forking import make_fork
 from perdure.stores.path_lengths import fork_point, inherited_length, inherited_lengths
 from perdure.stores.previews import preview
 from perdure.stores.records import MessageEntry, branch_from, label_from
 from perdure.stores.retry import Stale, retry
 from perdure.stores.tree_reading import read_tree
-from perdure.stores.variants import read_variants
+from perdure.stores.variants import read_turns, read_variants
 
 LOG = "messages"
 BranchList = list[Branch]
@@ -138,16 +139,16 @@ class Branches:
         if origin_id is not None:
             checks.check_id(origin_id, "message id")
         if name is not None:
-            _check_name(name)
+            checks.check_branch_name(name)
         checks.check_flag(switch, "switch")
         fork = Fork(None if isinstance(at, Unset) else at, before, name, switch)
         commit = prepare(Request(thread_id=thread_id, messages=messages, fence=fence, key=key, fork=fork))
         if key is not None and not commit.messages:
             raise InvalidError("key needs messages: they are what a repeated fork is known by", hint="pass messages=")
-        result = await make_fork(self._context, commit, fork)
-        if isinstance(result, Branch):
-            return result
-        _, entry = await find_entry(self._context, thread_id, result.message_ids[0])
+        made = await make_fork(self._context, commit, fork)
+        if made.branch is not None:
+            return made.branch
+        _, entry = await find_entry(self._context, thread_id, made.receipt.message_ids[0])
         return await self._one(thread_id, entry.branch)
 
     async def checkout(self, thread_id: str, message_id: str, *, name: str | None = None) -> Branch:
@@ -163,7 +164,7 @@ class Branches:
         checks.check_id(thread_id, "thread id")
         checks.check_id(message_id, "message id")
         if name is not None:
-            _check_name(name)
+            checks.check_branch_name(name)
 
         async def attempt() -> Branch | None:
             head, rows = await self._rows(thread_id)
@@ -184,20 +185,36 @@ class Branches:
         branch = await retry("thread", thread_id, attempt)
         return branch or await self.fork(thread_id, at=message_id, name=name, switch=True)
 
-    async def variants(self, thread_id: str, message_id: str, *, view: VariantView = "raw") -> VariantList:
+    async def variants(
+        self, thread_id: str, message_id: str | None = None, *, run_id: str | None = None, view: VariantView = "raw"
+    ) -> VariantList:
         """The messages written in the same place as this one, itself included, in the order of their commits.
 
         Two messages are variants of each other if they follow the same message, each on a branch of its own; the first
         messages of all roots are variants too. Those that only deleted branches lead to are left out, except the
-        message that was asked about. The cost follows the number of branches and variants, not the history.
+        message that was asked about. The cost follows the number of branches and variants, not the history. Give one of
+        the two:
+
+        - `message_id`: the message.
+        - `run_id`: the run whose turn is asked about. Lists the first message that this run produced and those in its
+          place, so each variant stands for a whole turn, whether that begins with a tool call or with text. While the
+          run has produced nothing, the turns in the place where its own will be are listed, none of them as `asked`.
 
         - `view`: `raw` lists all of them; `external` leaves out those whose visibility is not `all`, except the message
-          that was asked about.
+          that was asked about. With `run_id`, a turn that begins with such messages is listed by its first visible one.
         """
         checks.check_id(thread_id, "thread id")
-        checks.check_id(message_id, "message id")
         checks.check_choice(view, "view", "raw", "external")
-        return await read_variants(self._context, thread_id, message_id, external=view == "external")
+        if (message_id is None) == (run_id is None):
+            raise InvalidError(
+                "variants takes a message_id or a run_id, one of them",
+                hint='variants("t-1", "m-1") or variants("t-1", run_id="r-1")',
+            )
+        external = view == "external"
+        if run_id is not None:
+            return await read_turns(self._context, thread_id, checks.check_id(run_id, "run id"), external=external)
+        named = checks.check_id(message_id, "message id")
+        return await read_variants(self._context, thread_id, named, external=external)
 
     async def tree(self, thread_id: str, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text.
@@ -237,7 +254,7 @@ class Branches:
 
         Its head is returned as this call found it, just before the change.
         """
-        _check_name(name)
+        checks.check_branch_name(name)
         target = await self.get(thread_id, branch)
         ops: list[Op] = [
             Check("thread_heads", (thread_id,), PRESENT),
@@ -319,12 +336,6 @@ class Branches:
         heads, rows = await self._context.view(Get("thread_heads", [(thread_id,)]), Scan("labels", eq=(thread_id,)))
         require(heads[0], f"thread {thread_id!r}")
         return sorted((label_from(row) for row in rows), key=lambda label: label.seq)
-
-
-def _check_name(name: str) -> None:
-    checks.check_id(name, "branch name", most=limits.NAME_BYTES)
-    if name.isdigit():
-        raise InvalidError(f"a branch cannot be called {name!r}: a number means the branch of that number")
 
 
 def _born(head: Row) -> Condition:

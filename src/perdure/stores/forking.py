@@ -1,97 +1,128 @@
-"""Makes a fork: one commit that puts a branch's row and appends its first messages.
+"""Makes a fork: one commit that puts a branch's row and appends its first messages, and starts the run of a rerun.
 
 An attempt finds the message that the branch continues, plans the commit on it and sends it. The thread's hot row guards
 both: it counts the branches, so that two forks never get one number, and its `born` tells a thread from one that was
-made under the same id since.
+made under the same id since. A rerun also ends the thread's open runs: it reads them after the hot row, whose rev
+guards them, because every commit that moves a run moves that row.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
 from perdure import limits
-from perdure.errors import AlreadyExists, InvalidError, NotFoundError
+from perdure.errors import AlreadyExists, InvalidError
 from perdure.ids import new_id
-from perdure.kernel.ops import Get, Read, Row, Scan, Segment
-from perdure.model.branch import Branch
+from perdure.kernel.engine import Conflict
+from perdure.kernel.ops import Row, Scan
+from perdure.model.branch import MAIN, Branch
 from perdure.model.receipt import Receipt
-from perdure.rules import checks
+from perdure.model.run import Run
 from perdure.stores.commit.execute import UNMOVED_ATTEMPTS, attempt_once, check_summaries, guard_queue, with_known_queue
 from perdure.stores.commit.plan import ForkPlan, Guess
-from perdure.stores.commit.refuse import find_receipt
+from perdure.stores.commit.refuse import explain, find_receipt
 from perdure.stores.commit.request import Fork, Prepared
-from perdure.stores.commit.run_change import LOG
-from perdure.stores.context import Context, require
-from perdure.stores.path_lengths import Point, inherited_length
+from perdure.stores.context import Context
+from perdure.stores.fork_points import Origin, find_origin
+from perdure.stores.path_lengths import inherited_length
 from perdure.stores.previews import preview
 from perdure.stores.records import MessageEntry, message_entry
 from perdure.stores.retry import Stale, contention, retry
+from perdure.stores.run_cancelling import POLITE_ATTEMPTS, cancel_run, cancellation, open_runs
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """Where a fork hangs: branch, seq and id of the message it continues, and that message's preview."""
+class Made(NamedTuple):
+    """The receipt of a fork, and the branch that it made; None if a keyed fork was made before, or for a rerun."""
 
-    parent: int | None
-    seq: int
-    message_id: str | None
-    preview: str | None
-
-    @property
-    def point(self) -> Point | None:
-        """The message by branch and seq; None for a root."""
-        return None if self.parent is None else (self.parent, self.seq)
-
-
-ROOT = Origin(None, 0, None, None)
+    receipt: Receipt
+    branch: Branch | None
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """What a try builds on: the hot row, the origin, the length of the path to it, and the guess to send."""
+    """What a try builds on: the hot row, the origin, the length of the path to it, and the guess to send. `ends` are
+    the open runs that it cancels."""
 
     head: Row
     origin: Origin
     inherited: int
     guess: Guess
+    ends: list[Run]
 
 
-async def make_fork(context: Context, commit: Prepared, fork: Fork) -> Branch | Receipt:
-    """The new branch; the first receipt if this keyed fork was made before."""
+async def make_fork(context: Context, commit: Prepared, fork: Fork) -> Made:
+    """Make a branch, unless this keyed fork was made before."""
     attempt = partial(_make_fork, context, commit, fork)
     return await context.patience.repeat(attempt, keyed=commit.key is not None)
 
 
-async def _make_fork(context: Context, commit: Prepared, fork: Fork) -> Branch | Receipt:
+async def _make_fork(context: Context, commit: Prepared, fork: Fork) -> Made:
     previous: Guess | None = None
     better: Guess | None = None
-    unmoved = 0
+    unmoved = attempts = 0
 
-    async def attempt() -> Branch | Receipt:
-        nonlocal previous, better, unmoved
-        tried = await _plan(context, commit, fork, better)
+    async def attempt() -> Made:
+        nonlocal previous, better, unmoved, attempts
+        attempts += 1
+        tried = await _plan(context, commit, fork, better, polite=attempts <= POLITE_ATTEMPTS)
         if isinstance(tried, Receipt):
-            return tried
+            return Made(tried, None)
         unmoved = unmoved + 1 if tried.guess == previous else 0
         if unmoved == UNMOVED_ATTEMPTS:
             raise contention("thread", commit.thread_id)
-        answer = await attempt_once(context, commit, tried.guess)
+        previous = tried.guess
+        answer = await _send(context, commit, tried)
         if isinstance(answer, Guess):
-            previous, better = tried.guess, answer
+            better = answer
             raise Stale
         if answer.replayed:
-            return answer
+            return Made(answer, None)
         number = tried.guess.branch
         context.remember_current(commit.thread_id, number if fork.switch else tried.head["branch"])
-        return _branch_after(commit, fork, tried, answer)
+        return Made(answer, None if fork.rerun is not None else _branch_after(commit, fork, tried, answer))
 
     return await retry("thread", commit.thread_id, attempt, on=(Stale,))
 
 
-async def _plan(context: Context, commit: Prepared, fork: Fork, better: Guess | None) -> _Attempt | Receipt:
+async def _send(context: Context, commit: Prepared, tried: _Attempt) -> Receipt | Guess:
+    detail = _why_ended(commit)
+    try:
+        return await attempt_once(context, commit, tried.guess, [cancellation(run, detail) for run in tried.ends])
+    except Conflict:
+        # One of the runs to be cancelled has moved.
+        raise Stale from None
+
+
+async def _cancel_first(context: Context, commit: Prepared, fork: Fork) -> None:
+    """End the runs of workers that are always faster than this call. It goes on then; a keyed retry would, too."""
+    ends = await open_runs(context, commit.thread_id, fork.rerun)
+    for run in ends:
+        await cancel_run(context, run.id, _why_ended(commit))
+    if ends:
+        raise Stale
+
+
+def _why_ended(commit: Prepared) -> str:
+    return f"replaced by run {commit.run_id}"
+
+
+async def _plan(
+    context: Context, commit: Prepared, fork: Fork, better: Guess | None, *, polite: bool
+) -> _Attempt | Receipt:
     """What to send next; `better` is what a refused attempt has taught."""
-    head, origin = await _find_origin(context, commit.thread_id, fork)
-    if better is None and any(message.compaction is not None for message in commit.messages):
+    if fork.replaces:
+        answer = await _settle(context, commit, better)
+        if isinstance(answer, Receipt):
+            return answer
+        better = answer
+        if not polite:
+            await _cancel_first(context, commit, fork)
+    head, origin = await find_origin(context, commit.thread_id, fork, edits=bool(commit.messages))
+    if fork.replaces and better is not None and head.rev != better.head_rev:
+        raise Stale
+    if better is None and commit.has_summaries:
         await check_summaries(context, commit)
     number = head["branches"]
     if number >= limits.BRANCHES_PER_THREAD:
@@ -99,26 +130,45 @@ async def _plan(context: Context, commit: Prepared, fork: Fork, better: Guess | 
         if receipt is not None:
             return receipt
         raise InvalidError(f"thread {commit.thread_id!r} has {number} branches, which is the limit")
-    name = fork.name or f"branch-{number}"
-    if better is not None and await _is_taken(context, commit.thread_id, name):
-        if fork.name is not None:
-            raise AlreadyExists(f"thread {commit.thread_id!r} already has a branch called {name!r}", actual=name)
-        name = f"{name}-{new_id()[-6:].lower()}"
     plan = ForkPlan(
-        name=name,
+        name=await _name(context, commit.thread_id, fork, number, look=better is not None),
         parent=origin.parent,
         seq=origin.seq,
         message_id=origin.message_id,
         born=head["born"],
         switch=fork.switch,
+        unmoved=fork.replaces,
     )
     guess = Guess(number, current=False, fork=plan, head_rev=head.rev)
     if better is None:
         guess = with_known_queue(context, commit, guess)
     else:
         guess = await guard_queue(context, commit, msgspec.structs.replace(guess, key_rev=better.key_rev))
-    inherited, _ = await inherited_length(context, head, origin.point)
-    return _Attempt(head, origin, inherited, guess)
+    inherited = 0
+    if fork.rerun is None:
+        inherited, _ = await inherited_length(context, head, origin.point)
+    ends = await open_runs(context, commit.thread_id, fork.rerun) if fork.replaces else []
+    return _Attempt(head, origin, inherited, guess, ends)
+
+
+async def _settle(context: Context, commit: Prepared, better: Guess | None) -> Receipt | Guess:
+    """Judge the commit before anything is cancelled for it. The answer's `head_rev` guards what is read after it."""
+    if better is None and commit.has_summaries:
+        await check_summaries(context, commit)
+    answer = await explain(context, commit, Guess(MAIN, current=False) if better is None else better)
+    if isinstance(answer, Guess) and answer.head_rev is None:
+        answer = await explain(context, commit, answer)  # an expired key was in the way
+    return answer
+
+
+async def _name(context: Context, thread_id: str, fork: Fork, number: int, *, look: bool) -> str:
+    """What the branch is called; `look` whether that is free."""
+    name = fork.name or f"branch-{number}"
+    if look and await _is_taken(context, thread_id, name):
+        if fork.name is not None:
+            raise AlreadyExists(f"thread {thread_id!r} already has a branch called {name!r}", actual=name)
+        name = f"{name}-{new_id()[-6:].lower()}"
+    return name
 
 
 async def _is_taken(context: Context, thread_id: str, name: str) -> bool:
@@ -148,43 +198,3 @@ def _branch_after(commit: Prepared, fork: Fork, tried: _Attempt, receipt: Receip
         current=fork.switch,
         preview=newest,
     )
-
-
-async def _find_origin(context: Context, thread_id: str, fork: Fork) -> tuple[Row, Origin]:
-    """Where a fork hangs, and the thread's hot row from before that look: its `born` guards what was seen."""
-    named = fork.at if fork.before is None else fork.before
-    if named is None:
-        heads = (await context.view(Get("thread_heads", [(thread_id,)])))[0]
-        return require(heads[0], f"thread {thread_id!r}"), ROOT
-    head, entry = await find_entry(context, thread_id, checks.check_id(named, "message id"))
-    if fork.before is None:
-        return head, _after(thread_id, entry)
-    earlier, (row,) = await context.view(
-        before_on_branch(thread_id, entry), Get("branches", [(thread_id, entry.branch)])
-    )
-    if earlier:
-        return head, _after(thread_id, MessageEntry._make(earlier[0]))
-    owner = require(row, f"branch {entry.branch} of thread {thread_id!r}")
-    if owner["fork"] is None:
-        return head, ROOT
-    return head, _after(thread_id, (await find_entry(context, thread_id, owner["fork"]))[1])
-
-
-def before_on_branch(thread_id: str, entry: MessageEntry) -> Read:
-    """The message before another one that was written on the same branch, if there is one."""
-    return Read(LOG, thread_id, segments=(Segment(entry.branch, 0, entry.seq - 1),), desc=True, limit=1)
-
-
-async def find_entry(context: Context, thread_id: str, message_id: str) -> tuple[Row, MessageEntry]:
-    """A message, and the hot row of the thread that has it."""
-    heads, entries = await context.view(
-        Get("thread_heads", [(thread_id,)]), Read(LOG, thread_id, where={"id": message_id})
-    )
-    head = require(heads[0], f"thread {thread_id!r}")
-    if not entries:
-        raise NotFoundError(f"message {message_id!r} is not in thread {thread_id!r}")
-    return head, MessageEntry._make(entries[0])
-
-
-def _after(thread_id: str, entry: MessageEntry) -> Origin:
-    return Origin(entry.branch, entry.seq, entry.id, preview(thread_id, entry))

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from perdure import limits
-from perdure.errors import IllegalTransition, InvalidError, NotFoundError, VersionConflict, short_repr
+from perdure.errors import IllegalTransition, InvalidError, VersionConflict, short_repr
 from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
-from perdure.kernel.ops import NOW, Get, Patch, Ref, Row, Scan
+from perdure.kernel.ops import Get, Ref, Row, Scan
 from perdure.model.message import Message
 from perdure.model.page import Page
-from perdure.model.run import CREATED, DONE, RUNNING, STATUSES, NewRun, Run, RunBody, RunInput
+from perdure.model.run import CREATED, RUNNING, STATUSES, WAITING, NewRun, Run, RunBody, RunInput
 from perdure.model.run_snapshots import RunActivation, RunRequest
 from perdure.model.thread import NewThread
 from perdure.model.tickets import check_decision, find_ticket, is_decided
@@ -29,13 +29,13 @@ from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.following import Follower, check_timeout
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
+from perdure.stores.rerunning import Rerun, rerun_run
 from perdure.stores.retry import Stale, retry
+from perdure.stores.run_cancelling import cancel_run, find_run, get_run
 from perdure.stores.run_following import RunSource, ThreadRunsSource
 from perdure.stores.waiting import Waiter
 
 RunRecords = list[Run]
-_POLITE_ATTEMPTS = 8
-"""How often `cancel` lets a faster worker finish its step before it overtakes the worker."""
 
 
 class StartOptions(TypedDict, total=False):
@@ -67,6 +67,7 @@ class RunFilters(TypedDict, total=False):
     status: str | None
     agent_id: str | None
     resource_id: str | None
+    ready: bool
     order: Literal["desc", "asc"]
 
 
@@ -124,33 +125,50 @@ class Runs:
             if type(detail) is not str:
                 raise InvalidError(f"detail must be text, not {short_repr(detail)}")
             codec.encode_checked(detail, "detail", limits.RUN_BYTES)
+        return await cancel_run(self._context, run_id, detail)
 
-        attempts = 0
+    async def rerun(
+        self,
+        run_id: str,
+        *,
+        messages: Sequence[Message] | None = None,
+        agent_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        name: str | None = None,
+        replace: bool = True,
+        thread_id: str | None = None,
+        new_run_id: str | None = None,
+        fence: int | None = None,
+        key: str | None = None,
+    ) -> Run:
+        """Answer again on a new branch: regenerate what a run produced, or edit what it was asked.
 
-        async def attempt() -> Run:
-            nonlocal attempts
-            attempts += 1
-            run = await self.get(run_id)
-            if run.status == DONE:
-                return run
-            if attempts > _POLITE_ATTEMPTS:
-                run = await self._overtake(run)
-            try:
-                request = Request(thread_id=run.thread_id, run=run.cancel(detail))
-                return with_run(await perform(self._context, prepare(request))).run
-            except (IllegalTransition, VersionConflict):
-                raise Stale from None
+        The branch begins right before the first message that the run produced, internal ones included. If it has
+        produced nothing, the branch continues after its input. A run with neither input nor output is run again at the
+        end of its branch. The thread switches to the new branch, and a running run on it is returned. Nothing is
+        overwritten or copied, and all of this is one transaction.
 
-        return await retry("run", run_id, attempt)
+        - `messages`: replace the question. The branch begins before the run's first input message, and these are its
+          first messages and the input of the new run. By default the new run has the input of the old one.
+        - `agent_id`: the agent that runs; by default the agent of the old run.
+        - `metadata`: your own data on the new run. Of the old run, only the agent, the parent run and the input are
+          passed on.
+        - `name`: of the branch, unique within the thread; by default `branch-<number>`.
+        - `replace`: cancel every run of the thread that is running or waiting, in the same transaction, and the old run
+          if it has not begun. False leaves them as they are: they can still be decided, and finish on their branches.
+        - `thread_id`: the thread that the run must belong to; a run of another one raises `NotFoundError`.
+        - `new_run_id`: the id of the new run; minted if None.
+        - `fence`: the number of the caller's claim, as in `commit`.
+        - `key`: makes a retry safe, as in `commit`. A repeated call returns the run that the first one started, and
+          neither makes a branch nor cancels anything.
 
-    async def _overtake(self, run: Run) -> Run:
-        """Give the run a new rev, whatever its rev is now, and read it again.
-
-        A worker that always has a commit in flight is always ahead of what others read. Its next commit is rejected
-        because of the new rev, and the worker is no longer faster than this call.
+        Raises `NotFoundError` for a run that does not exist. The branch of the old run may have been deleted: its
+        messages are still there.
         """
-        await self._context.transact([Patch("runs", (run.id,), {"updated_at": NOW}, {"status": run.status})])
-        return await self.get(run.id)
+        return await rerun_run(
+            self._context,
+            Rerun(run_id, messages, agent_id, metadata, name, replace, thread_id, new_run_id, fence, key),
+        )
 
     async def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
         """Record the decision on a ticket of a waiting run, even while others change the run.
@@ -211,16 +229,12 @@ class Runs:
     async def find(self, run_id: str) -> Run | None:
         """The run, or None."""
         checks.check_id(run_id, "run id")
-        runs, heads = await self._context.view(Get("runs", [(run_id,)]), Get("thread_heads", Ref(0, ("thread",))))
-        # A run whose thread is being erased is already gone for every reader.
-        return run_from(runs[0]) if runs[0] is not None and heads else None
+        return await find_run(self._context, run_id)
 
     async def get(self, run_id: str) -> Run:
         """The run; raises `NotFoundError`."""
-        run = await self.find(run_id)
-        if run is None:
-            raise NotFoundError(f"run {run_id!r} does not exist")
-        return run
+        checks.check_id(run_id, "run id")
+        return await get_run(self._context, run_id)
 
     async def latest(self, thread_id: str) -> Run | None:
         """The thread's latest run: the one created, or changed while running, most recently; None if it has none."""
@@ -241,6 +255,8 @@ class Runs:
         - `agent_id`: runs of this agent.
         - `resource_id`: runs of threads that belong to this resource now. A run does not record it: the list reads the
           runs that the other filters admit and skips those of other resources, so give another filter where you can.
+        - `ready`: True for the waiting runs that a worker may resume: each of their tickets has a decision. The list
+          reads all waiting runs that the other filters admit and skips the others.
         - `order`: `desc`, or `asc` for oldest first.
         - `limit`, `cursor`: the size of a page, and where it begins.
 
@@ -250,8 +266,8 @@ class Runs:
         checks.check_limit(limit)
         runs = _run_list(filters)
         after = None if cursor is None else decode_cursor(cursor, runs.query, (int, str))
-        # What a resource does not own is skipped, so more is read at once: a page costs few trips even then.
-        size = limit + 1 if runs.resource is None else limits.PAGE_MAX + 1
+        # What no index selects is skipped, so more is read at once: a page costs few trips even then.
+        size = limits.PAGE_MAX + 1 if runs.resource is not None or runs.ready else limit + 1
         admitted: list[Row] = []
         while True:
             rows, heads = await self._context.view(runs.scan(size, after), Get("thread_heads", Ref(0, ("thread",))))
@@ -306,7 +322,10 @@ def _run_list(filters: RunFilters) -> RunList:
         raise InvalidError(f"status must be one of {', '.join(STATUSES)}, not {short_repr(status)}")
     checks.check_choice(order, "order", "desc", "asc")
     resource = checks.lineage(filters.get("resource_id"), "resource_id")
-    return RunList(thread_id, status, agent_id, resource, order)
+    ready = checks.check_flag(filters.get("ready", False), "ready")
+    if ready and status not in (None, WAITING):
+        raise InvalidError(f"a run that is {status} is never ready", hint="leave out status: a ready run waits")
+    return RunList(thread_id, WAITING if ready else status, agent_id, resource, order, ready)
 
 
 def _refuse_unknown(options: Mapping[str, Any], known: type) -> None:
@@ -323,11 +342,12 @@ class RunList(NamedTuple):
     agent_id: str | None
     resource: str | None
     order: str
+    ready: bool
 
     @property
     def query(self) -> tuple[Any, ...]:
         """What a cursor of the list belongs to."""
-        return ("runs", *self)
+        return ("runs", *self[:5], *(["ready"] if self.ready else []))
 
     def scan(self, limit: int, after: tuple[Any, ...] | None) -> Scan:
         """The first rows after a place that all filters on columns of a run admit."""
@@ -341,7 +361,7 @@ class RunList(NamedTuple):
     def admits(self, run: Row, owners: Mapping[Any, str | None]) -> bool:
         """Is this a run of a living thread, of the resource that was asked for? `owners` are the threads' resources."""
         thread = run["thread"]
-        return thread in owners and self.resource in (None, owners[thread])
+        return thread in owners and self.resource in (None, owners[thread]) and (not self.ready or run_from(run).ready)
 
 
 _INDEXES: dict[str, tuple[str, ...]] = {

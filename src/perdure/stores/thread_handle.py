@@ -225,12 +225,14 @@ class ThreadHandle:
         """
         return await self._store.branches.switch(self._id, branch)
 
-    async def variants(self, message_id: str, *, view: VariantView = "raw") -> VariantList:
+    async def variants(
+        self, message_id: str | None = None, *, run_id: str | None = None, view: VariantView = "raw"
+    ) -> VariantList:
         """The messages written in the same place as this one, itself included, in the order of their commits.
 
         The options are those of `store.branches.variants`.
         """
-        return await self._store.branches.variants(self._id, message_id, view=view)
+        return await self._store.branches.variants(self._id, message_id, run_id=run_id, view=view)
 
     async def tree(self, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text.
@@ -245,3 +247,17 @@ class ThreadHandle:
         The options are those of `store.runs.start`.
         """
         return await self._store.runs.start(self._id, agent_id, **options)
+
+    async def rerun(
+        self, run_id: str, *, messages: Sequence[Message] | None = None, agent_id: str | None = None,
+        metadata: dict[str, Any] | None = None, name: str | None = None, replace: bool = True,
+        new_run_id: str | None = None, fence: int | None = None, key: str | None = None
+    ) -> Run:
+        """Answer again on a new branch: regenerate what a run produced, or edit what it was asked.
+
+        The options are those of `store.runs.rerun`.
+        """
+        return await self._store.runs.rerun(
+            run_id, messages=messages, agent_id=agent_id, metadata=metadata, name=name, replace=replace,
+            thread_id=self._id, new_run_id=new_run_id, fence=fence, key=key
+        )

@@ -7,7 +7,7 @@ so the cost follows the branches and the siblings, never the history.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from perdure.errors import NotFoundError
@@ -17,10 +17,10 @@ from perdure.model.message import ALL
 from perdure.rules.branch_path import Reach, reach
 from perdure.stores.commit.run_change import LOG
 from perdure.stores.context import Context, require
-from perdure.stores.forking import before_on_branch
+from perdure.stores.fork_points import before_on_branch, find_turn
 from perdure.stores.path_lengths import Point, fork_point
 from perdure.stores.previews import preview
-from perdure.stores.records import MessageEntry
+from perdure.stores.records import MessageEntry, run_from
 from perdure.stores.retry import Stale, retry
 from perdure.stores.tree_reading import origins
 
@@ -35,6 +35,7 @@ class _Sibling(NamedTuple):
     at: int
     preview: str
     visibility: str
+    run_id: str | None
 
 
 _READS = 50
@@ -59,9 +60,50 @@ async def read_variants(context: Context, thread_id: str, message_id: str, *, ex
         siblings = await _siblings(context, head, branches, point)
         if external:
             siblings = [sibling for sibling in siblings if sibling.visibility == ALL]
-        return _variants(thread_id, _sibling(thread_id, entry), siblings, branches, head["branch"])
+        return _variants(thread_id, [_sibling(thread_id, entry)], siblings, branches, head["branch"])
 
     return await retry("thread", thread_id, attempt, on=(Stale,))
+
+
+async def read_turns(context: Context, thread_id: str, run_id: str, *, external: bool) -> list[Variant]:
+    """The first messages of the run's turn and of the turns in its place; `external`: the first of each for all."""
+
+    async def attempt() -> list[Variant]:
+        heads, runs = await context.view(Get("thread_heads", [(thread_id,)]), Get("runs", [(run_id,)]))
+        head = require(heads[0], f"thread {thread_id!r}")
+        if runs[0] is None or runs[0]["thread"] != thread_id:
+            raise NotFoundError(f"run {run_id!r} is not in thread {thread_id!r}")
+        turn = await find_turn(context, run_from(runs[0]))
+        # After the turn: the branches that it was read from are among them.
+        rows = (await context.view(Scan("branches", eq=(thread_id,))))[0]
+        branches = {int(row.key[1]): row for row in rows}
+        siblings = await _siblings(context, head, branches, turn.origin.point)
+        asked = [] if turn.first is None else [_sibling(thread_id, turn.first)]
+        if external:
+            visible = await _first_visible(context, head, {*siblings, *asked})
+            siblings = [visible[sibling] for sibling in siblings if sibling in visible]
+            asked = [visible.get(sibling, sibling) for sibling in asked]
+        return _variants(thread_id, asked, siblings, branches, head["branch"])
+
+    return await retry("thread", thread_id, attempt, on=(Stale,))
+
+
+async def _first_visible(context: Context, head: Row, siblings: Collection[_Sibling]) -> dict[_Sibling, _Sibling]:
+    """The first message for all of each turn, by the message that the turn begins with; a turn without is left out."""
+    thread_id = str(head.key[0])
+    visible = {sibling: sibling for sibling in siblings if sibling.visibility == ALL}
+    hidden = [sibling for sibling in siblings if sibling.visibility != ALL and sibling.run_id is not None]
+    for start in range(0, len(hidden), _READS):
+        some = hidden[start : start + _READS]
+        rows = (await context.view(Get("runs", [(sibling.run_id or "",) for sibling in some])))[0]
+        firsts = [(sibling, row["output_first"]) for sibling, row in zip(some, rows, strict=True) if row is not None]
+        outputs = [(sibling, seq) for sibling, seq in firsts if seq is not None]
+        reads = [Read(LOG, thread_id, seq - 1, seq) for _, seq in outputs]
+        for (sibling, _), entries in zip(outputs, await _view(context, head, *reads), strict=True):
+            for entry in map(MessageEntry._make, entries):
+                if entry.branch == sibling.branch and entry.run == sibling.run_id:
+                    visible[sibling] = _sibling(thread_id, entry)
+    return visible
 
 
 async def _parent(context: Context, head: Row, entry: MessageEntry, branches: Mapping[int, Row]) -> Point | None:
@@ -86,7 +128,7 @@ async def _siblings(context: Context, head: Row, branches: Mapping[int, Row], po
 
 def _sibling(thread_id: str, entry: MessageEntry) -> _Sibling:
     text = preview(thread_id, entry)
-    return _Sibling(entry.id, entry.seq, entry.branch, entry.role, entry.at, text, entry.visibility)
+    return _Sibling(entry.id, entry.seq, entry.branch, entry.role, entry.at, text, entry.visibility, entry.run)
 
 
 def _places(branches: Mapping[int, Row], point: Point | None) -> Iterator[Segment]:
@@ -107,16 +149,16 @@ async def _view(context: Context, head: Row, *reads: Read) -> list[Any]:
 
 
 def _variants(
-    thread_id: str, asked: _Sibling, siblings: list[_Sibling], branches: Mapping[int, Row], current: int
+    thread_id: str, asked: list[_Sibling], siblings: list[_Sibling], branches: Mapping[int, Row], current: int
 ) -> list[Variant]:
     where = f"thread {thread_id!r}"
     alive = [number for number, row in branches.items() if row["deleted_at"] is None]
     leads = reach(origins(branches), alive, where=where)
     path = reach(origins(branches), [current], where=where)
     variants: list[Variant] = []
-    for sibling in sorted({asked, *siblings}, key=lambda sibling: sibling.seq):
+    for sibling in sorted({*asked, *siblings}, key=lambda sibling: sibling.seq):
         here, via = _via(path, sibling), _via(leads, sibling)
-        if via is None and sibling != asked:
+        if via is None and sibling not in asked:
             continue
         variants.append(
             Variant(
@@ -125,8 +167,9 @@ def _variants(
                 role=sibling.role,
                 preview=sibling.preview,
                 at=sibling.at,
+                run_id=sibling.run_id,
                 branch=via if here is None else here,
-                asked=sibling == asked,
+                asked=sibling in asked,
                 current=here is not None,
             )
         )

@@ -1,4 +1,4 @@
-"""`perdure run`, `perdure cancel` and `perdure decide`: everything about one run, and how to move one from outside."""
+"""`perdure run`, `cancel`, `decide` and `rerun`: everything about one run, and how to move one from outside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from perdure.cli.facts import Fact, facts_table
 from perdure.cli.tables import Cell, Column
 from perdure.cli.terminal import STATUSES, moment, plain, whole
 from perdure.errors import InvalidError, short_repr
-from perdure.model.run import DONE, Run
+from perdure.model.message import Message
+from perdure.model.run import DONE, RUNNING, WAITING, Run
 from perdure.model.state import StateDoc
 from perdure.model.tickets import Ticket
 
@@ -41,6 +42,7 @@ def register(app: typer.Typer) -> None:
     command(app)(run)
     command(app, access="write")(cancel)
     command(app, access="write")(decide)
+    command(app, access="write")(rerun)
 
 
 async def run(context: StoreContext, run: RunArgument) -> None:
@@ -100,6 +102,40 @@ async def decide(
     left = [each.ticket_id for each in record.tickets if each.decision is None]
     rest = f"still undecided: {', '.join(left)}" if left else "ready to resume" if record.ready else record.status
     context.say(f"decided ticket {ticket} of run {record.id} ({rest})")
+
+
+async def rerun(
+    context: StoreContext,
+    run: RunArgument,
+    *,
+    message: Annotated[
+        str | None, typer.Option("--message", metavar="TEXT", help="Replaces the question that the run was given.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Another agent than the run's.")] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The name of the branch.")] = None,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Makes a repetition safe.")] = None,
+    yes: YesOption = False,
+) -> None:
+    """Answer again on a new branch: a worker gets a new run. Open runs of the thread are cancelled."""
+    record = await context.run(run)
+    await _confirm_replaced(context, record, answered=yes)
+    messages = None if message is None else [Message.user(message)]
+    started = await context.store.runs.rerun(record.id, messages=messages, agent_id=agent, name=name, key=key)
+    if context.as_json:
+        context.emit(run_document(started))
+        return
+    branch = await context.store.branches.get(started.thread_id, started.branch)
+    context.say(f"started run {started.id} on branch {branch.name} of thread {started.thread_id}")
+
+
+async def _confirm_replaced(context: StoreContext, record: Run, *, answered: bool) -> None:
+    """Ask before a rerun cancels runs that somebody may be working on."""
+    runs = context.store.runs
+    for status in (RUNNING, WAITING):
+        for other in (await runs.list(thread_id=record.thread_id, status=status, limit=1)).items:
+            question = f"Cancel the open runs of thread {record.thread_id!r}, such as {other.id!r} ({status})?"
+            await confirm(question, answered=answered)
+            return
 
 
 def _decision(text: str) -> Any:

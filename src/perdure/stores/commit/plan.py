@@ -42,7 +42,10 @@ from perdure.stores.thread_creation import Birth, birth_ops
 
 
 class ForkPlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A branch to make: its name, the message it continues, and the incarnation of the thread that has this message."""
+    """A branch to make: its name, the message it continues, and the incarnation of the thread that has this message.
+
+    `unmoved`: the hot row must be the one that the guess was read with.
+    """
 
     name: str
     parent: int | None
@@ -50,6 +53,7 @@ class ForkPlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     message_id: str | None
     born: int
     switch: bool
+    unmoved: bool = False
 
 
 class Guess(msgspec.Struct, frozen=True, gc=False):
@@ -113,7 +117,7 @@ def operations(commit: Prepared, guess: Guess) -> list[Op]:
 
 
 def _hot_condition(commit: Prepared, guess: Guess) -> Condition:
-    if commit.if_idle and guess.head_rev is not None:
+    if (commit.if_idle or (guess.fork is not None and guess.fork.unmoved)) and guess.head_rev is not None:
         # Every commit that moves a run moves the hot row too: with its rev, nothing that was looked at has changed.
         return guess.head_rev
     condition: dict[str, Any] = {}

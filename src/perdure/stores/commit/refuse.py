@@ -21,7 +21,7 @@ from perdure.errors import (
 from perdure.kernel.ops import NOW, Get, Read, Ref, Row, Scan
 from perdure.model.branch import MAIN
 from perdure.model.receipt import Receipt
-from perdure.model.run import RUNNING, WAITING, NewRun, Run, RunChange
+from perdure.model.run import CREATED, DONE, NATURAL_END, RUNNING, WAITING, NewRun, Run, RunChange
 from perdure.rules import run_machine
 from perdure.rules.checks import lineage
 from perdure.stores.commit.plan import Guess, first_guess
@@ -219,20 +219,36 @@ def _refuse_run(commit: Prepared, observed: Observed) -> None:
     stored = observed.run["status"]
     if isinstance(run, RunChange) and not run_machine.allows(stored, run):
         move = f"move to {run.status}" if run.status is not None else "take another step"
-        hint = "a waiting run is resumed, not begun" if run.only_from is not None and stored == WAITING else None
         raise IllegalTransition(
             f"run {record.id!r} is {stored} and cannot {move}",
             expected=run.status or record.status,
             actual=stored,
-            hint=hint,
+            hint=_MOVES_FROM.get(stored),
         )
     if observed.run.rev != record.rev:
         raise VersionConflict(
             f"run {record.id!r} changed since it was read",
             expected=record.rev,
             actual=observed.run.rev,
-            hint="read the run again and repeat the change on the new record",
+            hint=_READ_AGAIN + (_RESUME_FIRST if stored == WAITING and _goes_on(run) else ""),
         )
+
+
+def _goes_on(run: Run | RunChange) -> bool:
+    """Would this commit take another step of the run, or finish it?"""
+    ending = run.outcome.termination.type if isinstance(run, RunChange) and run.outcome is not None else NATURAL_END
+    return ending == NATURAL_END and (isinstance(run, Run) or run.status in (None, DONE))
+
+
+_READ_AGAIN = "read the run again and repeat the change on the new record"
+_RESUME_FIRST = "; it waits: once it is ready, commit run.resume() first"
+_MOVES_FROM = {
+    CREATED: "commit run.begin() first",
+    RUNNING: "it does not wait: commit run.step(), run.wait() or run.finish()",
+    WAITING: "commit run.resume() first: a waiting run is resumed, not begun",
+    DONE: "it stays as it ended: start another run, or answer again with runs.rerun",
+}
+"""What to do with a run instead, by its status."""
 
 
 def _refuse_busy(commit: Prepared, observed: Observed) -> None:

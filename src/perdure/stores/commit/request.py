@@ -35,12 +35,25 @@ _READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (R
 
 
 class Fork(msgspec.Struct, frozen=True, gc=False):
-    """A branch that a commit makes and writes to: `at` and `before` as in `branches.fork`, both None for a root."""
+    """A branch that a commit makes and writes to: `at` and `before` as in `branches.fork`, both None for a root.
+
+    With `rerun`, it hangs where the turn of this run begins, or its input if the commit brings messages. `replaces`
+    cancels the open runs of the thread with it.
+    """
 
     at: str | None = None
     before: str | None = None
     name: str | None = None
     switch: bool = False
+    rerun: str | None = None
+    replaces: bool = False
+
+    @property
+    def asked(self) -> list[Any]:
+        """What a repetition under the same key must ask for again; forks that rerun nothing keep the form that older
+        releases stored."""
+        where = [self.at, self.before, self.name, self.switch]
+        return where if self.rerun is None else [*where, self.rerun]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -301,7 +314,7 @@ def _fingerprint(request: Request, documents: list[Any]) -> str:
     # The run is named above, unless its id is minted; a document is only marked as the run's or the thread's.
     docs = sorted([bool(owner), name, _document(value)] for owner, name, value in documents)
     content = request.asked if request.asked is not None else [canonical(message) for message in request.messages]
-    target = request.branch if request.fork is None else msgspec.structs.astuple(request.fork)
+    target = request.branch if request.fork is None else request.fork.asked
     asked: list[Any] = [content, move, docs, target]
     if request.thread is not None:
         # Only then: commits that say nothing of the thread keep the fingerprints that older releases stored.

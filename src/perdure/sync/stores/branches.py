@@ -51,9 +51,11 @@ class Branches(Face[async_branches.Branches], of=async_branches.Branches):
         """Make the branch that ends at a message the current one; if there is none, fork at the message and switch."""
         return self._driver.run(self._inner.checkout(thread_id, message_id, name=name))
 
-    def variants(self, thread_id: str, message_id: str, *, view: VariantView = "raw") -> VariantList:
+    def variants(
+        self, thread_id: str, message_id: str | None = None, *, run_id: str | None = None, view: VariantView = "raw"
+    ) -> VariantList:
         """The messages written in the same place as this one, itself included, in the order of their commits."""
-        return self._driver.read(self._inner.variants(thread_id, message_id, view=view))
+        return self._driver.read(self._inner.variants(thread_id, message_id, run_id=run_id, view=view))
 
     def tree(self, thread_id: str, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text."""

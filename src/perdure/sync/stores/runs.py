@@ -5,10 +5,11 @@ Written by tools/make_sync.py from `perdure.stores.runs`: edit that instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Unpack
 
 from perdure import limits
+from perdure.model.message import Message
 from perdure.model.page import Page
 from perdure.model.run import Run
 from perdure.stores import runs as async_runs
@@ -33,6 +34,17 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
     def cancel(self, run_id: str, detail: str | None = None) -> Run:
         """End a run from outside, however often its worker moves it meanwhile; `detail` says why."""
         return self._driver.run(self._inner.cancel(run_id, detail))
+
+    def rerun(
+        self, run_id: str, *, messages: Sequence[Message] | None = None, agent_id: str | None = None,
+        metadata: dict[str, Any] | None = None, name: str | None = None, replace: bool = True,
+        thread_id: str | None = None, new_run_id: str | None = None, fence: int | None = None, key: str | None = None
+    ) -> Run:
+        """Answer again on a new branch: regenerate what a run produced, or edit what it was asked."""
+        return self._driver.run(self._inner.rerun(
+            run_id, messages=messages, agent_id=agent_id, metadata=metadata, name=name, replace=replace,
+            thread_id=thread_id, new_run_id=new_run_id, fence=fence, key=key
+        ))
 
     def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
         """Record the decision on a ticket of a waiting run, even while others change the run."""

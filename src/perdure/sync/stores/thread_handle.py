@@ -170,9 +170,11 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         """Make a branch the current one; switching to the current one changes nothing."""
         return self._driver.run(self._inner.switch(branch))
 
-    def variants(self, message_id: str, *, view: VariantView = "raw") -> VariantList:
+    def variants(
+        self, message_id: str | None = None, *, run_id: str | None = None, view: VariantView = "raw"
+    ) -> VariantList:
         """The messages written in the same place as this one, itself included, in the order of their commits."""
-        return self._driver.read(self._inner.variants(message_id, view=view))
+        return self._driver.read(self._inner.variants(message_id, run_id=run_id, view=view))
 
     def tree(self, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
         """The whole thread as a tree of messages, which `draw()` turns into text."""
@@ -181,3 +183,14 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
     def start(self, agent_id: str, **options: Unpack[StartOptions]) -> Run:
         """A running run, with the messages it was given, in one commit."""
         return self._driver.run(self._inner.start(agent_id, **options))
+
+    def rerun(
+        self, run_id: str, *, messages: Sequence[Message] | None = None, agent_id: str | None = None,
+        metadata: dict[str, Any] | None = None, name: str | None = None, replace: bool = True,
+        new_run_id: str | None = None, fence: int | None = None, key: str | None = None
+    ) -> Run:
+        """Answer again on a new branch: regenerate what a run produced, or edit what it was asked."""
+        return self._driver.run(self._inner.rerun(
+            run_id, messages=messages, agent_id=agent_id, metadata=metadata, name=name, replace=replace,
+            new_run_id=new_run_id, fence=fence, key=key
+        ))

@@ -6,6 +6,7 @@ that resume it, one succeeds.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from perdure.model.message import Message
 from perdure.model.run import NewRun, Run, RunBody
 from perdure.model.tickets import Ticket, Waiting
 from perdure.stores.store import Store
-from perdure.testkit.helpers import conflict, move, race
+from perdure.testkit.helpers import conflict, move, paged_ids, race
 from perdure.testkit.kit import Kit, case, equal, expect, raises
 from perdure.testkit.probe import overtaken, untouched
 
@@ -46,6 +47,48 @@ async def case_decide(kit: Kit) -> None:
     tickets = [msgspec.structs.replace(ticket, decision=None) for ticket in stored.tickets]
     equal(tickets, waiting.tickets, "the tickets are otherwise as they were")
     equal((stored.waiting and stored.waiting.message, stored.decision("nobody")), ("may I?", None), "the rest")
+
+
+@case("runs", "list-ready", covers=("runs.list", "runs.iter"))
+async def case_list_ready(kit: Kit) -> None:
+    """`ready` lists the waiting runs whose tickets all have decisions, with other filters and page by page."""
+    runs = [await asking(kit.store, "a", "b") for _ in range(4)]
+    await asking(kit.store)
+    await kit.store.runs.start("t", "agent")
+    for i, run in enumerate(runs):
+        kit.clock.advance(1)
+        await kit.store.runs.decide(run.id, "a", True)
+        if i:
+            await kit.store.runs.decide(run.id, "b", False)
+    ready = [run.id for run in runs[1:]]
+
+    async def names(**filters: Any) -> list[str]:
+        return [run.id async for run in kit.store.runs.iter(order="asc", ready=True, **filters)]
+
+    equal((await names(), await names(status="waiting"), await names(thread_id="t")), (ready,) * 3, "filters")
+    equal(await names(agent_id="nobody"), [], "another agent")
+    equal(await paged_ids(partial(kit.store.runs.list, ready=True), 2), sorted(ready, reverse=True), "pages")
+    equal(len((await kit.store.runs.list(ready=False)).items), 6, "no filter")
+    await move(kit.store, (await kit.store.runs.get(ready[0])).resume())
+    equal(await names(), ready[1:], "one was resumed")
+    page = await kit.store.runs.list(ready=True, limit=1)
+    other = kit.store.runs.list(status="waiting", cursor=page.next_cursor)
+    await raises(InvalidError, other, "a cursor of another query")
+    for wrong in ({"status": "running"}, {"status": "done"}, {"ready": 1}):
+        options: dict[str, Any] = {"ready": True, **wrong}
+        await raises(InvalidError, kit.store.runs.list(**options), f"{options}")
+
+
+@case("runs", "waiting-hints", covers=("store.commit",))
+async def case_waiting_hints(kit: Kit) -> None:
+    """Whoever goes on with a run that waits is advised to resume it."""
+    run = await asking(kit.store, "a")
+    for change in (run.begin(), run.step(), run.finish(), run):
+        await kit.store.runs.decide(run.id, "a", True)
+        error = await raises(ConflictError, kit.store.commit("t", run=change), f"{change}")
+        expect("run.resume()" in (error.hint or ""), f"the hint: {error.hint}")
+    error = await raises(VersionConflict, kit.store.commit("t", run=run.cancel()), "an end")
+    expect("run.resume()" not in (error.hint or ""), f"the hint of an end: {error.hint}")
 
 
 @case("runs", "decide-change", covers=("store.commit",))

@@ -87,6 +87,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "runs.start": ("t", "agent"),
     "runs.cancel": ("r",),
     "runs.decide": ("r", "k", True),
+    "runs.rerun": ("r",),
     "runs.follow": ("r",),
     "runs.get": ("r",),
     "runs.find": ("r",),

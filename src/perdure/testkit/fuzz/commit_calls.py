@@ -205,6 +205,30 @@ def start(scene: Scene) -> Call | None:
     return keyed(scene, Call(f"runs.{scene.pick(['start', 'start', 'create'])}", arguments))
 
 
+def rerun(scene: Scene) -> Call | None:
+    """Regenerate an answer or edit a question, of any run."""
+    thread = scene.thread()
+    run = None if thread is None else scene.run(thread)
+    if thread is None or run is None:
+        return None
+    known_ids = sorted(scene.world.runs)
+    new_id = scene.pick(known_ids) if scene.chance(0.04) else scene.fresh("r")
+    arguments: Json = {"run_id": "missing" if scene.chance(0.02) else run.id, "new_run_id": new_id}
+    if scene.chance(0.4):
+        arguments["messages"] = scene.messages(thread, 2)
+    if scene.chance(0.3):
+        arguments["replace"] = False
+    if scene.chance(0.2):
+        arguments |= {"agent_id": scene.pick(AGENTS), "metadata": {"again": True}}
+    if scene.chance(0.15):
+        arguments["name"] = scene.pick(["alt", "main", scene.fresh("line-")])
+    if scene.chance(0.1):
+        arguments["thread_id"] = scene.thread_id()
+    if scene.chance(0.1):
+        arguments["fence"] = scene.random.randrange(4)
+    return keyed(scene, Call("runs.rerun", arguments))
+
+
 def again(scene: Scene) -> Call | None:
     """A keyed call once more: as it was, with other guards, or with other content under the same key."""
     if not scene.keyed:
@@ -224,7 +248,7 @@ def again(scene: Scene) -> Call | None:
         arguments["state"] = dict(reversed(arguments["state"].items()))
     if arguments.get("run") and earlier.name.startswith(("runs.", "branches.")):
         del arguments["run"]
-    if earlier.name == "branches.fork":
+    if earlier.name in ("branches.fork", "runs.rerun"):
         arguments.pop("expect", None)
     return Call(earlier.name, arguments)
 

@@ -37,6 +37,7 @@ MOVES: dict[str, tuple[int, Move]] = {
     "newborn": (25, commit_calls.newborn),
     "with_run": (120, commit_calls.with_run),
     "start": (35, commit_calls.start),
+    "rerun": (30, commit_calls.rerun),
     "decide": (30, commit_calls.decide),
     "again": (40, commit_calls.again),
     "malformed": (12, commit_calls.malformed),
@@ -60,7 +61,8 @@ JUMPS = (1, 1_000, 3_600_000, 8 * 24 * 3_600_000, -1, -5_000, -3_600_000)
 
 _IN_COMMIT = ("commit.before_transact", "commit.after_transact")
 DEATHS = {
-    **dict.fromkeys("commit runs.start runs.create runs.decide pending.freeze branches.fork".split(), _IN_COMMIT),
+    **dict.fromkeys("commit runs.start runs.create runs.rerun runs.decide".split(), _IN_COMMIT),
+    **dict.fromkeys("pending.freeze branches.fork".split(), _IN_COMMIT),
     "threads.delete": ("delete.after_tombstone", "delete.between_erasures"),
 }
 """Where a process may die in a call, by the call's name."""
@@ -163,7 +165,7 @@ class Fuzzer:
 
     async def step(self, asked: Call) -> Outcome:
         """One call on both sides; raises `Difference` unless the answers are the same."""
-        for look in self._unknown_revs(asked):
+        for look in self._unknown(asked):
             await self._compare(look)
         answer = await self._ask(asked)
         if answer is None:
@@ -200,8 +202,8 @@ class Fuzzer:
         self.tokens.settle_runs()
         return expected
 
-    def _unknown_revs(self, asked: Call) -> list[Call]:
-        """What must be looked at before this call can be made: a guard names a rev that was read before."""
+    def _unknown(self, asked: Call) -> list[Call]:
+        """What must be looked at before this call can be made: a rev or a made-up name in it that was read before."""
         where: dict[str, Any] = {
             name: asked.arguments[name] for name in ("thread_id", "run_id") if name in asked.arguments
         }
@@ -210,6 +212,12 @@ class Fuzzer:
             for name, tick in asked.arguments.get("expect_state", {}).items()
             if not self.tokens.knows(tick)
         ]
+        run = asked.arguments.get("run") or {}
+        record = run.get("same") or run.get("change")
+        if record is not None and not self.tokens.knows_run(record):
+            looks.append(Call("runs.get", {"run_id": record["id"]}))
+        if not self.tokens.knows_name(asked.arguments.get("branch")):
+            looks.append(Call("branches.list", {"thread_id": asked.arguments["thread_id"]}))
         if not self.tokens.knows(asked.arguments.get("if_rev")):
             if "owner" in asked.arguments:
                 return [Call("profiles.find", {name: asked.arguments[name] for name in ("owner", "key")})]

@@ -55,11 +55,13 @@ def single(scene: Scene) -> Call | None:
     if scene.chance(0.3):
         document["run_id"] = run_id
     message = {"thread_id": thread.id, "message_id": scene.message_id(thread)}
+    view = scene.pick(["raw", "external"])
     known = (document.get("run_id"), document["name"]) in thread.state
     choices = [
         Call("messages.get", message),
         Call("messages.find", message),
-        Call("branches.variants", {**message, "view": scene.pick(["raw", "external"])}),
+        Call("branches.variants", {**message, "view": view}),
+        Call("branches.variants", {"thread_id": thread.id, "run_id": run_id, "view": view}),
         Call("messages.range", {"thread_id": thread.id, "from_seq": max(1, first), "to_seq": max(1, first + 5)}),
         Call("runs.find", {"run_id": run_id}),
         Call("runs.find" if run is None else "runs.get", {"run_id": run_id}),
@@ -94,6 +96,8 @@ def first_page(scene: Scene) -> Call | None:
             arguments |= scene.pick([{"agent_id": scene.pick(AGENTS)}, {"resource_id": scene.pick(RESOURCES)}])
         if scene.chance(0.3):
             arguments["order"] = scene.pick(["asc", "desc"])
+        if scene.chance(0.2):
+            arguments["ready"] = True
     else:
         arguments["thread_id"] = scene.thread_id()
     if name == "messages.page":

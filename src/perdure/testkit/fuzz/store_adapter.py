@@ -76,6 +76,11 @@ class Tokens:
             return tick
         return int(self._theirs.get(("rev", str(tick)), _UNKNOWN_REV + tick))
 
+    def knows_name(self, name: Any) -> bool:
+        """Is the product's name known for this branch? A rerun does not return the name that it makes up."""
+        made_up = isinstance(name, str) and "~" in name
+        return not made_up or ("name", json.dumps(name)) in self._theirs
+
     def name(self, name: int | str) -> int | str:
         """A branch as the product knows it: a name that the product generated replaces the reference's placeholder."""
         ours: int | str = self._theirs.get(("name", json.dumps(name)), name)
@@ -88,6 +93,10 @@ class Tokens:
         known = cursor.get("spoilt", cursor)
         text = str(self._theirs["cursor", json.dumps(known, sort_keys=True)])
         return text if known is cursor else text[:-3] + ("A" if text[-3] != "A" else "B") + text[-2:]
+
+    def knows_run(self, described: Json) -> bool:
+        """Has the product returned this record? A rerun changes runs that it does not return."""
+        return json.dumps(described, sort_keys=True) in self._runs
 
     def run(self, described: Json) -> Run:
         """The record that the product returned for a run as the reference described it."""

@@ -62,8 +62,8 @@ def fork(
     refuse_summaries(thread, request)
     refuse_content(world, thread, request)
     number = len(thread.branches)
-    name = name or _free_name(thread, number, world.tick)
-    _refuse_duplicate(thread, name, number)
+    name = name or free_name(thread, number, world.tick)
+    refuse_duplicate(thread, name, number)
     world.next_tick()
     thread.branches.append(Branch(number, name, origin, world.now))
     request.branch = number
@@ -79,14 +79,15 @@ def _origin(thread: Thread, at: str | None = None, before: str | None = None) ->
     return None if at is None else thread.require_message(at)
 
 
-def _free_name(thread: Thread, number: int, tick: int) -> str:
+def free_name(thread: Thread, number: int, tick: int) -> str:
     """The name that an unnamed fork gets; if that is in use, one that the product invents."""
     suggested = f"branch-{number}"
     names = [other.name for other in thread.branches if not other.deleted]
     return suggested if suggested not in names else f"{suggested}~{tick}"
 
 
-def _refuse_duplicate(thread: Thread, name: str, number: int) -> None:
+def refuse_duplicate(thread: Thread, name: str, number: int) -> None:
+    """A name belongs to one living branch."""
     if any(other.name == name and not other.deleted and other.number != number for other in thread.branches):
         raise Refusal("AlreadyExists")
 
@@ -101,15 +102,9 @@ def checkout(world: World, *, thread_id: str, message_id: str, name: str | None 
     return switch(world, thread_id=thread_id, branch=thread.branch if thread.branch in ending else ending[0])
 
 
-def variants(world: World, *, thread_id: str, message_id: str, view: str = "raw") -> list[Json]:
-    """`branches.variants`: the messages with the same parent that a living branch leads to, and the one asked for."""
-    thread = world.thread(thread_id)
-    asked = thread.require_message(message_id)
+def described(thread: Thread, siblings: list[Message], asked: Message | None) -> list[Json]:
+    """Variants as plain data: those that a living branch leads to, and the one that was asked for."""
     paths = {b.number: _path(thread.head(b.number)) for b in thread.branches if not b.deleted}
-    siblings = [m for m in thread.log if m.parent is asked.parent]
-    reached = [m for m in siblings if m is asked or any(m in path for path in paths.values())]
-    if view == "external":
-        reached = [m for m in reached if m is asked or m.visibility == "all"]
     return [
         {
             "message_id": m.id,
@@ -117,11 +112,13 @@ def variants(world: World, *, thread_id: str, message_id: str, view: str = "raw"
             "role": m.body["role"],
             "preview": preview(m),
             "at": m.at,
+            "run_id": m.body.get("run_id"),
             "leads": any(m in path for path in paths.values()),
             "asked": m is asked,
             "current": m in paths[thread.branch],
         }
-        for m in reached
+        for m in siblings
+        if m is asked or any(m in path for path in paths.values())
     ]
 
 
@@ -147,7 +144,7 @@ def rename(world: World, *, thread_id: str, branch: int | str, name: str) -> Jso
     """`branches.rename`."""
     thread = world.thread(thread_id)
     number = thread.branch_number(branch)
-    _refuse_duplicate(thread, name, number)
+    refuse_duplicate(thread, name, number)
     world.next_tick()
     thread.branches[number].name = name
     return branch_data(thread, thread.branches[number])

@@ -109,6 +109,7 @@ def new_run(world: World, new: Json, thread_id: str, branch: int) -> Run:
     status = new.get("status", "running")
     run = Run(new["id"], thread_id, new["agent_id"], status, branch, world.now, world.now, world.tick)
     run.parent_run_id, run.metadata, run.trace = (new.get(n) for n in ("parent_run_id", "metadata", "trace"))
+    run.input, run.triggers = new.get("input"), list(new.get("triggers", ()))
     run.started_at = world.now if status == "running" else None
     world.runs[run.id] = run
     return run

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.testkit.reference import branches, commit, messages, pending, profiles, runs, state, threads
+from perdure.testkit.reference import branches, commit, messages, pending, profiles, reruns, runs, state, threads
 from perdure.testkit.reference.records import Json, Refusal, World
 
 
@@ -72,7 +72,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "branches.current": branches.current,
     "branches.fork": branches.fork,
     "branches.checkout": branches.checkout,
-    "branches.variants": branches.variants,
+    "branches.variants": reruns.variants,
     "branches.switch": branches.switch,
     "branches.rename": branches.rename,
     "branches.label": branches.label,
@@ -88,6 +88,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "pending.threads": pending.threads,
     "runs.create": _begin("created"),
     "runs.start": _begin("running"),
+    "runs.rerun": reruns.rerun,
     "runs.decide": _decide,
     "runs.get": runs.get,
     "runs.find": runs.find,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.testkit.reference.records import Branch, Json, Refusal, Thread, Tombstone, World
+from perdure.testkit.reference.records import Branch, Json, Refusal, Run, Thread, Tombstone, World
 from perdure.testkit.reference.views import run_data, thread_data
 
 PAGE_MOST = 200
@@ -190,11 +190,15 @@ def runs_listed(
     status: str | None = None,
     agent_id: str | None = None,
     resource_id: str | None = None,
+    ready: bool = False,
     order: str = "desc",
     limit: int = 50,
     cursor: Json | None = None,
 ) -> Json:
     """`runs.list`."""
+    if ready and status not in (None, "waiting"):
+        raise Refusal("InvalidError")
+    status = "waiting" if ready else status
     resource = lineage(resource_id)
     items = [
         ([run.created_at, run.id], run_data(run))
@@ -203,5 +207,12 @@ def runs_listed(
         and status in (None, run.status)
         and agent_id in (None, run.agent_id)
         and resource in (None, world.threads[run.thread_id].resource_id)
+        and (not ready or _is_ready(run))
     ]
-    return page(["runs", thread_id, status, agent_id, resource, order], items, cursor, limit, desc=order == "desc")
+    query = ["runs", thread_id, status, agent_id, resource, order, ready]
+    return page(query, items, cursor, limit, desc=order == "desc")
+
+
+def _is_ready(run: Run) -> bool:
+    tickets = (run.waiting or {}).get("tickets", [])
+    return bool(tickets) and all("decision" in ticket for ticket in tickets)

@@ -1,0 +1,91 @@
+"""Ends runs from outside: one that `runs.cancel` names, or the open runs of a thread that a rerun replaces."""
+
+from __future__ import annotations
+
+from perdure.errors import ConflictError, IllegalTransition, NotFoundError, VersionConflict
+from perdure.kernel.ops import NOW, Get, Op, Patch, Ref, Scan
+from perdure.model.run import DONE, RUNNING, WAITING, Run
+from perdure.stores.commit.execute import perform
+from perdure.stores.commit.receipt import with_run
+from perdure.stores.commit.request import Request, prepare
+from perdure.stores.commit.run_change import changed_columns, effect_of
+from perdure.stores.context import Context, require
+from perdure.stores.records import run_from
+from perdure.stores.retry import Stale, retry
+
+POLITE_ATTEMPTS = 8
+"""How often a worker that is faster may finish its step before it is overtaken."""
+_MOST_OPEN = 100
+"""Open runs of one thread that one transaction ends."""
+
+
+async def find_run(context: Context, run_id: str) -> Run | None:
+    """The run, or None."""
+    runs, heads = await context.view(Get("runs", [(run_id,)]), Get("thread_heads", Ref(0, ("thread",))))
+    # A run whose thread is being erased is already gone for every reader.
+    return run_from(runs[0]) if runs[0] is not None and heads else None
+
+
+async def get_run(context: Context, run_id: str) -> Run:
+    """The run; raises `NotFoundError`."""
+    run = await find_run(context, run_id)
+    if run is None:
+        raise NotFoundError(f"run {run_id!r} does not exist")
+    return run
+
+
+async def cancel_run(context: Context, run_id: str, detail: str | None) -> Run:
+    """End a run however often its worker moves it meanwhile; one that is done is returned as it is."""
+    attempts = 0
+
+    async def attempt() -> Run:
+        nonlocal attempts
+        attempts += 1
+        run = await get_run(context, run_id)
+        if run.status == DONE:
+            return run
+        if attempts > POLITE_ATTEMPTS:
+            run = await _overtake(context, run)
+        try:
+            request = Request(thread_id=run.thread_id, run=run.cancel(detail))
+            return with_run(await perform(context, prepare(request))).run
+        except (IllegalTransition, VersionConflict):
+            raise Stale from None
+
+    return await retry("run", run_id, attempt)
+
+
+async def _overtake(context: Context, run: Run) -> Run:
+    """Give the run a new rev, whatever its rev is now, and read it again.
+
+    A worker that always has a commit in flight is always ahead of what others read. Its next commit is rejected
+    because of the new rev, and the worker is no longer faster than this call.
+    """
+    await context.transact([Patch("runs", (run.id,), {"updated_at": NOW}, {"status": run.status})])
+    return await get_run(context, run.id)
+
+
+async def open_runs(context: Context, thread_id: str, run_id: str | None) -> list[Run]:
+    """The runs of a thread that are running or waiting, and the run with this id unless it is done."""
+    named, *scans = await context.view(
+        Get("runs", [(run_id,)] if run_id is not None else []),
+        *[Scan("runs", "thread_status", (thread_id, status), limit=_MOST_OPEN + 1) for status in (RUNNING, WAITING)],
+    )
+    runs = {run.id: run for rows in scans for run in map(run_from, rows)}
+    if len(runs) > _MOST_OPEN:
+        raise ConflictError(
+            f"thread {thread_id!r} has more than {_MOST_OPEN} open runs",
+            hint="cancel some of them first, or pass replace=False to leave them open",
+        )
+    if named:
+        run = run_from(require(named[0], f"run {run_id!r}"))
+        if run.status != DONE:
+            runs.setdefault(run.id, run)
+    return list(runs.values())
+
+
+def cancellation(run: Run, detail: str) -> Op:
+    """The operation that ends a run as it was read. The hot row is not its concern: the run that replaces it takes the
+    thread's pointers."""
+    effect = effect_of(run.cancel(detail), (), inputs=False)
+    return Patch("runs", (run.id,), changed_columns(effect, run), run.rev, effect.encoded)

@@ -1,0 +1,114 @@
+"""Reruns in the reference: where the turn of a run begins, the run that replaces it, and the variants of turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.testkit.reference.branches import described, free_name, refuse_duplicate
+from perdure.testkit.reference.commit import (
+    Request,
+    live_key,
+    refuse_content,
+    refuse_shape,
+    refuse_summaries,
+    replay,
+    write,
+)
+from perdure.testkit.reference.records import Branch, Json, Message, Refusal, Run, Thread, World
+from perdure.testkit.reference.runs import moved
+
+
+def rerun(
+    world: World,
+    *,
+    run_id: str,
+    new_run_id: str,
+    messages: list[Json] | None = None,
+    agent_id: str | None = None,
+    metadata: Json | None = None,
+    name: str | None = None,
+    replace: bool = True,
+    thread_id: str | None = None,
+    fence: int | None = None,
+    key: str | None = None,
+) -> Json:
+    """`runs.rerun`: a branch where the turn begins, or the input if there are messages, and a new run on it."""
+    if messages == [] or new_run_id == run_id:
+        raise Refusal("InvalidError")
+    old = world.runs.get(run_id)
+    if old is None or thread_id not in (None, old.thread_id):
+        raise Refusal("NotFoundError")
+    new: Json = {"id": new_run_id, "agent_id": agent_id or old.agent_id, "parent_run_id": old.parent_run_id}
+    new["metadata"] = metadata
+    if messages is None:
+        new |= {"input": old.input, "triggers": old.triggers}
+    request = Request(thread_id=old.thread_id, messages=messages or (), run={"new": new}, fence=fence, key=key)
+    request.inputs, request.fork = True, ["rerun", run_id, name]
+    refuse_shape(request)
+    thread = world.thread(old.thread_id)
+    stored = live_key(world, thread, key)
+    if stored is not None:
+        again: Json = replay(world, stored, request)["run"]
+        return again
+    refuse_summaries(thread, request)
+    refuse_content(world, thread, request)
+    number = len(thread.branches)
+    name = name or free_name(thread, number, world.tick)
+    refuse_duplicate(thread, name, number)
+    origin = thread.log[old.input[0] - 1].parent if messages and old.input else turn(thread, old)[1]
+    world.next_tick()
+    for run in world.runs_of(thread.id) if replace else []:
+        if run.status in ("running", "waiting") or (run is old and run.status != "done"):
+            ended = {"type": "cancelled", "detail": f"replaced by run {new_run_id}"}
+            counters = {"steps": 0, "input_tokens": 0, "output_tokens": 0}
+            moved(world, run, {**counters, "status": "done", "outcome": {"termination": ended}})
+    thread.branches.append(Branch(number, name, origin, world.now))
+    request.branch = number
+    started: Json = write(world, thread, request)["run"]
+    thread.branch = number
+    return started
+
+
+def turn(thread: Thread, run: Run) -> tuple[Message | None, Message | None]:
+    """The first message that a run produced on its branch, and what that hangs under, or would."""
+    after = run.input[1] if run.input else 0
+    if run.output:
+        after = min(after, run.output[1] - 1)
+    written = [m for m in thread.written_on(run.branch) if m.seq > after and m.body.get("run_id") == run.id]
+    if written:
+        return written[0], written[0].parent
+    return None, thread.log[run.input[1] - 1] if run.input else thread.head(run.branch)
+
+
+def variants(
+    world: World, *, thread_id: str, message_id: str | None = None, run_id: str | None = None, view: str = "raw"
+) -> list[Json]:
+    """`branches.variants`, of a message or of a run's turn."""
+    thread = world.thread(thread_id)
+    if message_id is not None:
+        asked: Message | None = thread.require_message(message_id)
+        parent = asked.parent if asked is not None else None
+    else:
+        run = world.runs.get(run_id or "")
+        if run is None or run.thread_id != thread_id:
+            raise Refusal("NotFoundError")
+        asked, parent = turn(thread, run)
+    siblings: list[Any] = [m for m in thread.log if m.parent is parent]
+    if view == "external" and run_id is not None:
+        siblings = [_first_visible(world, thread, m) for m in siblings]
+        asked = asked and (_first_visible(world, thread, asked) or asked)
+    if view == "external":
+        siblings = [m for m in siblings if m is not None and m.visibility == "all"]
+    if asked is not None and asked not in siblings:
+        siblings.append(asked)
+    return described(thread, sorted(siblings, key=lambda m: m.seq), asked)
+
+
+def _first_visible(world: World, thread: Thread, first: Message) -> Message | None:
+    """What an outsider sees of a turn first: its beginning, or the first output of its run on the same branch."""
+    run = world.runs.get(first.body.get("run_id", ""))
+    if first.visibility == "all" or run is None or not run.output or run.output[1] > len(thread.log):
+        return first
+    message = thread.log[run.output[1] - 1]
+    same = message.branch == first.branch and message.body.get("run_id") == run.id
+    return message if same else first
