@@ -115,9 +115,9 @@ def open(
     - `housekeeping`: in the background, remove expired keys and profiles, finish interrupted deletions, and remove what
       abandoned imports left behind. False leaves that to other processes, or to `perdure doctor sweep`.
     - `retry_ms`: how long a call is repeated while it fails for a reason that may pass, up to 600,000. Any call is
-      repeated after `UnavailableError`. With a key, `commit`, `runs.start`, `runs.create`, `branches.fork` and
-      `pending.freeze` are also repeated after `OutcomeUnknown` and contention. A call that makes several transactions
-      may wait this long for each. Opening is not repeated.
+      repeated after `UnavailableError`. With a key, `commit`, `runs.start`, `runs.create`, `runs.rerun`,
+      `branches.fork` and `pending.freeze` are also repeated after `OutcomeUnknown` and contention. A call that makes
+      several transactions may wait this long for each. Opening is not repeated.
 
     Raises `InvalidError` for a URL or an option that cannot be right, `UnavailableError` for a store that cannot be
     reached, and `UnsupportedError` for one that this version cannot open.
