@@ -17,6 +17,7 @@ from msgspec import convert
 
 from perdure import limits
 from perdure.errors import CorruptError, short_repr
+from perdure.kernel.joined import Chosen, Joined, Values
 from perdure.kernel.ops import Get, Heads, LogEntry, Read, ReadOp, Row, Scan
 from perdure.kernel.schema import Column, Log, Schema, Table
 
@@ -99,6 +100,7 @@ class AnswerCheck:
             for log in schema.logs
             for body in (bytes, str)
         }
+        self._joined: dict[Chosen, type[msgspec.Struct]] = {}
 
     def _entry(self, log: Log, body: type) -> Any:
         return _tuple(_Seq, Any, *[self._expected.column(log.name, column) for column in log.columns], body)
@@ -130,6 +132,42 @@ class AnswerCheck:
     def _check_got(self, table: str, answer: Sequence[Row | None]) -> None:
         rows = [row for row in answer if row is not None]
         convert(([row.values for row in rows], [row.rev for row in rows]), self._some[table])
+
+    def joined(self, joined: Joined, answers: Sequence[Sequence[Values]]) -> None:
+        """The same for the answers to a `Joined`; the row of the other table must be there."""
+        chosen = joined.chosen
+        kind = self._joined.get(chosen)
+        if kind is None:
+            values = _tuple(*[column for _, column in self._chosen(chosen)])
+            kind = self._joined[chosen] = _struct(rows=_list(_list(values)))
+        try:
+            convert((answers,), kind)
+        except msgspec.ValidationError as error:
+            damages = (self._joined_damage(chosen, values) for rows in answers for values in rows)
+            known = next((damage for damage in damages if damage is not None), None)
+            raise known or CorruptError(str(error), where=chosen.table) from None
+
+    def _chosen(self, chosen: Chosen) -> list[tuple[str, Any]]:
+        """The name and the type of each column."""
+        tables, implicit = self._schema.table, {"rev": _Rev, "body": Any}
+        named = []
+        for name, column in chosen.columns:
+            table = tables[name]
+            kind = implicit.get(column)
+            if column in table.types:
+                declared = Column(column, table.types[column])
+                is_key = column in table.key_names
+                kind = self._expected.plain(declared) if is_key else self._expected.column(name, declared)
+            named.append((f"{name}.{column}", kind))
+        return named
+
+    def _joined_damage(self, chosen: Chosen, values: Values) -> CorruptError | None:
+        where = self._expected.row_name(chosen.table, values[: len(self._schema.table[chosen.table].key)])
+        named = [(*column, value) for column, value in zip(self._chosen(chosen), values, strict=True)]
+        others = [value for (table, _), value in zip(chosen.columns, values, strict=True) if table == chosen.other]
+        if others.count(None) == len(others):
+            return CorruptError(f"its row in {chosen.other} is missing", where=where)
+        return _damage(where, named)
 
     def keys(self, reads: Sequence[ReadOp], answers: Sequence[Any]) -> None:
         """Check only what names a row, and the lengths of logs: enough for erasing, which must get rid of damage."""

@@ -13,6 +13,7 @@ from typing import Any
 from perdure import limits
 from perdure.errors import InvalidError, OutcomeUnknown, short_repr
 from perdure.kernel.engine import Engine, Watch
+from perdure.kernel.joined import Joined, Values
 from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import (
     ABSENT,
@@ -56,6 +57,7 @@ _STAMPS: dict[ColumnType, frozenset[type]] = {"text": frozenset(), "int": frozen
 
 
 Fill = Callable[[str, Filled, Sequence[str]], Awaitable[Applied]]
+Join = Callable[[str, Joined], Awaitable[list[list[Values]]]]
 
 
 class Kernel:
@@ -65,9 +67,11 @@ class Kernel:
         self.engine = engine
         self.schema: Schema = engine.schema
         # By its class: a wrapper that delegates what it does not know must see every transaction.
-        takes_kinds = hasattr(type(engine), "transact_filled")
+        takes_kinds, joins = (hasattr(type(engine), name) for name in ("transact_filled", "view_joined"))
         self.fill: Fill | None = getattr(engine, "transact_filled", None) if takes_kinds else None
         """`transact_unchecked` for a transaction of a known kind; None if the engine takes operations only."""
+        self.join: Join | None = getattr(engine, "view_joined", None) if joins else None
+        """Answers a `Joined` whose scans were built from checked values; None if the engine cannot join."""
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Validate, then apply all or nothing."""

@@ -15,6 +15,7 @@ import msgspec
 
 from perdure.errors import NotFoundError
 from perdure.kernel.engine import Engine
+from perdure.kernel.joined import Joined, Values
 from perdure.kernel.ops import Applied, Heads, Op, ReadOp, Row, Scan, Segment
 from perdure.kernel.validate import Kernel
 from perdure.model.branch import MAIN
@@ -97,6 +98,19 @@ class Context:
         else:
             answers = await self.kernel.view(self.scope, *reads)
         self._check(reads, answers)
+        self.clean_up()
+        return answers
+
+    async def view_joined(self, joined: Joined) -> list[list[Values]] | None:
+        """Read rows of two tables as tuples, checked like those of `view`; None if the engine cannot join."""
+        join = self.kernel.join
+        if join is None:
+            return None
+        if self.patience.ms:
+            answers = await self.patience.repeat(partial(join, self.scope, joined))
+        else:
+            answers = await join(self.scope, joined)
+        self._check.joined(joined, answers)
         self.clean_up()
         return answers
 

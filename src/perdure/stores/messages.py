@@ -297,6 +297,9 @@ class Messages:
         ordered = sorted(around or entries, key=_SEQ)
         if gapless:
             _refuse_gaps(thread_id, ordered)
+            in_line = _parents_in_line(entries, ordered)
+            if in_line is not None:
+                return message_records(thread_id, entries, in_line)
         seqs = {entry[0] for entry in entries}
         parents: dict[int, str | None] = {}
         newest: dict[int, str] = {}
@@ -343,6 +346,18 @@ def _filters(visibility: Visibility, run_id: str | None) -> dict[str, Any]:
     if run_id is not None:
         where["run"] = checks.check_id(run_id, "run id")
     return where
+
+
+def _parents_in_line(entries: Sequence[LogEntry], ordered: Sequence[LogEntry]) -> list[str | None] | None:
+    """The parents of a page without gaps, if `ordered`, its entries with their neighbours, shows them all: it is on one
+    branch and begins with the first message, or with one that is not on the page."""
+    if len({entry[4] for entry in ordered}) != 1:
+        return None
+    first = ordered[0][0]
+    if first != 1 and (not entries or first in (entries[0][0], entries[-1][0])):
+        return None
+    ids = [None, *[entry[2] for entry in ordered]]
+    return [ids[entry[0] - first] for entry in entries]
 
 
 def _refuse_gaps(thread_id: str, ordered: Sequence[LogEntry]) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from perdure import limits
 from perdure.errors import CorruptError, InvalidError
 from perdure.kernel import codec
+from perdure.kernel.joined import Values
 from perdure.kernel.ops import LogEntry, Row
 from perdure.model import message as message_model
 from perdure.model import pending as pending_model
@@ -66,7 +67,7 @@ def read_body(reader: Reader[F], body: bytes | str | None, where: str) -> F:
 
 def thread_from(cold: Row, head: Row) -> Thread:
     """A thread from its two rows, whose columns are unpacked in the order `schema` declares them."""
-    custom = {} if cold.body == b"{}" else _custom(cold)
+    custom = {} if cold.body == b"{}" else _custom(cold.body, str(cold.key[0]))
     parent, resource, title, _, _, _ = cold.values
     version, branch, _, fence, children, _, created_at, updated_at, active, open_run, latest, _, _, _ = head.values
     return Thread(
@@ -88,18 +89,57 @@ def thread_from(cold: Row, head: Row) -> Thread:
     )
 
 
-def _custom(cold: Row) -> dict[str, Any]:
-    """The metadata in a cold row of a thread. A short body cannot nest deeply, so it is decoded at once."""
-    if cold.body is not None and len(cold.body) <= codec.NEVER_DEEP:
+def listed_threads(rows: Sequence[Values]) -> list[Thread]:
+    """Threads as lists read them (`thread_lists.COLUMNS`): their fields, with the body in the place of `custom`."""
+    return [
+        Thread(
+            thread_id,
+            title,
+            resource,
+            parent,
+            {} if body == b"{}" else _custom(body, thread_id),
+            created_at,
+            updated_at,
+            version,
+            branch,
+            children,
+            fence,
+            active,
+            open_run,
+            latest,
+            rev,
+        )
+        for (
+            thread_id,
+            title,
+            resource,
+            parent,
+            body,
+            created_at,
+            updated_at,
+            version,
+            branch,
+            children,
+            fence,
+            active,
+            open_run,
+            latest,
+            rev,
+        ) in rows
+    ]
+
+
+_decode_custom = thread_model.BODY_READER.decode
+
+
+def _custom(body: bytes | str | None, thread_id: str) -> dict[str, Any]:
+    """The metadata in the body of a cold row. A short body cannot nest deeply, so it is decoded at once."""
+    if body is not None and len(body) <= codec.NEVER_DEEP:
         try:
-            return thread_model.BODY_READER.decode(cold.body).custom
+            return _decode_custom(body).custom
         except _UNREADABLE:  # or with unknown fields, which is fine
-            return _custom_with_care(cold)
-    return _custom_with_care(cold)
-
-
-def _custom_with_care(cold: Row) -> dict[str, Any]:
-    return read_body(thread_model.BODY_READER, cold.body, f"thread {cold.key[0]!r}").custom
+            pass
+    return read_body(thread_model.BODY_READER, body, f"thread {thread_id!r}").custom
 
 
 def run_from(row: Row) -> Run:

@@ -9,16 +9,33 @@ which a list of roots picks its own. A row that moves between groups keeps its p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from perdure.kernel.joined import Chosen, Values
 from perdure.kernel.ops import Row, Scan
 
 Order = Literal["active", "created"]
 Rows = TypeVar("Rows", bound=tuple[Row, *tuple[Row | None, ...]])
 ORDER_COLUMN: dict[Order, str] = {"active": "updated_at", "created": "created_at"}
 _ROOT, _CHILD, _UNKNOWN = 0, 1, None
+
+_COLD, _HOT = "threads", "thread_heads"
+COLUMNS = Chosen(
+    _HOT,
+    _COLD,
+    (
+        (_HOT, "thread"),
+        *[(_COLD, name) for name in ("title", "resource", "parent", "body")],
+        *[(_HOT, name) for name in ("created_at", "updated_at", "version", "branch", "children", "fence")],
+        *[(_HOT, name) for name in ("active_run", "open_run", "latest_run")],
+        (_COLD, "rev"),
+    ),
+)
+"""What a list shows, in the order of the fields of `Thread`; the body holds `custom`."""
+_KEYSETS = {order: itemgetter(COLUMNS.position(_HOT, column), 0) for order, column in ORDER_COLUMN.items()}
 
 
 class ThreadList(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +71,20 @@ class ThreadList(msgspec.Struct, frozen=True, kw_only=True):
 
     def _filter(self, child: int | None) -> dict[str, Any]:
         return {"parent": None} if self.root and child is _UNKNOWN else {}
+
+    def keyset_of(self, values: Values) -> tuple[Any, ...]:
+        """The same for a thread as `COLUMNS`."""
+        keyset: tuple[Any, ...] = _KEYSETS[self.order](values)
+        return keyset
+
+    def merged_values(self, groups: Sequence[list[Values]]) -> list[Values]:
+        """The threads of all groups in their order, each as `COLUMNS`."""
+        full = [group for group in groups if group]
+        if len(full) < 2:
+            return full[0] if full else []
+        threads = [values for group in full for values in group]
+        threads.sort(key=_KEYSETS[self.order], reverse=self.desc)
+        return threads
 
     def merged(self, groups: Sequence[Sequence[Rows]]) -> list[Rows]:
         """The threads of all groups in their order; each is a tuple that begins with its hot row."""

@@ -17,6 +17,7 @@ from perdure.errors import AlreadyExists, CorruptError, InvalidError, NotFoundEr
 from perdure.ids import new_id
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.engine import Conflict
+from perdure.kernel.joined import Joined
 from perdure.kernel.ops import NOW, PRESENT, Get, Inc, Op, Patch, Put, Ref, Row, Scan
 from perdure.model import thread as thread_model
 from perdure.model.page import Page
@@ -26,7 +27,7 @@ from perdure.rules import checks
 from perdure.stores.context import Context, require, thread_topic
 from perdure.stores.deletion import delete_thread
 from perdure.stores.paging import every
-from perdure.stores.records import read_body, thread_from
+from perdure.stores.records import listed_threads, read_body, thread_from
 from perdure.stores.results import row_after_patch, row_after_put
 from perdure.stores.retry import Stale, retry
 from perdure.stores.thread_creation import (
@@ -40,10 +41,11 @@ from perdure.stores.thread_creation import (
     detach_parent_ops,
     with_custom,
 )
-from perdure.stores.thread_lists import Order, ThreadList
+from perdure.stores.thread_lists import COLUMNS, Order, ThreadList
 
 Strategy = Literal["reject", "detach", "cascade"]
 ThreadRecords = list[Thread]
+Scans = list[Scan]
 
 
 class Threads:
@@ -212,6 +214,16 @@ class Threads:
     async def _page(self, threads: ThreadList, limit: int, cursor: str | None) -> Page[Thread]:
         after = None if cursor is None else decode_cursor(cursor, threads.query, (int, str))
         scans = threads.scans(limit + 1, after)
+        joined = await self._context.view_joined(Joined(scans, COLUMNS))
+        if joined is None:
+            return await self._page_of_rows(threads, scans, limit)
+        rows = threads.merged_values(joined)
+        page = rows[:limit]
+        more = encode_cursor(threads.query, threads.keyset_of(page[-1])) if len(rows) > limit else None
+        return Page(listed_threads(page), more)
+
+    async def _page_of_rows(self, threads: ThreadList, scans: Scans, limit: int) -> Page[Thread]:
+        """The same on an engine that cannot join."""
         colds = [Get("threads", Ref(number, ("thread",))) for number in range(len(scans))]
         answers = await self._context.view(*scans, *colds)
         hot, cold = answers[: len(scans)], answers[len(scans) :]
@@ -281,7 +293,7 @@ def _changes(row: Row, cold: dict[str, Any], body: bytes | None) -> tuple[Patch,
 def _cold_of(hot: Row, cold: Row | None) -> Row:
     """The cold row of a hot one; both lists have the same order, so a missing row is noticed."""
     if cold is None or cold.key != hot.key:
-        raise CorruptError("its cold row is missing", where=f"thread {hot.key[0]!r}")
+        raise CorruptError("its row in threads is missing", where=f"thread {hot.key[0]!r}")
     return cold
 
 

@@ -21,6 +21,7 @@ from perdure.engines.sql.terms import (
     where_shape,
     where_terms,
 )
+from perdure.kernel.joined import Chosen
 from perdure.kernel.ops import Read, Ref, Row, Scan, Segment
 from perdure.kernel.schema import Index, Log, Table
 
@@ -40,6 +41,8 @@ class TableReads:
         chosen += [dialect.body.format(f"t.{quote('body')}"), *[f"t.{quote(c)}" for c in table.column_names]]
         self.chosen = ", ".join(chosen)
         """The columns of every answer, in the order that `rows` takes apart: key, rev, body, columns."""
+        self.join = ""
+        """What follows the table in a scan."""
         self._scans: ShapeCache[str] = ShapeCache()
 
     def rows(self, answers: Iterable[Any]) -> list[Row]:
@@ -123,10 +126,10 @@ class TableReads:
             filters += bounds.values()
             if filters:
                 walked = f"SELECT t.* FROM {source} WHERE {' AND '.join(terms)}{order}{self._dialect.walk}"
-                return f"SELECT {self.chosen} FROM ({walked}) t WHERE {' AND '.join(filters)}{limit}"
+                return f"SELECT {self.chosen} FROM ({walked}) t{self.join} WHERE {' AND '.join(filters)}{limit}"
             bounds = {}
         terms += [*filters, *bounds.values()]
-        return f"SELECT {self.chosen} FROM {source} WHERE {' AND '.join(terms)}{order}{limit}{tail}"
+        return f"SELECT {self.chosen} FROM {source}{self.join} WHERE {' AND '.join(terms)}{order}{limit}{tail}"
 
     def same(self, index: Index | None, eq: tuple[Any, ...], marks: Marks, resolve: Resolve | None) -> list[str]:
         """The terms that give the first columns of the index, or of the key, these values."""
@@ -162,6 +165,23 @@ class TableReads:
         group = next((group for group in self.table.unique if named.issuperset(group)), None)
         name = self._dialect.primary if group is None else unique_name(self.table.name, group)
         return self._dialect.hinted(source, name)
+
+
+class JoinedReads(TableReads):
+    """How rows of one table are scanned together with those of another; `other` is that table as the dialect names it.
+
+    An outer join: a row without a partner stays in the answer.
+    """
+
+    def __init__(self, table: Table, dialect: Dialect, source: str, chosen: Chosen, other: str) -> None:
+        super().__init__(table, dialect, source)
+        quote = dialect.quote
+        columns = [f"{'t' if name == chosen.table else 'o'}.{quote(column)}" for name, column in chosen.columns]
+        bodies = [column == "body" for _, column in chosen.columns]
+        texts = [dialect.body.format(c) if body else c for c, body in zip(columns, bodies, strict=True)]
+        self.chosen = ", ".join(texts)
+        same = " AND ".join(f"o.{quote(c)} = t.{quote(c)}" for c in ("scope", *table.key_names))
+        self.join = f" LEFT JOIN {other} o ON {same}"
 
 
 class LogReads:

@@ -21,6 +21,7 @@ from perdure.engines.sqlite.connections.interrupts import Stop
 from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, refuse
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine, Health, Watch
+from perdure.kernel.joined import Joined, Values
 from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.threads import run_in_thread
@@ -73,6 +74,11 @@ class DatabaseEngine(ABC):
         """Answer all reads from one snapshot of durable data."""
         readers = self._database.readers
         return await self._read(lambda stop: readers.view(scope, reads, stop))
+
+    def view_joined(self, scope: str, joined: Joined) -> Awaitable[list[list[Values]]]:
+        """Answer all scans from one snapshot, each row with columns of another table."""
+        readers = self._database.readers
+        return self._read(lambda stop: readers.view_joined(scope, joined, stop))
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""

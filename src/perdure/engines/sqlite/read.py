@@ -24,6 +24,7 @@ from perdure.engines.sqlite.errors import DRIVER_ERRORS, locked, translate
 from perdure.engines.sqlite.migrate import Inspector
 from perdure.engines.sqlite.target import DatabaseFile
 from perdure.errors import CorruptError, UnavailableError
+from perdure.kernel.joined import Joined, Values
 from perdure.kernel.lifecycle import closed
 from perdure.kernel.ops import Get, Heads, Now, ReadOp, Scan
 
@@ -59,6 +60,18 @@ class Readers:
     def view(self, scope: str, reads: Sequence[ReadOp], stop: Stop | None = None) -> list[Any]:
         """All answers from one snapshot."""
         return self.ask(lambda connection: self._view(connection, scope, reads), stop)
+
+    def view_joined(self, scope: str, joined: Joined, stop: Stop | None = None) -> list[list[Values]]:
+        """All scans from one snapshot."""
+
+        def question(connection: sqlite3.Connection) -> list[list[Values]]:
+            cursor = connection.cursor()
+            cursor.execute("BEGIN")
+            answers = self._queries.view_joined(cursor, scope, joined)
+            cursor.execute("COMMIT")
+            return answers
+
+        return self.ask(question, stop)
 
     def ask(self, question: Question[T], stop: Stop | None = None) -> T:
         """Run `question` on a connection of the pool, in this thread, until it is done or `stop` is requested."""

@@ -19,9 +19,10 @@ from perdure.engines.shared.references import Earlier
 from perdure.engines.sql.ddl import quote
 from perdure.engines.sql.dialect import Dialect, Marks
 from perdure.engines.sql.embedded.schema import seq_index
-from perdure.engines.sql.reads import LogReads, TableReads, in_order_asked
+from perdure.engines.sql.reads import JoinedReads, LogReads, TableReads, in_order_asked
 from perdure.engines.sql.terms import ShapeCache, where_arguments, where_shape, where_terms
 from perdure.errors import CorruptError
+from perdure.kernel.joined import Chosen, Joined, Values
 from perdure.kernel.ops import Get, Heads, LogEntry, Now, Read, ReadOp, Ref, Row, Scan, Segment
 from perdure.kernel.schema import Log, Schema, Table
 
@@ -80,6 +81,19 @@ class TableQueries:
         """Rows in the order of an index."""
         sql, arguments = self._reads.scan(scan, eq)
         return self._reads.rows(cursor.execute(sql, (scope, *arguments)).fetchall())
+
+
+class JoinedQueries:
+    """Scans of one table, each row with columns of another that has the same key."""
+
+    def __init__(self, schema: Schema, chosen: Chosen) -> None:
+        table = schema.table[chosen.table]
+        self._reads = JoinedReads(table, DIALECT, quote(table.name), chosen, quote(chosen.other))
+
+    def scan(self, cursor: sqlite3.Cursor, scope: str, scan: Scan) -> list[Values]:
+        """The chosen columns, in the order of an index."""
+        sql, arguments = self._reads.scan(scan, scan.eq)
+        return cursor.execute(sql, (scope, *arguments)).fetchall()
 
 
 class LogQueries:
@@ -159,6 +173,7 @@ class Queries:
         self.clock = clock
         self.tables = {table.name: TableQueries(table) for table in schema.tables}
         self.logs = {log.name: LogQueries(log) for log in schema.logs}
+        self._joined: dict[Chosen, JoinedQueries] = {}
 
     def view(self, cursor: sqlite3.Cursor, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """The answers to several reads, in order; the caller provides one snapshot for all of them."""
@@ -167,6 +182,13 @@ class Queries:
         for read in reads:
             answers.append(self._answer(cursor, scope, read, earlier))  # noqa: PERF401 - `earlier` sees it grow
         return answers
+
+    def view_joined(self, cursor: sqlite3.Cursor, scope: str, joined: Joined) -> list[list[Values]]:
+        """The answers to the scans, in order; the caller provides one snapshot for all of them."""
+        queries = self._joined.get(joined.chosen)
+        if queries is None:
+            queries = self._joined[joined.chosen] = JoinedQueries(self.schema, joined.chosen)
+        return [queries.scan(cursor, scope, scan) for scan in joined.scans]
 
     def now(self, cursor: sqlite3.Cursor) -> int:
         """The engine's time."""
