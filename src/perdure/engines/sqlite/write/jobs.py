@@ -1,7 +1,7 @@
 """Jobs for the writer: one transaction each, who waits for it, and how its outcome is delivered.
 
-A job is awaited either by a task (`loop` and `future`) or by a thread (`gate`, a lock that is released when the job
-is done). Outcomes of a whole batch reach an event loop with one wake-up.
+A job is awaited either by a task (`future`, and the doorbell of its event loop) or by a thread (`gate`, a lock that is
+released when the job is done). Outcomes of a whole batch reach an event loop with one wake-up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perdure.engines.shared.signals import call_in_loop, settle
+from perdure.engines.shared.doorbell import Doorbell, Outcome
 from perdure.errors import OutcomeUnknown
 from perdure.ids import new_rev
 from perdure.kernel.kinds import Filled
@@ -23,7 +23,7 @@ class Job:
 
     # Defaults live on the class: every commit creates a job, and most of these are never set.
     hints: Sequence[str] = ()
-    loop: asyncio.AbstractEventLoop | None = None
+    doorbell: Doorbell | None = None
     future: asyncio.Future[Any] | None = None
     gate: threading.Lock | None = None
     result: Any = None
@@ -62,21 +62,15 @@ class TakeJob(Job):
 
 def deliver(jobs: Sequence[Job]) -> None:
     """Wake every caller that waits for one of these jobs; one call per event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    by_loop: dict[Doorbell, list[Outcome]] = {}
     for job in jobs:
         job.done = True
-        if job.loop is not None:
-            by_loop.setdefault(job.loop, []).append(job)
+        if job.future is not None and job.doorbell is not None:
+            by_loop.setdefault(job.doorbell, []).append((job.future, job.result, job.error))
         elif job.gate is not None:
             job.gate.release()
-    for loop, waiting in by_loop.items():
-        call_in_loop(loop, _settle_all, waiting)
-
-
-def _settle_all(jobs: list[Job]) -> None:
-    for job in jobs:
-        if job.future is not None:
-            settle(job.future, job.result, job.error)
+    for doorbell, outcomes in by_loop.items():
+        doorbell.bring(outcomes)
 
 
 def refuse(jobs: Sequence[Job], error: Exception) -> None:
