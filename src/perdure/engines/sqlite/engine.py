@@ -19,7 +19,7 @@ from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.signals import LoopSignal, ThreadSignal, call_in_loop
 from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.connections.interrupts import Stop
-from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, refuse
+from perdure.engines.sqlite.write.jobs import FilledJob, Job, TakeJob, TransactJob, refuse
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.kinds import Filled
@@ -63,7 +63,7 @@ class DatabaseEngine(ABC):
 
     def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Awaitable[Applied]:
         """The same for a transaction of a known kind."""
-        return self._write(TransactJob(scope, filled, hints))
+        return self._write(FilledJob(scope, filled, hints))
 
     async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
         """Atomically select and update the first rows of an index."""

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from perdure.engines.shared.doorbell import Doorbell, Outcome
+from perdure.engines.sql.embedded.filled import FilledSession
 from perdure.errors import OutcomeUnknown
 from perdure.ids import new_rev
 from perdure.kernel.kinds import Filled
-from perdure.kernel.ops import Op, Scan
+from perdure.kernel.ops import Applied, Op, Scan, Taken
 
 
-class Job:
+class Job(ABC):
     """One member of a batch."""
 
     # Defaults live on the class: every commit creates a job, and most of these are never set.
@@ -34,6 +36,10 @@ class Job:
         self.scope = scope
         self.rev = new_rev()
 
+    @abstractmethod
+    def run(self, session: FilledSession) -> Any:
+        """The result, in a transaction that has begun; raises what refuses the job."""
+
     def outcome(self) -> Any:
         """Return the result, or raise the error."""
         if self.error is not None:
@@ -42,13 +48,31 @@ class Job:
 
 
 class TransactJob(Job):
-    """`transact`, of operations or of a filled kind."""
+    """`transact`."""
 
-    def __init__(self, scope: str, ops: Sequence[Op] | Filled, hints: Sequence[str]) -> None:
-        self.scope = scope
-        self.rev = new_rev()
+    def __init__(self, scope: str, ops: Sequence[Op], hints: Sequence[str]) -> None:
+        super().__init__(scope)
         self.ops = ops
         self.hints = hints
+
+    def run(self, session: FilledSession) -> Applied:
+        """Apply the operations."""
+        return session.apply(self.scope, self.rev, session.now(), self.ops)
+
+
+class FilledJob(Job):
+    """`transact_filled`."""
+
+    def __init__(self, scope: str, filled: Filled, hints: Sequence[str]) -> None:
+        # Not through `super`: every commit comes through here.
+        self.scope = scope
+        self.rev = new_rev()
+        self.filled = filled
+        self.hints = hints
+
+    def run(self, session: FilledSession) -> Applied:
+        """Apply the values."""
+        return session.apply_filled(self.scope, self.rev, self.filled)
 
 
 class TakeJob(Job):
@@ -58,6 +82,10 @@ class TakeJob(Job):
         super().__init__(scope)
         self.scan = scan
         self.changes = dict(changes)
+
+    def run(self, session: FilledSession) -> Taken:
+        """Select and update."""
+        return session.take(self.scope, self.rev, self.scan, self.changes)
 
 
 def deliver(jobs: Sequence[Job]) -> None:
