@@ -43,7 +43,7 @@ async def run(folder: Path) -> int:
                 began.set()
                 gate.wait(10 * PATIENCE)
 
-            reads.append(asyncio.create_task(threads.run(read_long)))
+            reads.append(asyncio.create_task(engine._read(read_long)))
             if not await asyncio.to_thread(began.wait, PATIENCE):
                 raise HeldUp(f"long read {long} never began")
             try:
