@@ -19,7 +19,7 @@ from tests.engines.toys import SCHEMA, SCOPE
 
 from perdure.engines.sqlite import open_sqlite
 from perdure.engines.sqlite.connections.interrupts import Stop
-from perdure.engines.sqlite.read import MAX_THREADS, ReaderThreads
+from perdure.engines.sqlite.read import MAX_THREADS
 from perdure.kernel.ops import Heads
 
 PATIENCE = 60.0
@@ -32,7 +32,6 @@ class HeldUp(Exception):
 async def run(folder: Path) -> int:
     """Returns how many long reads ran at once while a short one was answered."""
     engine = await open_sqlite(str(folder / "views.db"), SCHEMA)
-    threads: ReaderThreads = engine._database.threads
     gate = threading.Event()
     reads: list[asyncio.Task[None]] = []
     try:
