@@ -19,7 +19,7 @@ from tests.engines.toys import SCHEMA, SCOPE
 
 from perdure.engines.sqlite import open_sqlite
 from perdure.engines.sqlite.connections.interrupts import Stop
-from perdure.engines.sqlite.read import MAX_THREADS, ReaderThreads
+from perdure.engines.sqlite.read import MAX_THREADS
 from perdure.kernel.ops import Heads
 
 PATIENCE = 60.0
@@ -32,7 +32,6 @@ class HeldUp(Exception):
 async def run(folder: Path) -> int:
     """Returns how many long reads ran at once while a short one was answered."""
     engine = await open_sqlite(str(folder / "views.db"), SCHEMA)
-    threads: ReaderThreads = engine._database.threads
     gate = threading.Event()
     reads: list[asyncio.Task[None]] = []
     try:
@@ -43,7 +42,7 @@ async def run(folder: Path) -> int:
                 began.set()
                 gate.wait(10 * PATIENCE)
 
-            reads.append(asyncio.create_task(threads.run(read_long)))
+            reads.append(asyncio.create_task(engine._read(read_long)))
             if not await asyncio.to_thread(began.wait, PATIENCE):
                 raise HeldUp(f"long read {long} never began")
             try:

@@ -29,7 +29,7 @@ def keeps_what_a_refused_member_wrote(pipe: Connection, kind: str, place: str) -
         session = self._begin()
         for job in batch:
             try:
-                self._run(job, session)
+                job.result = job.run(session)
             except Exception as error:  # noqa: BLE001 - as the real one
                 self._refuse(job, error)
         self._finish(batch, session)

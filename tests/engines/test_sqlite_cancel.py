@@ -129,9 +129,7 @@ def test_what_is_stopped_in_one_task_is_answered_in_the_next(tmp_path: Path) -> 
         for _ in range(20):
             begun = threading.Event()
             task = asyncio.create_task(
-                engine._database.threads.run(
-                    lambda stop, begun=begun: readers.ask(lambda c: read_long(c, begun.set, ROWS), stop)
-                )
+                engine._read(lambda stop, begun=begun: readers.ask(lambda c: read_long(c, begun.set, ROWS), stop))
             )
             assert await asyncio.to_thread(begun.wait, DEADLINE)
             task.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure import Message, UnavailableError
+from perdure import Message, Store, UnavailableError
 from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.connections.forks import registry
 from perdure.engines.sqlite.migrate import prepare
@@ -31,11 +32,16 @@ def threads() -> list[str]:
 
 def open_files(path: Path) -> list[str]:
     """What this process has open at the path or beside it."""
-    found = []
+    return [target for target in every_open_file() if target.startswith(str(path))]
+
+
+def every_open_file() -> list[str]:
+    """What this process has open."""
+    targets = []
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            found.append(str(entry.readlink()))
-    return [target for target in found if target.startswith(str(path))]
+            targets.append(str(entry.readlink()))
+    return targets
 
 
 async def until(reached: Callable[[], object]) -> None:
@@ -226,3 +232,26 @@ def test_closes_at_the_same_time_all_wait_for_the_end(tmp_path: Path) -> None:
             await nothing_is_left(path)
 
     asyncio.run(main())
+
+
+def test_a_store_may_be_used_by_one_loop_after_another_and_leaves_no_counter_open(tmp_path: Path) -> None:
+    def counters() -> int:
+        gc.collect()
+        return len([target for target in every_open_file() if "eventfd" in target])
+
+    before = counters()
+    store = asyncio.run(opened(tmp_path / "x.db"))
+    for number in range(5):
+        asyncio.run(commit(store, f"m-{number}"))
+        assert len(store.engine._turns) == 1  # type: ignore[attr-defined]
+    asyncio.run(store.close())
+    assert counters() == before
+
+
+async def opened(path: Path) -> Store:
+    return await perdure.open(str(path), housekeeping=False)
+
+
+async def commit(store: Store, text: str) -> None:
+    await store.commit("t", messages=[Message.user(text)])
+    assert (await store.messages.history("t"))[-1].message.text == text

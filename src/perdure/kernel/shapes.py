@@ -109,15 +109,15 @@ def _row_shape(*parts: Any) -> RowShape:
 
 def _put(op: Put) -> tuple[Shape, Values]:
     values: Values = [*op.key]
-    columns = _columns(op.columns, op.body, values)
+    columns = describe_columns(op.columns, op.body, values)
     return _row_shape(Put, op.table, _condition(op.if_, values), columns, None), values
 
 
 def _patch(op: Patch) -> tuple[Shape, Values]:
     values: Values = [*op.key]
-    columns = _columns(op.set, op.body, values)
+    columns = describe_columns(op.set, op.body, values)
     condition = _condition(op.if_, values)
-    default = None if op.default is None else _columns(op.default.columns, op.default.body, values)
+    default = None if op.default is None else describe_columns(op.default.columns, op.default.body, values)
     return _row_shape(Patch, op.table, condition, columns, default), values
 
 
@@ -177,7 +177,8 @@ def assigned_values(value: Any) -> Values:
     return [value.plus] if kind is Now else [value]
 
 
-def _columns(columns: Mapping[str, Any], body: bytes | None, values: Values) -> tuple[tuple[Any, ...], ...]:
+def describe_columns(columns: Mapping[str, Any], body: bytes | None, values: Values) -> tuple[tuple[Any, ...], ...]:
+    """The names and the kinds of assigned columns, and of the body if there is one; adds their values to `values`."""
     kinds: list[Any] = []
     for value in columns.values():
         kind = type(value)

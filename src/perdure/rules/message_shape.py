@@ -89,7 +89,22 @@ def check_message(message: Any, path: str) -> int:
         hint = "use Message.user(…), Message.assistant(…), Message.tool(…) or Message.from_json(…)"
         raise InvalidError(f"not a Message but {type(message).__name__}", path=path, hint=hint)
     try:
-        size = _check_fields(message)
+        if type(message.role) is not str or message.role not in _PLAIN_ROLES:
+            check_word(message.role, "role")
+        if type(message.visibility) is not str or message.visibility not in ("all", "internal"):
+            check_word(message.visibility, "visibility")
+        if message.id is not None:
+            check_id(message.id, "id")
+        if message.run_id is not None or message.step is not None or message.sender_agent_id is not None:
+            _check_producer(message)
+        if type(message.content) is not list:
+            raise InvalidError("content is a list of blocks", path="", hint="Message.user('text') makes one for you")
+        size = _check_blocks(message.content)
+        if message.role == "tool" or not _TOOL_BLOCKS.isdisjoint(map(type, message.content)):
+            _check_tools(message)
+        plain = message.compaction is None and message.metadata is None and message.model is None
+        if not (plain and message.stop_reason is None and message.usage is None and message.extra is NO_EXTRA):
+            size += _check_rare(message)
     except InvalidError as error:
         raise below(error, path) from None
     if size > limits.MESSAGE_BYTES:
@@ -99,26 +114,6 @@ def check_message(message: Any, path: str) -> int:
 
 def _too_large(path: str) -> InvalidError:
     return InvalidError(f"more than {limits.MESSAGE_BYTES:,} bytes, which is the limit", path=path)
-
-
-def _check_fields(message: Message) -> int:
-    if type(message.role) is not str or message.role not in _PLAIN_ROLES:
-        check_word(message.role, "role")
-    if type(message.visibility) is not str or message.visibility not in ("all", "internal"):
-        check_word(message.visibility, "visibility")
-    if message.id is not None:
-        check_id(message.id, "id")
-    if message.run_id is not None or message.step is not None or message.sender_agent_id is not None:
-        _check_producer(message)
-    if type(message.content) is not list:
-        raise InvalidError("content is a list of blocks", path="", hint="Message.user('text') makes one for you")
-    size = _check_blocks(message.content)
-    if message.role == "tool" or not _TOOL_BLOCKS.isdisjoint(map(type, message.content)):
-        _check_tools(message)
-    plain = message.compaction is None and message.metadata is None and message.model is None
-    if not (plain and message.stop_reason is None and message.usage is None and message.extra is NO_EXTRA):
-        size += _check_rare(message)
-    return size
 
 
 def _check_rare(message: Message) -> int:

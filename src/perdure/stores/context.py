@@ -7,7 +7,7 @@ second trip, never a wrong answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -159,9 +159,8 @@ class Context:
             self.lines.pop(key, None)
 
 
-def thread_topic(thread_id: str) -> str:
-    """The topic on which changes of a thread are hinted."""
-    return f"thread:{thread_id}"
+thread_topic: Callable[[str], str] = "thread:{}".format
+"""The topic on which changes of a thread are hinted. Every commit names it, so it is no function of ours."""
 
 
 def require(row: Row | None, what: str) -> Row:

@@ -19,16 +19,6 @@ def call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None],
         return
 
 
-def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    """Give a future its outcome, in its own loop; a task that was cancelled no longer waits for one."""
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
-
-
 class Signal(Protocol):
     """Something that one waiter waits for and any thread may ring."""
 

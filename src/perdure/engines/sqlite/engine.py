@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from perdure.clock import Clock
+from perdure.engines.shared.doorbell import Doorbell
 from perdure.engines.shared.hints import Subscription, topics_of
-from perdure.engines.shared.signals import LoopSignal, ThreadSignal
+from perdure.engines.shared.signals import LoopSignal, ThreadSignal, call_in_loop
 from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.connections.interrupts import Stop
-from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, refuse
+from perdure.engines.sqlite.write.jobs import FilledJob, Job, TakeJob, TransactJob, refuse
 from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.joined import Joined, Values
@@ -63,7 +64,7 @@ class DatabaseEngine(ABC):
 
     def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Awaitable[Applied]:
         """The same for a transaction of a known kind."""
-        return self._write(TransactJob(scope, filled, hints))
+        return self._write(FilledJob(scope, filled, hints))
 
     async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
         """Atomically select and update the first rows of an index."""
@@ -131,11 +132,13 @@ class BlockingSqlite(DatabaseEngine):
 
 
 class Turn:
-    """The writes of one event loop: how many of its tasks wait, and the jobs gathered in its current turn."""
+    """The calls of one event loop: how many of its tasks wait for a write, the jobs gathered in its current turn, and
+    the doorbell that brings outcomes."""
 
-    __slots__ = ("gathered", "waiting")
+    __slots__ = ("doorbell", "gathered", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.doorbell = Doorbell(loop)
         self.waiting = 0
         self.gathered: list[Job] = []
 
@@ -157,12 +160,10 @@ class SqliteEngine(DatabaseEngine):
         """
         writer = self._database.writing()
         loop = asyncio.get_running_loop()
-        turn = self._turns.get(loop)
-        if turn is None:
-            turn = self._turns[loop] = Turn()
+        turn = self._turns.get(loop) or self._first_turn(loop)
         turn.waiting += 1
         try:
-            job.loop, job.future = loop, loop.create_future()
+            job.doorbell, job.future = turn.doorbell, loop.create_future()
             if turn.waiting == 1:
                 writer.submit((job,))
             else:
@@ -172,9 +173,14 @@ class SqliteEngine(DatabaseEngine):
             return await job.future
         finally:
             turn.waiting -= 1
-            # The last one is kept: most engines are used by one loop.
-            if not turn.waiting and len(self._turns) > 1:
-                self._turns.pop(loop, None)
+
+    def _first_turn(self, loop: asyncio.AbstractEventLoop) -> Turn:
+        """A loop calls for the first time; closed ones are forgotten."""
+        for other in list(self._turns):
+            if other.is_closed():
+                self._turns.pop(other, None)
+        turn = self._turns[loop] = Turn(loop)
+        return turn
 
     def _hand_over(self, turn: Turn) -> None:
         jobs, turn.gathered = turn.gathered, []
@@ -188,7 +194,9 @@ class SqliteEngine(DatabaseEngine):
     def _read(self, action: Callable[[Stop | None], T]) -> Awaitable[T]:
         """A call that is cancelled stops reading."""
         self._database.lifecycle.check_call()
-        return self._database.threads.run(action)
+        loop = asyncio.get_running_loop()
+        turn = self._turns.get(loop) or self._first_turn(loop)
+        return self._database.threads.run(action, turn.doorbell)
 
     def blocking(self) -> Engine:
         """The same file for callers without an event loop; both engines share one writer."""
@@ -205,3 +213,5 @@ class SqliteEngine(DatabaseEngine):
         if turn is not None:
             self._hand_over(turn)
         await run_in_thread(self._database.close)
+        for loop in list(self._turns):
+            call_in_loop(loop, self._turns.pop(loop).doorbell.stop_listening)

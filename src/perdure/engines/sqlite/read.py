@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from perdure.engines.shared.signals import call_in_loop, settle
+from perdure.engines.shared.doorbell import Doorbell
 from perdure.engines.sql.embedded.read import Queries
 from perdure.engines.sqlite.connections import connect
 from perdure.engines.sqlite.connections.interrupts import ReadConnection, Stop
@@ -192,10 +192,10 @@ class ReaderThreads:
         self._closed = False
         self._lock = threading.Lock()
 
-    async def run(self, action: Callable[[Stop], T]) -> T:
-        """The outcome of `action`, which stops if the call is cancelled."""
-        stop, loop = Stop(), asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+    async def run(self, action: Callable[[Stop], T], doorbell: Doorbell) -> T:
+        """The outcome of `action`, which stops if the call is cancelled. `doorbell` is that of the caller's loop."""
+        stop = Stop()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def work() -> None:
             result: T | None = None
@@ -206,7 +206,7 @@ class ReaderThreads:
                 failure = error
             with self._lock:
                 self._busy -= 1  # before the caller wakes: its next question must find this thread free
-            call_in_loop(loop, settle, future, result, failure)
+            doorbell.bring(((future, result, failure),))
 
         with self._lock:
             if self._closed:

@@ -7,6 +7,7 @@ of the other; such a file is refused, for reading too: it would be read without 
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from pathlib import Path
@@ -92,7 +93,7 @@ class DatabaseFile:
         if log is not None and time.monotonic() - self._log_checked_at <= _LOG_SECONDS:
             # Every commit comes through here: most need to look at the file alone.
             try:
-                status = self._file.stat()
+                status = os.stat(self.path)  # noqa: PTH116 - a `Path` takes as long again
             except OSError:
                 status = None
             if status is not None and self._identity == (status.st_dev, status.st_ino):

@@ -120,7 +120,8 @@ async def attempt_once(context: Context, commit: Prepared, guess: Guess, extra: 
         raise OutcomeUnknown(unknown.message, rev=unknown.rev, key=commit.key, hint=hint) from None
     if failpoints.ARMED:
         failpoints.hit("commit.after_transact")
-    context.clean_up()
+    if context.cleaner is not None:
+        context.cleaner.visit(context.scope)
     if guess.current and (guess.branch or context.current):
         context.remember_current(commit.thread_id, guess.branch)
     if commit.brought_ids and guess.birth is None:

@@ -9,15 +9,17 @@ and a test compares the two on every commit of the suite.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
 from typing import Any
 
 from perdure.kernel import codec
 from perdure.kernel.kinds import Filled, Kind, values_of
+from perdure.kernel.shapes import describe_columns
 from perdure.model.run import STATUSES, NewRun, Run, RunChange
 from perdure.rules import run_machine
-from perdure.stores.commit.plan import Guess, entries, operations
+from perdure.stores.commit.plan import Guess, entries, new_run_row, operations
 from perdure.stores.commit.request import Prepared
 
 Token = tuple[Any, ...]
@@ -31,7 +33,7 @@ _kinds: dict[Token, Kind | None] = {}
 
 def fill(commit: Prepared, guess: Guess) -> Filled | None:
     """The transaction of a commit; None if its kind is too rare to be one."""
-    if guess.birth is not None or guess.fork is not None or commit.if_idle or isinstance(commit.run, NewRun):
+    if guess.birth is not None or guess.fork is not None or commit.if_idle:
         return None
     if (commit.brought_ids and guess.queue is None) or commit.expect_state or commit.removes_state:
         return None
@@ -43,7 +45,7 @@ def fill(commit: Prepared, guess: Guess) -> Filled | None:
         _hot(commit, guess, count, values),
         _messages(commit, guess, count, values),
         _queue(commit, guess, values) if commit.brought_ids else None,
-        _run(commit, run, values) if run is not None else None,
+        _run(commit, guess, run, values) if run is not None else None,
         _state(commit, values) if commit.state else None,
         _key(commit, guess, count, values) if commit.key is not None else None,
     )
@@ -73,11 +75,14 @@ def _hot(commit: Prepared, guess: Guess, count: int, values: list[Any]) -> Token
     fence = commit.fence
     if fence is not None:
         values.append(fence)
-    run, status = commit.run, None
+    run, status, is_new = commit.run, None, False
     if isinstance(run, RunChange) and commit.effect is not None:
         status = commit.effect.status
         values += _POINTER_VALUES[status]((None, commit.run_id))
-    guarded = guess.current and (count > 0 or commit.expect_head is not None)
+    elif isinstance(run, NewRun):
+        status, is_new = run.status, True
+        values += _NEW_POINTER_VALUES[status]((None, commit.run_id))
+    guarded = guess.current and (count > 0 or is_new or commit.expect_head is not None)
     if guarded:
         values.append(guess.branch)
     if fence is not None:
@@ -85,15 +90,27 @@ def _hot(commit: Prepared, guess: Guess, count: int, values: list[Any]) -> Token
     expects = commit.expect is not None and not count
     if expects:
         values.append(commit.expect)
-    return count > 0, fence is not None, status, guarded, expects
+    return count > 0, fence is not None, status, is_new, guarded, expects
 
 
-def _pointer_values(moves: run_machine.Pointers) -> itemgetter[Any]:
-    """Picks the values of a run's moves from None and its id: those it takes, then those it fills, then clears."""
-    return itemgetter(*[1] * len(moves.take), *[0, 1] * len(moves.fill), *[1, 0] * len(moves.clear))
+def _pointer_values(*, created: bool) -> dict[str, Callable[[Token], Token]]:
+    """By status of a run: picks the values of its moves from None and its id. First come the pointers that it takes,
+    then those that it fills, then those that it clears."""
+    moves = {status: run_machine.pointers(status, created=created) for status in STATUSES}
+    return {
+        status: _picking([*[1] * len(move.take), *[0, 1] * len(move.fill), *[1, 0] * len(move.clear)])
+        for status, move in moves.items()
+    }
 
 
-_POINTER_VALUES = {status: _pointer_values(run_machine.pointers(status, created=False)) for status in STATUSES}
+def _picking(positions: list[int]) -> Callable[[Token], Token]:
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    return lambda both: tuple([both[at] for at in positions])
+
+
+_POINTER_VALUES = _pointer_values(created=False)
+_NEW_POINTER_VALUES = _pointer_values(created=True)
 
 
 def _messages(commit: Prepared, guess: Guess, count: int, values: list[Any]) -> Token:
@@ -121,8 +138,10 @@ def _queue(commit: Prepared, guess: Guess, values: list[Any]) -> Token:
     return tuple(guess.queue)
 
 
-def _run(commit: Prepared, run: Run | RunChange | NewRun, values: list[Any]) -> Token:
+def _run(commit: Prepared, guess: Guess, run: Run | RunChange | NewRun, values: list[Any]) -> Token:
     values.append(commit.run_id)
+    if isinstance(run, NewRun):
+        return describe_columns(*new_run_row(commit, run, guess.branch), values)
     effect = commit.effect
     if not isinstance(run, RunChange) or effect is None:
         values.append(run.rev if isinstance(run, Run) else None)

@@ -204,13 +204,18 @@ def _run_ops(commit: Prepared, guess: Guess) -> list[Op]:
         return []
     key = (commit.run_id,)
     if isinstance(run, NewRun):
-        body = encoded_body(new_body(run, commit.message_ids if commit.inputs else []))
-        return [Put("runs", key, new_run_columns(commit, run, guess.branch), body, ABSENT)]
+        return [Put("runs", key, *new_run_row(commit, run, guess.branch), ABSENT)]
     if isinstance(run, Run):
         return [Check("runs", key, run.rev)]
     if commit.effect is None:
         raise TypeError("a commit that changes a run has its effect")
     return [Patch("runs", key, changed_columns(commit.effect, run.run), run.run.rev, commit.effect.encoded)]
+
+
+def new_run_row(commit: Prepared, run: NewRun, branch: int) -> tuple[dict[str, Any], bytes]:
+    """The columns and the body of a run that the commit creates."""
+    body = encoded_body(new_body(run, commit.message_ids if commit.inputs else []))
+    return new_run_columns(commit, run, branch), body
 
 
 def new_run_columns(commit: Prepared, run: NewRun, branch: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from perdure.stores.schema import RUNS
 
 def new_receipt(context: Context, commit: Prepared, branch: int, applied: Applied) -> Receipt:
     """The receipt of a commit that has just been applied to `branch`."""
-    last = applied.seqs.get((LOG, commit.thread_id))
+    last, ids = applied.seqs.get((LOG, commit.thread_id)), commit.message_ids
     run = commit.run
     if isinstance(run, RunChange) and commit.effect is not None:
         after: Run | None = run_after(run.run, commit.effect, applied, last)
@@ -35,22 +35,16 @@ def new_receipt(context: Context, commit: Prepared, branch: int, applied: Applie
         after = _new_run(commit, run, branch, applied)
     else:
         after = run if isinstance(run, Run) else None
-    return _receipt(context, commit.thread_id, last, commit.message_ids, after, replayed=False, at=applied.now)
-
-
-def _receipt(
-    context: Context, thread_id: str, last: int | None, ids: list[str], run: Run | None, *, replayed: bool, at: int
-) -> Receipt:
-    make: Any = Receipt if run is None else RunReceipt
+    make: Any = Receipt if after is None else RunReceipt
     receipt: Receipt = make(
-        thread_id=thread_id,
+        thread_id=commit.thread_id,
         version=last,
         message_ids=ids,
-        seqs=[] if last is None else list(range(last - len(ids) + 1, last + 1)),
-        run=run,
+        seqs=[] if last is None else [*range(last - len(ids) + 1, last + 1)],
+        run=after,
         durable=context.engine.capabilities.durability,
-        replayed=replayed,
-        at=at,
+        replayed=False,
+        at=applied.now,
     )
     return receipt
 
@@ -95,7 +89,18 @@ def replay(context: Context, commit: Prepared, key: Row | None, run: Row | None)
     known_run = _run_of_key(commit, key, run)
     if known_run is None and commit.run is not None:
         raise NotFoundError(f"the run that key {commit.key!r} started was deleted")
-    return _receipt(context, commit.thread_id, last, ids, known_run, replayed=True, at=key["at"])
+    make: Any = Receipt if known_run is None else RunReceipt
+    receipt: Receipt = make(
+        thread_id=commit.thread_id,
+        version=last,
+        message_ids=ids,
+        seqs=[] if last is None else [*range(last - len(ids) + 1, last + 1)],
+        run=known_run,
+        durable=context.engine.capabilities.durability,
+        replayed=True,
+        at=key["at"],
+    )
+    return receipt
 
 
 def _run_of_key(commit: Prepared, key: Row, row: Row | None) -> Run | None:

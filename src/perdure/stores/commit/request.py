@@ -132,9 +132,12 @@ def prepare(request: Request) -> Prepared:
     number, branch_name = (None, branch) if isinstance(branch, str) else (branch, None)
     if branch_name is not None:
         checks.check_id(branch_name, "branch name", most=limits.NAME_BYTES)
-    for value, what in ((request.expect, "expect"), (request.fence, "fence"), (number, "branch")):
-        if value is not None:
-            checks.check_count(value, what)
+    if request.expect is not None:
+        checks.check_count(request.expect, "expect")
+    if request.fence is not None:
+        checks.check_count(request.fence, "fence")
+    if number is not None:
+        checks.check_count(number, "branch")
     if request.expect_head is not None:
         checks.check_id(request.expect_head, "expect_head")
     if request.key is not None:
@@ -145,27 +148,28 @@ def prepare(request: Request) -> Prepared:
     guards: Mapping[str, int | None] = {}
     if not (request.state is None and request.run_state is None and request.expect_state is None):
         documents, guards = _state(request, run_id)
-    minted, ids = _mint(request, run_id) if messages else ([], [])
+    inputs = request.inputs
+    minted = [_with_ids(message, run, run_id, inputs) for message in messages]
     return Prepared(
         thread_id=thread_id,
         messages=minted,
         bodies=encode_messages(minted) if messages else [],
-        message_ids=ids,
+        message_ids=[message.id or "" for message in minted],
         brought_ids=[] if request.stored or not messages else [m.id for m in messages if m.id is not None],
         run=run,
         run_id=run_id,
-        effect=effect_of(run, minted, inputs=request.inputs) if isinstance(run, RunChange) else None,
+        effect=effect_of(run, minted, inputs=inputs) if isinstance(run, RunChange) else None,
         branch=number,
         branch_name=branch_name,
         expect=request.expect,
         expect_head=request.expect_head,
         fence=request.fence,
         state=documents,
-        removes_state=bool([name for _, name, value in documents if value is REMOVE]),
+        removes_state=bool(documents) and REMOVE in [value for _, _, value in documents],
         expect_state=guards,
         key=request.key,
         digest=None if request.key is None else _fingerprint(request, documents),
-        inputs=request.inputs,
+        inputs=inputs,
         forks=request.fork is not None,
         birth=None if request.thread is None else _birth(request),
         if_idle=request.if_idle,
@@ -181,13 +185,6 @@ def _state(request: Request, run_id: str | None) -> tuple[list[tuple[str, str, A
         raise InvalidError("run_state needs the run it belongs to", hint="pass run=")
     documents = _documents(docs, "") + _documents(run_docs, run_id or "")
     return documents, _check_guards(revs, docs) if revs else {}
-
-
-def _mint(request: Request, run_id: str | None) -> tuple[list[Message], list[str]]:
-    """The messages with their ids and their producer, and the ids."""
-    run, inputs = request.run, request.inputs
-    minted = [_with_ids(message, run, run_id, inputs) for message in request.messages]
-    return minted, [message.id or "" for message in minted]
 
 
 def encode_messages(messages: Sequence[Message]) -> list[bytes]:
@@ -253,8 +250,7 @@ def _check_record(record: Any, kind: type[Faithful], path: str) -> None:
 
 def _with_ids(message: Message, run: Any, run_id: str | None, inputs: bool) -> Message:
     """Mint what is missing: the id, and the producer."""
-    producer = message.run_id
-    step = message.step
+    producer, step = message.run_id, message.step
     if run_id is not None and not inputs and producer is None:
         producer = run_id
         if step is None and not isinstance(run, NewRun):

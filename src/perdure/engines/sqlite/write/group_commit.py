@@ -23,9 +23,8 @@ from perdure.engines.sqlite.connections.connect import retry_busy
 from perdure.engines.sqlite.errors import BUSY, DRIVER_ERRORS, FULL, READONLY, is_busy, primary_code, translate
 from perdure.engines.sqlite.target import DatabaseFile
 from perdure.engines.sqlite.write.checkpoints import Checkpointer
-from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, unknown_outcome
+from perdure.engines.sqlite.write.jobs import Job, unknown_outcome
 from perdure.errors import UnavailableError
-from perdure.kernel.kinds import Filled
 
 # These fail while frames are being written, before the one that would make them a commit.
 _CERTAINLY_NOT_WRITTEN = (FULL, BUSY, READONLY)
@@ -71,7 +70,10 @@ class Committer:
     def _commit_one(self, job: Job) -> None:
         try:
             session = self._begin()
-            self._run(job, session)
+            job.error = None
+            job.result = job.run(session)
+            if failpoints.ARMED:
+                failpoints.hit("sqlite.after_member")
         except Exception as error:  # noqa: BLE001 - any failure is the outcome of this job
             self._refuse(job, error)
             self._rollback()
@@ -92,7 +94,10 @@ class Committer:
             if isolated:
                 execute("SAVEPOINT member")
             try:
-                self._run(job, session)
+                job.error = None
+                job.result = job.run(session)
+                if failpoints.ARMED:
+                    failpoints.hit("sqlite.after_member")
             except Exception as error:  # noqa: BLE001 - one member's failure is its own
                 self._refuse(job, error)
                 wrote = connection.total_changes != changes
@@ -121,19 +126,6 @@ class Committer:
         if self._log is None:
             self._log = self._file.log_identity()
         return session
-
-    def _run(self, job: Job, session: FilledSession) -> None:
-        job.error = None
-        if isinstance(job, TransactJob):
-            ops = job.ops
-            if isinstance(ops, Filled):
-                job.result = session.apply_filled(job.scope, job.rev, ops)
-            else:
-                job.result = session.apply(job.scope, job.rev, session.now(), ops)
-        elif isinstance(job, TakeJob):
-            job.result = session.take(job.scope, job.rev, job.scan, job.changes)
-        if failpoints.ARMED:
-            failpoints.hit("sqlite.after_member")
 
     def _refuse(self, job: Job, error: Exception) -> None:
         job.error = translate(error, self.path) if isinstance(error, DRIVER_ERRORS) else error

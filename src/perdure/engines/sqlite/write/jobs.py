@@ -1,29 +1,31 @@
 """Jobs for the writer: one transaction each, who waits for it, and how its outcome is delivered.
 
-A job is awaited either by a task (`loop` and `future`) or by a thread (`gate`, a lock that is released when the job
-is done). Outcomes of a whole batch reach an event loop with one wake-up.
+A job is awaited either by a task (`future`, and the doorbell of its event loop) or by a thread (`gate`, a lock that is
+released when the job is done). Outcomes of a whole batch reach an event loop with one wake-up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perdure.engines.shared.signals import call_in_loop, settle
+from perdure.engines.shared.doorbell import Doorbell, Outcome
+from perdure.engines.sql.embedded.filled import FilledSession
 from perdure.errors import OutcomeUnknown
 from perdure.ids import new_rev
 from perdure.kernel.kinds import Filled
-from perdure.kernel.ops import Op, Scan
+from perdure.kernel.ops import Applied, Op, Scan, Taken
 
 
-class Job:
+class Job(ABC):
     """One member of a batch."""
 
     # Defaults live on the class: every commit creates a job, and most of these are never set.
     hints: Sequence[str] = ()
-    loop: asyncio.AbstractEventLoop | None = None
+    doorbell: Doorbell | None = None
     future: asyncio.Future[Any] | None = None
     gate: threading.Lock | None = None
     result: Any = None
@@ -34,6 +36,10 @@ class Job:
         self.scope = scope
         self.rev = new_rev()
 
+    @abstractmethod
+    def run(self, session: FilledSession) -> Any:
+        """The result, in a transaction that has begun; raises what refuses the job."""
+
     def outcome(self) -> Any:
         """Return the result, or raise the error."""
         if self.error is not None:
@@ -42,13 +48,31 @@ class Job:
 
 
 class TransactJob(Job):
-    """`transact`, of operations or of a filled kind."""
+    """`transact`."""
 
-    def __init__(self, scope: str, ops: Sequence[Op] | Filled, hints: Sequence[str]) -> None:
-        self.scope = scope
-        self.rev = new_rev()
+    def __init__(self, scope: str, ops: Sequence[Op], hints: Sequence[str]) -> None:
+        super().__init__(scope)
         self.ops = ops
         self.hints = hints
+
+    def run(self, session: FilledSession) -> Applied:
+        """Apply the operations."""
+        return session.apply(self.scope, self.rev, session.now(), self.ops)
+
+
+class FilledJob(Job):
+    """`transact_filled`."""
+
+    def __init__(self, scope: str, filled: Filled, hints: Sequence[str]) -> None:
+        # Not through `super`: every commit comes through here.
+        self.scope = scope
+        self.rev = new_rev()
+        self.filled = filled
+        self.hints = hints
+
+    def run(self, session: FilledSession) -> Applied:
+        """Apply the values."""
+        return session.apply_filled(self.scope, self.rev, self.filled)
 
 
 class TakeJob(Job):
@@ -59,24 +83,22 @@ class TakeJob(Job):
         self.scan = scan
         self.changes = dict(changes)
 
+    def run(self, session: FilledSession) -> Taken:
+        """Select and update."""
+        return session.take(self.scope, self.rev, self.scan, self.changes)
+
 
 def deliver(jobs: Sequence[Job]) -> None:
     """Wake every caller that waits for one of these jobs; one call per event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    by_loop: dict[Doorbell, list[Outcome]] = {}
     for job in jobs:
         job.done = True
-        if job.loop is not None:
-            by_loop.setdefault(job.loop, []).append(job)
+        if job.future is not None and job.doorbell is not None:
+            by_loop.setdefault(job.doorbell, []).append((job.future, job.result, job.error))
         elif job.gate is not None:
             job.gate.release()
-    for loop, waiting in by_loop.items():
-        call_in_loop(loop, _settle_all, waiting)
-
-
-def _settle_all(jobs: list[Job]) -> None:
-    for job in jobs:
-        if job.future is not None:
-            settle(job.future, job.result, job.error)
+    for doorbell, outcomes in by_loop.items():
+        doorbell.bring(outcomes)
 
 
 def refuse(jobs: Sequence[Job], error: Exception) -> None:
