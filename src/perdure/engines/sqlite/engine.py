@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from perdure.clock import Clock
-from perdure.engines.shared.doorbell import Doorbell
 from perdure.engines.shared.hints import Subscription, topics_of
+from perdure.engines.shared.outcome_delivery import OutcomeDelivery
 from perdure.engines.shared.signals import LoopSignal, ThreadSignal, call_in_loop
 from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.connections.interrupts import Stop
@@ -133,12 +133,12 @@ class BlockingSqlite(DatabaseEngine):
 
 class Turn:
     """The calls of one event loop: how many of its tasks wait for a write, the jobs gathered in its current turn, and
-    the doorbell that brings outcomes."""
+    what delivers outcomes."""
 
-    __slots__ = ("doorbell", "gathered", "waiting")
+    __slots__ = ("delivery", "gathered", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.doorbell = Doorbell(loop)
+        self.delivery = OutcomeDelivery(loop)
         self.waiting = 0
         self.gathered: list[Job] = []
 
@@ -163,7 +163,7 @@ class SqliteEngine(DatabaseEngine):
         turn = self._turns.get(loop) or self._first_turn(loop)
         turn.waiting += 1
         try:
-            job.doorbell, job.future = turn.doorbell, loop.create_future()
+            job.delivery, job.future = turn.delivery, loop.create_future()
             if turn.waiting == 1:
                 writer.submit((job,))
             else:
@@ -196,7 +196,7 @@ class SqliteEngine(DatabaseEngine):
         self._database.lifecycle.check_call()
         loop = asyncio.get_running_loop()
         turn = self._turns.get(loop) or self._first_turn(loop)
-        return self._database.threads.run(action, turn.doorbell)
+        return self._database.threads.run(action, turn.delivery)
 
     def blocking(self) -> Engine:
         """The same file for callers without an event loop; both engines share one writer."""
@@ -214,4 +214,4 @@ class SqliteEngine(DatabaseEngine):
             self._hand_over(turn)
         await run_in_thread(self._database.close)
         for loop in list(self._turns):
-            call_in_loop(loop, self._turns.pop(loop).doorbell.stop_listening)
+            call_in_loop(loop, self._turns.pop(loop).delivery.stop_listening)

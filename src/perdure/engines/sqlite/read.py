@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from perdure.engines.shared.doorbell import Doorbell
+from perdure.engines.shared.outcome_delivery import OutcomeDelivery
 from perdure.engines.sql.embedded.read import Queries
 from perdure.engines.sqlite.connections import connect
 from perdure.engines.sqlite.connections.interrupts import ReadConnection, Stop
@@ -192,8 +192,8 @@ class ReaderThreads:
         self._closed = False
         self._lock = threading.Lock()
 
-    async def run(self, action: Callable[[Stop], T], doorbell: Doorbell) -> T:
-        """The outcome of `action`, which stops if the call is cancelled. `doorbell` is that of the caller's loop."""
+    async def run(self, action: Callable[[Stop], T], delivery: OutcomeDelivery) -> T:
+        """The outcome of `action`, which stops if the call is cancelled. `delivery` is that of the caller's loop."""
         stop = Stop()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -206,7 +206,7 @@ class ReaderThreads:
                 failure = error
             with self._lock:
                 self._busy -= 1  # before the caller wakes: its next question must find this thread free
-            doorbell.bring(((future, result, failure),))
+            delivery.deliver(((future, result, failure),))
 
         with self._lock:
             if self._closed:

@@ -1,6 +1,6 @@
 """Jobs for the writer: one transaction each, who waits for it, and how its outcome is delivered.
 
-A job is awaited either by a task (`future`, and the doorbell of its event loop) or by a thread (`gate`, a lock that is
+A job is awaited either by a task (`future`, and the delivery of its event loop) or by a thread (`gate`, a lock that is
 released when the job is done). Outcomes of a whole batch reach an event loop with one wake-up.
 """
 
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perdure.engines.shared.doorbell import Doorbell, Outcome
+from perdure.engines.shared.outcome_delivery import Outcome, OutcomeDelivery
 from perdure.engines.sql.embedded.filled import FilledSession
 from perdure.errors import OutcomeUnknown
 from perdure.ids import new_rev
@@ -25,7 +25,7 @@ class Job(ABC):
 
     # Defaults live on the class: every commit creates a job, and most of these are never set.
     hints: Sequence[str] = ()
-    doorbell: Doorbell | None = None
+    delivery: OutcomeDelivery | None = None
     future: asyncio.Future[Any] | None = None
     gate: threading.Lock | None = None
     result: Any = None
@@ -90,15 +90,15 @@ class TakeJob(Job):
 
 def deliver(jobs: Sequence[Job]) -> None:
     """Wake every caller that waits for one of these jobs; one call per event loop."""
-    by_loop: dict[Doorbell, list[Outcome]] = {}
+    by_loop: dict[OutcomeDelivery, list[Outcome]] = {}
     for job in jobs:
         job.done = True
-        if job.future is not None and job.doorbell is not None:
-            by_loop.setdefault(job.doorbell, []).append((job.future, job.result, job.error))
+        if job.future is not None and job.delivery is not None:
+            by_loop.setdefault(job.delivery, []).append((job.future, job.result, job.error))
         elif job.gate is not None:
             job.gate.release()
-    for doorbell, outcomes in by_loop.items():
-        doorbell.bring(outcomes)
+    for delivery, outcomes in by_loop.items():
+        delivery.deliver(outcomes)
 
 
 def refuse(jobs: Sequence[Job], error: Exception) -> None:

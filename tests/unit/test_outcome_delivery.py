@@ -1,4 +1,4 @@
-"""The doorbell: outcomes reach an event loop from any thread, whichever way it is woken."""
+"""The delivery: outcomes reach an event loop from any thread, whichever way it is woken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perdure.engines.shared.doorbell import Doorbell
+from perdure.engines.shared.outcome_delivery import OutcomeDelivery
 
 DEADLINE = 10.0
 
@@ -23,8 +23,8 @@ class BlindLoop(asyncio.SelectorEventLoop):
         raise NotImplementedError
 
 
-def _in_thread(doorbell: Doorbell, outcomes: list[Any]) -> None:
-    thread = threading.Thread(target=doorbell.bring, args=(outcomes,))
+def _in_thread(delivery: OutcomeDelivery, outcomes: list[Any]) -> None:
+    thread = threading.Thread(target=delivery.deliver, args=(outcomes,))
     thread.start()
     thread.join()
 
@@ -33,15 +33,15 @@ def _in_thread(doorbell: Doorbell, outcomes: list[Any]) -> None:
 def test_results_and_errors_arrive_and_cancelled_tasks_are_left_alone(make_loop: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        doorbell = Doorbell(loop)
+        delivery = OutcomeDelivery(loop)
         result, error, cancelled = loop.create_future(), loop.create_future(), loop.create_future()
         cancelled.cancel()
-        _in_thread(doorbell, [(cancelled, 0, None), (result, 7, None), (error, None, KeyError("x"))])
+        _in_thread(delivery, [(cancelled, 0, None), (result, 7, None), (error, None, KeyError("x"))])
         async with asyncio.timeout(DEADLINE):
             assert await result == 7
             with pytest.raises(KeyError):
                 await error
-        doorbell.stop_listening()
+        delivery.stop_listening()
 
     with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(main())
@@ -50,18 +50,18 @@ def test_results_and_errors_arrive_and_cancelled_tasks_are_left_alone(make_loop:
 def test_what_many_threads_bring_arrives_while_the_loop_stops_listening() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        doorbell = Doorbell(loop)
+        delivery = OutcomeDelivery(loop)
         futures: list[asyncio.Future[int]] = [loop.create_future() for _ in range(400)]
 
-        def bring(mine: list[asyncio.Future[int]]) -> None:
+        def deliver(mine: list[asyncio.Future[int]]) -> None:
             for future in mine:
-                doorbell.bring([(future, 1, None)])
+                delivery.deliver([(future, 1, None)])
 
         threads = [threading.Thread(target=bring, args=(futures[at::4],)) for at in range(4)]
         for thread in threads:
             thread.start()
         await futures[20]
-        doorbell.stop_listening()
+        delivery.stop_listening()
         async with asyncio.timeout(DEADLINE):
             assert sum(await asyncio.gather(*futures)) == len(futures)
         for thread in threads:
@@ -72,21 +72,21 @@ def test_what_many_threads_bring_arrives_while_the_loop_stops_listening() -> Non
 
 def test_an_outcome_for_a_closed_loop_is_dropped() -> None:
     loop = asyncio.new_event_loop()
-    doorbell, future = Doorbell(loop), loop.create_future()
+    delivery, future = OutcomeDelivery(loop), loop.create_future()
     loop.close()
-    doorbell.bring([(future, 1, None)])
+    delivery.deliver([(future, 1, None)])
     assert not future.done()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has event counters")
-def test_the_counter_is_closed_with_the_doorbell_and_not_before() -> None:
+def test_the_counter_is_closed_with_the_delivery_and_not_before() -> None:
     loop = asyncio.new_event_loop()
-    doorbell = Doorbell(loop)
-    counter = doorbell._counter
+    delivery = OutcomeDelivery(loop)
+    counter = delivery._counter
     assert counter is not None
     loop.close()
     os.fstat(counter)  # a thread may still ring
-    del doorbell
+    del delivery
     gc.collect()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(counter)
@@ -100,8 +100,8 @@ def test_without_a_descriptor_left_the_loop_is_woken_its_own_way(monkeypatch: py
     async def main() -> None:
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(os, "eventfd", none_left)
-        doorbell, future = Doorbell(loop), loop.create_future()
-        _in_thread(doorbell, [(future, 3, None)])
+        delivery, future = OutcomeDelivery(loop), loop.create_future()
+        _in_thread(delivery, [(future, 3, None)])
         async with asyncio.timeout(DEADLINE):
             assert await future == 3
 
@@ -115,9 +115,9 @@ def test_a_signal_handler_that_raises_loses_no_outcome() -> None:
             raise KeyboardInterrupt
 
     loop = asyncio.new_event_loop()
-    doorbell = Doorbell(loop)
+    delivery = OutcomeDelivery(loop)
     first, second = Interrupting(loop=loop), loop.create_future()
-    doorbell.bring([(first, 1, None), (second, 2, None)])
+    delivery.deliver([(first, 1, None), (second, 2, None)])
     with pytest.raises(KeyboardInterrupt):
         loop.run_until_complete(second)
     assert loop.run_until_complete(asyncio.wait_for(second, DEADLINE)) == 2

@@ -1,8 +1,8 @@
-"""A doorbell: how the threads of an engine bring outcomes to an event loop that sleeps.
+"""Delivers outcomes from the threads of an engine to an event loop that sleeps.
 
 `call_soon_threadsafe` writes to a socket, which the loop then reads until an exception says that it is empty: three
 system calls. Where the system has event counters (Linux), the loop watches one of these instead: one write, one read.
-On other systems, and in loops that cannot watch a descriptor, a doorbell takes the loop's own way.
+On other systems, and in loops that cannot watch a descriptor, outcomes take the loop's own way.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Outcome = tuple["asyncio.Future[Any]", Any, "BaseException | None"]
 """A future, its result, and the error that it gets instead if there is one."""
 
 
-class Doorbell:
+class OutcomeDelivery:
     """Settles futures of one event loop, from any thread and in order. Make it in the loop's own thread.
 
-    The counter is closed when nothing refers to the doorbell any more: neither the loop, nor a job on its way. So a
-    thread that rings late never writes to a descriptor that belongs to something else by then.
+    The counter is closed when nothing refers to this object any more: neither the loop, nor a job in flight. So a
+    thread that delivers late never writes to a descriptor that belongs to something else by then.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -39,7 +39,7 @@ class Doorbell:
                 return
             self._is_heard = True
 
-    def bring(self, outcomes: Iterable[Outcome]) -> None:
+    def deliver(self, outcomes: Iterable[Outcome]) -> None:
         """Settle futures, with one wake-up of the loop; does nothing if it was closed, where no task waits."""
         self._outcomes.extend(outcomes)
         if sys.platform == "linux" and self._is_heard and self._counter is not None:
