@@ -57,7 +57,7 @@ def test_what_many_threads_bring_arrives_while_the_loop_stops_listening() -> Non
             for future in mine:
                 delivery.deliver([(future, 1, None)])
 
-        threads = [threading.Thread(target=bring, args=(futures[at::4],)) for at in range(4)]
+        threads = [threading.Thread(target=deliver, args=(futures[at::4],)) for at in range(4)]
         for thread in threads:
             thread.start()
         await futures[20]
