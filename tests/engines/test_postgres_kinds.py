@@ -92,4 +92,8 @@ def test_a_text_with_a_separator_in_it_is_not_packed() -> None:
     assert _pack(["a", None, "b"], "text") == "a\x1f\x1e\x1fb"
     assert _pack(["a", "b\x1fc"], "text") is None
     assert _pack(["a", "\x1e", None], "text") is None
+    long = "x" * 500
+    assert _pack([long, None, long], "text") == f"{long}\x1f\x1e\x1f{long}"
+    assert _pack([long, None, f"{long}\x1fc"], "text") is None
+    assert _pack([f"{long}\x1e", long], "text") is None
     assert _pack([1, None, -3], "bigint") == "{1,NULL,-3}"

@@ -24,7 +24,7 @@ from perdure.engines.postgres.connections.connect import Connection, Connector
 from perdure.engines.postgres.connections.pool import Pool
 from perdure.engines.postgres.errors import DRIVER_ERRORS
 from perdure.engines.postgres.target import Target
-from perdure.engines.shared.hints import HintHub, Topic, topics_of
+from perdure.engines.shared.hints import HintHub, Topic
 from perdure.errors import PerdureError
 from perdure.ids import new_rev
 
@@ -54,8 +54,9 @@ class NotifyHub(HintHub[Topic]):
 
     def publish(self, scope: str, hints: Sequence[str]) -> None:
         """After a commit: wake the watchers here, and notify other processes soon."""
-        topics = topics_of(scope, hints)
-        self.ring(topics)
+        topics = [(scope, hint) for hint in hints]
+        if self._signals:
+            self.ring(topics)
         self._pending.update(topics)
         if self._sender is None and not self._closed:
             self._sender = asyncio.create_task(self._send())

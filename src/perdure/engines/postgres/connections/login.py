@@ -32,7 +32,7 @@ class LoginLoop:
     """The running event loop as the driver sees it: every TCP connection it makes is guarded.
 
     `refusal` makes the error for a server that the guard cut off; the driver only notices a lost connection.
-    `connected` separates failures of the server from mistakes in the URL.
+    `connected` separates failures of the server from mistakes in the URL; `logged_in` says that the login is over.
     """
 
     def __init__(self, *, allow_cleartext: bool, metered: bool) -> None:
@@ -41,6 +41,9 @@ class LoginLoop:
         self.metered = metered
         self.refusal: Callable[[str], PerdureError] | None = None
         self.connected = False
+        self.logged_in = False
+        # The driver sets a timer for every statement; this saves a call of `__getattr__`.
+        self.call_later = self.running.call_later
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.running, name)
@@ -48,7 +51,8 @@ class LoginLoop:
     def create_future(self) -> asyncio.Future[Any]:
         """A future of the driver's. If a login is cancelled, nobody reads how it ended; asyncio would log that."""
         future: asyncio.Future[Any] = self.running.create_future()
-        future.add_done_callback(_read)
+        if not self.logged_in:
+            future.add_done_callback(_read)
         return future
 
     async def create_connection(
@@ -202,7 +206,11 @@ class GuardedConnection(asyncpg.Connection):  # type: ignore[misc] # the driver 
         if self.transport is not None:
             self.transport.logged_in()
         # From here on the driver needs the real loop, to look up the current task.
-        plain: list[Any] = [each.running if isinstance(each, LoginLoop) else each for each in args]
+        plain: list[Any] = []
+        for each in args:
+            if isinstance(each, LoginLoop):
+                each.logged_in = True
+            plain.append(each.running if isinstance(each, LoginLoop) else each)
         super().__init__(*plain, **options)
 
     execute = _readable(asyncpg.Connection.execute)

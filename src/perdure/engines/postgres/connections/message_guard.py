@@ -21,6 +21,8 @@ _HEADER = 5
 _KINDS = frozenset(b"123ACDEGHIKNRSTVWZcdnstv")
 _LOGIN_KINDS = frozenset(b"EKNRSZv")
 _TEXT_KINDS = frozenset(b"ACENS")
+_COMPLETE = b"C"[0]
+"""The end of a statement: the one text that comes with every answer, so it is checked in place."""
 _OK, _CLEARTEXT, _MD5, _SASL, _SASL_CONTINUE, _SASL_FINAL = 0, 3, 5, 10, 11, 12
 _GSS, _GSS_CONTINUE, _SSPI = 7, 8, 9
 _AFTER = {_SASL_CONTINUE: (_SASL,), _SASL_FINAL: (_SASL_CONTINUE,), _GSS_CONTINUE: (_GSS, _SSPI, _GSS_CONTINUE)}
@@ -67,7 +69,10 @@ class Inspection:
                     raise Offence("it sent a message that is too long")
                 if end > size:
                     break
-                self._check(chr(kind), data[at + _HEADER : end])
+                if kind != _COMPLETE:
+                    self._check(chr(kind), data[at + _HEADER : end])
+                elif data[end - 1]:
+                    raise Offence("it does not speak PostgreSQL's protocol")
             at = end
         self._ahead = max(at - size, 0)
         self._held = data[at:]
@@ -108,6 +113,4 @@ def _complete(kind: str, body: bytes) -> bool:
         return body.count(b"\0") == 2 and body.endswith(b"\0")
     if kind == "A":
         return body[4:].count(b"\0") == 2 and body.endswith(b"\0")
-    if kind == "C":
-        return body.endswith(b"\0")
     return len(body) >= {"K": 8, "Z": 1, "v": 8}[kind]

@@ -179,6 +179,11 @@ class OwnPool(Pool):
             hint = "raise connections= in the URL, or run fewer calls at once"
             raise all_in_use(self.where, self.size, hint) from error
         try:
+            if self._idle:
+                connection, since = self._idle[-1]
+                if time.monotonic() - since < IDLE_SECONDS and not connection.is_closed():
+                    self._idle.pop()
+                    return connection
             return await self._reuse() or await self._connect()
         except BaseException:
             self._permits.release()

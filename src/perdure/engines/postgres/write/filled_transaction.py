@@ -26,7 +26,7 @@ class KindPlan:
     """A kind on one schema.
 
     `spans` are the positions of each operation's values, in lock order. `names` are the rows that a transaction waits
-    for: the number of the table, and what picks the key. `append` is the shape of the append, which is always the first
+    for: the number of the table, and where the key is. `append` is the shape of the append, which is always the first
     to be locked, and `partition` the position of its partition (or else of the first key): a batch is sorted by it.
     `fillable`: transactions of this kind run as they are; others run as operations.
     """
@@ -45,7 +45,7 @@ class KindPlan:
             n for span, member in zip(self.spans, template.members, strict=True) for n in _body(span, member)
         ]
         keys = zip(template.names, self.spans, strict=True)
-        names = [(table, _picker(list(span[: len(key)]))) for (_, table, key), span in keys]
+        names = [(table, slice(span.start, span.start + len(key))) for (_, table, key), span in keys]
         self.names = [names[order.index(0)]] if kind.owned else names
         self.partition = self.spans[0][0]
         self._pick_entry = _picker(_sent(self.append)) if self.append is not None else _picker([])
@@ -142,7 +142,7 @@ class Plans:
             plan = self._plans[filled.kind] = KindPlan(filled.kind, self._analyser)
         if not plan.fillable:
             return self._analyser.analyse(scope, rev, filled.operations())
-        names = [(scope, table, pick(filled.values)) for table, pick in plan.names]
+        names = [(scope, table, tuple(filled.values[key])) for table, key in plan.names]
         return FilledTransaction(scope, rev, plan.form, plan, filled, names)
 
     def as_operations(self, transaction: FilledTransaction) -> Transaction:
