@@ -99,8 +99,8 @@ class BorrowedClient(Pool):
                 raise foreign_client(lost.__cause__) from lost
             raise
 
-    async def request(self, packed: bytes, room: int = SMALL) -> Any:
-        """Send a request once and return its reply."""
+    async def request(self, packed: bytes, room: int = SMALL, replies: int = 1) -> Any:
+        """Send a request once and return its reply; there is only one."""
         await self._wait_turn()
         try:
             connection = await self.acquire()

@@ -15,7 +15,7 @@ from perdure import limits
 from perdure.engines.redis.connections.failures import InvalidReply, Lost, Silent, cleaned, reason_of
 from perdure.engines.redis.connections.resp import PENDING, SMALL, Parser, command
 
-_BUFFER_BYTES = 65_536
+_BUFFER_BYTES = 262_144
 _PING = command(b"PING")
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """A peer that vanished is noticed after a minute; systems name these options differently."""
@@ -37,6 +37,8 @@ class Connection(asyncio.BufferedProtocol):
         # A transport with its own buffer allocates a quarter of a megabyte for every reply.
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._waiter: asyncio.Future[Any] | None = None
+        self._missing = 0
+        self._earlier: list[Any] = []
         self._on_reply: Callable[[Any], None] | None = None
         self._lost = False
 
@@ -72,11 +74,13 @@ class Connection(asyncio.BufferedProtocol):
             raise
         return self.usable
 
-    async def ask(self, packed: bytes, room: int) -> Any:
-        """Send a request once and return its reply, of at most `room` bytes; an error reply is returned too."""
+    async def ask(self, packed: bytes, room: int, replies: int = 1) -> Any:
+        """Send a request once and return its reply, of at most `room` bytes; an error reply is returned too. A request
+        of several commands has several `replies`, which are returned as a list."""
         if self._lost or self._transport.is_closing():
             raise Lost(f"{self._where}: the connection was lost")
         self._parser.room = room
+        self._missing, self._earlier = replies, []
         self._waiter = self._loop.create_future()
         self._due = self._loop.time() + self.reply_timeout
         if self._watchdog is None:
@@ -144,7 +148,10 @@ class Connection(asyncio.BufferedProtocol):
             elif self._waiter is None or self._waiter.done():
                 self.abort()
             elif (reply := self._parser.feed(self._buffer[:nbytes])) is not PENDING:
-                self._waiter.set_result(reply)
+                if self._missing > 1 or self._earlier:
+                    self._collect(reply)
+                else:
+                    self._waiter.set_result(reply)
         except Lost as lost:
             self._fail(lost)
             self.abort()
@@ -152,6 +159,17 @@ class Connection(asyncio.BufferedProtocol):
             reason = cleaned(reason_of(error), self._secrets)
             self._fail(Lost(f"{self._where}: the reply cannot be read ({reason})"))
             self.abort()
+
+    def _collect(self, reply: Any) -> None:
+        """One of several replies, of which more may have arrived."""
+        while reply is not PENDING:
+            self._earlier.append(reply)
+            self._missing -= 1
+            if not self._missing:
+                if self._waiter is not None:
+                    self._waiter.set_result(self._earlier)
+                return
+            reply = self._parser.feed(b"")
 
     def _receive(self, nbytes: int) -> None:
         on_reply, reply = self._on_reply, self._parser.feed(self._buffer[:nbytes])

@@ -37,11 +37,11 @@ class Pool:
         self.where = target.display_url
         self.log = log
 
-    async def request(self, packed: bytes, room: int = SMALL) -> Any:
-        """Send a request once and return its reply, of at most `room` bytes."""
+    async def request(self, packed: bytes, room: int = SMALL, replies: int = 1) -> Any:
+        """Send a request once and return its reply, of at most `room` bytes; a list of them if there are several."""
         connection = self._ready() or await self._acquire()
         try:
-            reply = await connection.ask(packed, room)
+            reply = await connection.ask(packed, room, replies)
         except BaseException as error:
             connection.abort()
             self._release_turn()
@@ -53,11 +53,12 @@ class Pool:
         else:
             self._idle.append(connection)
         self._release_turn()
-        if isinstance(reply, ErrorReply):
-            raise reply
-        if isinstance(reply, Lost):
-            self.log.lost(reply)
-            raise Lost(f"{self.where}: the connection was lost ({reason_of(reply)})") from reply
+        for error in reply if replies > 1 else (reply,):
+            if isinstance(error, ErrorReply):
+                raise error
+            if isinstance(error, Lost):
+                self.log.lost(error)
+                raise Lost(f"{self.where}: the connection was lost ({reason_of(error)})") from error
         return reply
 
     def _ready(self) -> Connection | None:

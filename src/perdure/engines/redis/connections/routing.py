@@ -92,6 +92,18 @@ class Network:
             raise self._refused(error) from error
         return self._shaped(reply, shape, b"EVAL")
 
+    async def script_and(self, script: Script, base: bytes, *arguments: bytes, then: bytes) -> list[Any] | None:
+        """Run a script that only reads and then a packed command, sent together: both replies. None if the caller
+        should rather run the script alone: because this is not possible, or because the server refused one of them."""
+        if self.borrowed is not None or script.sha not in self._known_scripts:
+            return None
+        packed = command(b"EVALSHA", script.sha, b"1", base, *arguments) + then
+        try:
+            replies: list[Any] = await self._routed(base, packed, LARGEST, replies=2)
+        except ErrorReply:
+            return None
+        return replies
+
     async def _run(self, script: Script, base: bytes, arguments: tuple[bytes, ...]) -> Any:
         if script.sha in self._known_scripts:
             try:
@@ -113,14 +125,14 @@ class Network:
             self.log.demoted()
         return refusal(error, self.target.display_url)
 
-    async def _routed(self, key: bytes, packed: bytes, room: int) -> Any:
+    async def _routed(self, key: bytes, packed: bytes, room: int, replies: int = 1) -> Any:
         if self.target.kind != "cluster":
-            return await self._pool(self.target.addresses[0]).request(packed, room)
+            return await self._pool(self.target.addresses[0]).request(packed, room, replies)
         slot = key_slot(key)
         for hop in range(_HOPS):
             address = await self._owner(slot)
             try:
-                return await self._pool(address).request(packed, room)
+                return await self._pool(address).request(packed, room, replies)
             except Redirection as redirection:
                 if redirection.code == "ASK":
                     raise being_moved(self.target.display_url) from redirection

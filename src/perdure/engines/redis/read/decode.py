@@ -31,6 +31,7 @@ _ROWS_IN_PARTS = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, li
 _TEXT_OR_NULL = msgspec.msgpack.Decoder(str | bool)
 _PARTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ENTRIES = msgspec.msgpack.Decoder(list[tuple[Any, ...]])
+_ENTRY = msgspec.msgpack.Decoder(tuple[Any, ...])
 _HEADER = {0xD9: 2, 0xDA: 3, 0xDB: 5}
 
 
@@ -177,6 +178,10 @@ def _corrupt(shape: Table | Log, key: str, message: str) -> CorruptError:
     return CorruptError(message, where=f"{shape.name} {escaped(key)!r:.200}", hint="run perdure doctor")
 
 
+def _each_of(stored: list[bytes]) -> list[LogEntry]:
+    return list(map(_ENTRY.decode, stored))
+
+
 class EntryDecoder:
     """Decodes entries of one log, which are stored with `columns` in this order; `reordered` if it is not the declared
     one."""
@@ -190,20 +195,33 @@ class EntryDecoder:
         kinds: Any = (int, int, *[kind | None for kind in columns_kinds], bytes)
         entries: Any = list.__class_getitem__(tuple.__class_getitem__(kinds))
         self._whole: Callable[[Any], list[LogEntry]] = msgspec.msgpack.Decoder(entries).decode
+        entry: Any = tuple.__class_getitem__(kinds)
+        self._each: Callable[[bytes], LogEntry] = msgspec.msgpack.Decoder(entry).decode
 
     def decode(self, part: msgspec.Raw, read: Read) -> list[LogEntry]:
         """Entries in the reply of a view, with their columns in declared order."""
         try:
             entries = self._whole(part)
         except _UNREADABLE:
-            entries = self._one_by_one(part, read.partition)
+            entries = self._one_by_one(_ENTRIES.decode, part, read.partition)
+        return self._checked(entries, read)
+
+    def decode_each(self, stored: list[bytes], read: Read) -> list[LogEntry]:
+        """The same for entries that were fetched with LRANGE."""
+        try:
+            entries = list(map(self._each, stored))
+        except _UNREADABLE:
+            entries = self._one_by_one(_each_of, stored, read.partition)
+        return self._checked(entries, read)
+
+    def _checked(self, entries: list[LogEntry], read: Read) -> list[LogEntry]:
         self._refuse_out_of_order(entries, read)
         return [self._declared(entry) for entry in entries] if self._reordered else entries
 
-    def _one_by_one(self, part: msgspec.Raw, partition: str) -> list[LogEntry]:
+    def _one_by_one(self, decode: Callable[[Any], list[LogEntry]], data: Any, partition: str) -> list[LogEntry]:
         """Entries of which some may be older than the newest columns; those are NULL in them."""
         try:
-            stored = _ENTRIES.decode(part)
+            stored = decode(data)
         except _UNREADABLE as error:
             raise _corrupt(self._log, partition, f"an entry cannot be read: {error}") from None
         entries = []

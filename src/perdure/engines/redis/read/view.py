@@ -6,12 +6,14 @@ history is decoded by one call in C.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 
 from perdure.engines.redis.read.decode import EntryDecoder, RowDecoder
+from perdure.engines.redis.read.direct import DirectRead, DirectReads
 from perdure.engines.redis.schema.keys import encode_key, grouped, ordered, source, stored
 from perdure.engines.redis.schema.layout import Layout
 from perdure.errors import CorruptError
@@ -49,6 +51,7 @@ class Reads:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self.direct = DirectReads()
         self._sources = {table.name: _sources(table) for table in layout.schema.tables}
         self.rows = {table.name: RowDecoder(table) for table in layout.schema.tables}
         self._entries = {
@@ -56,14 +59,41 @@ class Reads:
             for log in layout.schema.logs
         }
 
-    def packed(self, reads: Sequence[ReadOp], clock: int | None) -> list[Any]:
+    def packed(self, reads: Sequence[ReadOp], clock: int | None, direct: DirectRead | None = None) -> list[Any]:
         """The argument of the script; without a `clock` the time is the server's."""
-        return [self._ask(read, reads, clock) for read in reads]
+        requests = [self._ask(read, reads, clock) for read in reads]
+        if direct is not None:
+            requests[direct.number] += (True,)
+        return requests
 
     def answers(self, reads: Sequence[ReadOp], data: bytes) -> list[Any]:
         """The answers in the reply of the script."""
-        try:
+        with self._reporting():
             return [self._answer(read, part) for read, part in zip(reads, _PARTS.decode(data), strict=True)]
+
+    def direct_answers(self, reads: Sequence[ReadOp], direct: DirectRead, replies: list[Any]) -> list[Any] | None:
+        """The answers in the replies of the script and of LRANGE; None if they do not belong together."""
+        data, fetched = replies
+        if type(data) is not bytes or type(fetched) is not list or set(map(type, fetched)) - {bytes}:
+            return None
+        with self._reporting():
+            parts = _PARTS.decode(data)
+            if len(parts) != len(reads):
+                raise ValueError(f"{len(parts)} answers to {len(reads)} questions")
+            located = self.direct.entries(direct, parts[direct.number], fetched)
+            if located is None:
+                return None
+            answers = [
+                None if number == direct.number else self._answer(read, part)
+                for number, (read, part) in enumerate(zip(reads, parts, strict=True))
+            ]
+            answers[direct.number] = self._entries[direct.read.log].decode_each(located, direct.read)
+            return answers
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
             raise CorruptError(f"stored data cannot be read: {error}", where=self._layout.prefix) from None
 
