@@ -193,7 +193,9 @@ class RedisEngine:
         """The answers, with the entries of one read fetched by LRANGE; None if the script has to read them."""
         arguments = self._view_arguments(reads, direct)
         try:
-            replies = await self._network.script_and(VIEW, base, *arguments, then=direct.command)
+            replies = await self._network.script_and(
+                VIEW, base, *arguments, packed=direct.command, then=self._reads.element(direct)
+            )
         except Silent as silent:
             raise UnavailableError(str(silent), hint="try again") from silent
         except Lost:

@@ -15,7 +15,7 @@ from perdure import limits
 from perdure.engines.redis.connections.connect import connect
 from perdure.engines.redis.connections.connection import Connection
 from perdure.engines.redis.connections.failures import ErrorReply, Lost, reason_of
-from perdure.engines.redis.connections.resp import SMALL
+from perdure.engines.redis.connections.resp import SMALL, Element
 from perdure.engines.redis.errors import all_busy
 from perdure.engines.redis.target import Address, Target
 from perdure.engines.shared.events import EngineLog
@@ -37,11 +37,11 @@ class Pool:
         self.where = target.display_url
         self.log = log
 
-    async def request(self, packed: bytes, room: int = SMALL, replies: int = 1) -> Any:
-        """Send a request once and return its reply, of at most `room` bytes; a list of them if there are several."""
+    async def request(self, packed: bytes, room: int = SMALL, then: Element | None = None) -> Any:
+        """Send a request once and return its reply, of at most `room` bytes; with `then`, a list of two."""
         connection = self._ready() or await self._acquire()
         try:
-            reply = await connection.ask(packed, room, replies)
+            reply = await connection.ask(packed, room, then)
         except BaseException as error:
             connection.abort()
             self._release_turn()
@@ -53,7 +53,7 @@ class Pool:
         else:
             self._idle.append(connection)
         self._release_turn()
-        for error in reply if replies > 1 else (reply,):
+        for error in (reply,) if then is None else reply:
             if isinstance(error, ErrorReply):
                 raise error
             if isinstance(error, Lost):

@@ -178,10 +178,6 @@ def _corrupt(shape: Table | Log, key: str, message: str) -> CorruptError:
     return CorruptError(message, where=f"{shape.name} {escaped(key)!r:.200}", hint="run perdure doctor")
 
 
-def _each_of(stored: list[bytes]) -> list[LogEntry]:
-    return list(map(_ENTRY.decode, stored))
-
-
 class EntryDecoder:
     """Decodes entries of one log, which are stored with `columns` in this order; `reordered` if it is not the declared
     one."""
@@ -193,46 +189,64 @@ class EntryDecoder:
         columns_kinds = [int if log.types[name] == "int" else str for name in columns]
         self._kinds = (int, int, *columns_kinds, bytes)
         kinds: Any = (int, int, *[kind | None for kind in columns_kinds], bytes)
-        entries: Any = list.__class_getitem__(tuple.__class_getitem__(kinds))
-        self._whole: Callable[[Any], list[LogEntry]] = msgspec.msgpack.Decoder(entries).decode
         entry: Any = tuple.__class_getitem__(kinds)
-        self._each: Callable[[bytes], LogEntry] = msgspec.msgpack.Decoder(entry).decode
+        self._one: Callable[[memoryview | bytes], LogEntry] = msgspec.msgpack.Decoder(entry).decode
+        self._whole: Callable[[Any], list[LogEntry]] = msgspec.msgpack.Decoder(list.__class_getitem__(entry)).decode
 
     def decode(self, part: msgspec.Raw, read: Read) -> list[LogEntry]:
         """Entries in the reply of a view, with their columns in declared order."""
         try:
             entries = self._whole(part)
         except _UNREADABLE:
-            entries = self._one_by_one(_ENTRIES.decode, part, read.partition)
-        return self._checked(entries, read)
+            entries = self._one_by_one(part, read.partition)
+        return self._in_order(entries, read)
 
-    def decode_each(self, stored: list[bytes], read: Read) -> list[LogEntry]:
-        """The same for entries that were fetched with LRANGE."""
+    def decode_one(self, stored: memoryview | bytes) -> LogEntry | bytes:
+        """An entry as it is stored; its bytes, if it cannot be read or is older than the newest columns."""
         try:
-            entries = list(map(self._each, stored))
+            return self._one(stored)
         except _UNREADABLE:
-            entries = self._one_by_one(_each_of, stored, read.partition)
-        return self._checked(entries, read)
+            return bytes(stored)
 
-    def _checked(self, entries: list[LogEntry], read: Read) -> list[LogEntry]:
+    def is_same(self, entry: LogEntry | bytes, stored: bytes) -> bool:
+        """Whether an entry, decoded or not, is the one that is stored like this."""
+        return entry == (stored if type(entry) is bytes else self.decode_one(stored))
+
+    def decode_rest(self, entries: list[Any], read: Read) -> list[LogEntry]:
+        """Entries that `decode_one` decoded as far as possible, with their columns in declared order."""
+        if bytes in map(type, entries):
+            entries = [
+                self._with_care(entry, read.partition) if type(entry) is bytes else entry for entry in entries
+            ]
+        return self._in_order(entries, read)
+
+    def _in_order(self, entries: list[LogEntry], read: Read) -> list[LogEntry]:
         self._refuse_out_of_order(entries, read)
         return [self._declared(entry) for entry in entries] if self._reordered else entries
 
-    def _one_by_one(self, decode: Callable[[Any], list[LogEntry]], data: Any, partition: str) -> list[LogEntry]:
-        """Entries of which some may be older than the newest columns; those are NULL in them."""
+    def _one_by_one(self, part: msgspec.Raw, partition: str) -> list[LogEntry]:
         try:
-            stored = decode(data)
+            return [self._filled(entry, partition) for entry in _ENTRIES.decode(part)]
         except _UNREADABLE as error:
-            raise _corrupt(self._log, partition, f"an entry cannot be read: {error}") from None
-        entries = []
-        for entry in stored:
-            if not 3 <= len(entry) <= len(self._columns) + 3:
-                raise _corrupt(self._log, partition, f"an entry has {len(entry)} parts")
-            missing = len(self._columns) + 3 - len(entry)
-            filled = (*entry[:-1], *[None] * missing, entry[-1])
-            self._refuse_wrong(filled, partition)
-            entries.append(filled)
-        return entries
+            raise self._unreadable(partition, error) from None
+
+    def _with_care(self, stored: bytes, partition: str) -> LogEntry:
+        try:
+            return self._filled(_ENTRY.decode(stored), partition)
+        except _UNREADABLE as error:
+            raise self._unreadable(partition, error) from None
+
+    def _unreadable(self, partition: str, error: Exception) -> CorruptError:
+        return _corrupt(self._log, partition, f"an entry cannot be read: {error}")
+
+    def _filled(self, entry: LogEntry, partition: str) -> LogEntry:
+        """An entry that may be older than the newest columns; they are NULL in it."""
+        if not 3 <= len(entry) <= len(self._columns) + 3:
+            raise _corrupt(self._log, partition, f"an entry has {len(entry)} parts")
+        missing = len(self._columns) + 3 - len(entry)
+        filled = (*entry[:-1], *[None] * missing, entry[-1])
+        self._refuse_wrong(filled, partition)
+        return filled
 
     def _refuse_out_of_order(self, entries: list[LogEntry], read: Read) -> None:
         """Seqs must ascend from where the read begins: a page that does not advance would be read again and again."""

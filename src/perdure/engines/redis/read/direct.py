@@ -9,7 +9,7 @@ one is still where it was, all the entries before it are, too. If not, the view 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,14 @@ class DirectRead(NamedTuple):
     low: int
     key: bytes
     command: bytes
+
+
+class Location:
+    """Where the entries of a read are, and the last of them, as the script answers it."""
+
+    def __init__(self, part: msgspec.Raw) -> None:
+        self.bounds, last = _LOCATION.decode(part)
+        self.last = bytes(last)
 
 
 class DirectReads:
@@ -51,18 +59,15 @@ class DirectReads:
                 return DirectRead(number, read, low, key, command(b"LRANGE", key, b"%d" % low, last))
         return None
 
-    def entries(self, direct: DirectRead, part: msgspec.Raw, fetched: list[bytes]) -> list[bytes] | None:
+    def entries(self, direct: DirectRead, location: Location, fetched: list[Any]) -> list[Any] | None:
         """Of the fetched entries, those that the script located; None if they are not all there any more."""
-        bounds, last = _LOCATION.decode(part)
-        low, reached, entries = direct.low, direct.low, []
-        for first, end in zip(bounds[::2], bounds[1::2], strict=True):
+        low, reached = direct.low, direct.low
+        located: list[Any] = []
+        for first, end in zip(location.bounds[::2], location.bounds[1::2], strict=True):
             if not reached <= first < end <= low + len(fetched):
                 return None
-            entries.append(fetched[first - low : end - low])
+            located += fetched[first - low : end - low]
             reached = end
-        if entries and entries[-1][-1] != bytes(last):
-            return None
-        located = entries[0] if len(entries) == 1 else [entry for stretch in entries for entry in stretch]
         if len(fetched) > _SHORT + 2 * len(located):
             self._remember(direct.key)
         return located

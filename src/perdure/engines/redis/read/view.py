@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from perdure.engines.redis.connections.resp import Element
 from perdure.engines.redis.read.decode import EntryDecoder, RowDecoder
-from perdure.engines.redis.read.direct import DirectRead, DirectReads
+from perdure.engines.redis.read.direct import DirectRead, DirectReads, Location
 from perdure.engines.redis.schema.keys import encode_key, grouped, ordered, source, stored
 from perdure.engines.redis.schema.layout import Layout
 from perdure.errors import CorruptError
@@ -71,23 +72,29 @@ class Reads:
         with self._reporting():
             return [self._answer(read, part) for read, part in zip(reads, _PARTS.decode(data), strict=True)]
 
+    def element(self, direct: DirectRead) -> Element:
+        """Decodes the entries that LRANGE sends, one by one, as they arrive."""
+        return self._entries[direct.read.log].decode_one
+
     def direct_answers(self, reads: Sequence[ReadOp], direct: DirectRead, replies: list[Any]) -> list[Any] | None:
         """The answers in the replies of the script and of LRANGE; None if they do not belong together."""
         data, fetched = replies
-        if type(data) is not bytes or type(fetched) is not list or set(map(type, fetched)) - {bytes}:
+        if type(data) is not bytes or type(fetched) is not list or set(map(type, fetched)) - {bytes, tuple}:
             return None
+        decoder = self._entries[direct.read.log]
         with self._reporting():
             parts = _PARTS.decode(data)
             if len(parts) != len(reads):
                 raise ValueError(f"{len(parts)} answers to {len(reads)} questions")
-            located = self.direct.entries(direct, parts[direct.number], fetched)
-            if located is None:
+            location = Location(parts[direct.number])
+            entries = self.direct.entries(direct, location, fetched)
+            if entries is None or (entries and not decoder.is_same(entries[-1], location.last)):
                 return None
             answers = [
                 None if number == direct.number else self._answer(read, part)
                 for number, (read, part) in enumerate(zip(reads, parts, strict=True))
             ]
-            answers[direct.number] = self._entries[direct.read.log].decode_each(located, direct.read)
+            answers[direct.number] = decoder.decode_rest(entries, direct.read)
             return answers
 
     @contextmanager

@@ -268,7 +268,7 @@ local function locate(read)
       high = stretch[2]
     end
   end
-  local last = #bounds > 0 and call('LINDEX', list, high - 1) or '\192'
+  local last = #bounds > 0 and call('LRANGE', list, high - 1, high - 1)[1] or '\192'
   return '\146' .. array_of(#bounds) .. concat(bounds) .. last
 end
 
