@@ -12,10 +12,10 @@ from heapq import nsmallest
 from typing import Any
 
 from perdure.clock import Clock, steady_clock, system_clock
-from perdure.engines.memory.filled import Plans, apply_filled
 from perdure.engines.memory.read import answer, select
 from perdure.engines.memory.schema import Scope
-from perdure.engines.memory.write import Transaction
+from perdure.engines.memory.write.filled import Plans, apply_filled
+from perdure.engines.memory.write.transaction import Transaction
 from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.shared.decisions import Moment, updated_row
 from perdure.engines.shared.hints import HintHub, Subscription, Topic, topics_of

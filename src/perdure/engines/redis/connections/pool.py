@@ -53,12 +53,12 @@ class Pool:
         else:
             self._idle.append(connection)
         self._release_turn()
-        for error in (reply,) if then is None else reply:
-            if isinstance(error, ErrorReply):
-                raise error
-            if isinstance(error, Lost):
-                self.log.lost(error)
-                raise Lost(f"{self.where}: the connection was lost ({reason_of(error)})") from error
+        for part in (reply,) if then is None else reply:
+            if isinstance(part, ErrorReply):
+                raise part
+            if isinstance(part, Lost):
+                self.log.lost(part)
+                raise Lost(f"{self.where}: the connection was lost ({reason_of(part)})") from part
         return reply
 
     def _ready(self) -> Connection | None:

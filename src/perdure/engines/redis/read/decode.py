@@ -215,9 +215,7 @@ class EntryDecoder:
     def decode_rest(self, entries: list[Any], read: Read) -> list[LogEntry]:
         """Entries that `decode_one` decoded as far as possible, with their columns in declared order."""
         if bytes in map(type, entries):
-            entries = [
-                self._with_care(entry, read.partition) if type(entry) is bytes else entry for entry in entries
-            ]
+            entries = [self._with_care(entry, read.partition) if type(entry) is bytes else entry for entry in entries]
         return self._in_order(entries, read)
 
     def _in_order(self, entries: list[LogEntry], read: Read) -> list[LogEntry]:

@@ -53,7 +53,8 @@ class DirectReads:
                 low = max([read.after, *[segment.after for segment in segments]])
                 ends = [end for end in (read.upto, *[segment.upto for segment in segments]) if end is not None]
                 key = b"%bl:%b:%b" % (base, read.log.encode(), read.partition.encode())
-                if len(segments) > 1 or low >= min(ends, default=low + 1) or key in self._scattered:
+                scattered = read.segments is not None and len(segments) != 1
+                if scattered or low >= min(ends, default=low + 1) or key in self._scattered:
                     return None
                 last = b"%d" % (min(ends, default=0) - 1)
                 return DirectRead(number, read, low, key, command(b"LRANGE", key, b"%d" % low, last))

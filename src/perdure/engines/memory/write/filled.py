@@ -1,7 +1,7 @@
 """Transactions of known kinds on memory: what a kind does to its rows is worked out once, not with every transaction.
 
 A plan covers the ordinary case: every row is as the transaction expects it. In any other case it writes nothing, and
-`write.Transaction` applies the operations, or says which one is in conflict. So the rules are there, in one place.
+`transaction.Transaction` applies the operations, or says which one is in conflict. So the rules are in one place.
 
 The columns of a new row are picked, in one call, from one tuple: the old row, the values of the transaction (after a
 NULL and the time), and what depends on the old row (`Inc`, `Swap` and the like).
@@ -30,7 +30,7 @@ Changes = list[tuple[TableData, Key, Row]]
 
 
 class _Unplanned(Exception):
-    """The kind has something that is left to `write.Transaction`."""
+    """The kind has something that is left to `transaction.Transaction`."""
 
 
 class RowStep(NamedTuple):
@@ -262,32 +262,31 @@ def _changes(steps: Sequence[RowStep], tables: dict[str, TableData], values: lis
     """The new rows; None if a row is not as expected."""
     changes: Changes = []
     for step in steps:
-        table, key_of, presence, wanted_rev, actual, expected, limits, computed, pick, updates, body_at, positions = step
-        data, key = tables[table], key_of(values)
+        data, key, pick = tables[step.table], step.key(values), step.pick
         row = data.rows.get(key)
-        if row is None:
-            if presence:
-                return None
-            old: tuple[Any, ...] = ()
-        else:
-            if presence is False or (wanted_rev is not None and row.rev != values[wanted_rev]):
-                return None
-            old = row.values
-            if actual is not None and expected is not None and actual(old) != expected(values):
-                return None
-            for column, number in limits:
-                if old[column] is not None and old[column] > values[number]:
-                    return None
+        if not _is_expected(step, row, values):
+            return None
         if pick is None:
             continue
-        body = None if row is None or not updates else row.body
-        if body_at is not None:
-            body = values[body_at].encode()
-        sources = (*old, *values) if updates else values
-        if computed:
-            sources += _computed(computed, old, values)
-        changes.append((data, key, Row(key, pick(sources), rev, body, positions)))
+        body, sources = None, tuple(values)
+        if step.updates and row is not None:
+            old, body = row.values, row.body
+            sources = (*old, *values, *_computed(step.computed, old, values)) if step.computed else (*old, *values)
+        if step.body is not None:
+            body = values[step.body].encode()
+        changes.append((data, key, Row(key, pick(sources), rev, body, step.positions)))
     return changes
+
+
+def _is_expected(step: RowStep, row: Row | None, values: list[Any]) -> bool:
+    if row is None:
+        return not step.presence
+    if step.presence is False or (step.rev is not None and row.rev != values[step.rev]):
+        return False
+    old, actual, expected = row.values, step.actual, step.expected
+    if actual is not None and expected is not None and actual(old) != expected(values):
+        return False
+    return not any(old[column] is not None and old[column] > values[number] for column, number in step.limits)
 
 
 def _computed(computed: Sequence[tuple[Any, int, int]], old: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
