@@ -22,6 +22,7 @@ from workload import bare, history
 from perdure import Message, Store
 from perdure.engines.memory import MemoryEngine
 from perdure.ids import new_rev
+from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Append, Applied, Op
 from perdure.stores.schema import SCHEMA
 
@@ -36,7 +37,7 @@ class Floor(MemoryEngine):
     def __init__(self, *, keeps: bool = False) -> None:
         super().__init__(SCHEMA)
         self.keeps = keeps
-        self.transactions: list[Sequence[Op]] = []
+        self.transactions: list[Sequence[Op] | Filled] = []
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """As much as a commit needs for its receipt."""
@@ -46,6 +47,16 @@ class Floor(MemoryEngine):
             self.transactions.append(ops)
         appends = [op for op in ops if type(op) is Append]
         return Applied(new_rev(), {(op.log, op.partition): 10**6 for op in appends}, self.clock())
+
+    async def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Applied:
+        """The same for a transaction of a known kind."""
+        if not self.accepting:
+            return await super().transact_filled(scope, filled, hints)
+        if self.keeps:
+            self.transactions.append(filled)
+        append = filled.kind.append
+        seqs = {} if append is None else {("messages", filled.values[filled.kind.starts[append]]): 10**6}
+        return Applied(new_rev(), seqs, self.clock())
 
 
 class Committer:

@@ -66,14 +66,14 @@ BUGS = (
     # The memory engine.
     Bug(
         "memory: the expected length is not compared",
-        "engines/memory/write.py",
+        "engines/memory/write/transaction.py",
         "if op.expect is not None and op.expect != head:",
         "if op.expect is not None and op.expect < 0:",
         ("case:commit/expect@memory",),
     ),
     Bug(
         "memory: a message id can be taken twice",
-        "engines/memory/write.py",
+        "engines/memory/write/transaction.py",
         "refuse_repeated(position, log.log, op.entries, partition.owners)",
         "refuse_repeated(position, log.log, op.entries)",
         ("case:commit/existing-id@memory",),

@@ -14,7 +14,8 @@ from typing import Any
 from perdure.clock import Clock, steady_clock, system_clock
 from perdure.engines.memory.read import answer, select
 from perdure.engines.memory.schema import Scope
-from perdure.engines.memory.write import Transaction
+from perdure.engines.memory.write.filled import Plans, apply_filled
+from perdure.engines.memory.write.transaction import Transaction
 from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.shared.decisions import Moment, updated_row
 from perdure.engines.shared.hints import HintHub, Subscription, Topic, topics_of
@@ -24,6 +25,7 @@ from perdure.engines.shared.signals import LoopSignal, Signal, ThreadSignal
 from perdure.errors import UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Engine, Health, Watch
+from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
 
@@ -46,6 +48,7 @@ class MemoryEngine:
         self.schema = schema
         self.clock = steady_clock() if clock is system_clock else clock
         self._scopes: dict[str, Scope] = {}
+        self._plans = Plans(schema)
         self._lock = threading.Lock()
         self._hub: HintHub[Topic] = HintHub()
         self._lifecycle = Lifecycle(self, in_child=_copied_by_fork, reset_in_child=self._reset_locks)
@@ -70,6 +73,20 @@ class MemoryEngine:
         if self._hub.is_watched:
             self._hub.ring(topics_of(scope, hints))
         return Applied(transaction.rev, transaction.seqs, transaction.now)
+
+    async def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Applied:
+        """The same for a transaction of a known kind."""
+        plan = self._plans.get(filled.kind)
+        with self._lock:
+            data, rev, now = self._scope(scope), new_rev(), self.clock()
+            seqs = None if plan is None else apply_filled(plan, data, rev, now, filled)
+            if seqs is None:
+                transaction = Transaction(data, rev, now)
+                transaction.run(filled.operations())
+                seqs = transaction.seqs
+        if self._hub.is_watched:
+            self._hub.ring(topics_of(scope, hints))
+        return Applied(rev, seqs, now)
 
     async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot."""
@@ -150,6 +167,10 @@ class BlockingMemory:
         self.check = engine.check
         self.health = engine.health
         self.close = engine.close
+
+    async def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Applied:
+        """`transact` for a transaction of a known kind."""
+        return await self._engine.transact_filled(scope, filled, hints)
 
     def watch(self, scope: str, topics: Sequence[str]) -> Watch:
         """Subscribe from a plain thread."""

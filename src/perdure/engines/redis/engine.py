@@ -21,6 +21,7 @@ from perdure.engines.redis.health import settings
 from perdure.engines.redis.health.audit import Audit
 from perdure.engines.redis.migrate import bring_scope, has_data, mark_of, register, registered_scopes
 from perdure.engines.redis.read.decode import ascending, text_of
+from perdure.engines.redis.read.direct import DirectRead
 from perdure.engines.redis.read.view import Reads
 from perdure.engines.redis.schema.keys import ordered
 from perdure.engines.redis.schema.layout import Layout
@@ -165,11 +166,13 @@ class RedisEngine:
     async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot."""
         with self._lifecycle.call():
-            clock = None if self.clock is system_clock else self.clock()
-            arguments = [encode_record(self._reads.packed(reads, clock))]
-            if any(type(read) is Scan and read.index is not None for read in reads):
-                arguments.append(self._layout.mark.encode())
-            run = partial(self._network.script, VIEW, self._layout.base(scope), *arguments, shape=reply_shapes.pieces)
+            base = self._layout.base(scope)
+            direct = self._reads.direct.choose(base, reads)
+            if direct is not None:
+                answers = await self._view_directly(base, reads, direct)
+                if answers is not None:
+                    return answers
+            run = partial(self._network.script, VIEW, base, *self._view_arguments(reads), shape=reply_shapes.pieces)
             reply = await self._retried(run)
             if reply == _NOT_FILLED:
                 await self._fill_indexes(scope)
@@ -177,6 +180,29 @@ class RedisEngine:
             if isinstance(reply, int):
                 raise _schema_changed()
             return self._reads.answers(reads, reply)
+
+    def _view_arguments(self, reads: Sequence[ReadOp], direct: DirectRead | None = None) -> list[bytes]:
+        """The arguments of `lua/view.lua`."""
+        clock = None if self.clock is system_clock else self.clock()
+        arguments = [encode_record(self._reads.packed(reads, clock, direct))]
+        if any(type(read) is Scan and read.index is not None for read in reads):
+            arguments.append(self._layout.mark.encode())
+        return arguments
+
+    async def _view_directly(self, base: bytes, reads: Sequence[ReadOp], direct: DirectRead) -> list[Any] | None:
+        """The answers, with the entries of one read fetched by LRANGE; None if the script has to read them."""
+        arguments = self._view_arguments(reads, direct)
+        try:
+            replies = await self._network.script_and(
+                VIEW, base, *arguments, packed=direct.command, then=self._reads.element(direct)
+            )
+        except Silent as silent:
+            raise UnavailableError(str(silent), hint="try again") from silent
+        except Lost:
+            return None
+        if replies is None:
+            return None
+        return self._reads.direct_answers(reads, direct, replies)
 
     async def _fill_indexes(self, scope: str) -> None:
         """Fill the indexes of a scope that an older build wrote, before they are read."""

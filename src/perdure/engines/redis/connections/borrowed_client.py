@@ -24,7 +24,7 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 from perdure.engines.redis.connections.borrowed_listener import BorrowedListener
 from perdure.engines.redis.connections.failures import ErrorReply, Lost, Silent, cleaned, parse_error, reason_of
 from perdure.engines.redis.connections.pool import Pool
-from perdure.engines.redis.connections.resp import SMALL, command
+from perdure.engines.redis.connections.resp import SMALL, Element, command
 from perdure.engines.redis.errors import client_busy, foreign_client, refusal, unreachable_client
 from perdure.engines.redis.target import Target
 from perdure.engines.shared.events import EngineLog
@@ -99,8 +99,8 @@ class BorrowedClient(Pool):
                 raise foreign_client(lost.__cause__) from lost
             raise
 
-    async def request(self, packed: bytes, room: int = SMALL) -> Any:
-        """Send a request once and return its reply."""
+    async def request(self, packed: bytes, room: int = SMALL, then: Element | None = None) -> Any:
+        """Send a request once and return its reply; there is only one."""
         await self._wait_turn()
         try:
             connection = await self.acquire()

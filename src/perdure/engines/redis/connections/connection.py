@@ -13,9 +13,8 @@ from typing import Any
 
 from perdure import limits
 from perdure.engines.redis.connections.failures import InvalidReply, Lost, Silent, cleaned, reason_of
-from perdure.engines.redis.connections.resp import PENDING, SMALL, Parser, command
+from perdure.engines.redis.connections.resp import PENDING, SMALL, Element, Parser, command
 
-_BUFFER_BYTES = 65_536
 _PING = command(b"PING")
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """A peer that vanished is noticed after a minute; systems name these options differently."""
@@ -34,9 +33,9 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._due = self._loop.time() + reply_timeout
         self._parser = Parser(secrets=secrets)
-        # A transport with its own buffer allocates a quarter of a megabyte for every reply.
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._waiter: asyncio.Future[Any] | None = None
+        self._then: Element | None = None
+        self._first: Any = PENDING
         self._on_reply: Callable[[Any], None] | None = None
         self._lost = False
 
@@ -72,11 +71,16 @@ class Connection(asyncio.BufferedProtocol):
             raise
         return self.usable
 
-    async def ask(self, packed: bytes, room: int) -> Any:
-        """Send a request once and return its reply, of at most `room` bytes; an error reply is returned too."""
+    async def ask(self, packed: bytes, room: int, then: Element | None = None) -> Any:
+        """Send a request once and return its reply, of at most `room` bytes; an error reply is returned too.
+
+        With `then`, the request has two commands, and both replies are returned as a list. The second is an array, and
+        `then` makes its values, as far as `Parser.element` does.
+        """
         if self._lost or self._transport.is_closing():
             raise Lost(f"{self._where}: the connection was lost")
         self._parser.room = room
+        self._then, self._first = then, PENDING
         self._waiter = self._loop.create_future()
         self._due = self._loop.time() + self.reply_timeout
         if self._watchdog is None:
@@ -86,6 +90,8 @@ class Connection(asyncio.BufferedProtocol):
             return await self._waiter
         finally:
             self._waiter = None
+            if then is not None:
+                self._parser.element = memoryview.tobytes
 
     def send(self, packed: bytes) -> None:
         """Send a request whose reply goes to `listen`."""
@@ -133,8 +139,8 @@ class Connection(asyncio.BufferedProtocol):
             self._waiter.set_exception(error)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The buffer for received bytes."""
-        return self._buffer
+        """The buffer for received bytes. A transport with its own would allocate one for every reply."""
+        return self._parser.space()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called when bytes are in the buffer."""
@@ -143,8 +149,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._receive(nbytes)
             elif self._waiter is None or self._waiter.done():
                 self.abort()
-            elif (reply := self._parser.feed(self._buffer[:nbytes])) is not PENDING:
-                self._waiter.set_result(reply)
+            elif (reply := self._parser.advance(nbytes)) is not PENDING:
+                if self._then is not None:
+                    reply = self._second(reply)
+                if reply is not PENDING:
+                    self._waiter.set_result(reply)
         except Lost as lost:
             self._fail(lost)
             self.abort()
@@ -153,11 +162,19 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(Lost(f"{self._where}: the reply cannot be read ({reason})"))
             self.abort()
 
+    def _second(self, reply: Any) -> Any:
+        """Both replies of two, when the second has arrived."""
+        if self._first is PENDING:
+            self._first = reply
+            self._parser.element = self._then or memoryview.tobytes
+            reply = self._parser.advance(0)
+        return PENDING if reply is PENDING else [self._first, reply]
+
     def _receive(self, nbytes: int) -> None:
-        on_reply, reply = self._on_reply, self._parser.feed(self._buffer[:nbytes])
+        on_reply, reply = self._on_reply, self._parser.advance(nbytes)
         while reply is not PENDING and on_reply is not None:
             on_reply(reply)
-            reply = self._parser.feed(b"")
+            reply = self._parser.advance(0)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

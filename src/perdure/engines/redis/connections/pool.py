@@ -15,7 +15,7 @@ from perdure import limits
 from perdure.engines.redis.connections.connect import connect
 from perdure.engines.redis.connections.connection import Connection
 from perdure.engines.redis.connections.failures import ErrorReply, Lost, reason_of
-from perdure.engines.redis.connections.resp import SMALL
+from perdure.engines.redis.connections.resp import SMALL, Element
 from perdure.engines.redis.errors import all_busy
 from perdure.engines.redis.target import Address, Target
 from perdure.engines.shared.events import EngineLog
@@ -37,11 +37,11 @@ class Pool:
         self.where = target.display_url
         self.log = log
 
-    async def request(self, packed: bytes, room: int = SMALL) -> Any:
-        """Send a request once and return its reply, of at most `room` bytes."""
+    async def request(self, packed: bytes, room: int = SMALL, then: Element | None = None) -> Any:
+        """Send a request once and return its reply, of at most `room` bytes; with `then`, a list of two."""
         connection = self._ready() or await self._acquire()
         try:
-            reply = await connection.ask(packed, room)
+            reply = await connection.ask(packed, room, then)
         except BaseException as error:
             connection.abort()
             self._release_turn()
@@ -53,11 +53,12 @@ class Pool:
         else:
             self._idle.append(connection)
         self._release_turn()
-        if isinstance(reply, ErrorReply):
-            raise reply
-        if isinstance(reply, Lost):
-            self.log.lost(reply)
-            raise Lost(f"{self.where}: the connection was lost ({reason_of(reply)})") from reply
+        for part in (reply,) if then is None else reply:
+            if isinstance(part, ErrorReply):
+                raise part
+            if isinstance(part, Lost):
+                self.log.lost(part)
+                raise Lost(f"{self.where}: the connection was lost ({reason_of(part)})") from part
         return reply
 
     def _ready(self) -> Connection | None:

@@ -7,7 +7,7 @@ names: a reply has a budget of bytes, charged before anything is stored, and arr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from perdure.engines.redis.connections.failures import InvalidReply, cleaned, parse_error
@@ -25,7 +25,8 @@ _LONGEST_LINE = 2**20
 _DEEPEST = 8
 _EACH = 64
 """The charge for a value besides its bytes: an empty array takes four bytes to send and this many to store."""
-_TRIM = 2**20
+_BUFFER_BYTES = 2**18
+_LEAST_SPACE = 2**16
 _LENGTH_LINE = 1 + 19 + 2
 _CR, _LF = b"\r\n"
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
@@ -47,31 +48,54 @@ def command(*arguments: bytes) -> bytes:
     return b"".join(parts)
 
 
+Element = Callable[[memoryview], Any]
+
+
 class Parser:
     """Parses replies: bytes, integers, None, lists of these, or the error that the server replied with.
 
     `room` is the budget of the next reply, in bytes; `secrets` are removed from the text of errors. Bytes that are not
-    of the protocol, or a reply larger than its budget, raise `InvalidReply`.
+    of the protocol, or a reply larger than its budget, raise `InvalidReply`. Bytes are received into the parser's own
+    buffer (`space`, then `advance`), because copying a long reply takes as long as receiving it.
     """
 
     def __init__(self, room: int = LARGEST, secrets: Sequence[str] = ()) -> None:
         self.room = room
+        self.element: Element = memoryview.tobytes
+        """What makes a value of each text of an array, except the last one, which is always bytes. It must not keep
+        what it gets: that is part of the buffer."""
         self._secrets = secrets
-        self._received = bytearray()
+        self._received = bytearray(_BUFFER_BYTES)
         self._at = 0
+        self._end = 0
         self._spent = 0
         self._open: list[tuple[list[Any], int]] = []
 
-    def feed(self, data: bytes | memoryview) -> Any:
-        """Add bytes; returns the reply if it is complete now, else PENDING."""
-        self._received += data
+    def space(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+        if len(self._received) - self._end < _LEAST_SPACE:
+            self._make_space()
+        return memoryview(self._received)[self._end :]
+
+    def _make_space(self) -> None:
+        """Move what is not parsed yet to the front; if it fills half the buffer, to the front of a larger one."""
+        received, rest = self._received, self._end - self._at
+        if rest > len(received) // 2:
+            larger = bytearray(2 * len(received))
+            larger[:rest] = memoryview(received)[self._at : self._end]
+            self._received = larger
+        else:
+            received[:rest] = received[self._at : self._end]
+        self._at, self._end = 0, rest
+
+    def advance(self, count: int) -> Any:
+        """Parse `count` more bytes, which are in the space now; returns the reply if it is complete, else PENDING."""
+        self._end += count
         while True:
             if self._open:
                 self._take_bulks(*self._open[-1])
             value = self._next()
             if value is PENDING:
-                if self._at > _TRIM:
-                    self._discard()
                 return PENDING
             if type(value) is _Array:
                 if value.size > 0:
@@ -86,9 +110,18 @@ class Parser:
                 self._open.pop()
                 value = values
             else:
-                self._discard()
-                self._spent = 0
+                self._finish()
                 return value
+
+    def feed(self, data: bytes) -> Any:
+        """Add bytes that were received elsewhere; returns the reply if it is complete now, else PENDING."""
+        while data:
+            space = self.space()
+            part = data[: len(space)]
+            space[: len(part)] = part
+            self._end += len(part)
+            data = data[len(part) :]
+        return self.advance(0)
 
     def _take_bulks(self, values: list[Any], size: int) -> None:
         """Take the texts that are complete, but for the last value of the array: a long history is thousands of them.
@@ -96,8 +129,8 @@ class Parser:
         Whatever is not an ordinary text within the budget is left to `_next`.
         """
         received, at, spent, room = self._received, self._at, self._spent, self.room
-        find, add, wanting = received.find, values.append, size - 1 - len(values)
-        last = len(received) - 2  # where the last text may end
+        find, add, element, wanting = received.find, values.append, self.element, size - 1 - len(values)
+        last = self._end - 2  # where the last text may end
         with memoryview(received) as view:
             while wanting > 0 and at < last and received[at] == _BULK:
                 end = find(b"\r\n", at, at + _LENGTH_LINE)
@@ -109,18 +142,22 @@ class Parser:
                 more = spent + end + 2 - at + _EACH
                 if end > last or more > room or received[end] != _CR or received[end + 1] != _LF:
                     break
-                add(view[begin:end].tobytes())
+                add(element(view[begin:end]))
                 at, spent, wanting = end + 2, more, wanting - 1
         self._at, self._spent = at, spent
 
     @property
     def unread(self) -> bool:
         """Whether bytes are left after the last reply."""
-        return bool(self._received)
+        return self._end > self._at
 
-    def _discard(self) -> None:
-        del self._received[: self._at]
-        self._at = 0
+    def _finish(self) -> None:
+        """Be ready for the next reply; give back the memory that a large one needed."""
+        self._spent = 0
+        if self._end == self._at:
+            self._at = self._end = 0
+            if len(self._received) > _BUFFER_BYTES:
+                self._received = bytearray(_BUFFER_BYTES)
 
     def _begin_array(self, size: int) -> None:
         if len(self._open) >= _DEEPEST:
@@ -134,12 +171,12 @@ class Parser:
 
     def _next(self) -> Any:
         """One value; of an array only its size."""
-        received, at = self._received, self._at
-        if at < len(received) and received[at] not in _KINDS:
-            raise InvalidReply(f"{bytes(received[at : at + 40])!r} is not of the protocol")
-        end = received.find(b"\r\n", at, at + _LONGEST_LINE)
+        received, at, last = self._received, self._at, self._end
+        if at < last and received[at] not in _KINDS:
+            raise InvalidReply(f"{bytes(received[at : min(at + 40, last)])!r} is not of the protocol")
+        end = received.find(b"\r\n", at, min(at + _LONGEST_LINE, last))
         if end < 0:
-            if len(received) - at >= _LONGEST_LINE:
+            if last - at >= _LONGEST_LINE:
                 raise InvalidReply("a line of it does not end")
             return PENDING
         kind, line, begin = received[at], received[at + 1 : end], end + 2
@@ -158,7 +195,7 @@ class Parser:
             return None
         self._refuse_over_budget(size)
         end = begin + size
-        if len(self._received) < end + 2:
+        if self._end < end + 2:
             return PENDING
         if self._received[end : end + 2] != b"\r\n":
             raise InvalidReply("a text of it does not end where it says")

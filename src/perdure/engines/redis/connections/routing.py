@@ -22,7 +22,7 @@ from perdure.engines.redis.connections.connect import connect
 from perdure.engines.redis.connections.connection import Connection
 from perdure.engines.redis.connections.failures import ErrorReply, Lost, Redirection, Stopped, reason_of
 from perdure.engines.redis.connections.pool import Pool
-from perdure.engines.redis.connections.resp import LARGEST, SMALL, command
+from perdure.engines.redis.connections.resp import LARGEST, SMALL, Element, command
 from perdure.engines.redis.connections.scripts import Script
 from perdure.engines.redis.errors import being_moved, came_before_writing, no_cluster, refusal
 from perdure.engines.redis.target import Address, Target
@@ -92,6 +92,21 @@ class Network:
             raise self._refused(error) from error
         return self._shaped(reply, shape, b"EVAL")
 
+    async def script_and(
+        self, script: Script, base: bytes, *arguments: bytes, packed: bytes, then: Element
+    ) -> list[Any] | None:
+        """Run a script that only reads and a `packed` command, sent together: both replies, the second an array with
+        values made by `then`. None if the caller should run the script alone, because this is not possible or because
+        the server refused one of them."""
+        if self.borrowed is not None or script.sha not in self._known_scripts:
+            return None
+        both = command(b"EVALSHA", script.sha, b"1", base, *arguments) + packed
+        try:
+            replies: list[Any] = await self._routed(base, both, LARGEST, then)
+        except ErrorReply:
+            return None
+        return replies
+
     async def _run(self, script: Script, base: bytes, arguments: tuple[bytes, ...]) -> Any:
         if script.sha in self._known_scripts:
             try:
@@ -113,14 +128,14 @@ class Network:
             self.log.demoted()
         return refusal(error, self.target.display_url)
 
-    async def _routed(self, key: bytes, packed: bytes, room: int) -> Any:
+    async def _routed(self, key: bytes, packed: bytes, room: int, then: Element | None = None) -> Any:
         if self.target.kind != "cluster":
-            return await self._pool(self.target.addresses[0]).request(packed, room)
+            return await self._pool(self.target.addresses[0]).request(packed, room, then)
         slot = key_slot(key)
         for hop in range(_HOPS):
             address = await self._owner(slot)
             try:
-                return await self._pool(address).request(packed, room)
+                return await self._pool(address).request(packed, room, then)
             except Redirection as redirection:
                 if redirection.code == "ASK":
                     raise being_moved(self.target.display_url) from redirection

@@ -31,6 +31,7 @@ _ROWS_IN_PARTS = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, li
 _TEXT_OR_NULL = msgspec.msgpack.Decoder(str | bool)
 _PARTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ENTRIES = msgspec.msgpack.Decoder(list[tuple[Any, ...]])
+_ENTRY = msgspec.msgpack.Decoder(tuple[Any, ...])
 _HEADER = {0xD9: 2, 0xDA: 3, 0xDB: 5}
 
 
@@ -188,8 +189,9 @@ class EntryDecoder:
         columns_kinds = [int if log.types[name] == "int" else str for name in columns]
         self._kinds = (int, int, *columns_kinds, bytes)
         kinds: Any = (int, int, *[kind | None for kind in columns_kinds], bytes)
-        entries: Any = list.__class_getitem__(tuple.__class_getitem__(kinds))
-        self._whole: Callable[[Any], list[LogEntry]] = msgspec.msgpack.Decoder(entries).decode
+        entry: Any = tuple.__class_getitem__(kinds)
+        self._one: Callable[[memoryview | bytes], LogEntry] = msgspec.msgpack.Decoder(entry).decode
+        self._whole: Callable[[Any], list[LogEntry]] = msgspec.msgpack.Decoder(list.__class_getitem__(entry)).decode
 
     def decode(self, part: msgspec.Raw, read: Read) -> list[LogEntry]:
         """Entries in the reply of a view, with their columns in declared order."""
@@ -197,24 +199,52 @@ class EntryDecoder:
             entries = self._whole(part)
         except _UNREADABLE:
             entries = self._one_by_one(part, read.partition)
+        return self._in_order(entries, read)
+
+    def decode_one(self, stored: memoryview | bytes) -> LogEntry | bytes:
+        """An entry as it is stored; its bytes, if it cannot be read or is older than the newest columns."""
+        try:
+            return self._one(stored)
+        except _UNREADABLE:
+            return bytes(stored)
+
+    def is_same(self, entry: LogEntry | bytes, stored: bytes) -> bool:
+        """Whether an entry, decoded or not, is the one that is stored like this."""
+        return entry == (stored if type(entry) is bytes else self.decode_one(stored))
+
+    def decode_rest(self, entries: list[Any], read: Read) -> list[LogEntry]:
+        """Entries that `decode_one` decoded as far as possible, with their columns in declared order."""
+        if bytes in map(type, entries):
+            entries = [self._with_care(entry, read.partition) if type(entry) is bytes else entry for entry in entries]
+        return self._in_order(entries, read)
+
+    def _in_order(self, entries: list[LogEntry], read: Read) -> list[LogEntry]:
         self._refuse_out_of_order(entries, read)
         return [self._declared(entry) for entry in entries] if self._reordered else entries
 
     def _one_by_one(self, part: msgspec.Raw, partition: str) -> list[LogEntry]:
-        """Entries of which some may be older than the newest columns; those are NULL in them."""
         try:
-            stored = _ENTRIES.decode(part)
+            return [self._filled(entry, partition) for entry in _ENTRIES.decode(part)]
         except _UNREADABLE as error:
-            raise _corrupt(self._log, partition, f"an entry cannot be read: {error}") from None
-        entries = []
-        for entry in stored:
-            if not 3 <= len(entry) <= len(self._columns) + 3:
-                raise _corrupt(self._log, partition, f"an entry has {len(entry)} parts")
-            missing = len(self._columns) + 3 - len(entry)
-            filled = (*entry[:-1], *[None] * missing, entry[-1])
-            self._refuse_wrong(filled, partition)
-            entries.append(filled)
-        return entries
+            raise self._unreadable(partition, error) from None
+
+    def _with_care(self, stored: bytes, partition: str) -> LogEntry:
+        try:
+            return self._filled(_ENTRY.decode(stored), partition)
+        except _UNREADABLE as error:
+            raise self._unreadable(partition, error) from None
+
+    def _unreadable(self, partition: str, error: Exception) -> CorruptError:
+        return _corrupt(self._log, partition, f"an entry cannot be read: {error}")
+
+    def _filled(self, entry: LogEntry, partition: str) -> LogEntry:
+        """An entry that may be older than the newest columns; they are NULL in it."""
+        if not 3 <= len(entry) <= len(self._columns) + 3:
+            raise _corrupt(self._log, partition, f"an entry has {len(entry)} parts")
+        missing = len(self._columns) + 3 - len(entry)
+        filled = (*entry[:-1], *[None] * missing, entry[-1])
+        self._refuse_wrong(filled, partition)
+        return filled
 
     def _refuse_out_of_order(self, entries: list[LogEntry], read: Read) -> None:
         """Seqs must ascend from where the read begins: a page that does not advance would be read again and again."""

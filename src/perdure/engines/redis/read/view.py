@@ -6,12 +6,15 @@ history is decoded by one call in C.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 
+from perdure.engines.redis.connections.resp import Element
 from perdure.engines.redis.read.decode import EntryDecoder, RowDecoder
+from perdure.engines.redis.read.direct import DirectRead, DirectReads, Location
 from perdure.engines.redis.schema.keys import encode_key, grouped, ordered, source, stored
 from perdure.engines.redis.schema.layout import Layout
 from perdure.errors import CorruptError
@@ -49,6 +52,7 @@ class Reads:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self.direct = DirectReads()
         self._sources = {table.name: _sources(table) for table in layout.schema.tables}
         self.rows = {table.name: RowDecoder(table) for table in layout.schema.tables}
         self._entries = {
@@ -56,14 +60,47 @@ class Reads:
             for log in layout.schema.logs
         }
 
-    def packed(self, reads: Sequence[ReadOp], clock: int | None) -> list[Any]:
+    def packed(self, reads: Sequence[ReadOp], clock: int | None, direct: DirectRead | None = None) -> list[Any]:
         """The argument of the script; without a `clock` the time is the server's."""
-        return [self._ask(read, reads, clock) for read in reads]
+        requests = [self._ask(read, reads, clock) for read in reads]
+        if direct is not None:
+            requests[direct.number] += (True,)
+        return requests
 
     def answers(self, reads: Sequence[ReadOp], data: bytes) -> list[Any]:
         """The answers in the reply of the script."""
-        try:
+        with self._reporting():
             return [self._answer(read, part) for read, part in zip(reads, _PARTS.decode(data), strict=True)]
+
+    def element(self, direct: DirectRead) -> Element:
+        """Decodes the entries that LRANGE sends, one by one, as they arrive."""
+        return self._entries[direct.read.log].decode_one
+
+    def direct_answers(self, reads: Sequence[ReadOp], direct: DirectRead, replies: list[Any]) -> list[Any] | None:
+        """The answers in the replies of the script and of LRANGE; None if they do not belong together."""
+        data, fetched = replies
+        if type(data) is not bytes or type(fetched) is not list or set(map(type, fetched)) - {bytes, tuple}:
+            return None
+        decoder = self._entries[direct.read.log]
+        with self._reporting():
+            parts = _PARTS.decode(data)
+            if len(parts) != len(reads):
+                raise ValueError(f"{len(parts)} answers to {len(reads)} questions")
+            location = Location(parts[direct.number])
+            entries = self.direct.entries(direct, location, fetched)
+            if entries is None or (entries and not decoder.is_same(entries[-1], location.last)):
+                return None
+            answers = [
+                None if number == direct.number else self._answer(read, part)
+                for number, (read, part) in enumerate(zip(reads, parts, strict=True))
+            ]
+            answers[direct.number] = decoder.decode_rest(entries, direct.read)
+            return answers
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
             raise CorruptError(f"stored data cannot be read: {error}", where=self._layout.prefix) from None
 

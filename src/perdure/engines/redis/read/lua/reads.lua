@@ -249,7 +249,30 @@ local function gather(read, results, list, stretches)
   return false
 end
 
--- A read: {3, log, partition, after, upto, limit, desc, filters, unique look-up, segments, number of columns}
+-- Where the entries of a read are that LRANGE fetches, and the last one: {first, last, first, last, …}, entry or nil.
+-- It has one segment at most, and neither limit nor filters.
+local function locate(read)
+  local name = read[2] .. ':' .. read[3]
+  local list, segment = base .. 'l:' .. name, read[10] and read[10][1]
+  local head = checked_reply(list, redis.pcall('LLEN', list))
+  local low, high = read[4], math.min(read[5] or head, head)
+  local stretches = {{low, high}}
+  if segment then
+    low, high = math.max(low, segment[2]), math.min(segment[3] or high, high)
+    stretches = low < high and stretches_of(base .. 'g:' .. name, segment[1], low, high) or {}
+  end
+  local bounds = {}
+  for _, stretch in ipairs(stretches) do
+    if stretch[1] < stretch[2] then
+      bounds[#bounds + 1], bounds[#bounds + 2] = pack(stretch[1]), pack(stretch[2])
+      high = stretch[2]
+    end
+  end
+  local last = #bounds > 0 and call('LRANGE', list, high - 1, high - 1)[1] or '\192'
+  return '\146' .. array_of(#bounds) .. concat(bounds) .. last
+end
+
+-- A read: {3, log, partition, after, upto, limit, desc, filters, unique look-up, segments, number of columns, direct}
 local function read_log(read)
   local results, name = {}, read[2] .. ':' .. read[3]
   local list = base .. 'l:' .. name
