@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.errors import (
-    AlreadyExists,
-    ConflictError,
-    IllegalTransition,
-    InvalidError,
-    KeyReused,
-    NotFoundError,
-    StaleClaim,
-)
+from perdure import errors
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import ReadOp
 from perdure.model.message import Message
@@ -203,9 +195,9 @@ async def case_rerun_replaces(kit: Kit) -> None:
         equal((ended.status, ended.finished_at), ("done", kit.clock.now), old.status)
         equal((how.type, how.detail) if how else None, ("cancelled", f"replaced by run {run.id}"), "how it ended")
     equal([await status(kit, each) for each in (elsewhere, created)], ["running", "created"], "these go on")
-    await untouched(store, IllegalTransition, store.runs.decide(asking.id, "k", True), "no approval any more")
+    await untouched(store, errors.IllegalTransition, store.runs.decide(asking.id, "k", True), "no approval any more")
     late = store.commit("t", messages=asks("late"), run=busy.step())
-    await untouched(store, IllegalTransition, late, "no late answer")
+    await untouched(store, errors.IllegalTransition, late, "no late answer")
     equal((await store.threads.get("t")).open_run_id, run.id, "the open run")
     own = await store.runs.rerun(run.id)
     equal([await status(kit, each) for each in (run, own)], ["done", "running"], "the run itself")
@@ -252,8 +244,10 @@ async def case_rerun_key(kit: Kit) -> None:
         equal((await store.threads.get("t")).branch, 0, "no second switch")
         for changed in ({"agent_id": "else"}, {"name": "else"}, {"messages": asks("q3")}, {"metadata": {"a": 1}}):
             asked: dict[str, Any] = {"messages": messages, **changed}
-            await untouched(store, KeyReused, store.runs.rerun("r1", key=key, **asked), f"another request: {changed}")
-        await untouched(store, KeyReused, store.runs.rerun(run.id, messages=messages, key=key), "another run")
+            await untouched(
+                store, errors.KeyReused, store.runs.rerun("r1", key=key, **asked), f"another request: {changed}"
+            )
+        await untouched(store, errors.KeyReused, store.runs.rerun(run.id, messages=messages, key=key), "another run")
 
 
 @case("runs", "rerun-key-expired", covers=RERUN)
@@ -276,44 +270,44 @@ async def case_rerun_refused(kit: Kit) -> None:
     await kit.store.branches.fork("t", at="q", name="x")
     for messages in (None, asks("q2")):
         asked: list[tuple[type[BaseException], dict[str, Any]]] = [
-            (StaleClaim, {"fence": 4}),
-            (AlreadyExists, {"name": "x"}),
-            (AlreadyExists, {"new_run_id": "r2"}),
-            (NotFoundError, {"thread_id": "u"}),
-            (InvalidError, {"new_run_id": "r1"}),
-            (InvalidError, {"name": "12"}),
-            (InvalidError, {"agent_id": ""}),
-            (InvalidError, {"agent_id": 5}),
-            (InvalidError, {"metadata": {"x": object()}}),
-            (InvalidError, {"metadata": [1]}),
-            (InvalidError, {"replace": 1}),
-            (InvalidError, {"fence": -1}),
-            (InvalidError, {"key": ""}),
-            (InvalidError, {"thread_id": 5}),
+            (errors.StaleClaim, {"fence": 4}),
+            (errors.AlreadyExists, {"name": "x"}),
+            (errors.AlreadyExists, {"new_run_id": "r2"}),
+            (errors.NotFoundError, {"thread_id": "u"}),
+            (errors.InvalidError, {"new_run_id": "r1"}),
+            (errors.InvalidError, {"name": "12"}),
+            (errors.InvalidError, {"agent_id": ""}),
+            (errors.InvalidError, {"agent_id": 5}),
+            (errors.InvalidError, {"metadata": {"x": object()}}),
+            (errors.InvalidError, {"metadata": [1]}),
+            (errors.InvalidError, {"replace": 1}),
+            (errors.InvalidError, {"fence": -1}),
+            (errors.InvalidError, {"key": ""}),
+            (errors.InvalidError, {"thread_id": 5}),
         ]
         for kind, options in asked:
             attempt = kit.store.runs.rerun("r1", messages=messages, **options)
             await untouched(kit.store, kind, attempt, f"{options}")
     wrong: list[tuple[type[BaseException], Any]] = [
-        (InvalidError, []),
-        (InvalidError, "text"),
-        (InvalidError, Message.user("x")),
-        (InvalidError, ["x"]),
-        (InvalidError, [Message.summary("s", 1, 99)]),
-        (AlreadyExists, asks("q")),
-        (AlreadyExists, asks("queued")),
+        (errors.InvalidError, []),
+        (errors.InvalidError, "text"),
+        (errors.InvalidError, Message.user("x")),
+        (errors.InvalidError, ["x"]),
+        (errors.InvalidError, [Message.summary("s", 1, 99)]),
+        (errors.AlreadyExists, asks("q")),
+        (errors.AlreadyExists, asks("queued")),
     ]
     for kind, messages in wrong:
         error = await untouched(kit.store, kind, kit.store.runs.rerun("r1", messages=messages), f"{messages!r:.60}")
         if messages == []:
             expect("regenerate" in (getattr(error, "hint", None) or ""), f"the hint: {error!r}")
     for bad in REFUSED_IDS:
-        await raises(InvalidError, kit.store.runs.rerun(bad), f"run {bad!r}")
-    await untouched(kit.store, NotFoundError, kit.store.runs.rerun("missing"), "no such run")
+        await raises(errors.InvalidError, kit.store.runs.rerun(bad), f"run {bad!r}")
+    await untouched(kit.store, errors.NotFoundError, kit.store.runs.rerun("missing"), "no such run")
     elsewhere = await kit.second(scope="other")
-    await raises(NotFoundError, elsewhere.runs.rerun("r1"), "a run of another scope")
+    await raises(errors.NotFoundError, elsewhere.runs.rerun("r1"), "a run of another scope")
     await kit.store.threads.delete("t")
-    await raises(NotFoundError, kit.store.runs.rerun("r1"), "a deleted thread")
+    await raises(errors.NotFoundError, kit.store.runs.rerun("r1"), "a deleted thread")
 
 
 @case("runs", "rerun-input-gone", covers=RERUN)
@@ -322,7 +316,9 @@ async def case_rerun_input_gone(kit: Kit) -> None:
     named = RunInput(range=SeqRange(7, 9))
     await kit.store.runs.start("t", "agent", run_id="r1", input=named)
     for messages, seq in ((None, "9"), (asks("x"), "7")):
-        error = await untouched(kit.store, NotFoundError, kit.store.runs.rerun("r1", messages=messages), "no input")
+        error = await untouched(
+            kit.store, errors.NotFoundError, kit.store.runs.rerun("r1", messages=messages), "no input"
+        )
         expect(f"message {seq} " in error.message and "'r1'" in error.message, f"the error: {error}")
 
 
@@ -357,7 +353,7 @@ async def case_rerun_overtaken(kit: Kit) -> None:
         return await store.commit("t", state={"x": 1}, fence=4)
 
     error, _ = await overtaken(kit, refused, take_over)
-    equal((type(error), await status(kit, fourth)), (StaleClaim, "running"), "a claim was taken over")
+    equal((type(error), await status(kit, fourth)), (errors.StaleClaim, "running"), "a claim was taken over")
 
 
 @case("runs", "rerun-at-once", covers=RERUN)
@@ -391,7 +387,7 @@ class _Outrun(GatedEngine):
             try:
                 self._run = (await self._store.commit("t", run=self._run.step())).run
                 self.steps += 1
-            except ConflictError:
+            except errors.ConflictError:
                 self._run = None
         return answers
 

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from perdure.testkit.reference import commit as commits
 from perdure.testkit.reference.branches import described, free_name, refuse_duplicate
-from perdure.testkit.reference.commit import (
-    Request,
-    live_key,
-    refuse_content,
-    refuse_shape,
-    refuse_summaries,
-    replay,
-    write,
-)
 from perdure.testkit.reference.records import Branch, Json, Message, Refusal, Run, Thread, World
 from perdure.testkit.reference.runs import moved
 
@@ -42,16 +34,16 @@ def rerun(
     new["metadata"] = metadata
     if messages is None:
         new |= {"input": old.input, "triggers": old.triggers}
-    request = Request(thread_id=old.thread_id, messages=messages or (), run={"new": new}, fence=fence, key=key)
+    request = commits.Request(thread_id=old.thread_id, messages=messages or (), run={"new": new}, fence=fence, key=key)
     request.inputs, request.fork = True, ["rerun", run_id, name]
-    refuse_shape(request)
+    commits.refuse_shape(request)
     thread = world.thread(old.thread_id)
-    stored = live_key(world, thread, key)
+    stored = commits.live_key(world, thread, key)
     if stored is not None:
-        again: Json = replay(world, stored, request)["run"]
+        again: Json = commits.replay(world, stored, request)["run"]
         return again
-    refuse_summaries(thread, request)
-    refuse_content(world, thread, request)
+    commits.refuse_summaries(thread, request)
+    commits.refuse_content(world, thread, request)
     number = len(thread.branches)
     name = name or free_name(thread, number, world.tick)
     refuse_duplicate(thread, name, number)
@@ -64,7 +56,7 @@ def rerun(
             moved(world, run, {**counters, "status": "done", "outcome": {"termination": ended}})
     thread.branches.append(Branch(number, name, origin, world.now))
     request.branch = number
-    started: Json = write(world, thread, request)["run"]
+    started: Json = commits.write(world, thread, request)["run"]
     thread.branch = number
     return started
 
