@@ -2,15 +2,11 @@
 
 The caller begins the transaction, and rolls it back when `Conflict` is raised, as with `write.Session`, which says why
 an operation was refused.
-
-Transactions of one kind that share no row may run together: each statement runs for all of them before the next one
-does. `executemany` then binds and steps in C what would be a call for every statement of every transaction.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from typing import Any
 
 from perdure import limits
@@ -22,7 +18,7 @@ from perdure.engines.sql.embedded.write import Session
 from perdure.errors import CorruptError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.kinds import Filled, Kind
-from perdure.kernel.ops import Applied, LogEntry
+from perdure.kernel.ops import Applied
 
 _MOST_PLANS = 4_096
 """Kinds are few in practice; the bound is against abuse."""
@@ -50,7 +46,13 @@ class FilledSession(Session):
             return self.apply(scope, rev, self.now(), filled.operations())
         append = plan.append
         arguments: list[Any] = [scope, rev, 0, None, *filled.values]
-        last = self._begin(plan, arguments, filled)
+        last = 0
+        if append is None:
+            arguments[TIME] = self.now()
+        else:
+            last = self._begin_append(append, arguments) + len(filled.entries)
+            for number in plan.seqs:
+                arguments[number] = last - arguments[number]
         position = self._run(plan, arguments, filled, last)
         seqs = {} if append is None else {(append.log, arguments[append.partition]): last}
         applied = Applied(rev, seqs, arguments[TIME])
@@ -59,44 +61,6 @@ class FilledSession(Session):
             self.write_again(applied, position, filled.operations()[position])
             raise CorruptError("a statement met no row, and its operation does", where=f"operation {position}")
         return applied
-
-    def apply_alike(self, members: Sequence[tuple[str, int, Filled]]) -> list[Applied] | None:
-        """Apply transactions of one kind, each with its scope and rev, of which no two share a row.
-
-        None, or an exception, if any of them is refused; which one, and why, `apply_filled` says. Some may have
-        written by then.
-        """
-        kind = members[0][2].kind
-        plan = self._plans[kind] if kind in self._plans else self._plan(kind)
-        if plan is None:
-            return None
-        append, rows = plan.append, list[tuple[Any, ...]]()
-        every: list[list[Any]] = []
-        outcomes: list[Applied] = []
-        for scope, rev, filled in members:
-            arguments: list[Any] = [scope, rev, 0, None, *filled.values]
-            last = self._begin(plan, arguments, filled)
-            every.append(arguments)
-            seqs = {}
-            if append is not None:
-                seqs[append.log, arguments[append.partition]] = last
-                rows += _rows(append, arguments, filled.entries, last)
-            outcomes.append(Applied(rev, seqs, arguments[TIME]))
-        return outcomes if self._run_alike(plan, every, rows) else None
-
-    def _run_alike(self, plan: KindPlan, every: list[list[Any]], rows: list[tuple[Any, ...]]) -> bool:
-        """Run each statement for all; False if one of them met no row."""
-        cursor = self.cursor
-        for _, sql, pick, reads in plan.steps:
-            if reads:
-                if not all(cursor.execute(sql, pick(arguments)).fetchone() for arguments in every):
-                    return False
-            # Each names one row by its key, so the sum tells whether every one of them met its row.
-            elif cursor.executemany(sql, map(pick, every)).rowcount != len(every):
-                return False
-        if plan.append is not None:
-            cursor.executemany(plan.append.sql, rows)
-        return True
 
     def _run(self, plan: KindPlan, arguments: list[Any], filled: Filled, last: int) -> int | None:
         """Run every statement; the position of an operation that was refused, if there is one."""
@@ -109,20 +73,16 @@ class FilledSession(Session):
                     return position
             if plan.append is not None:
                 position = plan.append.position
-                cursor.executemany(plan.append.sql, _rows(plan.append, arguments, filled.entries, last))
+                scope, rev, now, *_ = arguments
+                partition, (before, after) = arguments[plan.append.partition], plan.append.around_time
+                rows = [
+                    (scope, partition, seq, rev, *entry[:before], now, *entry[after:-1], entry[-1].decode())
+                    for seq, entry in enumerate(filled.entries, last - len(filled.entries) + 1)
+                ]
+                cursor.executemany(plan.append.sql, rows)
         except sqlite3.IntegrityError:
             return position
         return None
-
-    def _begin(self, plan: KindPlan, arguments: list[Any], filled: Filled) -> int:
-        """Complete the arguments with the time and with seqs; returns the last seq of the append, or 0."""
-        if plan.append is None:
-            arguments[TIME] = self.now()
-            return 0
-        last = self._begin_append(plan.append, arguments) + len(filled.entries)
-        for number in plan.seqs:
-            arguments[number] = last - arguments[number]
-        return last
 
     def _begin_append(self, append: AppendStep, arguments: list[Any]) -> int:
         """The length of the partition, and the time, read with one statement."""
@@ -138,13 +98,3 @@ class FilledSession(Session):
         if (append.expect is not None or append.is_empty) and expected != length:
             raise Conflict(append.position, "length", expected, length)
         return length
-
-
-def _rows(append: AppendStep, arguments: list[Any], entries: list[LogEntry], last: int) -> list[tuple[Any, ...]]:
-    """The entries as rows of the log; `last` is the seq of the last one."""
-    scope, rev, now, *_ = arguments
-    partition, (before, after) = arguments[append.partition], append.around_time
-    return [
-        (scope, partition, seq, rev, *entry[:before], now, *entry[after:-1], entry[-1].decode())
-        for seq, entry in enumerate(entries, last - len(entries) + 1)
-    ]

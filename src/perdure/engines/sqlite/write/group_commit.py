@@ -23,7 +23,7 @@ from perdure.engines.sqlite.connections.connect import retry_busy
 from perdure.engines.sqlite.errors import BUSY, DRIVER_ERRORS, FULL, READONLY, is_busy, primary_code, translate
 from perdure.engines.sqlite.target import DatabaseFile
 from perdure.engines.sqlite.write.checkpoints import Checkpointer
-from perdure.engines.sqlite.write.jobs import FilledJob, Job, alike, unknown_outcome
+from perdure.engines.sqlite.write.jobs import Job, unknown_outcome
 from perdure.errors import UnavailableError
 
 # These fail while frames are being written, before the one that would make them a commit.
@@ -70,14 +70,15 @@ class Committer:
     def _commit_one(self, job: Job) -> None:
         try:
             session = self._begin()
-        except Exception as error:  # noqa: BLE001 - no transaction began
+            job.error = None
+            job.result = job.run(session)
+            if failpoints.ARMED:
+                failpoints.hit("sqlite.after_member")
+        except Exception as error:  # noqa: BLE001 - any failure is the outcome of this job
             self._refuse(job, error)
             self._rollback()
         else:
-            if self._run_member(session, job):
-                self._finish((job,), session)
-            else:
-                self._rollback()
+            self._finish((job,), session)
 
     def _commit_together(self, batch: Sequence[Job], *, isolated: bool) -> bool:
         """Run the batch in one transaction; False if it was rolled back and must be run differently."""
@@ -87,49 +88,27 @@ class Committer:
             for job in batch:
                 self._refuse(job, error)
             return True
-        if not (self._run_isolated(session, batch) if isolated else self._run_grouped(session, batch)):
-            self._rollback()
-            return False
-        self._finish(batch, session)
-        return True
-
-    def _run_grouped(self, session: FilledSession, batch: Sequence[Job]) -> bool:
-        """Run jobs of one kind together, others one by one; False if one failed after it wrote."""
-        for jobs in alike(batch):
-            changes = session.connection.total_changes
-            if len(jobs) > 1:
-                if _run_alike(session, jobs):
-                    continue
-                if _is_spoilt(session, changes):
-                    return False
-            for job in jobs:
-                changes = session.connection.total_changes
-                if not self._run_member(session, job) and _is_spoilt(session, changes):
-                    return False
-        return True
-
-    def _run_isolated(self, session: FilledSession, batch: Sequence[Job]) -> bool:
-        """Run every job within a savepoint; False if SQLite rolled everything back."""
-        execute = session.cursor.execute
+        connection, execute = session.connection, session.cursor.execute
         for job in batch:
-            execute("SAVEPOINT member")
-            if not self._run_member(session, job):
-                if not session.connection.in_transaction:
+            changes = connection.total_changes
+            if isolated:
+                execute("SAVEPOINT member")
+            try:
+                job.error = None
+                job.result = job.run(session)
+                if failpoints.ARMED:
+                    failpoints.hit("sqlite.after_member")
+            except Exception as error:  # noqa: BLE001 - one member's failure is its own
+                self._refuse(job, error)
+                wrote = connection.total_changes != changes
+                if not connection.in_transaction or (wrote and not isolated):
+                    self._rollback()
                     return False
-                execute("ROLLBACK TO member")
-            execute("RELEASE member")
-        return True
-
-    def _run_member(self, session: FilledSession, job: Job) -> bool:
-        """Whether the job succeeded; its failure is its own."""
-        try:
-            job.error = None
-            job.result = job.run(session)
-            if failpoints.ARMED:
-                failpoints.hit("sqlite.after_member")
-        except Exception as error:  # noqa: BLE001 - any failure is the outcome of this job
-            self._refuse(job, error)
-            return False
+                if isolated:
+                    execute("ROLLBACK TO member")
+            if isolated:
+                execute("RELEASE member")
+        self._finish(batch, session)
         return True
 
     def _begin(self) -> FilledSession:
@@ -227,23 +206,3 @@ class Committer:
             # Another process may be reading or writing: then the log stays, and nothing is lost.
             self.checkpoints.problem = str(error)
         session.connection.close()
-
-
-def _run_alike(session: FilledSession, jobs: Sequence[FilledJob]) -> bool:
-    """Run jobs of one kind together; False if any of them must be refused."""
-    try:
-        outcomes = session.apply_alike([(job.scope, job.rev, job.filled) for job in jobs])
-        if outcomes is None:
-            return False
-        for job, applied in zip(jobs, outcomes, strict=True):
-            job.error, job.result = None, applied
-            if failpoints.ARMED:
-                failpoints.hit("sqlite.after_member")
-    except Exception:  # noqa: BLE001 - whose failure it is shows when they run one by one
-        return False
-    return True
-
-
-def _is_spoilt(session: FilledSession, changes: int) -> bool:
-    """After a failure: something was written since `changes` were counted, or SQLite rolled everything back."""
-    return session.connection.total_changes != changes or not session.connection.in_transaction

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from perdure.engines.shared.outcome_delivery import Outcome, OutcomeDelivery
 from perdure.engines.sql.embedded.filled import FilledSession
 from perdure.errors import OutcomeUnknown
 from perdure.ids import new_rev
-from perdure.kernel.kinds import Filled, Kind
+from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Applied, Op, Scan, Taken
 
 
@@ -86,25 +86,6 @@ class TakeJob(Job):
     def run(self, session: FilledSession) -> Taken:
         """Select and update."""
         return session.take(self.scope, self.rev, self.scan, self.changes)
-
-
-def alike(batch: Sequence[Job]) -> Iterator[Sequence[Job]]:
-    """The jobs of a batch in an order with the same effect. Lists of several hold filled jobs of one kind, no two of
-    which share a row; jobs that may share one stay in order."""
-    by_kind: dict[Kind, list[Job]] = {}
-    owners: set[tuple[str, Any]] = set()
-    for job in batch:
-        filled = job.filled if type(job) is FilledJob else None
-        owner = (job.scope, filled.values[0]) if filled is not None and filled.kind.owned else None
-        if owner is None or owner in owners:
-            yield from by_kind.values()
-            by_kind, owners = {}, set()
-        if filled is None or owner is None:
-            yield (job,)
-        else:
-            owners.add(owner)
-            by_kind.setdefault(filled.kind, []).append(job)
-    yield from by_kind.values()
 
 
 def deliver(jobs: Sequence[Job]) -> None:
