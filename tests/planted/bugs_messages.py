@@ -65,9 +65,9 @@ MESSAGE_BUGS = (
     ),
     Bug(
         "closing a follower does not wake its reader",
-        "engines/shared/hints.py",
-        "        if self._waiting:\n            self._signal.ring()\n",
-        "",
+        "stores/waker.py",
+        "        waker.call(waker.leave, self.seat, feed)\n        self.seat.ring()\n",
+        "        waker.call(waker.leave, self.seat, feed)\n",
         (f"test:{_FOLLOW}::test_closing_wakes_a_reader_that_would_wait_for_ever[memory]",),
         hangs=True,
     ),

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from perdure.clock import Clock
 from perdure.engines.shared.hints import Subscription, topics_of
-from perdure.engines.shared.signals import LoopSignal, ThreadSignal
 from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.connections.interrupts import Stop
 from perdure.engines.sqlite.write.jobs import Job, TakeJob, TransactJob, refuse
@@ -23,6 +22,7 @@ from perdure.errors import PerdureError
 from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
+from perdure.kernel.signals import LoopSignal, ThreadSignal
 from perdure.kernel.threads import run_in_thread
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class DatabaseEngine(ABC):
         readers = self._database.readers
         return await self._read(lambda stop: readers.view(scope, reads, stop))
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+    def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
         self._database.lifecycle.check_call()
         return Subscription(self._database.hub, topics_of(scope, topics), self._signal())
