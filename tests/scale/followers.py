@@ -205,8 +205,10 @@ async def run(engine_name: str, followers: int, threads: int, seconds: float, di
                 await asyncio.sleep(0)
                 idle = resident_bytes()
                 views, own_before, begun = engine.views, own[0], time.perf_counter()
+                processor = time.process_time()
                 during = await written(url, threads, seconds, end=True)
                 elapsed = time.perf_counter() - begun
+                processor = time.process_time() - processor
                 views, behind = engine.views - views, own[0] - own_before
                 digests = await asyncio.gather(*tasks)
             drained = time.perf_counter() - begun - elapsed
@@ -222,6 +224,7 @@ async def run(engine_name: str, followers: int, threads: int, seconds: float, di
         "commits alone /s": round(alone),
         "commits with followers /s": round(during["rate"]),
         "ratio": round(during["rate"] / alone, 2),
+        "follower's share of a core": round(processor / elapsed, 2),
         "waker reads /s": round((views - behind) / elapsed, 1),
         "followers' own reads /s": round(behind / elapsed, 1),
         "KB per follower, waiting": round((idle - empty) / followers / 1024, 1),

@@ -24,7 +24,7 @@ from perdure.kernel.ops import Get, LogEntry, Read, Row
 from perdure.model.message import ALL, MessageRecord
 from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
 from perdure.stores.context import require
-from perdure.stores.feeds import Shared
+from perdure.stores.feeds import Seat, Shared
 from perdure.stores.parents import LOG, records_with_parents
 from perdure.stores.records import MessageEntry, message_records, path_records
 from perdure.stores.waker import SharedWait
@@ -217,8 +217,10 @@ class LogReader:
         head = require(heads[0], f"thread {thread_id!r}")
         check_born(wait, head)
         new = entries[lead:]
+        full = len(new) >= limits.PAGE_MAX
+        wait.note(head["born"], head["version"], {} if full else {entry[4]: entry[2] for entry in entries})
         records = await records_with_parents(wait.context, thread_id, new, gapless=True, around=entries)
-        advance(wait, head, new, entries)
+        advance(seat, head, new)
         return records
 
     def records_of(self, entries: Sequence[Shared]) -> list[MessageRecord]:
@@ -249,7 +251,8 @@ class BranchReader:
             self._last_id = records[-1].message_id
         if number is not None:
             wait.follow_branch(number)
-        advance(wait, path.head, path.entries, path.entries)
+        wait.note(path.head["born"], path.head["version"], {})
+        advance(seat, path.head, path.entries)
         return records
 
     def records_of(self, entries: Sequence[Shared]) -> list[MessageRecord]:
@@ -274,16 +277,13 @@ def check_born(wait: SharedWait, head: Row) -> None:
         raise reborn(wait.thread_id)
 
 
-def advance(wait: SharedWait, head: Row, new: Sequence[LogEntry], entries: Sequence[LogEntry]) -> None:
+def advance(seat: Seat, head: Row, entries: Sequence[LogEntry]) -> None:
     """After a read of its own: a full page ends at its last entry, another one at the head of the thread."""
-    seat = wait.seat
-    if len(new) >= limits.PAGE_MAX:
-        seat.position = new[-1][0]
-        wait.note(head["born"], head["version"], {})
-        return
-    seat.position = max(seat.position, head["version"])
-    seat.caught_up = True
-    wait.note(head["born"], head["version"], {entry[4]: entry[2] for entry in entries})
+    if len(entries) >= limits.PAGE_MAX:
+        seat.position = entries[-1][0]
+    else:
+        seat.position = max(seat.position, head["version"])
+        seat.caught_up = True
 
 
 def shared_records(wait: SharedWait, entries: Sequence[Shared], own: Sequence[Shared]) -> list[MessageRecord]:

@@ -295,8 +295,8 @@ class SharedWait:
                 return None
             return feed.after(seat.position)
 
-    def note(self, born: int, version: int, newest: dict[int, str] | None) -> None:
-        """After a read of its own: what the thread is now; `newest` if the read reached its head."""
+    def note(self, born: int, version: int, newest: dict[int, str]) -> None:
+        """After a read of its own: what the thread is now, and the newest messages of branches, as far as known."""
         seat, waker, feed = self.seat, self._waker, self._feed
         if waker is None or feed is None:
             return
@@ -304,6 +304,8 @@ class SharedWait:
             seat.born = born
             if feed.born is None:
                 feed.begin(born, version, newest)
+            elif (feed.born, feed.head) == (born, version):
+                feed.newest.update(newest)
 
     def follow_branch(self, branch: int) -> None:
         """The follower follows one branch, and this is its number."""

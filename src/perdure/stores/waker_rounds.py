@@ -2,7 +2,8 @@
 
 A look reads the hot rows of all threads, some hundred at a time, and the rows of the branches that are followed. It
 rests for 100 ms after it, and for ten times as long as it took. Threads that were hinted, or that a look found changed,
-are read a few at a time: their hot rows and their new entries, from one snapshot.
+are read a few at a time: their hot rows and their new entries, from one snapshot. After that it rests for ten times as
+long as that took, but no longer than 100 ms.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from perdure.stores.patience import pause
 _POLL = limits.FOLLOW_POLL_MS / 1000
 _REST = limits.FOLLOW_REST_MS / 1000
 _THREADS_PER_READ = 16
-_LONGEST_PAUSE = 0.05
+_RESTS = 10
+"""How many times as long as it took a waker rests after reading."""
 
 
 class Rounds:
@@ -59,8 +61,8 @@ class Rounds:
         changed, self._changed = self._changed, set()
         if changed:
             await self._read(list(changed))
-            # Not more than half of the time: the writers may be in this process.
-            await pause(min(time.monotonic() - started, _LONGEST_PAUSE))
+            # Under a stream of hints, the longer reads take, the more of them one read answers.
+            await pause(min(_REST, _RESTS * (time.monotonic() - started)))
 
     async def _look(self) -> None:
         started = time.monotonic()
@@ -78,7 +80,7 @@ class Rounds:
                     )
         finally:
             self._looked_at = time.monotonic()
-            self._rest = max(_REST, 10 * (self._looked_at - started))
+            self._rest = max(_REST, _RESTS * (self._looked_at - started))
 
     async def _read(self, feeds: list[Feed]) -> None:
         self.concerned = feeds
