@@ -253,9 +253,7 @@ def main() -> None:
         print(json.dumps(report))
         return
     with tempfile.TemporaryDirectory() as directory:
-        report = asyncio.run(
-            run(options.engine, options.followers, options.threads, options.seconds, directory)
-        )
+        report = asyncio.run(run(options.engine, options.followers, options.threads, options.seconds, directory))
     for name, value in report.items():
         print(f"{name:28} {value}")
     judge(report)

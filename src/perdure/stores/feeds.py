@@ -38,13 +38,13 @@ class Seat:
     __slots__ = ("born", "branch", "caught_up", "error", "position", "signal", "stale", "waiting")
 
     def __init__(self, position: int) -> None:
-        self.position = position
+        self.position: int = position
         self.signal: Signal | None = None
         self.born: int | None = None
         self.branch: int | None = None
-        self.caught_up = False
-        self.stale = False
-        self.waiting = False
+        self.caught_up: bool = False
+        self.stale: bool = False
+        self.waiting: bool = False
         self.error: UnavailableError | None = None
 
     def ring(self) -> None:
@@ -64,16 +64,16 @@ class Feed:
     __slots__ = ("_entry_bytes", "born", "branches", "context", "entries", "head", "newest", "seats", "size", "thread")
 
     def __init__(self, context: Context, thread: str) -> None:
-        self.context = context
-        self.thread = thread
+        self.context: Context = context
+        self.thread: str = thread
         self.seats: set[Seat] = set()
         self.branches: Counter[int] = Counter()
         """How many followers each branch has."""
         self.born: int | None = None
         """Which thread of this id it is; None while that is not known."""
-        self.head = 0
+        self.head: int = 0
         self.entries: deque[Shared] = deque()
-        self.size = 0
+        self.size: int = 0
         """About how many bytes the tail holds."""
         self.newest: dict[int, str] = {}
         """The last message of branches at `head`, as far as it is known."""

@@ -19,8 +19,9 @@ import copy
 import os
 import threading
 from collections import deque
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from perdure import limits
@@ -82,9 +83,9 @@ class Waker:
 
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop | None) -> None:
         # Reentrant: a follower that is collected leaves, and the collector may run in here.
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.feeds: dict[Topic, Feed] = {}
-        self.kernel = GatedKernel(engine, tasks=loop is not None)
+        self.kernel: GatedKernel = GatedKernel(engine, tasks=loop is not None)
         """For followers that read for themselves."""
         self._loop = loop
         self._watch: Watch | None = None
@@ -182,8 +183,11 @@ class Waker:
         run = self._run(watch)
         if self._loop is not None:
             self._task = self._loop.create_task(run)
+            # Not in the coroutine: a task that is cancelled before its first step never enters it.
+            self._task.add_done_callback(lambda _: self._end(watch))
         else:
-            threading.Thread(target=_drive, args=(run,), name="perdure-waker", daemon=True).start()
+            ended = partial(self._end, watch)
+            threading.Thread(target=_drive, args=(run, ended), name="perdure-waker", daemon=True).start()
 
     def stop(self) -> None:
         """End the subscription; followers that remain look for themselves, and find why or start it again."""
@@ -192,20 +196,17 @@ class Waker:
             watch.close()
             self._doubt(list(self.feeds.values()))
 
-    def runs_on(self, watch: Watch) -> bool:
-        """Whether this is the subscription in use."""
-        return self._watch is watch
-
     async def _run(self, watch: Watch) -> None:
         rounds = Rounds(self.feeds, self.lock)
-        try:
-            while self.runs_on(watch):
-                hints = await watch.wait(rounds.patience())
-                if self.runs_on(watch):
-                    await self._round(rounds, hints)
-        finally:
-            if self.runs_on(watch):
-                self.stop()
+        while self._watch is watch:
+            hints = await watch.wait(rounds.patience())
+            if self._watch is watch:
+                await self._round(rounds, hints)
+
+    def _end(self, watch: Watch) -> None:
+        """The task or thread has ended: by itself, or because it was cancelled."""
+        if self._watch is watch:
+            self.stop()
 
     async def _round(self, rounds: Rounds, hints: Any) -> None:
         try:
@@ -229,11 +230,14 @@ class Waker:
                 seat.doubt()
 
 
-def _drive(run: Coroutine[Any, Any, None]) -> None:
+def _drive(run: Coroutine[Any, Any, None], ended: Callable[[], None]) -> None:
     """Run a coroutine that never suspends."""
-    with suppress(StopIteration):
+    try:
         run.send(None)
-    run.close()
+    except StopIteration:
+        return
+    finally:
+        ended()
 
 
 class SharedWait:
