@@ -108,7 +108,7 @@ MESSAGE_BUGS = (
         "stores/following.py",
         "own = [shared for shared in entries if shared[0][4] == self._branch]",
         "own = list(entries)",
-        ("case:messages/follow-random@memory",),
+        (f"test:{_WAKER}::test_followers_of_branches_share_reads_and_get_their_own_records",),
     ),
     Bug(
         "a subscription forgets hints when it holds too many",

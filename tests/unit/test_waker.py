@@ -198,6 +198,29 @@ def test_a_follower_behind_the_tail_reads_for_itself() -> None:
     on_memory(story)
 
 
+def test_followers_of_branches_share_reads_and_get_their_own_records() -> None:
+    async def story(store: Store, engine: CountingEngine) -> None:
+        receipt = await store.commit("t", messages=[Message.user("root")])
+        await store.branches.fork("t", at=receipt.message_ids[0], name="side")
+        followers = [store.messages.follow("t", branch=branch) for branch in ("main", "side")]
+        for follower in followers:
+            assert await texts(follower, 1) == ["root"]
+        parents = receipt.message_ids * 2
+        for turn in range(5):
+            tasks = [asyncio.ensure_future(anext(follower)) for follower in followers]
+            await all_wait(followers)
+            for branch in ("side", "main"):
+                await store.commit("t", messages=[Message.user(f"{branch} {turn}")], branch=branch)
+            records = await asyncio.gather(*tasks)
+            assert [record.text for record in records] == [f"main {turn}", f"side {turn}"]
+            assert [record.parent_id for record in records] == parents
+            parents = [record.message_id for record in records]
+        for follower in followers:
+            follower.close()
+
+    on_memory(story)
+
+
 def test_a_tail_is_bounded_in_number_and_in_bytes() -> None:
     feed = Feed(None, "t")  # type: ignore[arg-type]
     feed.begin(1, 0)
