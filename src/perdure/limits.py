@@ -64,6 +64,18 @@ KEY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 BUSY_TIMEOUT_MS: Final = 10_000
 WATCH_POLL_MS: Final = 20
 FOLLOW_POLL_MS: Final = 1_000
+FOLLOW_REST_MS: Final = 100
+"""How often the threads that are followed are all looked at: once a second, and at most this often while the engine
+says that anything may have changed."""
+FOLLOW_TAIL: Final = 256
+FOLLOW_TAIL_BYTES: Final = 1024 * 1024
+"""How many of a thread's newest messages its followers share, and how many bytes."""
+FOLLOW_TAILS_BYTES: Final = 64 * 1024 * 1024
+"""How many bytes the followers of all threads share."""
+FOLLOW_READS: Final = 16
+"""How many followers may read for themselves at once, because they are behind what is shared."""
+HINTS_HELD: Final = 4_096
+"""How many topics a subscription remembers between two waits; more become "everything"."""
 BATCH_ROWS: Final = 500
 """How many rows an import writes, a copy reads, or a long list of branches asks for at once."""
 ERASE_ROWS: Final = 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.planted.bug import Bug
 
 _FOLLOW = "tests/unit/test_sync_follow.py"
+_WAKER = "tests/unit/test_waker.py"
 
 MESSAGE_BUGS = (
     Bug(
@@ -65,9 +66,9 @@ MESSAGE_BUGS = (
     ),
     Bug(
         "closing a follower does not wake its reader",
-        "engines/shared/hints.py",
-        "        if self._waiting:\n            self._signal.ring()\n",
-        "",
+        "stores/waker.py",
+        "        waker.call(waker.leave, self.seat, feed)\n        self.seat.ring()\n",
+        "        waker.call(waker.leave, self.seat, feed)\n",
         (f"test:{_FOLLOW}::test_closing_wakes_a_reader_that_would_wait_for_ever[memory]",),
         hangs=True,
     ),
@@ -77,6 +78,44 @@ MESSAGE_BUGS = (
         "        with suppress(AttributeError):  # refused before it was complete\n            self.close()\n",
         "        pass\n",
         (f"test:{_FOLLOW}::test_a_dropped_follower_leaves_no_subscription[memory]",),
+    ),
+    Bug(
+        "a waker relies on hints alone",
+        "stores/waker_rounds.py",
+        "        if started >= self._next_look():\n",
+        "        if self._look_soon and started >= self._next_look():\n",
+        (f"test:{_WAKER}::test_followers_complete_although_every_hint_is_lost[all]",),
+        hangs=True,
+    ),
+    Bug(
+        "followers of a deleted branch wait on",
+        "stores/waker_rounds.py",
+        '    return row is None or row["deleted_at"] is not None\n',
+        "    return row is None\n",
+        (f"test:{_WAKER}::test_a_deleted_branch_is_noticed_although_every_hint_is_lost",),
+        hangs=True,
+    ),
+    Bug(
+        "a follower behind the tail goes on where the tail begins",
+        "stores/feeds.py",
+        "        if position + 1 < first:\n            return None\n",
+        "        position = max(position, first - 1)\n",
+        (f"test:{_WAKER}::test_a_follower_behind_the_tail_reads_for_itself",),
+        hangs=True,
+    ),
+    Bug(
+        "a follower of a branch is sent what others write",
+        "stores/following.py",
+        "own = [shared for shared in entries if shared[0][4] == self._branch]",
+        "own = list(entries)",
+        (f"test:{_WAKER}::test_followers_of_branches_share_reads_and_get_their_own_records",),
+    ),
+    Bug(
+        "a subscription forgets hints when it holds too many",
+        "engines/shared/hints.py",
+        "            self.hear_everything()\n        return silent\n",
+        "            self._heard.clear()\n        return silent\n",
+        ("test:tests/unit/test_engine_shared.py::test_a_watcher_that_does_not_wait_holds_a_bounded_number_of_hints",),
     ),
     Bug(
         "an empty list of arguments becomes null",

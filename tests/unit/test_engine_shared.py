@@ -6,11 +6,14 @@ import asyncio
 import os
 
 import pytest
+from tests.engines.toys import drive
 
-from perdure.engines.shared.hints import HintHub, Subscription, Topic, topics_of
+from perdure import limits
+from perdure.engines.shared.hints import HintHub, Subscription, topics_of
 from perdure.engines.shared.lifecycle import Lifecycle, State
-from perdure.engines.shared.signals import ThreadSignal
 from perdure.errors import UnavailableError, UnsupportedError
+from perdure.kernel.engine import EVERYTHING, Hints
+from perdure.kernel.signals import ThreadSignal
 
 
 class _Owner:
@@ -81,21 +84,53 @@ def test_a_forked_child_is_refused_and_closes_nothing() -> None:
     assert not repaired
 
 
-def test_a_hub_wakes_exactly_who_watches() -> None:
-    hub: HintHub[Topic] = HintHub()
-    one, other = ThreadSignal(), ThreadSignal()
-    watch = Subscription(hub, topics_of("s", ["a", "b"]), one)
-    Subscription(hub, topics_of("t", ["a"]), other)
+def hears(watch: Subscription) -> Hints:
+    return drive(watch.wait(0))
 
-    def rung(signal: ThreadSignal) -> bool:
-        return asyncio.run(signal.wait(0))
 
-    hub.ring([("s", "b")])
-    assert (rung(one), rung(other)) == (True, False)
-    watch.close()
-    hub.ring([("s", "b")])
-    assert not rung(one)
+def test_a_hub_wakes_exactly_who_watches_and_says_why() -> None:
+    hub = HintHub()
+    one = Subscription(hub, topics_of("s", ["a", "b"]), ThreadSignal())
+    other = Subscription(hub, topics_of("t", ["a"]), ThreadSignal())
+    hub.ring([("s", "b"), ("s", "c")])
+    assert (hears(one), hears(other)) == ({("s", "b")}, set())
+    one.add("u", ["c"])
+    one.remove("s", ["b"])
+    hub.ring([("s", "b"), ("u", "c"), ("s", "a")])
+    assert hears(one) == {("u", "c"), ("s", "a")}
+    assert not hears(one)
+    one.close()
+    hub.ring([("s", "a"), ("u", "c")])
     assert hub.topics == [("t", "a")]
+    assert hears(one) is EVERYTHING, "closed"
+    hub.ring([("t", "a")])
+    hub.ring_all()
+    assert hears(other) is EVERYTHING
     hub.release_all()
-    assert rung(other)
-    assert not hub.is_watched
+    assert hears(other) is EVERYTHING
+    other.add("t", ["b"])
+    assert not hub.is_watched, "closed"
+
+
+def test_a_watcher_of_every_scope_hears_which() -> None:
+    hub = HintHub()
+    every = Subscription(hub, topics_of(None, ["mailbox"]), ThreadSignal())
+    one = Subscription(hub, topics_of("s", ["mailbox"]), ThreadSignal())
+    hub.ring([("s", "mailbox"), ("t", "mailbox"), ("t", "outbox")])
+    assert hears(every) == {("s", "mailbox"), ("t", "mailbox")}
+    assert hears(one) == {("s", "mailbox")}
+    hub.ring_all([(None, "mailbox")])
+    assert (hears(every), hears(one)) == (EVERYTHING, set())
+
+
+def test_a_watcher_that_does_not_wait_holds_a_bounded_number_of_hints() -> None:
+    hub = HintHub()
+    watch = Subscription(hub, topics_of(None, ["mailbox"]), ThreadSignal())
+    for number in range(limits.HINTS_HELD):
+        hub.ring([(f"s{number}", "mailbox")])
+    assert len(hears(watch)) == limits.HINTS_HELD  # type: ignore[arg-type]
+    for number in range(limits.HINTS_HELD + 1):
+        hub.ring([(f"s{number}", "mailbox")])
+    assert not watch._heard
+    assert hears(watch) is EVERYTHING
+    assert not hears(watch)

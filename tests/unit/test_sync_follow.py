@@ -27,7 +27,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[perdure.sy
         yield opened
 
 
-def hub_of(store: perdure.sync.Store) -> HintHub[Any]:
+def hub_of(store: perdure.sync.Store) -> HintHub:
     engine: Any = store.engine
     hub = engine._engine._hub if hasattr(engine, "_engine") else engine._database.hub
     assert isinstance(hub, HintHub)
@@ -73,20 +73,15 @@ def test_another_thread_ends_a_blocked_loop(store: perdure.sync.Store, query: di
     until(lambda: threading.active_count() <= before)
 
 
-def test_closing_wakes_a_reader_that_would_wait_for_ever(
-    store: perdure.sync.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the look that a follower takes every second."""
-    monkeypatch.setattr(waiting, "_LOOK_AGAIN", 10 * PATIENCE)
+def test_closing_wakes_a_reader_that_would_wait_for_ever(store: perdure.sync.Store) -> None:
     with ThreadPoolExecutor(1) as pool:
         follower, task = reading(pool, store)
-        until(lambda: follower._inner._waiter._watch._waiting)
+        until(lambda: follower._inner._waiter.seat.waiting)
         follower.close()
         try:
             assert task.result(timeout=PATIENCE) == ["one"]
         finally:
-            hub_of(store).ring_all()
-            follower._inner._waiter._watch._signal.ring()
+            follower._inner._waiter.seat.ring()
 
 
 def test_closing_races_with_everything_a_reader_does(store: perdure.sync.Store) -> None:

@@ -21,7 +21,7 @@ from tests.support.servers import ServerMissing, fresh_database, server, servers
 import perdure.sync
 from perdure import Message, NotFoundError, OutcomeUnknown, UnavailableError, UnsupportedError, opening
 from perdure.engines.memory import open_memory
-from perdure.kernel.engine import Engine, Health, Watch
+from perdure.kernel.engine import Engine, Health, Hints, Watch
 from perdure.kernel.ops import Applied
 
 SERVERS = ("postgres", "mysql", "redis")
@@ -66,7 +66,7 @@ class Suspending:
         await asyncio.Event().wait()
         raise AssertionError("nobody sets it")
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watching:
+    def watch(self, scope: str | None, topics: Sequence[str]) -> Watching:
         return Watching(self._inner.watch(scope, topics))
 
     async def close(self) -> None:
@@ -80,9 +80,15 @@ class Watching:
     def __init__(self, inner: Watch) -> None:
         self._inner = inner
 
-    async def wait(self, timeout: float) -> bool:
+    async def wait(self, timeout: float) -> Hints:
         waiting.append(asyncio.current_task())
         return await self._inner.wait(timeout)
+
+    def add(self, scope: str, topics: Sequence[str]) -> None:
+        self._inner.add(scope, topics)
+
+    def remove(self, scope: str, topics: Sequence[str]) -> None:
+        self._inner.remove(scope, topics)
 
     def close(self) -> None:
         self._inner.close()

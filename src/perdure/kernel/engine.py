@@ -8,7 +8,8 @@ turn them into the public errors.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from enum import Enum
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -18,6 +19,21 @@ from perdure.model.record import Record
 
 Durability = Literal["none", "process", "power"]
 ConflictKind = Literal["condition", "length", "unique"]
+Topic = tuple[str, str]
+"""A scope and a topic in it."""
+FIXED_TOPICS: Final = frozenset(("mailbox", "outbox", "schedules", "config"))
+"""The topics that can be watched in all scopes at once."""
+
+
+class Everything(Enum):
+    """Any topic that is watched may have changed; its only member is `EVERYTHING`."""
+
+    EVERYTHING = "everything"
+
+
+EVERYTHING: Final = Everything.EVERYTHING
+Hints = frozenset[Topic] | Literal[Everything.EVERYTHING]
+"""What a watcher heard: the topics, `EVERYTHING` where the engine cannot say which, or none, which is false."""
 
 
 class Conflict(Exception):
@@ -83,10 +99,26 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 class Watch(Protocol):
-    """A subscription to wake-up hints. Hints may be lost, repeated or merged: every consumer also polls."""
+    """A subscription to wake-up hints. Hints may be lost, repeated or merged: every consumer also polls.
 
-    async def wait(self, timeout: float) -> bool:
-        """Wait until a hint arrives or `timeout` seconds pass; True if there was a hint."""
+    It holds a bounded number of hints between two waits; one more makes it `EVERYTHING`.
+    """
+
+    async def wait(self, timeout: float) -> Hints:
+        """Wait until a hint arrives or `timeout` seconds pass.
+
+        Returns what was heard since the last wait, and forgets it. `EVERYTHING` after anything that may have lost
+        hints (listening began, or began again), where other processes do not say what they changed, and once the
+        subscription or the engine is closed.
+        """
+        ...
+
+    def add(self, scope: str, topics: Sequence[str]) -> None:
+        """Watch these topics as well, from now on. Called where `watch` was: in its event loop, if there is one."""
+        ...
+
+    def remove(self, scope: str, topics: Sequence[str]) -> None:
+        """Watch these topics no longer."""
         ...
 
     def close(self) -> None:
@@ -112,8 +144,8 @@ class Engine(Protocol):
         """Atomically select the first rows of an index as `scan` says and apply `changes` to them."""
         ...
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
-        """Subscribe to hints on the given topics of a scope."""
+    def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
+        """Subscribe to hints on the given topics of a scope; None: some of `FIXED_TOPICS`, in every scope."""
         ...
 
     def blocking(self) -> Engine | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from perdure import limits
 from perdure.errors import InvalidError, OutcomeUnknown, short_repr
-from perdure.kernel.engine import Engine, Watch
+from perdure.kernel.engine import FIXED_TOPICS, Engine, Watch
 from perdure.kernel.joined import Joined, Values
 from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import (
@@ -108,8 +108,12 @@ class Kernel:
         _check_columns(table, changes)
         return await self.engine.take(scope, scan, changes)
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
-        """Subscribe to hints."""
+    def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
+        """Subscribe to hints; in every scope at once, only to the fixed topics."""
+        if scope is None and not FIXED_TOPICS.issuperset(topics):
+            raise InvalidError(
+                f"only {', '.join(sorted(FIXED_TOPICS))} can be watched in every scope, not {short_repr(list(topics))}"
+            )
         return self.engine.watch(scope, topics)
 
 

@@ -2,7 +2,9 @@
 
 `Follower` knows how to wait, to end and to be closed; a *source* knows what to read. `messages.follow` reads the log of
 a thread or the path of a branch; it remembers the last seq that it read, so it sees each record once, whatever hints
-are lost. `runs.follow` reads one run (`run_following`). A cancelled wait loses nothing: the next one goes on.
+are lost. What is there at the beginning, and what it falls behind, it reads for itself; what comes then, the `waker`
+reads once for all followers of the thread. `runs.follow` reads one run (`run_following`). A cancelled wait loses
+nothing: the next one goes on.
 """
 
 from __future__ import annotations
@@ -11,23 +13,45 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Literal, Protocol, TypeVar
 
 from perdure import limits
 from perdure.errors import InvalidError, NotFoundError, short_repr
+from perdure.kernel.ops import Get, LogEntry, Read, Row
 from perdure.model.message import ALL, MessageRecord
 from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
-from perdure.stores.context import Context
-from perdure.stores.records import MessageEntry, path_records
-from perdure.stores.waiting import Waiter
+from perdure.stores.context import require
+from perdure.stores.feeds import Seat, Shared
+from perdure.stores.parents import LOG, records_with_parents
+from perdure.stores.records import MessageEntry, message_records, path_records
+from perdure.stores.waker import SharedWait
 
 T = TypeVar("T")
 FollowView = Literal["raw", "external"]
-Newer = Callable[[int], Awaitable[list[MessageRecord]]]
-"""Reads the next records after a seq; none if there are none yet."""
+
+
+class Wait(Protocol):
+    """Where a follower waits."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    def subscribe(self) -> None:
+        """Hear of changes from now on; called before every look."""
+        ...
+
+    async def wait(self, seconds: float | None) -> None:
+        """Wait until it may be worth to look again, or for the end; at most `seconds`."""
+        ...
+
+    def close(self) -> None:
+        """End the wait; from any thread, any number of times."""
+        ...
 
 
 class Source(Protocol[T]):
@@ -38,8 +62,11 @@ class Source(Protocol[T]):
         """Whether nothing can come after what was read."""
         ...
 
-    async def read(self) -> list[T]:
-        """What is new since the last call; nothing if there is nothing yet. A call that is cancelled loses nothing."""
+    async def read(self, *, fresh: bool) -> list[T]:
+        """What is new since the last call; nothing if there is nothing yet. A call that is cancelled loses nothing.
+
+        `fresh`: as the store is now, whatever was heard of it.
+        """
         ...
 
 
@@ -50,7 +77,7 @@ class Follower(Generic[T]):
     an `async with` block. A follower that is dropped closes itself. One task at a time may read it.
     """
 
-    def __init__(self, waiter: Waiter, source: Source[T], timeout: float | None) -> None:
+    def __init__(self, waiter: Wait, source: Source[T], timeout: float | None) -> None:
         self._waiter = waiter
         self._source = source
         self._timeout = timeout
@@ -99,11 +126,12 @@ class Follower(Generic[T]):
                 return self._records.popleft()
             if self._source.ended:
                 return None
-            self._records.extend(await self._source.read())
+            remaining = None if deadline is None else deadline - time.monotonic()
+            last = remaining is not None and remaining <= 0
+            self._records.extend(await self._source.read(fresh=last))
             if self._records:
                 continue
-            remaining = None if deadline is None else deadline - time.monotonic()
-            if remaining is not None and remaining <= 0:
+            if last:
                 return None
             await self._waiter.wait(remaining)
         return None
@@ -135,75 +163,132 @@ def reborn(thread_id: str) -> NotFoundError:
     return NotFoundError(f"thread {thread_id!r} was deleted", hint="another one has its id now")
 
 
+class Reader(Protocol):
+    """Reads on for one follower of messages, whose seat it advances."""
+
+    async def read_on(self) -> list[MessageRecord]:
+        """The next records, from a read of its own; raises `NotFoundError` when what is followed was deleted."""
+        ...
+
+    def records_of(self, entries: Sequence[Shared]) -> list[MessageRecord]:
+        """The records among the next entries that were read for all followers."""
+        ...
+
+
 class MessageSource:
-    """The records after a seq, those of a view only."""
+    """The records after a seq, those of a view only. What other followers read too is shared, see `waker`."""
 
     ended = False
 
-    def __init__(self, newer: Newer, after_seq: int, view: FollowView) -> None:
-        self._newer = newer
-        self._after = after_seq
+    def __init__(self, wait: SharedWait, reader: Reader, view: FollowView) -> None:
+        self._wait = wait
+        self._reader = reader
         self._external = view == "external"
 
-    async def read(self) -> list[MessageRecord]:
+    async def read(self, *, fresh: bool) -> list[MessageRecord]:
         """The next records that the view shows, read on past those that it does not."""
-        while records := await self._newer(self._after):
-            self._after = records[-1].seq
+        while True:
+            position = self._wait.seat.position
+            entries = None if fresh else self._wait.shared()
+            if entries is None:
+                records = await self._reader.read_on()
+                fresh = fresh and bool(records)
+            else:
+                records = self._reader.records_of(entries)
             visible = [record for record in records if not self._external or record.visibility == ALL]
-            if visible:
+            if visible or self._wait.seat.position == position:
                 return visible
-        return []
 
 
 class LogReader:
-    """Reads on along the log of one thread, all branches together, as long as it is the same thread.
+    """Reads on along the log of one thread, all branches together, as long as it is the same thread."""
 
-    `read` takes the thread's id, a seq and the `born` that is known so far, and returns its `born` and the records.
-    """
+    def __init__(self, wait: SharedWait) -> None:
+        self._wait = wait
 
-    def __init__(
-        self,
-        thread_id: str,
-        read: Callable[[str, int, int | None], Awaitable[tuple[int, list[MessageRecord]]]],
-    ) -> None:
-        self._thread_id = thread_id
-        self._read = read
-        self._born: int | None = None
-
-    async def newer(self, after_seq: int) -> list[MessageRecord]:
-        """The next records after a seq; raises `NotFoundError` when the thread is deleted."""
-        self._born, records = await self._read(self._thread_id, after_seq, self._born)
+    async def read_on(self) -> list[MessageRecord]:
+        """The next records of the log."""
+        wait, seat, thread_id = self._wait, self._wait.seat, self._wait.thread_id
+        lead = 1 if seat.position else 0  # the entry before them is the parent of the first
+        heads, entries = await wait.context.view(
+            Get("thread_heads", [(thread_id,)]),
+            Read(LOG, thread_id, after=seat.position - lead, limit=limits.PAGE_MAX + lead),
+        )
+        head = require(heads[0], f"thread {thread_id!r}")
+        check_born(wait, head)
+        new = entries[lead:]
+        full = len(new) >= limits.PAGE_MAX
+        wait.note(head["born"], head["version"], {} if full else {entry[4]: entry[2] for entry in entries})
+        records = await records_with_parents(wait.context, thread_id, new, gapless=True, around=entries)
+        advance(seat, head, new)
         return records
+
+    def records_of(self, entries: Sequence[Shared]) -> list[MessageRecord]:
+        """All of them."""
+        return shared_records(self._wait, entries, entries)
 
 
 class BranchReader:
     """Reads on along the path of one branch, which is looked up once: renaming it changes nothing."""
 
-    def __init__(self, context: Context, thread_id: str, branch: int | str) -> None:
-        self._context = context
-        self._thread_id = thread_id
+    def __init__(self, wait: SharedWait, branch: int | str) -> None:
+        self._wait = wait
         self._branch = branch
-        self._born: int | None = None
         self._last_id: str | None = None
 
-    async def newer(self, after_seq: int) -> list[MessageRecord]:
-        """The next records after a seq; raises `NotFoundError` when the thread or the branch is deleted."""
-        number = await resolve_branch(self._context, self._thread_id, self._branch)
+    async def read_on(self) -> list[MessageRecord]:
+        """The next records of the path."""
+        wait, seat, thread_id = self._wait, self._wait.seat, self._wait.thread_id
+        number = await resolve_branch(wait.context, thread_id, self._branch)
         self._branch = self._branch if number is None else number
-        query = PathQuery(branch=number, after=after_seq, limit=limits.PAGE_MAX, oldest=True)
-        path = await read_path(self._context, self._thread_id, query)
-        if self._born not in (None, path.head["born"]):
-            raise reborn(self._thread_id)
-        self._born = path.head["born"]
-        if not path.entries:
-            return []
-        parent = self._last_id or await self._before(number, MessageEntry._make(path.entries[0]).seq)
-        records = path_records(self._thread_id, path.entries, parent)
-        self._last_id = records[-1].message_id
+        query = PathQuery(branch=number, after=seat.position, limit=limits.PAGE_MAX, oldest=True)
+        path = await read_path(wait.context, thread_id, query)
+        check_born(wait, path.head)
+        records: list[MessageRecord] = []
+        if path.entries:
+            parent = self._last_id or await self._before(number, MessageEntry._make(path.entries[0]).seq)
+            records = path_records(thread_id, path.entries, parent)
+            self._last_id = records[-1].message_id
+        if number is not None:
+            wait.follow_branch(number)
+        wait.note(path.head["born"], path.head["version"], {})
+        advance(seat, path.head, path.entries)
+        return records
+
+    def records_of(self, entries: Sequence[Shared]) -> list[MessageRecord]:
+        """Those of the branch itself: what it inherits was there when it was forked."""
+        own = [shared for shared in entries if shared[0][4] == self._branch]
+        records = shared_records(self._wait, entries, own)
+        if records:
+            self._last_id = records[-1].message_id
         return records
 
     async def _before(self, branch: int | None, seq: int) -> str | None:
         if seq == 1:
             return None
-        path = await read_path(self._context, self._thread_id, PathQuery(branch=branch, upto=seq - 1, limit=1))
+        query = PathQuery(branch=branch, upto=seq - 1, limit=1)
+        path = await read_path(self._wait.context, self._wait.thread_id, query)
         return MessageEntry._make(path.entries[0]).id if path.entries else None
+
+
+def check_born(wait: SharedWait, head: Row) -> None:
+    """Raise `NotFoundError` if the thread is another one than before."""
+    if wait.seat.born not in (None, head["born"]):
+        raise reborn(wait.thread_id)
+
+
+def advance(seat: Seat, head: Row, entries: Sequence[LogEntry]) -> None:
+    """After a read of its own: a full page ends at its last entry, another one at the head of the thread."""
+    if len(entries) >= limits.PAGE_MAX:
+        seat.position = entries[-1][0]
+    else:
+        seat.position = max(seat.position, head["version"])
+        seat.caught_up = True
+
+
+def shared_records(wait: SharedWait, entries: Sequence[Shared], own: Sequence[Shared]) -> list[MessageRecord]:
+    """The records of some of these entries; the seat moves past all of them."""
+    records = message_records(wait.thread_id, [entry for entry, _ in own], [parent for _, parent in own])
+    if entries:
+        wait.seat.position = entries[-1][0][0]
+    return records

@@ -7,44 +7,31 @@ reads more messages than the answer needs.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from itertools import pairwise
-from operator import itemgetter
 from typing import Any, Literal
 
 import msgspec
 
 from perdure import limits
-from perdure.errors import CorruptError, InvalidError, NotFoundError
+from perdure.errors import InvalidError, NotFoundError
 from perdure.kernel.cursor import decode_cursor, encode_cursor
-from perdure.kernel.ops import Get, LogEntry, Read, Segment
+from perdure.kernel.ops import Get, LogEntry, Read
 from perdure.model.message import MessageRecord, UnfinishedCall
 from perdure.model.page import Page
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, check_branch, read_path, resolve_branch
-from perdure.stores.context import Context, require, thread_topic
-from perdure.stores.following import (
-    BranchReader,
-    Follower,
-    FollowView,
-    LogReader,
-    MessageSource,
-    Newer,
-    check_timeout,
-    reborn,
-)
+from perdure.stores.context import Context, require
+from perdure.stores.following import BranchReader, Follower, FollowView, LogReader, MessageSource, check_timeout
 from perdure.stores.message_pages import PageRequest, View, read_page
 from perdure.stores.newest import Tail, newest_shown
 from perdure.stores.paging import every
-from perdure.stores.records import MessageEntry, message_records, path_records
-from perdure.stores.waiting import Waiter
+from perdure.stores.parents import LOG, records_with_parents
+from perdure.stores.records import path_records
+from perdure.stores.waker import SharedWait, Wakers
 
 Direction = Literal["asc", "desc"]
 Visibility = Literal["any", "external", "internal"]
-LOG = "messages"
-_SEQ = itemgetter(0)
 Records = list[MessageRecord]
 End = int | str
 """Where a path ends: at a seq, or at a message."""
@@ -54,8 +41,9 @@ UnfinishedCalls = list[UnfinishedCall]
 class Messages:
     """`store.messages`."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, wakers: Wakers) -> None:
         self._context = context
+        self._wakers = wakers
 
     async def list(
         self,
@@ -268,74 +256,14 @@ class Messages:
         checks.check_choice(view, "view", "raw", "external")
         check_branch(branch)
         check_timeout(timeout)
-        waiter = Waiter(self._context, thread_topic(thread_id))
-        newer: Newer = LogReader(thread_id, self._newer).newer
-        if branch is not None:
-            newer = BranchReader(self._context, thread_id, branch).newer
-        return Follower(waiter, MessageSource(newer, after_seq, view), timeout)
-
-    async def _newer(self, thread_id: str, after_seq: int, born: int | None) -> tuple[int, Records]:
-        """The next records of the log, and the thread's `born`; raises `NotFoundError` if it is not the one given."""
-        lead = 1 if after_seq else 0  # the entry before them is the parent of the first
-        heads, entries = await self._context.view(
-            Get("thread_heads", [(thread_id,)]),
-            Read(LOG, thread_id, after=after_seq - lead, limit=limits.PAGE_MAX + lead),
-        )
-        head = require(heads[0], f"thread {thread_id!r}")
-        if born not in (None, head["born"]):
-            raise reborn(thread_id)
-        records = await self._records(thread_id, entries[lead:], gapless=True, around=entries)
-        return head["born"], records
+        wait = SharedWait(self._wakers, self._context, thread_id, after_seq)
+        reader = LogReader(wait) if branch is None else BranchReader(wait, branch)
+        return Follower(wait, MessageSource(wait, reader, view), timeout)
 
     async def _records(
         self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool, around: Sequence[LogEntry] = ()
     ) -> Records:
-        """Records with their parents: the record before on the same branch, or the branch's fork point.
-
-        `around` are the entries with their neighbours, where those were read as well.
-        """
-        ordered = sorted(around or entries, key=_SEQ)
-        if gapless:
-            _refuse_gaps(thread_id, ordered)
-            in_line = _parents_in_line(entries, ordered)
-            if in_line is not None:
-                return message_records(thread_id, entries, in_line)
-        seqs = {entry[0] for entry in entries}
-        parents: dict[int, str | None] = {}
-        newest: dict[int, str] = {}
-        unknown: builtins.list[MessageEntry] = []
-        for entry in ordered:
-            seq, _, message_id, _, branch, _, _, _, _, _ = entry
-            if gapless and branch in newest:
-                parents[seq] = newest[branch]
-            elif seq == 1:
-                parents[1] = None
-            elif seq in seqs:
-                unknown.append(MessageEntry._make(entry))
-            newest[branch] = message_id
-        if unknown:
-            parents.update(await self._look_up_parents(thread_id, unknown))
-        return message_records(thread_id, entries, [parents[entry[0]] for entry in entries])
-
-    async def _look_up_parents(self, thread_id: str, entries: Sequence[MessageEntry]) -> dict[int, str | None]:
-        """Parents that the page itself does not show: the record before on the branch, else the branch's fork point."""
-        numbers = sorted({entry.branch for entry in entries})
-        rows = (await self._context.view(Get("branches", [(thread_id, number) for number in numbers])))[0]
-        branches = {number: row for number, row in zip(numbers, rows, strict=True) if row is not None}
-        parents: dict[int, str | None] = {}
-        reads: dict[int, Read] = {}
-        for entry in entries:
-            row = branches.get(entry.branch)
-            fork_seq = 0 if row is None else row["fork_seq"]
-            parents[entry.seq] = None if row is None else row["fork"]
-            if fork_seq < entry.seq - 1 and not (row is not None and row["length"] == 1):
-                stretch = (Segment(entry.branch, fork_seq, entry.seq - 1),)
-                reads[entry.seq] = Read(LOG, thread_id, segments=stretch, desc=True, limit=1)
-        if reads:
-            answers = await self._context.view(*reads.values())
-            earlier = zip(reads, answers, strict=True)
-            parents.update({seq: MessageEntry._make(before[0]).id for seq, before in earlier if before})
-        return parents
+        return await records_with_parents(self._context, thread_id, entries, gapless=gapless, around=around)
 
 
 def _filters(visibility: Visibility, run_id: str | None) -> dict[str, Any]:
@@ -346,23 +274,3 @@ def _filters(visibility: Visibility, run_id: str | None) -> dict[str, Any]:
     if run_id is not None:
         where["run"] = checks.check_id(run_id, "run id")
     return where
-
-
-def _parents_in_line(entries: Sequence[LogEntry], ordered: Sequence[LogEntry]) -> list[str | None] | None:
-    """The parents of a page without gaps, if `ordered`, its entries with their neighbours, shows them all: it is on one
-    branch and begins with the first message, or with one that is not on the page."""
-    if len({entry[4] for entry in ordered}) != 1:
-        return None
-    first = ordered[0][0]
-    if first != 1 and (not entries or first in (entries[0][0], entries[-1][0])):
-        return None
-    ids = [None, *[entry[2] for entry in ordered]]
-    return [ids[entry[0] - first] for entry in entries]
-
-
-def _refuse_gaps(thread_id: str, ordered: Sequence[LogEntry]) -> None:
-    seqs = list(map(_SEQ, ordered))
-    if not seqs or seqs == list(range(seqs[0], seqs[0] + len(seqs))):
-        return
-    missing = next(earlier + 1 for earlier, later in pairwise(seqs) if later != earlier + 1)
-    raise CorruptError(f"message {missing} is missing", where=f"thread {thread_id!r}")

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from perdure.errors import ConflictError, InvalidError, NotFoundError, OutcomeUnknown, PerdureError, UnavailableError
+from perdure.kernel.signals import running_loop
 
 T = TypeVar("T")
 _FIRST_PAUSE = 0.02
@@ -46,7 +47,7 @@ class Patience:
 
 async def _repeat(attempt: Callable[[], Awaitable[T]], *, keyed: bool) -> T:
     unknown: OutcomeUnknown | None = None
-    pause, number = _FIRST_PAUSE, 1
+    delay, number = _FIRST_PAUSE, 1
     while True:
         try:
             return await attempt()
@@ -57,8 +58,8 @@ async def _repeat(attempt: Callable[[], Awaitable[T]], *, keyed: bool) -> T:
                 raise _last(error, unknown) from None
             number += 1
             _note(error, number)
-        await _sleep(min(remaining, pause * random.uniform(0.5, 1)))
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        await pause(min(remaining, delay * random.uniform(0.5, 1)))
+        delay = min(2 * delay, _LONGEST_PAUSE)
 
 
 def _may_pass(error: PerdureError, *, keyed: bool) -> bool:
@@ -77,17 +78,9 @@ def _note(error: PerdureError, number: int) -> None:
         _logger.debug("a call is repeated after %s: attempt %d", type(error).__name__, number)
 
 
-async def _sleep(seconds: float) -> None:
-    """Blocking callers of an embedded engine have no loop to suspend in: they sleep on their own thread."""
+async def pause(seconds: float) -> None:
+    """Wait. Blocking callers of an embedded engine have no loop to suspend in: they sleep on their own thread."""
     if running_loop() is None:
         time.sleep(seconds)  # noqa: ASYNC251 - no loop runs on this thread
     else:
         await asyncio.sleep(seconds)
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop of this thread, if one is running."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

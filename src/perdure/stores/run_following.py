@@ -38,7 +38,7 @@ class RunSource:
         self._born: int | None = None
         self._rev: int | None = None
 
-    async def read(self) -> list[Run]:
+    async def read(self, *, fresh: bool = True) -> list[Run]:
         """The run, if it has changed; raises `NotFoundError` if it does not exist, or no longer does."""
         run, born = await self._look()
         if self._born is None:
@@ -87,7 +87,7 @@ class ThreadRunsSource:
         self._revs: dict[str, int] = {}
         self._open: set[str] = set()
 
-    async def read(self) -> list[Run]:
+    async def read(self, *, fresh: bool = True) -> list[Run]:
         """The runs that are new or have changed, oldest first; raises `NotFoundError` when the thread is deleted."""
         since = self._since
         if since is None:

@@ -38,6 +38,7 @@ from perdure.stores.runs import Runs
 from perdure.stores.state import State
 from perdure.stores.thread_handle import ThreadHandle
 from perdure.stores.threads import Threads
+from perdure.stores.waker import Wakers
 
 
 class Origin:
@@ -60,13 +61,15 @@ class Store:
         housekeeper: Housekeeper | None = None,
         origin: Origin | None = None,
         retry_ms: int = 0,
+        wakers: Wakers | None = None,
     ) -> None:
         self._context = Context(engine, scope, housekeeper, Patience(retry_ms))
         self._owner = owner
         self._origin = origin or Origin(f"{engine.capabilities.engine} engine")
         self._housekeeper = housekeeper
+        self._wakers = wakers or Wakers(engine)
         self.threads: Threads = Threads(self._context)
-        self.messages: Messages = Messages(self._context)
+        self.messages: Messages = Messages(self._context, self._wakers)
         self.branches: Branches = Branches(self._context)
         self.pending: Pending = Pending(self._context)
         self.runs: Runs = Runs(self._context)
@@ -240,6 +243,7 @@ class Store:
             housekeeper=self._housekeeper,
             origin=self._origin,
             retry_ms=self._context.patience.ms,
+            wakers=self._wakers,
         )
 
     async def close(self) -> None:
@@ -249,6 +253,7 @@ class Store:
             if self._housekeeper is not None:
                 await self._housekeeper.close()
             await self._context.engine.close()
+            self._wakers.close()
 
     async def __aenter__(self) -> Store:
         return self

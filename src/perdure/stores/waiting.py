@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from perdure import limits
 from perdure.kernel.engine import Watch
+from perdure.kernel.signals import running_loop
 from perdure.stores.context import Context
-from perdure.stores.patience import running_loop
 
 _LOOK_AGAIN = limits.FOLLOW_POLL_MS / 1000
 

@@ -114,7 +114,7 @@ class GatedEngine:
         """Claim the first rows of an index."""
         return await self._engine.take(scope, scan, changes)
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+    def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
         return self._engine.watch(scope, topics)
 

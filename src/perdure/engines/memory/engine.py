@@ -18,16 +18,16 @@ from perdure.engines.memory.write.filled import Plans, apply_filled
 from perdure.engines.memory.write.transaction import Transaction
 from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.shared.decisions import Moment, updated_row
-from perdure.engines.shared.hints import HintHub, Subscription, Topic, topics_of
+from perdure.engines.shared.hints import HintHub, Subscription, hints_of, topics_of
 from perdure.engines.shared.lifecycle import Lifecycle
 from perdure.engines.shared.references import Earlier
-from perdure.engines.shared.signals import LoopSignal, Signal, ThreadSignal
 from perdure.errors import UnsupportedError
 from perdure.ids import new_rev
 from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
+from perdure.kernel.signals import LoopSignal, Signal, ThreadSignal
 
 _NOTES = {"nothing survives the process": True}
 
@@ -50,7 +50,7 @@ class MemoryEngine:
         self._scopes: dict[str, Scope] = {}
         self._plans = Plans(schema)
         self._lock = threading.Lock()
-        self._hub: HintHub[Topic] = HintHub()
+        self._hub = HintHub()
         self._lifecycle = Lifecycle(self, in_child=_copied_by_fork, reset_in_child=self._reset_locks)
 
     def _reset_locks(self) -> None:
@@ -71,7 +71,7 @@ class MemoryEngine:
             transaction = Transaction(self._scope(scope), new_rev(), self.clock())
             transaction.run(ops)
         if self._hub.is_watched:
-            self._hub.ring(topics_of(scope, hints))
+            self._hub.ring(hints_of(scope, hints))
         return Applied(transaction.rev, transaction.seqs, transaction.now)
 
     async def transact_filled(self, scope: str, filled: Filled, hints: Sequence[str] = ()) -> Applied:
@@ -85,7 +85,7 @@ class MemoryEngine:
                 transaction.run(filled.operations())
                 seqs = transaction.seqs
         if self._hub.is_watched:
-            self._hub.ring(topics_of(scope, hints))
+            self._hub.ring(hints_of(scope, hints))
         return Applied(rev, seqs, now)
 
     async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
@@ -109,11 +109,11 @@ class MemoryEngine:
                 data.replace(row.key, row)
         return Taken(rows, now)
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+    def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe from a running event loop."""
         return self.subscribe(scope, topics, LoopSignal())
 
-    def subscribe(self, scope: str, topics: Sequence[str], signal: Signal) -> Watch:
+    def subscribe(self, scope: str | None, topics: Sequence[str], signal: Signal) -> Watch:
         """Ring `signal` at every hint on these topics."""
         return Subscription(self._hub, topics_of(scope, topics), signal)
 
@@ -172,7 +172,7 @@ class BlockingMemory:
         """`transact` for a transaction of a known kind."""
         return await self._engine.transact_filled(scope, filled, hints)
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+    def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe from a plain thread."""
         return self._engine.subscribe(scope, topics, ThreadSignal())
 

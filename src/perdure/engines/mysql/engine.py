@@ -18,10 +18,10 @@ from perdure.engines.mysql.write.writer import Writer
 from perdure.engines.shared.capabilities import capabilities
 from perdure.engines.shared.durability import DurabilityReading
 from perdure.engines.shared.hints import Subscription, topics_of
-from perdure.engines.shared.signals import LoopSignal
 from perdure.kernel.engine import Durability, Health, Watch
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
+from perdure.kernel.signals import LoopSignal
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class MysqlEngine:
         """Answer all reads from one snapshot."""
         return await self._ask(lambda connection: answer(connection, self._queries, scope, reads))
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+    def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
         self._lifecycle.check_call()
         return Subscription(self._hub, topics_of(scope, topics), LoopSignal())

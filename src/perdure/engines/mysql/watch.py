@@ -15,16 +15,17 @@ from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.literals import literals
 from perdure.engines.mysql.connections.pool import Pool, ask
 from perdure.engines.mysql.schema import HINTS, quote
-from perdure.engines.shared.hints import HintHub, Topic, topics_of
+from perdure.engines.shared.hints import HintHub, Watched, hints_of
 from perdure.errors import PerdureError
 from perdure.ids import new_rev
+from perdure.kernel.engine import Topic
 
 FLUSH_SECONDS, POLL_SECONDS = 0.2, 0.3
 HINTS_KEPT = 10_000
 _TABLE = quote(HINTS)
 
 
-class Hub(HintHub[Topic]):
+class Hub(HintHub):
     """Watchers of this process, hints that other processes have yet to get, and the two tasks that carry them."""
 
     def __init__(self, pool: Pool) -> None:
@@ -39,13 +40,13 @@ class Hub(HintHub[Topic]):
         """After a commit: ring watchers here, and queue the hints for other processes."""
         if not topics:
             return
-        hints = topics_of(scope, topics)
+        hints = hints_of(scope, topics)
         self.ring(hints)
         self._unsent.update(hints)
         if self._sender is None:
             self._sender = asyncio.create_task(self._send())
 
-    def on_subscribe(self) -> None:
+    def on_subscribe(self, added: Sequence[Watched]) -> None:
         """Poll for hints of other processes as long as anything is watched."""
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll())

@@ -22,10 +22,10 @@ from perdure.engines.postgres.write.writer import Writer
 from perdure.engines.shared.durability import DurabilityReading
 from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.server_answers import Sense
-from perdure.engines.shared.signals import LoopSignal
 from perdure.kernel.engine import Capabilities, Durability, Health, Watch
 from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
+from perdure.kernel.signals import LoopSignal
 
 
 class PostgresEngine:
@@ -103,7 +103,7 @@ class PostgresEngine:
         with self._sense:
             return await self._claims.take(self._pool, scope, scan, changes, self._clock.now())
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+    def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
         self._lifecycle.check_call()
         return Subscription(self._hub, topics_of(scope, topics), LoopSignal())

@@ -24,9 +24,10 @@ from perdure.engines.postgres.connections.connect import Connection, Connector
 from perdure.engines.postgres.connections.pool import Pool
 from perdure.engines.postgres.errors import DRIVER_ERRORS
 from perdure.engines.postgres.target import Target
-from perdure.engines.shared.hints import HintHub, Topic
+from perdure.engines.shared.hints import HintHub, Watched, hints_of
 from perdure.errors import PerdureError
 from perdure.ids import new_rev
+from perdure.kernel.engine import Topic
 
 GATHER_SECONDS = 0.003
 REST_SECONDS = 0.025
@@ -37,7 +38,7 @@ _NOTIFY = "SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_c
 _SNAPSHOT = "SELECT pg_catalog.pg_current_snapshot()::text"
 
 
-class NotifyHub(HintHub[Topic]):
+class NotifyHub(HintHub):
     """The watchers of this process, connected to other processes by NOTIFY, or by polling."""
 
     def __init__(self, pool: Pool, target: Target, *, listens: bool) -> None:
@@ -54,14 +55,14 @@ class NotifyHub(HintHub[Topic]):
 
     def publish(self, scope: str, hints: Sequence[str]) -> None:
         """After a commit: wake the watchers here, and notify other processes soon."""
-        topics = [(scope, hint) for hint in hints]
-        if self._signals:
+        topics = hints_of(scope, hints)
+        if self.is_watched:
             self.ring(topics)
         self._pending.update(topics)
         if self._sender is None and not self._closed:
             self._sender = asyncio.create_task(self._send())
 
-    def on_subscribe(self) -> None:
+    def on_subscribe(self, added: Sequence[Watched]) -> None:
         """Start to listen, or to poll, with the first watcher."""
         if self._waker is None and not self._closed:
             self._waker = asyncio.create_task(self._listen() if self._listens else self._poll())

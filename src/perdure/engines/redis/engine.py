@@ -40,14 +40,14 @@ from perdure.engines.redis.write.outcomes import (
 from perdure.engines.redis.write.transaction_scripts import Program
 from perdure.engines.redis.write.writer import Groups, Writer, conflict_of, encode_record
 from perdure.engines.shared.durability import DurabilityReading
-from perdure.engines.shared.hints import Subscription
+from perdure.engines.shared.hints import Subscription, hints_of, topics_of
 from perdure.engines.shared.lifecycle import Lifecycle
-from perdure.engines.shared.signals import LoopSignal
 from perdure.errors import CorruptError, OutcomeUnknown, UnavailableError, UnsupportedError
 from perdure.ids import new_rev
-from perdure.kernel.engine import Capabilities, Durability, Engine, Health, Watch
+from perdure.kernel.engine import FIXED_TOPICS, Capabilities, Durability, Engine, Health, Watch
 from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import NOW, Applied, Op, Patch, ReadOp, Scan, Taken
+from perdure.kernel.signals import LoopSignal
 from perdure.kernel.transport import tls_level
 
 _NOT_FILLED = 0
@@ -79,7 +79,7 @@ class RedisEngine:
         self._writer = Writer(layout)
         self._forms = Forms(self._writer, layout.schema)
         self._sender = secrets.token_hex(6).encode()
-        self._hub = Hub(network, self._sender)
+        self._hub = Hub(network, layout, self._sender)
 
     def _set_durability(self, durability: Durability) -> None:
         self.capabilities = self._capabilities_with(durability)
@@ -92,8 +92,8 @@ class RedisEngine:
         with self._lifecycle.call(write=True):
             prepared = self._writer.prepare(ops)
             rev = new_rev()
-            channels = [self._layout.channel(scope, topic) for topic in hints]
-            arguments = [*self._gate(rev), *prepared.arguments, *channels]
+            channels = self._layout.channels(scope, hints)
+            arguments = [*self._gate(rev, scope, hints), *prepared.arguments, *channels]
             appended = prepared.appended(ops)
             shape = partial(commit_reply, appended=len(appended))
             outcome = await self._write(prepared.program, scope, rev, arguments, shape)
@@ -102,7 +102,7 @@ class RedisEngine:
                 arguments[1] = b"1"
                 outcome = await self._write(prepared.program, scope, rev, arguments, shape)
             if type(outcome) is Committed:
-                self._hub.ring(channels)
+                self._hub.ring(hints_of(scope, hints))
             await self._durability.refresh()
             if type(outcome) is Committed:
                 return Applied(rev, dict(zip(appended, outcome.seqs, strict=True)), outcome.now)
@@ -116,11 +116,12 @@ class RedisEngine:
         form, arguments = call
         with self._lifecycle.call(write=True):
             rev = new_rev()
-            channels = [self._layout.channel(scope, topic) for topic in hints]
+            channels = self._layout.channels(scope, hints)
             shape = one_append if form.append is not None else no_append
-            outcome = await self._write(form.program, scope, rev, [*self._gate(rev), *arguments, *channels], shape)
+            arguments = [*self._gate(rev, scope, hints), *arguments, *channels]
+            outcome = await self._write(form.program, scope, rev, arguments, shape)
             if type(outcome) is Committed:
-                self._hub.ring(channels)
+                self._hub.ring(hints_of(scope, hints))
             if self._durability.is_due:
                 await self._durability.refresh()
         if type(outcome) is Committed:
@@ -135,10 +136,11 @@ class RedisEngine:
             return _schema_changed()
         return conflict_of(self._layout, ops, groups, outcome)
 
-    def _gate(self, rev: int) -> list[bytes]:
-        """The arguments of `lua/gate.lua`."""
+    def _gate(self, rev: int, scope: str, hints: Sequence[str] = ()) -> list[bytes]:
+        """The arguments of `lua/gate.lua`. A hint on a fixed topic says its scope; older engines ignore it."""
         clock = b"" if self.clock is system_clock else b"%d" % self.clock()
-        return [self._layout.mark.encode(), b"", clock, b"%d" % rev, pack(rev), self._sender]
+        sender = self._sender if FIXED_TOPICS.isdisjoint(hints) else self._sender + b" " + scope.encode()
+        return [self._layout.mark.encode(), b"", clock, b"%d" % rev, pack(rev), sender]
 
     async def _write(
         self, program: Program, scope: str, rev: int, arguments: list[bytes], shape: Callable[[Any], _T]
@@ -238,7 +240,7 @@ class RedisEngine:
             )
             code, (_, *values) = self._writer.row(patch)
             program = self._writer.programs.get(code)
-            arguments = [*self._gate(rev), encode_record(request), *values]
+            arguments = [*self._gate(rev, scope), encode_record(request), *values]
             outcome = await self._write(program, scope, rev, arguments, claim_reply)
             if type(outcome) is OtherSchema and outcome.mark is not None:
                 await self._introduce(scope, outcome.mark)
@@ -250,10 +252,10 @@ class RedisEngine:
                 return Taken([], (await self.view(scope, [NOW]))[0])
             raise self._refusal(outcome, [patch], {code: ([0], [])})
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+    def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe to hints, from a running event loop."""
         self._lifecycle.check_call()
-        return Subscription(self._hub, [self._layout.channel(scope, topic) for topic in topics], LoopSignal())
+        return Subscription(self._hub, topics_of(scope, topics), LoopSignal())
 
     def blocking(self) -> Engine | None:
         """None: calls wait for a server."""

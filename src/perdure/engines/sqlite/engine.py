@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from perdure.clock import Clock
 from perdure.engines.shared.hints import Subscription, topics_of
 from perdure.engines.shared.outcome_delivery import OutcomeDelivery
-from perdure.engines.shared.signals import LoopSignal, ThreadSignal, call_in_loop
+from perdure.engines.shared.signals import call_in_loop
 from perdure.engines.sqlite.connections.database import Database
 from perdure.engines.sqlite.connections.interrupts import Stop
 from perdure.engines.sqlite.write.jobs import FilledJob, Job, TakeJob, TransactJob, refuse
@@ -25,6 +25,7 @@ from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.joined import Joined, Values
 from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
+from perdure.kernel.signals import LoopSignal, ThreadSignal
 from perdure.kernel.threads import run_in_thread
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class DatabaseEngine(ABC):
         readers = self._database.readers
         return self._read(lambda stop: readers.view_joined(scope, joined, stop))
 
-    def watch(self, scope: str, topics: Sequence[str]) -> Watch:
+    def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
         self._database.lifecycle.check_call()
         return Subscription(self._database.hub, topics_of(scope, topics), self._signal())

@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from perdure.engines.redis.schema.keys import base_of, utf8
 from perdure.engines.redis.schema.table_info import row_info, walk_info
 from perdure.errors import CorruptError
+from perdure.kernel.engine import FIXED_TOPICS
 from perdure.kernel.schema import Schema
 
 Columns = Mapping[str, Sequence[str]]
@@ -40,6 +41,18 @@ class Layout:
     def channel(self, scope: str, topic: str) -> bytes:
         """Where hints on a topic are published; channels are shared by all databases of a server."""
         return self.base(scope) + self._hints + utf8(topic)
+
+    def channel_of_all(self, topic: str) -> bytes:
+        """Where hints on a fixed topic of every scope are published as well."""
+        return utf8(f"{self.prefix}:") + self._hints + utf8(topic)
+
+    def channels(self, scope: str, topics: Sequence[str]) -> list[bytes]:
+        """Where a commit in a scope publishes its hints."""
+        base = self.base(scope) + self._hints
+        channels = [base + utf8(topic) for topic in topics]
+        if not FIXED_TOPICS.isdisjoint(topics):
+            channels += [self.channel_of_all(topic) for topic in topics if topic in FIXED_TOPICS]
+        return channels
 
 
 def log_columns(schema: Schema, recorded: Columns, where: str) -> dict[str, tuple[str, ...]]:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from perdure.engines.shared.hints import HintHub, Topic
+from perdure.engines.shared.hints import HintHub
 from perdure.engines.sqlite.errors import DRIVER_ERRORS
 from perdure.engines.sqlite.write.group_commit import Committer
 from perdure.engines.sqlite.write.jobs import Job, deliver, mark_interrupted, refuse
@@ -36,7 +36,7 @@ T = TypeVar("T")
 class Writer:
     """The queue, lock and thread around a `Committer`."""
 
-    def __init__(self, committer: Committer, hub: HintHub[Topic]) -> None:
+    def __init__(self, committer: Committer, hub: HintHub) -> None:
         self._committer = committer
         self._hub = hub
         self._jobs: deque[Job] = deque()
