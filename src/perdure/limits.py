@@ -56,6 +56,8 @@ RETRY_MS: Final = 600_000
 """The longest time for which calls may be repeated while the store is unavailable: the largest `retry_ms`."""
 WORKER_JOBS: Final = 1_000
 """How many runs one `workers.serve` may work on at the same time."""
+WORKER_RETRIES: Final = 100
+"""How often in a row a worker may call a handler again after an error that may pass."""
 WORKER_MS: Final = 24 * 3600 * 1000
 """The longest pause between two looks for work, lease, and time to drain of a worker."""
 LEASE_LEAST_MS: Final = 500

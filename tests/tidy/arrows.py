@@ -31,7 +31,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "stores": BELOW_STORES | {"rules", "scratch"},
     "opening": BELOW_STORES | {"rules", "stores"},
     "perdure": BELOW_STORES | {"opening", "stores"},
-    "workers": FOUNDATION | {"model", "rules", "stores"},
+    "workers": FOUNDATION | {"model", "opening", "rules", "stores"},
     "copy": BELOW_STORES | {"opening", "rules"},
     "sync": EVERYTHING_BUT_ENGINES,
     "integrations": EVERYTHING_BUT_ENGINES,

@@ -6,12 +6,12 @@ Nothing here waits for time to pass: a lease expires when the scene moves the cl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from perdure import Message, Run, Store, ToolUse, VersionConflict
+from perdure import Message, Run, Store, Ticket, ToolUse, VersionConflict
 from perdure.testkit.kit import Kit
 from perdure.workers import LEASES, Job, Stopped, serve
 
@@ -355,3 +355,116 @@ async def the_guards_of_a_handler_are_its_own(kit: Kit) -> None:
         await ended(kit.store, run.id)
     assert [stopped for stopped, _ in errors] == [False, False]
     assert await texts(kit.store, "t") == ["One.", "Done."]
+
+
+async def approving(store: Store, run_id: str) -> list[tuple[str, Any]]:
+    """Approve what the run asks for until it is done; returns the tickets."""
+    asked: list[tuple[str, Any]] = []
+    async for run in store.runs.follow(run_id):
+        for ticket in run.open_tickets:
+            asked.append((ticket.ticket_id, ticket.arguments))
+            await store.runs.decide(run_id, ticket.ticket_id, {"approved": True, "by": "eve"})
+            for earlier, _ in asked[-2:-1]:  # a client that repeats its last click decides nothing new
+                assert (await store.runs.decide(run_id, earlier, {"approved": True, "by": "eve"})).id == run_id
+    return asked
+
+
+def payment(amount: int) -> ToolUse:
+    return ToolUse("functions.pay:0", "pay", {"amount": amount})
+
+
+async def ask_and_pay(job: Job, amounts: Sequence[int], paid: list[tuple[int, bool]]) -> None:
+    """The loop of an agent whose model gives every call the same id."""
+    while job.run.status == "running":
+        calls = [item.call for item in await job.unfinished_calls()]
+        done = [record for record in await job.history() if record.role == "tool"]
+        if asked := [call for call in calls if job.decision(call) is None]:
+            await job.ask(*asked)
+        elif calls:
+            paid += [(call.input["amount"], job.approved(call)) for call in calls]
+            await job.commit(*[Message.tool(call.id, f"Paid {call.input['amount']}.") for call in calls])
+        elif len(done) < len(amounts):
+            await job.answer(Message.assistant([payment(amounts[len(done)])]))
+        else:
+            await job.answer(Message.assistant("Done."))
+
+
+@scene
+async def an_approval_is_for_one_call_only(kit: Kit) -> None:
+    """Even if a later call has the same id, and the same arguments."""
+    paid: list[tuple[int, bool]] = []
+    amounts = (5, 999, 999)
+    run = await kit.store.runs.start("t", "clerk")
+    async with serving(kit.store, partial(ask_and_pay, amounts=amounts, paid=paid)):
+        asked = await approving(kit.store, run.id)
+    names = ("functions.pay:0", "functions.pay:0#2", "functions.pay:0#3")
+    assert asked == [(name, {"amount": amount}) for name, amount in zip(names, amounts, strict=True)]
+    assert paid == [(amount, True) for amount in amounts]
+    history = [record.result_text for record in await kit.store.messages.history("t") if record.role == "tool"]
+    assert history == ["Paid 5.", "Paid 999.", "Paid 999."]
+    assert (await kit.store.runs.get(run.id)).final_output == "Done."
+
+
+@scene
+async def an_approval_outlives_the_worker_but_not_its_call(kit: Kit) -> None:
+    """A worker dies after the resume, and another one after it has committed the result and a new call."""
+    decisions: list[Any] = []
+    deaths = [asyncio.Event(), asyncio.Event()]
+
+    async def dying(job: Job) -> None:
+        (item,) = await job.unfinished_calls()
+        decisions.append((item.call.input["amount"], job.approved(item.call), job.approved(item.call.id)))
+        if not deaths[0].is_set():
+            deaths[0].set()
+        else:
+            await job.commit(Message.tool(item.call.id, "Paid."), Message.assistant([payment(5)]))
+            decisions.append(job.decision(payment(5)))
+            deaths[1].set()
+        await asyncio.Event().wait()
+
+    store = kit.store
+    run = await store.runs.start("t", "clerk")
+    wait = run.wait([Ticket.for_call(payment(5), decision={"approved": True})])
+    await store.commit("t", messages=[Message.assistant([payment(5)])], run=wait)
+    for death in deaths:
+        task = asyncio.create_task(serve(store, dying, poll_ms=5, lease_ms=LEASE))
+        await death.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    paid: list[tuple[int, bool]] = []
+    async with serving(await kit.second(), partial(ask_and_pay, amounts=(5, 5), paid=paid)):
+        assert await approving(store, run.id) == [("functions.pay:0#2", {"amount": 5})]
+    assert decisions == [(5, True, True), (5, True, True), None]
+    assert paid == [(5, True)]
+
+
+@scene
+async def a_late_result_answers_no_later_call(kit: Kit) -> None:
+    """A worker that was replaced inside a tool stores its result, but not as that of a new call with the same id."""
+    hanging, go_on, stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(job: Job) -> None:
+        assert [item.call for item in await job.unfinished_calls()] == [PAY]
+        hanging.set()
+        await go_on.wait()
+        try:
+            await job.commit(Message.tool(PAY.id, "Paid 40."))
+        finally:
+            stopped.set()
+
+    async def quick(job: Job) -> None:
+        await job.commit(Message.tool(PAY.id, "Unknown."), Message.assistant([PAY]))
+        go_on.set()
+        await stopped.wait()
+        assert [item.call for item in await job.unfinished_calls()] == [PAY]
+        await job.commit(Message.tool(PAY.id, "Paid again."), run=job.run.finish())
+
+    run = await begun(kit.store, "t")
+    async with serving(kit.store, slow):
+        await hanging.wait()
+        kit.clock.advance(LEASE)
+        async with serving(await kit.second(), quick):
+            done = await ended(kit.store, run.id)
+    assert done.outcome is not None
+    assert done.outcome.termination.type == "natural_end"
+    assert await texts(kit.store, "t") == ["Pay.", "", "Unknown.", "", "Paid again."]

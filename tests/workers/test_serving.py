@@ -13,9 +13,21 @@ from tests.workers.scenes import LEASE, PAY, begun, ended, finish, leases, servi
 
 import perdure
 import perdure.sync
-from perdure import InvalidError, Message, OutcomeUnknown, Store, Ticket, ToolUse, UnavailableError
+from perdure import (
+    IncompleteStream,
+    InvalidError,
+    Message,
+    OutcomeUnknown,
+    Store,
+    Ticket,
+    ToolUse,
+    UnavailableError,
+    Usage,
+    Waiting,
+)
 from perdure.clock import ManualClock
-from perdure.workers import LEASES, Job, serve
+from perdure.workers import LEASES, Job, driving, serve
+from perdure.workers.calls import Calls
 from perdure.workers.driving import _describe
 from perdure.workers.finding import Finder
 from perdure.workers.lease import claim
@@ -326,6 +338,7 @@ def test_a_look_finds_the_oldest_runs_and_reaches_all_pages() -> None:
         ({"lease_ms": 499}, "lease_ms"),
         ({"lease_ms": 86_400_001}, "lease_ms must be at most"),
         ({"drain_ms": -1}, "drain_ms"),
+        ({"retries": -1}, "retries"),
         ({"agent_id": ""}, "agent_id"),
         ({"worker": ""}, "worker"),
         ({"handler": print}, "asyncio.to_thread"),
@@ -371,3 +384,170 @@ def test_wrong_arguments_of_a_job_are_refused() -> None:
 
     on_memory(body)
     assert errors == ["run=job.run.step()", "run=job.run.step()", "job.ask(item.call)", "pass item.call"]
+
+
+def cut_off() -> IncompleteStream:
+    return IncompleteStream("the stream was cut off")
+
+
+def test_an_error_that_may_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As often as it takes, if there is progress in between. What was called before the error may have run."""
+    monkeypatch.setattr(driving, "FIRST_PAUSE", 0.001)
+    uncertain: list[bool] = []
+
+    async def handler(job: Job) -> None:
+        for item in await job.unfinished_calls():
+            uncertain.append(job.uncertain(item.call))
+            await job.commit(Message.tool(item.call.id, "Unknown."))
+        if job.run.steps < 6:
+            await job.commit(Message.assistant([PAY]))
+            raise cut_off() if job.run.steps < 4 else ExceptionGroup("two", [cut_off(), cut_off()])
+        await finish(job)
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, handler, retries=1):
+            assert (await ended(store, run.id)).final_output == "Done."
+
+    on_memory(body)
+    assert uncertain == [True, True, True]
+
+
+def test_an_error_that_does_not_pass_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driving, "FIRST_PAUSE", 0.001)
+    calls: dict[str, int] = {}
+
+    async def handler(job: Job) -> None:
+        calls[job.run.id] = calls.get(job.run.id, 0) + 1
+        raise ExceptionGroup("two", [cut_off(), ValueError("bug")]) if job.run.id == "bug" else cut_off()
+
+    async def body(store: Store, _: ManualClock) -> None:
+        for run_id in ("cut", "bug"):
+            await store.runs.start(run_id, "clerk", run_id=run_id)
+        async with serving(store, handler):
+            outcomes = [(await ended(store, run_id)).outcome for run_id in ("cut", "bug")]
+        assert ["IncompleteStream" in str(outcome) for outcome in outcomes] == [True, False]
+        async with serving(store, handler, retries=0):
+            await ended(store, (await store.runs.start("none", "clerk", run_id="none")).id)
+
+    on_memory(body)
+    assert calls == {"cut": 4, "bug": 1, "none": 1}
+
+
+def test_a_lost_lease_lets_a_shielded_tool_end() -> None:
+    """Its result is stored without the run."""
+
+    async def body(store: Store, _: ManualClock) -> None:
+        paying, ends = asyncio.Event(), list[str]()
+
+        async def pays(job: Job) -> None:
+            with job.shield():
+                paying.set()
+                await until(lambda: asyncio.sleep(0, job.stopped))
+                await asyncio.sleep(0.05)
+                ends.append("paid")
+                await job.commit(Message.tool(PAY.id, "Paid."), Message.assistant("Done."), run=job.run.finish())
+
+        run = await begun(store, "t")
+        stop = asyncio.Event()
+        task = asyncio.create_task(serve(store, pays, stop=stop, poll_ms=5, lease_ms=500))
+        await paying.wait()
+        await store.profiles.put(LEASES, run.id, "another worker")
+        await until(lambda: asyncio.sleep(0, bool(ends)))
+        stop.set()
+        await task
+        assert await texts(store, "t") == ["Pay.", "", "Paid."]
+        assert (await store.runs.get(run.id)).status == "running"
+
+    on_memory(body)
+
+
+@pytest.mark.parametrize(
+    ("decision", "approved"),
+    [
+        (True, True),
+        ({"approved": True, "by": "eve"}, True),
+        ({"approved": False}, False),
+        ({"approved": "yes"}, False),
+        ({"by": "eve"}, False),
+        ("yes", False),
+        (1, False),
+        (False, False),
+    ],
+)
+def test_what_counts_as_an_approval(decision: Any, approved: bool) -> None:
+    answers: list[Any] = []
+
+    async def handler(job: Job) -> None:
+        answers.extend((job.decision(PAY), job.approved(PAY), job.approved("own"), job.approved("other"), job.store))
+        await finish(job)
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await begun(store, "t")
+        tickets = [Ticket.for_call(PAY, decision=decision), Ticket(ticket_id="own", decision=decision)]
+        await store.commit("t", run=run.wait(tickets))
+        async with serving(store, handler):
+            await ended(store, run.id)
+        assert answers == [decision, approved, approved, False, store]
+
+    on_memory(body)
+
+
+def test_a_ticket_with_an_id_of_its_own_is_about_one_call_too() -> None:
+    answers: list[Any] = []
+
+    async def handler(job: Job) -> None:
+        calls = await job.unfinished_calls()
+        if not calls and job.run.steps < 5:
+            ticket = Ticket(ticket_id=f"own-{job.run.steps}", tool_call_id=PAY.id, arguments="Really?")
+            await job.commit(Message.assistant([PAY]), run=job.run.wait([ticket], steps=1))
+        elif calls:
+            answers.append((job.decision(PAY), job.decision("own-1"), job.decision("own-3")))
+            await job.commit(Message.tool(PAY.id, "Paid."))
+            answers.append((job.decision(PAY), job.decision("own-1"), job.decision("own-3")))
+        if job.run.status == "running":
+            await (finish(job) if job.run.steps > 3 else handler(job))
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        run = (await store.commit("t", run=run.step())).run
+        async with serving(store, handler):
+            async for record in store.runs.follow(run.id):
+                for ticket in record.open_tickets:
+                    await store.runs.decide(run.id, ticket.ticket_id, ticket.ticket_id)
+
+    on_memory(body)
+    assert answers == [("own-1", "own-1", None), (None, None, None), ("own-3", None, "own-3"), (None, None, None)]
+
+
+def test_a_ticket_that_lost_its_number_still_has_it_in_its_id() -> None:
+    """A run that is almost too large keeps nothing of a ticket but its ids and the decision."""
+    long = ToolUse("é" * 128, "pay", {})
+    records = [Message.assistant([call]) for call in (PAY, PAY, long, long)]
+    calls = Calls()
+    calls.add(records)
+    numbered = calls.numbered([Ticket.for_call(PAY, decision=True), Ticket.for_call(long, decision=True)])
+    assert [ticket.ticket_id for ticket in numbered] == ["c-1#2", "é" * 127 + "#2"]
+    brief = [Ticket(ticket_id=t.ticket_id, tool_call_id=t.tool_call_id, decision=t.decision) for t in numbered]
+    assert calls.decision(Waiting(reason="x", tickets=brief), PAY) is True
+    assert calls.decision(Waiting(reason="x", tickets=[Ticket.for_call(PAY, decision=True)]), PAY) is None
+
+
+def test_an_answer_is_a_step_or_the_end() -> None:
+    async def handler(job: Job) -> None:
+        usage = Usage(input_tokens=3, output_tokens=2)
+        with pytest.raises(InvalidError, match="assistant"):
+            await job.answer(Message.user("Hi."))
+        receipt = await job.answer(Message.assistant([PAY], usage=usage), state={"plan": {"next": 1}})
+        assert receipt.run.status == "running"
+        await job.commit(Message.tool(PAY.id, "Paid."))
+        await job.answer(Message.assistant("Done.", usage=usage))
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, handler):
+            run = await ended(store, run.id)
+        assert (run.final_output, run.steps, run.input_tokens, run.output_tokens) == ("Done.", 2, 6, 4)
+        assert (await store.state.get("t", "plan")).value == {"next": 1}
+
+    on_memory(body)

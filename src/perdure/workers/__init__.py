@@ -2,7 +2,7 @@
 
 The room uses nothing but the public calls of a store: a lease is a profile with a time to live, and picking up a run is
 a commit. `serving` looks for work, `lease` keeps others away, `driving` runs one handler, `job` is what the handler
-holds.
+holds. `program` is a whole worker process in one call.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from perdure.workers.driving import Handler
 from perdure.workers.hold import Stopped
 from perdure.workers.job import Job
 from perdure.workers.lease import LEASES
+from perdure.workers.program import ServeOptions, run
 from perdure.workers.serving import serve
 
-__all__ = ["Handler", "Job", "LEASES", "Stopped", "serve"]
+__all__ = ["Handler", "Job", "LEASES", "ServeOptions", "Stopped", "run", "serve"]

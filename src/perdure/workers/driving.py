@@ -13,15 +13,18 @@ from perdure.errors import ConflictError, NotFoundError, PerdureError, shortened
 from perdure.model.receipt import RunReceipt
 from perdure.model.run import CREATED, RUNNING
 from perdure.stores.store import Store
-from perdure.workers.hold import Hold, Stopped, doubts
+from perdure.workers.calls import Calls
+from perdure.workers.hold import Hold, Stopped, read_calls
 from perdure.workers.job import Job
 from perdure.workers.lease import Lease, claim
-from perdure.workers.trouble import may_pass, until_stored
+from perdure.workers.trouble import is_retryable, may_pass, until_stored
 
 Handler = Callable[[Job], Coroutine[Any, Any, None]]
 CHECK_SECONDS = 1.0
 """How often a worker looks whether its run was stopped from outside."""
 _CLEANUP_SECONDS = 10.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""How many seconds pass before a handler is called again after an error that may pass; the pause doubles each time."""
 _logger = logging.getLogger("perdure.workers")
 
 
@@ -32,6 +35,7 @@ class Driver(NamedTuple):
     handler: Handler
     worker: str
     lease_ms: int
+    retries: int
 
     async def drive(self, run_id: str) -> bool:
         """Work on a run until the handler ends; False if it should be tried again later."""
@@ -69,21 +73,22 @@ class Driver(NamedTuple):
             return await self.store.commit(run.thread_id, run=change, key=key)
 
         try:
-            receipt = await until_stored(move)
+            run_now = (await until_stored(move)).run
+            wait = run_now.body.resumed_from
+            # Without tickets there are no decisions, and nothing to read.
+            calls = await until_stored(lambda: read_calls(self.store, run_now)) if wait and wait.tickets else Calls()
         except (ConflictError, NotFoundError) as error:
             _logger.debug("run %r was moved while it was picked up: %s", run_id, type(error).__name__)
             return None
-        return Hold(self.store, receipt.run, recovered=run.status == RUNNING, doubtful=doubts(receipt.run))
+        return Hold(self.store, run_now, recovered=run.status == RUNNING, calls=calls)
 
     async def _call(self, hold: Hold, lease: Lease) -> BaseException | None:
         """Call the handler until it ends, or the run is no longer ours; returns what it raised."""
-        handling = asyncio.create_task(self.handler(Job(hold)), name=f"perdure handler {hold.run.id}")
-        keeping = asyncio.create_task(lease.keep())
+        handling = asyncio.create_task(self._handle(hold), name=f"perdure handler {hold.run.id}")
+        keeping = asyncio.create_task(_keep(lease, hold))
         watching = asyncio.create_task(_watch(hold))
         try:
             await asyncio.wait({handling, keeping, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if keeping.done():
-                hold.lose()
         finally:
             for task in (handling, keeping, watching):
                 task.cancel()
@@ -91,13 +96,35 @@ class Driver(NamedTuple):
             await asyncio.gather(handling, keeping, watching, return_exceptions=True)
         return asyncio.CancelledError() if handling.cancelled() else handling.exception()
 
+    async def _handle(self, hold: Hold) -> None:
+        """Call the handler; again after an error that may pass, unless too many follow each other without a commit."""
+        failures, rev = 0, hold.run.rev
+        while True:
+            try:
+                return await self.handler(Job(hold))
+            except Exception as error:
+                failures, rev = failures + 1 if hold.run.rev == rev else 1, hold.run.rev
+                over = hold.end is not None or hold.run.status != RUNNING or may_pass(error)
+                if over or not is_retryable(error) or failures > self.retries:
+                    raise
+                _logger.warning("the handler of run %r is called again: %s", hold.run.id, type(error).__name__)
+            await asyncio.sleep(min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE))
+            hold.begin_again()
+
+
+async def _keep(lease: Lease, hold: Hold) -> None:
+    """Renew the lease; returns when it is lost and the handler may be cancelled."""
+    await lease.keep()
+    hold.lose()
+    await hold.unshielded.wait()  # a worker that was frozen inside a tool lets it end, and stores its result
+
 
 async def _watch(hold: Hold) -> None:
     """Return when the run was stopped from outside and the handler may be cancelled."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         if hold.end is not None:  # `commit` has told the handler, which may have something to clean up
-            await asyncio.sleep(_CLEANUP_SECONDS)
+            await (hold.unshielded.wait() if hold.lost else asyncio.sleep(_CLEANUP_SECONDS))
             return
         with suppress(PerdureError):  # the next look, or the lease, will tell
             await hold.check()

@@ -7,6 +7,7 @@ handler sees a hold through its `Job`; `driving` looks after it from outside.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from uuid import uuid4
 
@@ -20,11 +21,13 @@ from perdure.model.run import RUNNING, WAITING, Run, RunChange
 from perdure.stores.options import AppendOptions
 from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
+from perdure.workers.calls import Calls
 from perdure.workers.trouble import until_stored
 
 DOUBTS = "uncertain_calls"
 """The field of a wait that names the calls that may have run before it."""
 UnfinishedCalls = list[UnfinishedCall]
+_logger = logging.getLogger("perdure.workers")
 
 
 class Stopped(Exception):
@@ -43,19 +46,22 @@ class Hold:
     """A run as this worker left it, and whether that is over.
 
     `recovered`: the run was running already when it was picked up, so another worker may have started any of its calls.
-    `doubtful`: the calls that may have been started although it was not.
+    `calls`: the calls of the run, which tell what its decisions are about.
     """
 
-    def __init__(self, store: Store, run: Run, *, recovered: bool, doubtful: frozenset[str]) -> None:
+    def __init__(self, store: Store, run: Run, *, recovered: bool, calls: Calls) -> None:
         self.store: Store = store
         self.run: Run = run
         self.recovered: bool = recovered
         self.end: Stopped | None = None
+        self.lost: bool = False
         self.shields: int = 0
         self.unshielded: asyncio.Event = asyncio.Event()
         self.unshielded.set()
-        self._doubtful = doubtful
+        self.calls: Calls = calls
+        self._doubtful = _doubts(run)
         self._own_calls: set[str] = set()
+        self._last_seq = 0
         # Commits take turns, and a look at the run never falls into the middle of one.
         self._turn = asyncio.Lock()
 
@@ -66,18 +72,26 @@ class Hold:
 
     async def unfinished_calls(self) -> UnfinishedCalls:
         """The tool calls of this run that have no result yet."""
-        return await self.thread.unfinished_calls(branch=self.run.branch, run_id=self.run.id)
+        items = await self.thread.unfinished_calls(branch=self.run.branch, run_id=self.run.id)
+        if self.end is None:
+            self._last_seq = max([self._last_seq, *[item.seq for item in items]])
+        return items
 
     def is_uncertain(self, call: ToolUse) -> bool:
-        """May another worker have started this unfinished call?"""
+        """May another worker, or an earlier attempt, have started this unfinished call?"""
         return (self.recovered or call.id in self._doubtful) and call.id not in self._own_calls
+
+    def begin_again(self) -> None:
+        """The handler is called again: it may have started any of the calls."""
+        self.recovered = True
+        self._own_calls.clear()
 
     async def commit(self, messages: Sequence[Message], change: RunChange | None, options: AppendOptions) -> RunReceipt:
         """Commit a step, repeated while the store is in trouble; raises `Stopped` if the hold has ended."""
         async with self._turn:
             if self.end is None:
                 change = self.run.step() if change is None else change
-                receipt = await self._step(messages, await self._with_doubts(change, messages), options)
+                receipt = await self._step(messages, change, options)
                 if receipt is not None:
                     return receipt
             raise await self._rescued(messages)
@@ -87,10 +101,12 @@ class Hold:
         named = options.copy()
         named["key"] = options.get("key") or f"{self.run.id}/{self.run.rev}"
 
-        async def write() -> RunReceipt:
-            return await self.store.commit(self.run.thread_id, messages=messages, run=change, **named)
-
         try:
+            prepared = await self._prepared(change, messages)
+
+            async def write() -> RunReceipt:
+                return await self.store.commit(self.run.thread_id, messages=messages, run=prepared, **named)
+
             receipt = await until_stored(write)
         except (IllegalTransition, NotFoundError, StaleClaim, VersionConflict):
             await until_stored(self._look)
@@ -99,6 +115,8 @@ class Hold:
             return None
         self.run = receipt.run
         self._own_calls.update(call.id for message in messages for call in message.tool_calls)
+        self._last_seq = max([self._last_seq, *receipt.seqs])
+        self.calls.add(messages)
         return receipt
 
     async def check(self) -> None:
@@ -110,6 +128,7 @@ class Hold:
     def lose(self) -> None:
         """The lease was lost."""
         if self.end is None:
+            self.lost = True
             self.end = Stopped(f"the lease of run {self.run.id!r} was lost", self.run)
 
     async def _look(self) -> None:
@@ -123,33 +142,49 @@ class Hold:
         """Store the results among the messages without the run, and return the reason why the hold ended."""
         end = self.end or Stopped(f"run {self.run.id!r} is over", self.run)
         results = [message for message in messages if _results(message)]
-        key = uuid4().hex
-
-        async def write() -> Receipt:
-            return await self.store.commit(self.run.thread_id, messages=results, branch=self.run.branch, key=key)
-
         if results and end.run is not None:
             try:
-                await until_stored(write)
+                await self._store_late(results)
             except NotFoundError:
                 return Stopped(f"run {self.run.id!r} was deleted", None)
         return end
 
-    async def _with_doubts(self, change: RunChange, messages: Sequence[Message]) -> RunChange:
-        """A wait that also names the calls that may have run, unless this commit answers them or asks about them."""
+    async def _store_late(self, results: Sequence[Message]) -> None:
+        """Store results, except where a later call of another worker has the same id: it would answer that one."""
+        newer = {i.call.id for i in await until_stored(self.unfinished_calls) if i.seq > self._last_seq > 0}
+        late = [message for message in results if message.tool_call_id not in newer]
+        if len(late) < len(results):
+            _logger.warning("a late result of run %r is not stored: the id of its call was used again", self.run.id)
+        key = uuid4().hex
+
+        async def write() -> Receipt:
+            return await self.store.commit(self.run.thread_id, messages=late, branch=self.run.branch, key=key)
+
+        if late:
+            await until_stored(write)
+
+    async def _prepared(self, change: RunChange, messages: Sequence[Message]) -> RunChange:
+        """The change; a wait also tells which calls its tickets are about, and which calls may have run."""
         wait = change.waiting
-        if wait is None or not (self.recovered or self._doubtful):
+        if wait is None or not (self.recovered or self._doubtful or any(each.tool_call_id for each in wait.tickets)):
             return change
+        calls = await until_stored(lambda: read_calls(self.store, self.run))
+        calls.add(messages)
+        wait = replace(wait, tickets=calls.numbered(wait.tickets))
         settled = {ticket.tool_call_id for ticket in wait.tickets}
-        settled |= {result.tool_use_id for message in messages for result in _results(message)}
-        unfinished = [item.call for item in await until_stored(self.unfinished_calls)]
-        doubtful = [call.id for call in unfinished if self.is_uncertain(call) and call.id not in settled]
-        if not doubtful:
-            return change
-        return replace(change, waiting=replace(wait, extra=Extra({**wait.extra, DOUBTS: doubtful})))
+        settled |= {call.id for message in messages for call in message.tool_calls}
+        doubtful = [each.call.id for each in calls.open if self.is_uncertain(each.call)]
+        if doubtful := [call_id for call_id in doubtful if call_id not in settled]:
+            wait = replace(wait, extra=Extra({**wait.extra, DOUBTS: doubtful}))
+        return replace(change, waiting=wait)
 
 
-def doubts(run: Run) -> frozenset[str]:
+async def read_calls(store: Store, run: Run) -> Calls:
+    """The calls of a run, as they are stored now."""
+    return Calls(await store.messages.path(run.thread_id, branch=run.branch), run.id)
+
+
+def _doubts(run: Run) -> frozenset[str]:
     """The calls that may have run before the wait that the last `resume` ended."""
     wait = run.body.resumed_from
     names = [] if wait is None else wait.extra.get(DOUBTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from perdure.errors import InvalidError, short_repr
 from perdure.model.message import Message, ToolUse
@@ -13,6 +13,7 @@ from perdure.model.run import Run, RunChange
 from perdure.model.tickets import Ticket
 from perdure.stores.messages import End, Records
 from perdure.stores.options import AppendOptions
+from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
 from perdure.workers.hold import Hold, UnfinishedCalls
 
@@ -37,6 +38,11 @@ class Job:
         return self._hold.thread
 
     @property
+    def store(self) -> Store:
+        """The store that `serve` was given. Commit through the job."""
+        return self._hold.store
+
+    @property
     def stopped(self) -> bool:
         """Whether the run is known to be no longer this worker's."""
         return self._hold.end is not None
@@ -52,14 +58,24 @@ class Job:
     def uncertain(self, call: ToolUse) -> bool:
         """Whether another worker may have started this unfinished call before it died.
 
-        False for the calls that this job committed. False after a resume, because a run that waits has not started its
-        tools; but a call that was uncertain before the wait, and has no ticket, still is.
+        Also after an error that may pass, if this job is called again. False for the calls that this job committed
+        since. False after a resume, because a run that waits has not started its tools; but a call that was uncertain
+        before the wait, and has no ticket, still is.
         """
         return self._hold.is_uncertain(_checked(call))
 
     def decision(self, call: ToolUse | str) -> Any:
-        """The decision on a call, or on a ticket by its id; None if there is none."""
-        return self.run.decision(call if isinstance(call, str) else _checked(call).id)
+        """The decision on a call, or on a ticket by its id; None if there is none.
+
+        A decision is about one call, even if the model repeats ids: it is over once the call has a result.
+        """
+        calls, wait = self._hold.calls, self.run.body.resumed_from
+        return calls.decision_by_id(wait, call) if isinstance(call, str) else calls.decision(wait, _checked(call))
+
+    def approved(self, call: ToolUse | str) -> bool:
+        """Whether the decision on a call is `True`, or an object whose `approved` is true."""
+        decision = self.decision(call)
+        return (decision.get("approved") if isinstance(decision, dict) else decision) is True
 
     async def commit(
         self, *messages: Message, run: RunChange | None = None, **options: Unpack[AppendOptions]
@@ -80,12 +96,28 @@ class Job:
             )
         return await self._hold.commit(messages, run, options)
 
+    async def answer(self, message: Message, **options: Unpack[AppendOptions]) -> RunReceipt:
+        """Commit an answer of the model: a step if it calls tools, else the end of the run.
+
+        - `message`: the answer. Its usage is added to the run; its text is the run's final output.
+        - The options are those of `commit`.
+        """
+        if type(cast(object, message)) is not Message or message.role != "assistant":
+            raise InvalidError(
+                f"message must be a Message of the assistant, not {short_repr(message)}",
+                hint="job.answer(stream.message())",
+            )
+        run, usage = self.run, message.usage
+        change = run.step(usage=usage) if message.tool_calls else run.finish(message.text or None, usage=usage)
+        return await self.commit(message, run=change, **options)
+
     async def ask(self, *calls: ToolUse, reason: str = "tool_permission", message: str | None = None) -> RunReceipt:
-        """Let the run wait until each of these calls has a decision: `runs.decide(run_id, call.id, …)`.
+        """Let the run wait until each of these calls has a decision: `runs.decide(run_id, ticket.ticket_id, …)`.
 
         Return from the handler afterwards. When all are decided, a worker calls the handler again.
 
-        - `calls`: the tool calls that need a decision. The id of each is the id of its ticket.
+        - `calls`: the tool calls that need a decision. The id of each is the id of its ticket. If the run has used the
+          id before, the ticket's id ends in `#2`, `#3` and so on.
         - `reason`: why the run waits, in a word.
         - `message`: a text for the person who is asked.
         """
@@ -98,8 +130,8 @@ class Job:
     def shield(self) -> Iterator[None]:
         """`with job.shield():` – inside the block, a stop from outside does not cancel the handler.
 
-        For a tool that must not be cut off halfway; `commit` then stores its result and raises `Stopped`. A lost lease
-        and the end of `serve` still cancel the handler.
+        For a tool that must not be cut off halfway; `commit` then stores its result and raises `Stopped`. The same
+        holds if the lease is lost. Only the end of `serve` still cancels the handler.
         """
         hold = self._hold
         hold.shields += 1

@@ -33,6 +33,7 @@ async def serve(
     poll_ms: int = 200,
     lease_ms: int = 30_000,
     drain_ms: int = 30_000,
+    retries: int = 3,
     stop: asyncio.Event | None = None,
     worker: str | None = None,
 ) -> None:
@@ -40,7 +41,8 @@ async def serve(
 
     Any number of processes may serve the same store: a lease gives each run to one of them. It calls
     `await handler(job)` with a `Job`, in a task per run. The handler drives the run until it is done or waits. If it
-    raises an error, the run fails with the text of that error; if the store is in trouble, the run is tried again.
+    raises an error, the run fails with the text of that error; if the store is in trouble, the run is tried again. An
+    error that may pass, with a true `retryable`, fails the run only if it keeps coming back.
 
     - `store`: an open async store. It sees the runs of its scope.
     - `handler`: an async function. Blocking work belongs in `asyncio.to_thread`.
@@ -49,6 +51,9 @@ async def serve(
     - `poll_ms`: how long it waits between two looks for work.
     - `lease_ms`: how long after the death of a worker another one picks up its runs. A live worker renews its leases.
     - `drain_ms`: how long handlers may go on after `stop`, before they are cancelled.
+    - `retries`: how often in a row the handler is called again after an error with a true `retryable`, such as a
+      model's stream that was cut off. The pause is a second at first, and doubles. A commit of the job resets the
+      count.
     - `stop`: set it, and `serve` takes no more work, lets the handlers end, and returns. Cancelling `serve` cancels
       them at once. What was cut off stays running, for the next worker.
     - `worker`: the name that its leases show; by default, the host, the process and a random part.
@@ -60,7 +65,9 @@ async def serve(
     _check_range("poll_ms", poll_ms, 1, limits.WORKER_MS)
     _check_range("lease_ms", lease_ms, limits.LEASE_LEAST_MS, limits.WORKER_MS)
     _check_range("drain_ms", drain_ms, 0, limits.WORKER_MS)
-    driver = Driver(store, handler, worker or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}", lease_ms)
+    _check_range("retries", retries, 0, limits.WORKER_RETRIES)
+    worker = worker or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+    driver = Driver(store, handler, worker, lease_ms, retries)
     service = Service(driver, Finder(store, agent_id), concurrency, poll_ms / 1000)
     stop = asyncio.Event() if stop is None else stop
     stopping = asyncio.create_task(stop.wait())

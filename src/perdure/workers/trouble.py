@@ -1,4 +1,4 @@
-"""Which errors of a store pass by themselves, and how long to wait between attempts."""
+"""Which errors pass by themselves, and how long to wait between attempts."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ def may_pass(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return any(map(may_pass, error.exceptions))
     return isinstance(error, (UnavailableError, OutcomeUnknown, ConflictError)) and error.retryable
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Does the error say that it may pass, such as a stream that was cut off? Of a group, all of them must."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_retryable, error.exceptions))
+    return getattr(error, "retryable", False) is True
 
 
 async def until_stored(attempt: Callable[[], Awaitable[T]]) -> T:

@@ -1,0 +1,106 @@
+"""`run`: a worker process in one blocking call, which ends well on SIGTERM and SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TypedDict, Unpack
+
+from perdure.errors import InvalidError
+from perdure.opening import DurabilityChoice, Opening
+from perdure.opening import open as open_store
+from perdure.workers.driving import Handler
+from perdure.workers.serving import serve
+
+_logger = logging.getLogger("perdure.workers")
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class ServeOptions(TypedDict, total=False):
+    """What `serve` takes besides the store, the handler and `stop`; its docstring explains each."""
+
+    agent_id: str | None
+    concurrency: int
+    poll_ms: int
+    lease_ms: int
+    drain_ms: int
+    retries: int
+    worker: str | None
+
+
+def run(
+    url: str | os.PathLike[str],
+    handler: Handler,
+    *,
+    scope: str = "default",
+    durability: DurabilityChoice = "power",
+    housekeeping: bool = True,
+    retry_ms: int = 0,
+    **options: Unpack[ServeOptions],
+) -> None:
+    """Open a store and serve it until the process gets SIGTERM or SIGINT: the whole main program of a worker.
+
+    After the first signal, it takes no more work, and the handlers have `drain_ms` to end. A second signal cancels
+    them. Either way it releases the leases, closes the store and returns. Call it in the main thread, where no event
+    loop runs; elsewhere, await `serve`.
+
+    - `url`, `scope`, `durability`, `housekeeping`, `retry_ms`: as for `perdure.open`.
+    - `handler` and the options: as for `serve`.
+    """
+    _check_thread()
+    opening = open_store(url, scope=scope, durability=durability, housekeeping=housekeeping, retry_ms=retry_ms)
+    with suppress(asyncio.CancelledError):
+        asyncio.run(_serve(opening, handler, options))
+
+
+async def _serve(opening: Opening, handler: Handler, options: ServeOptions) -> None:
+    stop = asyncio.Event()
+    with _signals(stop):
+        async with opening as store:
+            await serve(store, handler, stop=stop, **options)
+
+
+@contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    """While the block runs, the first signal sets `stop`, and the second cancels this task."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    signals: list[int] = []
+
+    def react(number: int) -> None:
+        signals.append(number)
+        if len(signals) == 1:
+            _logger.info("signal %s: the worker takes no more work, and its handlers may end", number)
+            stop.set()
+        elif len(signals) == 2 and task is not None:
+            _logger.info("signal %s: the handlers are cancelled", number)
+            task.cancel()
+
+    def catch(number: int, _: FrameType | None) -> None:
+        loop.call_soon_threadsafe(react, number)
+
+    # Not loop.add_signal_handler, which Windows does not have.
+    before = {number: signal.signal(number, catch) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            if previous is not None:  # None: a handler that is not Python's, which cannot be put back
+                signal.signal(number, previous)
+
+
+def _check_thread() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        if threading.current_thread() is threading.main_thread():
+            return
+    raise InvalidError(
+        "workers.run is a whole program: call it in the main thread, where no event loop runs",
+        hint="await perdure.workers.serve(store, handler)",
+    )
