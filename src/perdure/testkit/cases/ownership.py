@@ -72,15 +72,18 @@ async def case_start_owned(kit: Kit) -> None:
     store, runs = kit.store, kit.store.runs
     named = NewThread(title="Trip", resource_id="ann")
     trace = RunActivation(trace=RunTrace(resource_id="trace"))
-    for name, options in {"a": {}, "b": {"thread": named}, "c": {"activation": trace}}.items():
-        run = await runs.start(name, "agent", resource_id=" ann ", messages=[Message.user("q")], **options)  # type: ignore[arg-type]
+    births: dict[str, dict[str, Any]] = {"a": {}, "b": {"thread": named}, "c": {"activation": trace}}
+    for name, options in births.items():
+        run = await runs.start(name, "agent", resource_id=" ann ", messages=[Message.user("q")], **options)
         equal((run.status, (await store.threads.get(name)).resource_id), ("running", "ann"), f"thread {name} is made")
         await runs.start(name, "agent", resource_id="ann", messages=[Message.user("again")])
         await runs.create(name, "agent", resource_id="ann")
     await store.threads.create("nobody")
+    texts = [Message.user("x")]
+    ways: list[dict[str, Any]] = [{}, {"if_idle": True}, {"messages": texts}, {"branch": 0}, {"fence": 9}]
     for begin in (runs.start, runs.create):
         for name in ("a", "nobody"):
-            for options in ({}, {"if_idle": True}, {"messages": [Message.user("x")]}, {"branch": 0}, {"fence": 9}):
+            for options in ways:
                 attempt = begin(name, "agent", resource_id="bob", **options)
                 error = await untouched(store, NotFoundError, attempt, f"{name} {options}")
                 equal(str(error), f"thread {name!r} does not exist", "as if it were missing")
