@@ -36,7 +36,7 @@ METHODS = {
     "store": ("commit", "load", "buffered"),
     "messages": ("history", "external", "path", "page", "follow", "unfinished_calls"),
     "branches": ("fork", "checkout", "switch", "variants", "tree"),
-    "runs": ("start", "rerun"),
+    "runs": ("start", "rerun", "cancel", "decide"),
 }
 """What a handle offers, by store."""
 
@@ -102,6 +102,8 @@ def method(node: Method, store: str) -> str:
     kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
     written = [part for part in parameters(node) if not part.startswith("thread_id:")]
+    if written[-1] == "*":
+        del written[-1]
     opening = f"{kind} {node.name}("
     if is_decorated(node, "overload"):
         return "    @overload\n" + fill(opening, written, f") -> {returns}: ...", 4) + "\n"

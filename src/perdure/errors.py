@@ -1,9 +1,9 @@
 """The one error tree of Perdure.
 
 Every failure a caller can meet is a `PerdureError` with a stable `code`, a `hint` that says what to do next and a
-`retryable` flag. Branch on the class; show the message to people. Exceptions of database drivers never leak: engines
-translate them here and nowhere else. Not found, refused, unavailable and corrupt are different types, so a failed read
-can never be mistaken for an empty one.
+`retryable` flag. Branch on the class; show the message to people. `http_status` and `to_json` are for web applications.
+Exceptions of database drivers never leak: engines translate them here and nowhere else. Not found, refused, unavailable
+and corrupt are different types, so a failed read can never be mistaken for an empty one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ class PerdureError(Exception):
 
     code = "error"
     retryable = False
+    http_status = 500
+    _public = "the server failed"
+    """What a client learns where the cause is the server's: the message may name hosts and files."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         message = _cut(message)
@@ -27,11 +30,22 @@ class PerdureError(Exception):
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
+    def to_json(self) -> dict[str, Any]:
+        """The error as the body of a response: `code`, `message`, `hint` and `retryable`.
+
+        Where `http_status` is 500 or above, the message is a general one and the hint None: the client cannot act on
+        the cause, and it may name hosts, files or stored data. Log `str(error)`.
+        """
+        server = self.http_status >= 500
+        message, hint = (self._public, None) if server else (self.message, self.hint)
+        return {"code": self.code, "message": message, "hint": hint, "retryable": self.retryable}
+
 
 class InvalidError(PerdureError, ValueError):
     """The request itself is wrong; nothing was written. `path` names the offending part when there is one."""
 
     code = "invalid"
+    http_status = 422
 
     def __init__(self, message: str, *, hint: str | None = None, path: str | None = None) -> None:
         super().__init__(f"{path}: {message}" if path else message, hint=hint)
@@ -49,12 +63,14 @@ class NotFoundError(PerdureError, LookupError):
     """What was named does not exist (or was deleted)."""
 
     code = "not_found"
+    http_status = 404
 
 
 class ConflictError(PerdureError):
     """The stored data did not meet a condition of the request; nothing was written. `actual` is as observed."""
 
     code = "conflict"
+    http_status = 409
 
     def __init__(self, message: str, *, expected: Any = None, actual: Any = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -108,6 +124,7 @@ class CursorExpired(PerdureError):
     """A page cursor was valid once: another version of Perdure made it, or the branch it continues was deleted."""
 
     code = "cursor_expired"
+    http_status = 410
 
 
 class UnavailableError(PerdureError):
@@ -117,6 +134,8 @@ class UnavailableError(PerdureError):
     """
 
     code = "unavailable"
+    http_status = 503
+    _public = "the store is unavailable"
     retryable: bool = True
 
     def __init__(self, message: str, *, hint: str | None = None, retryable: bool = True) -> None:
@@ -128,6 +147,8 @@ class OutcomeUnknown(PerdureError):
     """The answer was lost: the commit may have landed. Retrying with the same idempotency key is safe."""
 
     code = "outcome_unknown"
+    http_status = 503
+    _public = "the outcome is unknown"
     retryable = True
 
     def __init__(self, message: str, *, rev: int, key: str | None = None, hint: str | None = None) -> None:

@@ -19,9 +19,9 @@ def test_a_worker_that_is_always_ahead_is_overtaken(monkeypatch: pytest.MonkeyPa
             assert current is not None
             run_id, steps, read = current.id, 0, run_cancelling.get_run
 
-            async def get(context: Context, name: str) -> Run:
+            async def get(context: Context, name: str, thread_id: str | None = None) -> Run:
                 nonlocal current, steps
-                run = await read(context, name)
+                run = await read(context, name, thread_id)
                 if current is not None:
                     try:
                         current = (await store.commit("t", run=current.step())).run

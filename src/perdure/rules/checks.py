@@ -50,6 +50,14 @@ def lineage(value: Any, what: str) -> str | None:
     return check_id(trimmed, what) if trimmed else None
 
 
+def check_owner(value: Any) -> str | None:
+    """The resource that something must belong to. Blank is refused: it would admit what belongs to anybody."""
+    resource = lineage(value, "resource_id")
+    if resource is None and value is not None:
+        raise InvalidError("resource_id is blank", hint="leave it out to admit a thread of any resource")
+    return resource
+
+
 def check_title(value: Any) -> str | None:
     """A title: any text within the limit."""
     if value is None:

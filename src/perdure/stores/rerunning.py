@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from perdure.errors import InvalidError, NotFoundError
+from perdure.errors import InvalidError
 from perdure.model.message import Message
 from perdure.model.run import NewRun, Run, RunBody, RunInput
 from perdure.rules import checks
@@ -38,9 +38,7 @@ async def rerun_run(context: Context, asked: Rerun) -> Run:
     _check(asked)
     # What the caller brought is refused before anything is read: with the run's id where the run is not known yet.
     prepare(_request(asked, asked.run_id, NewRun(agent_id=asked.run_id)))
-    old = await get_run(context, asked.run_id)
-    if asked.thread_id not in (None, old.thread_id):
-        raise NotFoundError(f"run {old.id!r} is not in thread {asked.thread_id!r}")
+    old = await get_run(context, asked.run_id, asked.thread_id)
     request = _request(asked, old.thread_id, NewRun(agent_id=old.agent_id, parent_run_id=old.parent_run_id), old.input)
     return with_run((await make_fork(context, prepare(request), _fork(asked))).receipt).run
 

@@ -19,29 +19,32 @@ _MOST_OPEN = 100
 """Open runs of one thread that one transaction ends."""
 
 
-async def find_run(context: Context, run_id: str) -> Run | None:
-    """The run, or None."""
+async def find_run(context: Context, run_id: str, thread_id: str | None = None) -> Run | None:
+    """The run, or None; with a thread, only a run of this thread."""
     runs, heads = await context.view(Get("runs", [(run_id,)]), Get("thread_heads", Ref(0, ("thread",))))
     # A run whose thread is being erased is already gone for every reader.
-    return run_from(runs[0]) if runs[0] is not None and heads else None
+    if runs[0] is None or not heads or thread_id not in (None, runs[0]["thread"]):
+        return None
+    return run_from(runs[0])
 
 
-async def get_run(context: Context, run_id: str) -> Run:
-    """The run; raises `NotFoundError`."""
-    run = await find_run(context, run_id)
+async def get_run(context: Context, run_id: str, thread_id: str | None = None) -> Run:
+    """The run; raises `NotFoundError`, which does not tell a missing run from one of another thread."""
+    run = await find_run(context, run_id, thread_id)
     if run is None:
-        raise NotFoundError(f"run {run_id!r} does not exist")
+        where = "does not exist" if thread_id is None else f"is not in thread {thread_id!r}"
+        raise NotFoundError(f"run {run_id!r} {where}")
     return run
 
 
-async def cancel_run(context: Context, run_id: str, detail: str | None) -> Run:
+async def cancel_run(context: Context, run_id: str, detail: str | None, thread_id: str | None = None) -> Run:
     """End a run however often its worker moves it meanwhile; one that is done is returned as it is."""
     attempts = 0
 
     async def attempt() -> Run:
         nonlocal attempts
         attempts += 1
-        run = await get_run(context, run_id)
+        run = await get_run(context, run_id, thread_id)
         if run.status == DONE:
             return run
         if attempts > POLITE_ATTEMPTS:

@@ -56,6 +56,7 @@ class StartOptions(TypedDict, total=False):
     expect: int | None
     fence: int | None
     thread: NewThread | None
+    resource_id: str | None
     if_idle: bool
     key: str | None
 
@@ -87,7 +88,9 @@ class Runs:
         The options are those of `StartOptions`: `messages` is its input, `key` makes a retry safe, and so on.
         A missing thread is created, with what `thread` says of it (see `NewThread`); parent and resource come from the
         activation's trace where it says nothing. `if_idle=True` raises `ConflictError`, which names the run, if a run
-        of the thread is running or waiting; of several such calls at the same time, one succeeds.
+        of the thread is running or waiting; of several such calls at the same time, one succeeds. `resource_id` is the
+        resource that the thread must belong to: a missing thread is created with it, and a thread of another resource
+        raises `NotFoundError`. The check is part of the transaction.
         """
         return await self._begin(thread_id, agent_id, RUNNING, options)
 
@@ -108,24 +111,28 @@ class Runs:
             expect=options.get("expect"),
             fence=options.get("fence"),
             thread=options.get("thread"),
+            resource_id=options.get("resource_id"),
             if_idle=options.get("if_idle", False),
             key=options.get("key"),
             inputs=True,
         )
         return with_run(await perform(self._context, prepare(request))).run
 
-    async def cancel(self, run_id: str, detail: str | None = None) -> Run:
-        """End a run from outside, however often its worker moves it meanwhile; `detail` says why.
+    async def cancel(self, run_id: str, detail: str | None = None, *, thread_id: str | None = None) -> Run:
+        """End a run from outside, however often its worker moves it meanwhile.
 
         A run that is already done is returned as it is. The next commit of its worker with the run is rejected, and
         nothing of that step is stored.
+
+        - `detail`: says why.
+        - `thread_id`: the thread that the run must belong to; a run of another one raises `NotFoundError`.
         """
-        checks.check_id(run_id, "run id")
+        _check_ids(run_id, thread_id)
         if detail is not None:
             if type(detail) is not str:
                 raise InvalidError(f"detail must be text, not {short_repr(detail)}")
             codec.encode_checked(detail, "detail", limits.RUN_BYTES)
-        return await cancel_run(self._context, run_id, detail)
+        return await cancel_run(self._context, run_id, detail, thread_id)
 
     async def rerun(
         self,
@@ -170,21 +177,22 @@ class Runs:
             Rerun(run_id, messages, agent_id, metadata, name, replace, thread_id, new_run_id, fence, key),
         )
 
-    async def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
+    async def decide(self, run_id: str, ticket_id: str, value: Any, *, thread_id: str | None = None) -> Run:
         """Record the decision on a ticket of a waiting run, even while others change the run.
 
         `value` is any JSON value but null. The run keeps waiting; once it is `ready`, a worker resumes it. A decision
         is final: the same one again returns the run unchanged, and another one raises `VersionConflict`. Both also hold
         for the decided tickets of the wait that the last `resume` ended, even if the run is done. For any other ticket,
-        raises `IllegalTransition` if the run is done, and `NotFoundError` if it is not.
+        raises `IllegalTransition` if the run is done, and `NotFoundError` if it is not. `thread_id` is the thread that
+        the run must belong to; a run of another one raises `NotFoundError`.
         """
-        checks.check_id(run_id, "run id")
+        _check_ids(run_id, thread_id)
         checks.check_id(ticket_id, "ticket_id")
         check_decision(value)
         codec.encode_checked(value, "value", limits.RUN_BYTES)
 
         async def attempt() -> Run:
-            run = await self.get(run_id)
+            run = await get_run(self._context, run_id, thread_id)
             ticket = find_ticket(run.waiting, ticket_id) or find_ticket(run.body.resumed_from, ticket_id)
             if ticket is not None and is_decided(run_id, ticket, value):
                 return run
@@ -226,15 +234,15 @@ class Runs:
         run_id = checks.check_id(run_id, "run id")
         return Follower(waiter, RunSource(self._context, run_id, waiter), timeout)
 
-    async def find(self, run_id: str) -> Run | None:
-        """The run, or None."""
-        checks.check_id(run_id, "run id")
-        return await find_run(self._context, run_id)
+    async def find(self, run_id: str, *, thread_id: str | None = None) -> Run | None:
+        """The run, or None. With `thread_id`, only a run of this thread."""
+        _check_ids(run_id, thread_id)
+        return await find_run(self._context, run_id, thread_id)
 
-    async def get(self, run_id: str) -> Run:
-        """The run; raises `NotFoundError`."""
-        checks.check_id(run_id, "run id")
-        return await get_run(self._context, run_id)
+    async def get(self, run_id: str, *, thread_id: str | None = None) -> Run:
+        """The run; raises `NotFoundError`. With `thread_id`, also for a run of another thread."""
+        _check_ids(run_id, thread_id)
+        return await get_run(self._context, run_id, thread_id)
 
     async def latest(self, thread_id: str) -> Run | None:
         """The thread's latest run: the one created, or changed while running, most recently; None if it has none."""
@@ -308,6 +316,12 @@ class Runs:
                 break
             after = str(matching[-1].key[0])
         return runs[:limit]
+
+
+def _check_ids(run_id: str, thread_id: str | None) -> None:
+    checks.check_id(run_id, "run id")
+    if thread_id is not None:
+        checks.check_id(thread_id, "thread id")
 
 
 def _run_list(filters: RunFilters) -> RunList:

@@ -67,13 +67,19 @@ class ThreadHandle:
         """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
         return self._store.runs.follow(thread_id=self._id, timeout=timeout)
 
-    async def get(self) -> Thread:
-        """The thread; raises `NotFoundError`."""
-        return await self._store.threads.get(self._id)
+    async def get(self, *, resource_id: str | None = None) -> Thread:
+        """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource.
 
-    async def find(self) -> Thread | None:
-        """The thread, or None."""
-        return await self._store.threads.find(self._id)
+        The options are those of `store.threads.get`.
+        """
+        return await self._store.threads.get(self._id, resource_id=resource_id)
+
+    async def find(self, *, resource_id: str | None = None) -> Thread | None:
+        """The thread, or None. With `resource_id`, only a thread that belongs to this resource.
+
+        The options are those of `store.threads.find`.
+        """
+        return await self._store.threads.find(self._id, resource_id=resource_id)
 
     async def ensure(self, **options: Unpack[ThreadOptions]) -> Thread:
         """The thread, created if it does not exist; of callers at the same time, one creates it.
@@ -261,3 +267,17 @@ class ThreadHandle:
             run_id, messages=messages, agent_id=agent_id, metadata=metadata, name=name, replace=replace,
             thread_id=self._id, new_run_id=new_run_id, fence=fence, key=key
         )
+
+    async def cancel(self, run_id: str, detail: str | None = None) -> Run:
+        """End a run from outside, however often its worker moves it meanwhile.
+
+        The options are those of `store.runs.cancel`.
+        """
+        return await self._store.runs.cancel(run_id, detail, thread_id=self._id)
+
+    async def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
+        """Record the decision on a ticket of a waiting run, even while others change the run.
+
+        The options are those of `store.runs.decide`.
+        """
+        return await self._store.runs.decide(run_id, ticket_id, value, thread_id=self._id)

@@ -106,17 +106,18 @@ class Threads:
 
         return await retry("thread", thread_id, attempt)
 
-    async def find(self, thread_id: str) -> Thread | None:
-        """The thread, or None."""
+    async def find(self, thread_id: str, *, resource_id: str | None = None) -> Thread | None:
+        """The thread, or None. With `resource_id`, only a thread that belongs to this resource."""
         checks.check_id(thread_id, "thread id")
+        resource = checks.check_owner(resource_id)
         cold, hot = await self._context.view(Get("threads", [(thread_id,)]), Get("thread_heads", [(thread_id,)]))
-        if hot[0] is None:
+        if hot[0] is None or resource not in (None, hot[0]["resource"]):
             return None
         return thread_from(_cold_of(hot[0], cold[0]), hot[0])
 
-    async def get(self, thread_id: str) -> Thread:
-        """The thread; raises `NotFoundError`."""
-        thread = await self.find(thread_id)
+    async def get(self, thread_id: str, *, resource_id: str | None = None) -> Thread:
+        """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource."""
+        thread = await self.find(thread_id, resource_id=resource_id)
         if thread is None:
             raise NotFoundError(f"thread {thread_id!r} does not exist")
         return thread

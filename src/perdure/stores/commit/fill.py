@@ -33,7 +33,7 @@ _kinds: dict[Token, Kind | None] = {}
 
 def fill(commit: Prepared, guess: Guess) -> Filled | None:
     """The transaction of a commit; None if its kind is too rare to be one."""
-    if guess.birth is not None or guess.fork is not None or commit.if_idle:
+    if guess.birth is not None or guess.fork is not None or commit.if_idle or commit.resource is not None:
         return None
     if (commit.brought_ids and guess.queue is None) or commit.expect_state or commit.removes_state:
         return None

@@ -123,6 +123,8 @@ def _hot_condition(commit: Prepared, guess: Guess) -> Condition:
     condition: dict[str, Any] = {}
     if guess.current and (commit.messages or isinstance(commit.run, NewRun) or commit.expect_head is not None):
         condition["branch"] = guess.branch
+    if commit.resource is not None:
+        condition["resource"] = commit.resource
     if commit.fence is not None:
         condition["fence"] = AtMost(commit.fence)
     if commit.expect is not None and not commit.messages:

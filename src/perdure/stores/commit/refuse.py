@@ -1,7 +1,7 @@
 """Why a commit was refused: one view of everything it names, judged in one order.
 
-The order is key → fence → expect → run machine → state → ids, so that a superseded worker learns that first, and a
-commit that was already made learns nothing else. If nothing speaks against the commit, its guess was stale, and
+The order is owner → key → fence → expect → run machine → state → ids, so that a superseded worker learns that first,
+and a commit that was already made learns nothing else. If nothing speaks against the commit, its guess was stale, and
 the view yields a better one.
 """
 
@@ -93,6 +93,9 @@ async def find_receipt(context: Context, commit: Prepared) -> Receipt | None:
 async def explain(context: Context, commit: Prepared, guess: Guess) -> Receipt | Guess:
     """Why a try failed: a stored receipt, an error for the caller, or a better guess."""
     observed = await observe(context, commit, guess)
+    if observed.head is not None and commit.resource not in (None, observed.head["resource"]):
+        # Before the key: what another's commit has stored is not for this caller.
+        raise NotFoundError(f"thread {commit.thread_id!r} does not exist")
     if is_remembered(observed.key, observed.head, observed.now):
         return replay(context, commit, observed.key, observed.key_run)
     # An expired key is replaced if it is still there; housekeeping may have removed it since the last try.
@@ -151,7 +154,7 @@ def _birth(commit: Prepared) -> Birth:
     return msgspec.structs.replace(
         birth,
         parent=parent if birth.parent is None else birth.parent,
-        resource=resource if birth.resource is None else birth.resource,
+        resource=commit.resource or birth.resource or resource,
     )
 
 

@@ -62,7 +62,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `inputs` marks the messages as what the run was given, not what it produced. `asked` replaces the messages in a
     keyed commit's fingerprint where the caller asked for something else (a freeze). `stored` messages come from the
     queue: they were checked when they were appended to it. `if_idle` refuses while a run of the thread is running or
-    waiting. With a `fork`, the messages go to a branch that it makes.
+    waiting. `resource_id` is the resource that the thread must belong to. With a `fork`, the messages go to a branch
+    that it makes.
     """
 
     thread_id: str
@@ -77,6 +78,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expect_state: Mapping[str, int | None] | None = None
     key: str | None = None
     thread: NewThread | None = None
+    resource_id: str | None = None
     if_idle: bool = False
     inputs: bool = False
     asked: str | None = None
@@ -112,6 +114,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     inputs: bool
     forks: bool
     birth: Birth | None
+    resource: str | None
     if_idle: bool
     has_summaries: bool
 
@@ -172,6 +175,7 @@ def prepare(request: Request) -> Prepared:
         inputs=inputs,
         forks=request.fork is not None,
         birth=None if request.thread is None else _birth(request),
+        resource=None if request.resource_id is None else _resource(request),
         if_idle=request.if_idle,
         has_summaries=bool([message for message in minted if message.compaction is not None]),
     )
@@ -207,6 +211,14 @@ def _birth(request: Request) -> Birth:
             f"thread must be a NewThread, not {short_repr(request.thread)}", hint="pass NewThread(title=…)"
         )
     return birth_of(request.thread_id, request.thread)
+
+
+def _resource(request: Request) -> str | None:
+    """The resource that the thread must belong to; what creates the thread may name no other."""
+    resource = checks.check_owner(request.resource_id)
+    if request.thread is not None and checks.lineage(request.thread.resource_id, "resource_id") not in (None, resource):
+        raise InvalidError("thread.resource_id and resource_id differ", hint="leave out the one in NewThread")
+    return resource
 
 
 def _check_run(run: Any, thread_id: str) -> str:

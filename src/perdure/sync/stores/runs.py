@@ -31,9 +31,9 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         """A running run, with the messages it was given, in one commit."""
         return self._driver.run(self._inner.start(thread_id, agent_id, **options))
 
-    def cancel(self, run_id: str, detail: str | None = None) -> Run:
-        """End a run from outside, however often its worker moves it meanwhile; `detail` says why."""
-        return self._driver.run(self._inner.cancel(run_id, detail))
+    def cancel(self, run_id: str, detail: str | None = None, *, thread_id: str | None = None) -> Run:
+        """End a run from outside, however often its worker moves it meanwhile."""
+        return self._driver.run(self._inner.cancel(run_id, detail, thread_id=thread_id))
 
     def rerun(
         self, run_id: str, *, messages: Sequence[Message] | None = None, agent_id: str | None = None,
@@ -46,9 +46,9 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
             thread_id=thread_id, new_run_id=new_run_id, fence=fence, key=key
         ))
 
-    def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
+    def decide(self, run_id: str, ticket_id: str, value: Any, *, thread_id: str | None = None) -> Run:
         """Record the decision on a ticket of a waiting run, even while others change the run."""
-        return self._driver.run(self._inner.decide(run_id, ticket_id, value))
+        return self._driver.run(self._inner.decide(run_id, ticket_id, value, thread_id=thread_id))
 
     def follow(
         self, run_id: str | None = None, *, thread_id: str | None = None, timeout: float | None = None
@@ -56,13 +56,13 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         """A run, or the runs of a thread: as they are now, then after each change."""
         return Follower(self._inner.follow(run_id, thread_id=thread_id, timeout=timeout), self._driver)
 
-    def find(self, run_id: str) -> Run | None:
-        """The run, or None."""
-        return self._driver.read(self._inner.find(run_id))
+    def find(self, run_id: str, *, thread_id: str | None = None) -> Run | None:
+        """The run, or None. With `thread_id`, only a run of this thread."""
+        return self._driver.read(self._inner.find(run_id, thread_id=thread_id))
 
-    def get(self, run_id: str) -> Run:
-        """The run; raises `NotFoundError`."""
-        return self._driver.read(self._inner.get(run_id))
+    def get(self, run_id: str, *, thread_id: str | None = None) -> Run:
+        """The run; raises `NotFoundError`. With `thread_id`, also for a run of another thread."""
+        return self._driver.read(self._inner.get(run_id, thread_id=thread_id))
 
     def latest(self, thread_id: str) -> Run | None:
         """The thread's latest run: the one created, or changed while running, most recently; None if it has none."""

@@ -58,13 +58,13 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
         return Follower(self._inner.follow_runs(timeout=timeout), self._driver)
 
-    def get(self) -> Thread:
-        """The thread; raises `NotFoundError`."""
-        return self._driver.read(self._inner.get())
+    def get(self, *, resource_id: str | None = None) -> Thread:
+        """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource."""
+        return self._driver.read(self._inner.get(resource_id=resource_id))
 
-    def find(self) -> Thread | None:
-        """The thread, or None."""
-        return self._driver.read(self._inner.find())
+    def find(self, *, resource_id: str | None = None) -> Thread | None:
+        """The thread, or None. With `resource_id`, only a thread that belongs to this resource."""
+        return self._driver.read(self._inner.find(resource_id=resource_id))
 
     def ensure(self, **options: Unpack[ThreadOptions]) -> Thread:
         """The thread, created if it does not exist; of callers at the same time, one creates it."""
@@ -194,3 +194,11 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
             run_id, messages=messages, agent_id=agent_id, metadata=metadata, name=name, replace=replace,
             new_run_id=new_run_id, fence=fence, key=key
         ))
+
+    def cancel(self, run_id: str, detail: str | None = None) -> Run:
+        """End a run from outside, however often its worker moves it meanwhile."""
+        return self._driver.run(self._inner.cancel(run_id, detail))
+
+    def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
+        """Record the decision on a ticket of a waiting run, even while others change the run."""
+        return self._driver.run(self._inner.decide(run_id, ticket_id, value))

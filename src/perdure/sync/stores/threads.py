@@ -31,13 +31,13 @@ class Threads(Face[async_threads.Threads], of=async_threads.Threads):
         """The thread, created if it does not exist; of callers at the same time, one creates it."""
         return self._driver.run(self._inner.ensure(thread_id, **options))
 
-    def find(self, thread_id: str) -> Thread | None:
-        """The thread, or None."""
-        return self._driver.read(self._inner.find(thread_id))
+    def find(self, thread_id: str, *, resource_id: str | None = None) -> Thread | None:
+        """The thread, or None. With `resource_id`, only a thread that belongs to this resource."""
+        return self._driver.read(self._inner.find(thread_id, resource_id=resource_id))
 
-    def get(self, thread_id: str) -> Thread:
-        """The thread; raises `NotFoundError`."""
-        return self._driver.read(self._inner.get(thread_id))
+    def get(self, thread_id: str, *, resource_id: str | None = None) -> Thread:
+        """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource."""
+        return self._driver.read(self._inner.get(thread_id, resource_id=resource_id))
 
     def update(
         self, thread_id: str, *, title: str | Unset | None = UNSET, custom: dict[str, Any] | Unset | None = UNSET,

@@ -183,7 +183,23 @@ def decide(scene: Scene) -> Call | None:
         return None
     run, ticket_id = scene.pick(asking) if asking and scene.chance(0.85) else (scene.pick(runs), "a")
     value = scene.pick([*DECISIONS, None]) if scene.chance(0.05) else scene.pick(DECISIONS)
-    return Call("runs.decide", {"run_id": run.id, "ticket_id": ticket_id, "value": value})
+    arguments = {"run_id": run.id, "ticket_id": ticket_id, "value": value}
+    if scene.chance(0.2):
+        arguments["thread_id"] = scene.thread_id()
+    return Call("runs.decide", arguments)
+
+
+def cancel(scene: Scene) -> Call | None:
+    """A run ended from outside, mostly one that is open."""
+    runs = sorted(scene.world.runs.values(), key=lambda run: run.id)
+    unfinished = [run for run in runs if run.status != "done"]
+    if not runs:
+        return None
+    run = scene.pick(unfinished if unfinished and scene.chance(0.8) else runs)
+    arguments: Json = {"run_id": run.id, "detail": scene.pick([None, "enough"])}
+    if scene.chance(0.3):
+        arguments["thread_id"] = scene.thread_id()
+    return Call("runs.cancel", arguments)
 
 
 def start(scene: Scene) -> Call | None:
@@ -202,6 +218,9 @@ def start(scene: Scene) -> Call | None:
         arguments["expect"] = len(thread.log)
     if scene.chance(0.3):
         arguments["if_idle"] = True
+    if scene.chance(0.2):
+        owner = thread.resource_id
+        arguments["resource_id"] = owner if owner is not None and scene.chance(0.7) else scene.pick(RESOURCES)
     return keyed(scene, Call(f"runs.{scene.pick(['start', 'start', 'create'])}", arguments))
 
 

@@ -39,6 +39,7 @@ MOVES: dict[str, tuple[int, Move]] = {
     "start": (35, commit_calls.start),
     "rerun": (30, commit_calls.rerun),
     "decide": (30, commit_calls.decide),
+    "cancel": (6, commit_calls.cancel),
     "again": (40, commit_calls.again),
     "malformed": (12, commit_calls.malformed),
     "enqueue": (40, pending_calls.enqueue),
@@ -61,7 +62,7 @@ JUMPS = (1, 1_000, 3_600_000, 8 * 24 * 3_600_000, -1, -5_000, -3_600_000)
 
 _IN_COMMIT = ("commit.before_transact", "commit.after_transact")
 DEATHS = {
-    **dict.fromkeys("commit runs.start runs.create runs.rerun runs.decide".split(), _IN_COMMIT),
+    **dict.fromkeys("commit runs.start runs.create runs.rerun runs.cancel runs.decide".split(), _IN_COMMIT),
     **dict.fromkeys("pending.freeze branches.fork".split(), _IN_COMMIT),
     "threads.delete": ("delete.after_tombstone", "delete.between_erasures"),
 }

@@ -40,6 +40,8 @@ def of_thread(scene: Scene) -> Call | None:
     thread = scene.world.threads.get(arguments["thread_id"])
     if thread is not None and name in ("load", "messages.unfinished_calls") and scene.chance(0.4):
         arguments["branch"] = scene.branch(thread)
+    if name in ("threads.get", "threads.find") and scene.chance(0.3):
+        arguments["resource_id"] = scene.pick(RESOURCES)
     return Call(name, arguments)
 
 
@@ -63,7 +65,7 @@ def single(scene: Scene) -> Call | None:
         Call("branches.variants", {**message, "view": view}),
         Call("branches.variants", {"thread_id": thread.id, "run_id": run_id, "view": view}),
         Call("messages.range", {"thread_id": thread.id, "from_seq": max(1, first), "to_seq": max(1, first + 5)}),
-        Call("runs.find", {"run_id": run_id}),
+        Call("runs.find", {"run_id": run_id, "thread_id": scene.thread_id()}),
         Call("runs.find" if run is None else "runs.get", {"run_id": run_id}),
         Call("state.get" if known or scene.chance(0.1) else "state.find", document),
         Call("threads.validate_parent", {"thread_id": thread.id, "parent_thread_id": scene.thread_id()}),

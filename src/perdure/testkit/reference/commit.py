@@ -1,6 +1,6 @@
 """Commits in the reference: refusals in their order, then one change of the world.
 
-Shape first; then the key, then fence, expect, run, state and ids. Nothing is touched before the last refusal.
+Shape first; then owner, key, fence, expect, run, state and ids. Nothing is touched before the last refusal.
 A run is given as plain data: `{"new": {...}}`, `{"same": run}` or `{"change": run, "move": name, "options": {...}}`,
 where `run` is a run as the reference described it earlier.
 """
@@ -33,6 +33,7 @@ class Request:
     expect_state: dict[str, int | None] | None = None
     key: str | None = None
     thread: Json | None = None
+    resource_id: str | None = None
     if_idle: bool = False
     inputs: bool = False
     from_queue: bool = False
@@ -76,6 +77,8 @@ def apply_request(world: World, request: Request) -> Json:
     """Refuse or do everything that was asked; the receipt as plain data."""
     refuse_shape(request)
     thread = world.threads.get(request.thread_id)
+    if thread is not None and request.resource_id not in (None, thread.resource_id):
+        raise Refusal("NotFoundError")
     stored = live_key(world, thread, request.key)
     if stored is not None:
         return replay(world, stored, request)
@@ -178,7 +181,7 @@ def _refuse_birth(world: World, request: Request) -> tuple[str | None, str | Non
         lineage(named.get(name)) or lineage(trace.get(name)) for name in ("parent_thread_id", "resource_id")
     )
     check_parent(world, request.thread_id, parent)
-    return parent, resource
+    return parent, request.resource_id or resource
 
 
 def _refuse_guards(thread: Thread, request: Request) -> None:

@@ -156,16 +156,18 @@ def settle_pointers(thread: Thread, run: Run, *, created: bool) -> None:
         thread.open_run_id = thread.open_run_id or run.id
 
 
-def get(world: World, *, run_id: str) -> Json:
+def get(world: World, *, run_id: str, thread_id: str | None = None) -> Json:
     """`runs.get`."""
-    if run_id not in world.runs:
+    run = find(world, run_id=run_id, thread_id=thread_id)
+    if run is None:
         raise Refusal("NotFoundError")
-    return run_data(world.runs[run_id])
+    return run
 
 
-def find(world: World, *, run_id: str) -> Json | None:
+def find(world: World, *, run_id: str, thread_id: str | None = None) -> Json | None:
     """`runs.find`."""
-    return get(world, run_id=run_id) if run_id in world.runs else None
+    run = world.runs.get(run_id)
+    return None if run is None or thread_id not in (None, run.thread_id) else run_data(run)
 
 
 def latest(world: World, *, thread_id: str) -> Json | None:

@@ -34,15 +34,24 @@ def _begin(status: str) -> Callable[..., Json]:
     return begin
 
 
-def _decide(world: World, *, run_id: str, ticket_id: str, value: Any) -> Json:
+def _decide(world: World, *, run_id: str, ticket_id: str, value: Any, thread_id: str | None = None) -> Json:
     if value is None:
         raise Refusal("InvalidError")
-    record = runs.get(world, run_id=run_id)
+    record = runs.get(world, run_id=run_id, thread_id=thread_id)
     if runs.was_decided(record, ticket_id, value):
         return record
     change = {"change": record, "move": "decide", "options": {"ticket_id": ticket_id, "value": value}}
     decided: Json = commit.commit(world, thread_id=record["thread_id"], run=change)["run"]
     return decided
+
+
+def _cancel(world: World, *, run_id: str, detail: str | None = None, thread_id: str | None = None) -> Json:
+    record = runs.get(world, run_id=run_id, thread_id=thread_id)
+    if record["status"] == "done":
+        return record
+    change = {"change": record, "move": "cancel", "options": {"detail": detail}}
+    cancelled: Json = commit.commit(world, thread_id=record["thread_id"], run=change)["run"]
+    return cancelled
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -89,6 +98,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "runs.create": _begin("created"),
     "runs.start": _begin("running"),
     "runs.rerun": reruns.rerun,
+    "runs.cancel": _cancel,
     "runs.decide": _decide,
     "runs.get": runs.get,
     "runs.find": runs.find,

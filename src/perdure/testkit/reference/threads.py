@@ -63,14 +63,20 @@ def ensure(world: World, *, thread_id: str, **options: Any) -> Json:
     return create(world, thread_id=thread_id, **options)
 
 
-def get(world: World, *, thread_id: str) -> Json:
+def get(world: World, *, thread_id: str, resource_id: str | None = None) -> Json:
     """`threads.get`."""
-    return thread_data(world, world.thread(thread_id))
+    thread = find(world, thread_id=thread_id, resource_id=resource_id)
+    if thread is None:
+        raise Refusal("NotFoundError")
+    return thread
 
 
-def find(world: World, *, thread_id: str) -> Json | None:
+def find(world: World, *, thread_id: str, resource_id: str | None = None) -> Json | None:
     """`threads.find`."""
-    return get(world, thread_id=thread_id) if thread_id in world.threads else None
+    thread = world.threads.get(thread_id)
+    if thread is None or lineage(resource_id) not in (None, thread.resource_id):
+        return None
+    return thread_data(world, thread)
 
 
 def update(world: World, *, thread_id: str, if_rev: int | None = None, **changes: Any) -> Json:
