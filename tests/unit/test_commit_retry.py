@@ -25,8 +25,9 @@ def test_a_commit_that_nothing_explains_is_sent_a_few_times_only(monkeypatch: py
             await store.commit("t", messages=[Message.user("one")])
             with monkeypatch.context() as patched:
                 patched.setattr(store.engine, "transact", refuse)
+                patched.setattr(store.engine, "transact_filled", refuse)
                 with pytest.raises(ConflictError) as refusal:
-                    await store.commit("t", messages=[Message.user("two")])
+                    await store.scoped("default").commit("t", messages=[Message.user("two")])
             assert refusal.value.retryable
             assert 1 < len(sent) <= UNMOVED_ATTEMPTS + 2
             assert (await store.threads.get("t")).version == 1

@@ -86,8 +86,9 @@ def test_contention_is_logged_at_each_attempt_and_when_it_is_given_up(
         async with perdure.open("memory://") as store:
             await store.commit("t", messages=[Message.user("one")])
             monkeypatch.setattr(store.engine, "transact", refuse)
+            monkeypatch.setattr(store.engine, "transact_filled", refuse)
             with pytest.raises(ConflictError):
-                await store.commit("t", messages=[Message.user("two")])
+                await store.scoped("default").commit("t", messages=[Message.user("two")])
             monkeypatch.undo()
 
     asyncio.run(main())

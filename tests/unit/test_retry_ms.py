@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,17 +26,19 @@ class Script:
     def __init__(self, engine: Any, *faults: str) -> None:
         self.faults = list(faults)
         self.calls: list[str] = []
-        self._transact, self._view = engine.transact, engine.view
-        engine.transact, engine.view = self.transact, self.view
+        self._view = engine.view
+        engine.view = self.view
+        engine.transact = partial(self._faulty, engine.transact)
+        engine.transact_filled = partial(self._faulty, engine.transact_filled)
 
-    async def transact(self, *arguments: Any) -> Any:
+    async def _faulty(self, transact: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         fault = self._next("transact")
         if fault == "lost":
-            await self._transact(*arguments)
+            await transact(*arguments)
         if fault in ("lost", "unsent"):
             raise OutcomeUnknown("the answer was lost", rev=1)
         self._fail(fault)
-        return await self._transact(*arguments)
+        return await transact(*arguments)
 
     async def view(self, *arguments: Any) -> Any:
         self._fail(self._next("view"))
@@ -178,7 +181,7 @@ def test_a_cancelled_call_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with perdure.open("memory://", retry_ms=LONG) as store:
             script = Script(store.engine, "down")
-            task = asyncio.ensure_future(plain(store))
+            task = asyncio.ensure_future(plain(store.scoped("default")))
             for _ in range(20):
                 await asyncio.sleep(0)
             assert script.calls == ["transact"]
