@@ -27,6 +27,8 @@ _READ_ONLY = frozenset({1290, 1792, 1836})
 _FULL = frozenset({1021, 1030, 1037, 1041, 1114, 1206})
 _TOO_LONG = frozenset({1153, 1406, 1366, 1264})
 _BINLOG = 1665
+NOT_ONLINE = frozenset({1845, 1846})
+"""The server cannot make a change of a table in the way that was asked for."""
 _UNKNOWN_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
 
 
