@@ -11,6 +11,7 @@ import ssl
 
 from asyncmy import errors
 
+from perdure.engines.shared.schema_record import MIGRATED
 from perdure.engines.shared.server_answers import repeated
 from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
 
@@ -78,7 +79,7 @@ def translate(error: BaseException, where: str) -> PerdureError:
     if code in _READ_ONLY:
         return UnavailableError(f"{where} is read-only now: {reason}", hint="connect to the primary")
     if code in _MISSING:
-        return CorruptError(f"the database does not have the expected tables: {reason}", where=where)
+        return CorruptError(f"the database does not have the expected tables: {reason}", where=where, hint=MIGRATED)
     if code in _TOO_LONG:
         return InvalidError(f"MySQL cannot store this value: {reason}")
     if code in _FULL:
