@@ -3,7 +3,8 @@
 The record, the tables and the functions are created or brought up to date in one transaction, under an advisory lock
 that ends with it: killed half way, the database is unchanged; of two processes that open at once, the second waits and
 has nothing left to do. A newer version, other declarations, or tables of another program under our names are refused
-before anything changes. New indexes of tables that exist follow after that transaction, which notes them: see `online`.
+before anything changes. New indexes of tables that exist follow after that transaction, which notes them: see
+`schema.online_indexes`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import msgspec
 from asyncpg.exceptions import InsufficientPrivilegeError
 
 from perdure import failpoints
-from perdure.engines.postgres import online
 from perdure.engines.postgres.connections.connect import Connection
 from perdure.engines.postgres.connections.session_settings import set_up
+from perdure.engines.postgres.schema import online_indexes
 from perdure.engines.postgres.schema.functions import FUNCTIONS_VERSION, create_functions
 from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.shared import schema_record
@@ -61,7 +62,7 @@ async def inspect(connection: Connection, layout: Layout, where: str) -> Current
     if META in present:
         rows = await connection.fetch(f'SELECT "name", "value" FROM {layout.table(META)}')
         values = {str(name): str(value) for name, value in rows}
-        recorded, unbuilt = schema_record.recorded_from(values, where), online.noted(values, where)
+        recorded, unbuilt = schema_record.recorded_from(values, where), online_indexes.noted(values, where)
         return Current(recorded, values.get(_FUNCTIONS), unbuilt=unbuilt)
     if present:
         raise UnsupportedError(
@@ -87,7 +88,7 @@ async def bring_up_to_date(connection: Connection, layout: Layout, where: str) -
     if list(steps(current, layout, where)) or new_indexes(current, layout, where):
         current = await _migrate(connection, layout, where)
     try:
-        await online.build(connection, layout, current.unbuilt, where)
+        await online_indexes.build(connection, layout, current.unbuilt, where)
     except InsufficientPrivilegeError as error:
         raise _not_allowed(error, layout, where) from error
 
@@ -109,7 +110,7 @@ async def _migrate(connection: Connection, layout: Layout, where: str) -> Curren
         unbuilt = tuple(dict.fromkeys((*current.unbuilt, *indexes)))
         if statements or indexes:
             functions = {_FUNCTIONS: fingerprint(layout.pg_schema)}
-            record = {**schema_record.facts(layout.schema), **functions, **online.note(unbuilt)}
+            record = {**schema_record.facts(layout.schema), **functions, **online_indexes.note(unbuilt)}
             upsert = 'ON CONFLICT ("name") DO UPDATE SET "value" = excluded."value"'
             await connection.executemany(f"INSERT INTO {layout.table(META)} VALUES ($1, $2) {upsert}", record.items())
     if statements or indexes:
@@ -153,5 +154,5 @@ async def plan(connection: Connection, layout: Layout, where: str) -> Migration:
         current = await inspect(connection, layout, where)
     version = None if current.recorded is None else current.recorded.version
     unbuilt = dict.fromkeys((*current.unbuilt, *new_indexes(current, layout, where)))
-    statements = (*steps(current, layout, where), *[online.statement(layout, name, where) for name in unbuilt])
+    statements = (*steps(current, layout, where), *[online_indexes.statement(layout, name, where) for name in unbuilt])
     return Migration("postgres", version, layout.schema.version, statements)
