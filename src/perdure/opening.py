@@ -22,7 +22,7 @@ from perdure.errors import InvalidError, UnsupportedError, named_type, short_rep
 from perdure.kernel.engine import Engine, Migration
 from perdure.kernel.redaction import STARS, redacted
 from perdure.kernel.url import BAD_ESCAPE, has_bad_escape
-from perdure.rules.checks import check_count, check_flag, check_scope
+from perdure.rules.checks import check_count, check_flag, check_own_scope, check_scope
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Origin, Store
@@ -74,8 +74,11 @@ class Opening(Awaitable[Store]):
 
     async def _open(self) -> Store:
         engine = await open_engine(self._url, **self._options)
-        tidy = self._housekeeping and not self._options["read_only"]
-        return make_store(engine, self._scope, self._url, housekeeping=tidy, retry_ms=self._retry_ms)
+        read_only = self._options["read_only"]
+        tidy = self._housekeeping and not read_only
+        return make_store(
+            engine, self._scope, self._url, housekeeping=tidy, read_only=read_only, retry_ms=self._retry_ms
+        )
 
     async def __aenter__(self) -> Store:
         self._store = await self._open()
@@ -104,7 +107,7 @@ def open(
     - `url`: the URL of the store, or the path of a SQLite file, as text or a `pathlib.Path`. A file or database that
       does not exist yet is created and gets its schema; an older schema is migrated.
     - `scope`: the tenant. A store sees the data of one scope only; `store.scoped(name)` opens another on the same
-      connections.
+      connections. Names that begin with `~` are reserved: they can only be opened with `read_only`.
     - `durability`: what a commit survives. `"power"` waits until it is on disk; `"process"` is faster and survives the
       end of the process, but not a power loss. A server may offer less: see `store.health()`.
     - `read_only`: refuse every write, create and migrate nothing, and do no housekeeping.
@@ -123,6 +126,7 @@ def open(
     reached, and `UnsupportedError` for one that this version cannot open.
     """
     check_options(read_only=read_only, clock=clock, housekeeping=housekeeping, retry_ms=retry_ms)
+    check_own_scope(scope, read_only=read_only)
     options = {"durability": durability, "read_only": read_only, "clock": clock, "pool": pool}
     return Opening(as_text(url), scope, housekeeping=housekeeping, retry_ms=retry_ms, **options)
 
@@ -142,10 +146,19 @@ def as_text(url: str | os.PathLike[str]) -> str:
     return os.fspath(url) if isinstance(url, os.PathLike) else url
 
 
-def make_store(engine: Engine, scope: str, url: str, *, housekeeping: bool, retry_ms: int = 0) -> Store:
+def open_any_scope(url: str, scope: str) -> Opening:
+    """Open a store for writing in any scope, reserved ones included, without housekeeping: for what removes data."""
+    options = {"durability": "power", "read_only": False, "clock": system_clock, "pool": None}
+    return Opening(url, scope, housekeeping=False, retry_ms=0, **options)
+
+
+def make_store(
+    engine: Engine, scope: str, url: str, *, housekeeping: bool, read_only: bool = False, retry_ms: int = 0
+) -> Store:
     """A store that owns this engine, and cleans up in the background if it is to."""
     housekeeper = Housekeeper(engine) if housekeeping else None
-    store = Store(engine, scope, housekeeper=housekeeper, origin=Origin(redacted(url)), retry_ms=retry_ms)
+    origin = Origin(redacted(url), read_only=read_only)
+    store = Store(engine, scope, housekeeper=housekeeper, origin=origin, retry_ms=retry_ms)
     store._context.clean_up()  # noqa: SLF001 - opening is part of the store
     return store
 

@@ -423,15 +423,16 @@ LATER = msgspec.structs.replace(
     tables=(
         *SCHEMA.tables,
         Table("settings", key=text("name"), columns=integer("at")),
-        Table("notes", key=text("thread", "note"), columns=integer("at")),
+        Table("notes", key=text("thread", "note"), columns=integer("at"), owner="thread"),
         Table(
             "jobs",
             key=text("job"),
             columns=text("thread") + integer("at"),
             indexes=(Index("thread", by=("thread",), order=("at",)),),
+            owner="thread",
         ),
     ),
-    logs=(*SCHEMA.logs, Log("events", partition="thread", columns=text("kind"))),
+    logs=(*SCHEMA.logs, Log("events", partition="thread", columns=text("kind"), owner="thread")),
 )
 
 

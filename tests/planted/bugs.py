@@ -22,6 +22,7 @@ from tests.planted.bugs_limits import LIMIT_BUGS
 from tests.planted.bugs_logins import LOGIN_BUGS
 from tests.planted.bugs_messages import MESSAGE_BUGS
 from tests.planted.bugs_operations import OPERATION_BUGS
+from tests.planted.bugs_ownership import OWNERSHIP_BUGS
 from tests.planted.bugs_profiles import PROFILE_BUGS
 from tests.planted.bugs_redis import REDIS_BUGS
 from tests.planted.bugs_reruns import RERUN_BUGS
@@ -498,6 +499,7 @@ BUGS = (
     *FUZZ_BUGS,
     *SQLITE_BUGS,
     *LIMIT_BUGS,
+    *OWNERSHIP_BUGS,
     *PROFILE_BUGS,
     *DECISION_BUGS,
     *KIND_BUGS,

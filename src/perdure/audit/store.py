@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Awaitable
 
 from perdure.audit.findings import CHECKS, CHUNK, UNREADABLE, Audit, Finding, Progress, problem_of
-from perdure.audit.tables import check_log, check_table
+from perdure.audit.tables import check_log, check_table, partitions_of
 from perdure.audit.threads import check_thread
 from perdure.errors import InvalidError, UnavailableError, shortened
 from perdure.kernel.engine import Engine
@@ -141,19 +141,16 @@ async def digest(engine: Engine, scope: str) -> str:
     """A fingerprint of every byte of a scope: equal before and after work in another scope."""
     audit = Audit(_onlooker(engine, scope))
     total = hashlib.sha256()
-    threads: list[str] = []
     for table in audit.kernel.schema.tables:
         async for row in audit.rows(table.name):
             total.update(repr((table.name, row.key, sorted(row.columns.items()), row.rev, _text(row.body))).encode())
-            if table.name == "threads":
-                threads.append(str(row.key[0]))
-    for thread in threads:
-        for log in audit.kernel.schema.logs:
-            reached, length = 0, (await audit.view(Heads(log.name, [thread])))[0][0]
+    for log in audit.kernel.schema.logs:
+        async for partition in partitions_of(audit, log):
+            reached, length = 0, (await audit.view(Heads(log.name, [partition])))[0][0]
             while reached < length:
-                entries = (await audit.view(Read(log.name, thread, after=reached, limit=CHUNK)))[0]
+                entries = (await audit.view(Read(log.name, partition, after=reached, limit=CHUNK)))[0]
                 for entry in entries:
-                    total.update(repr((log.name, thread, *entry[:-1], _text(entry[-1]))).encode())
+                    total.update(repr((log.name, partition, *entry[:-1], _text(entry[-1]))).encode())
                 reached = entries[-1][0]
     return total.hexdigest()
 

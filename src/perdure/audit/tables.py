@@ -14,6 +14,7 @@ import msgspec
 from perdure.audit.findings import CHUNK, Audit
 from perdure.kernel.ops import Get, Heads, Row, Scan
 from perdure.kernel.schema import Index, Log, Table
+from perdure.stores.ownership import owner_of
 from perdure.stores.soundness import body_problems, row_problems
 
 Group = tuple[Any, ...]
@@ -62,17 +63,13 @@ async def check_table(audit: Audit, table: Table, alive: set[str]) -> None:
 
 def owner(table: Table, row: Row) -> str | None:
     """The thread that a row belongs to; None for the rows that make up a thread, and for those of the scope."""
-    if table.name in OWN:
-        return None
-    if table.key_names[0] == "thread":
-        return str(row.key[0])
-    thread: str | None = row["thread"] if "thread" in table.column_names else None
-    return thread
+    thread = None if table.name in OWN else owner_of(table, row.key, row)
+    return None if thread is None else str(thread)
 
 
 def _hidden(table: Table, row: Row) -> bool:
     """Does a look at the thread miss this row? A run without `created_at` is in no index."""
-    return table.key_names[0] != "thread" and _position(table, table.index_by_name["thread"], row) is None
+    return table.owner_index is not None and _position(table, table.owner_index, row) is None
 
 
 def _values(table: Table, row: Row, names: tuple[str, ...]) -> Group:
@@ -133,13 +130,21 @@ async def _compare(audit: Audit, table: Table, index: Index, group: Group) -> No
 
 
 async def check_log(audit: Audit, log: Log, alive: set[str]) -> None:
-    """Does every partition of a log belong to a thread?"""
+    """Does every partition of a log that threads own belong to one?"""
+    if log.owner is None:
+        return
+    async for thread in partitions_of(audit, log):
+        if thread not in alive:
+            await _check_strange_log(audit, log, thread)
+
+
+async def partitions_of(audit: Audit, log: Log) -> AsyncIterator[str]:
+    """Every partition of a log, in order."""
     after: str | None = None
     while True:
         names = await audit.kernel.engine.partitions(audit.scope, log.name, after=after, limit=CHUNK)
-        for thread in names:
-            if thread not in alive:
-                await _check_strange_log(audit, log, thread)
+        for name in names:
+            yield name
         if len(names) < CHUNK:
             return
         after = names[-1]

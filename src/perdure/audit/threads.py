@@ -19,10 +19,10 @@ from perdure.kernel.schema import Table
 from perdure.model.message import MessageRecord
 from perdure.rules.soundness.stored import ThreadRows
 from perdure.rules.soundness.thread import thread_problems, wanted_seqs
+from perdure.stores.ownership import owned_tables, scan_of
 from perdure.stores.records import MessageEntry
 from perdure.stores.soundness import body_problems, row_problems
 from perdure.stores.tombstones import is_arriving, is_dispersing
-from perdure.stores.transfer.lines import owner_of
 
 COLD, HOT = "threads", "thread_heads"
 HISTORIES = 20
@@ -50,29 +50,20 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_thread(audit: Audit, thread: str) -> Snapshot:
     """Every row of a thread, and its log's length, from one snapshot."""
-    tables = _tables_of_threads(audit)
+    tables = owned_tables(audit.kernel.schema)
     head, (length,), children, parents, buried, *rows = await audit.view(
         Get(HOT, [(thread,)]),
         Heads(LOG, [thread]),
         Scan(HOT, "parent_created", (thread,)),
         Get(HOT, Ref(0, ("parent",))),
         Get(COLD, Ref(0, ("parent",))),
-        *[_rows_of(table, thread) for table in tables],
+        *[scan_of(table, thread) for table in tables],
     )
     if type(length) is not int:
         raise CorruptError(f"the length of its log is {length!r:.80}", where=f"thread {thread!r}")
     by_table = {table.name: some for table, some in zip(tables, rows, strict=True)}
     by_table[HOT] = [row for row in head if row is not None]
     return Snapshot(thread=thread, tables=by_table, length=length, children=children, parents=parents, buried=buried)
-
-
-def _tables_of_threads(audit: Audit) -> list[Table]:
-    """The tables whose rows belong to threads: all but those of the scope as a whole."""
-    return [table for table in audit.kernel.schema.tables if owner_of(table) is not None]
-
-
-def _rows_of(table: Table, thread: str) -> Scan:
-    return Scan(table.name, eq=(thread,)) if table.key_names[0] == "thread" else Scan(table.name, "thread", (thread,))
 
 
 async def check_thread(audit: Audit, thread: str) -> None:
@@ -89,7 +80,7 @@ async def check_thread(audit: Audit, thread: str) -> None:
     if head is None:
         _check_tombstone(audit, snapshot)
         return
-    damaged = _check_rows(audit, snapshot, _tables_of_threads(audit))
+    damaged = _check_rows(audit, snapshot, owned_tables(audit.kernel.schema))
     rows = _stored(snapshot, head)
     done = await read_log(audit, thread, snapshot.length, wanted_seqs(rows, damaged))
     if not done.sound:
@@ -109,9 +100,9 @@ async def _check_in_pieces(audit: Audit, thread: str, error: Exception) -> None:
     What holds between the tables is not asked: they do not come from one moment, and one of them is not there.
     """
     before = len(audit.findings)
-    for table in _tables_of_threads(audit):
+    for table in owned_tables(audit.kernel.schema):
         try:
-            rows: list[Row] = (await audit.view(_rows_of(table, thread)))[0]
+            rows: list[Row] = (await audit.view(scan_of(table, thread)))[0]
         except UnavailableError:
             raise
         except Exception as damage:  # noqa: BLE001 - whatever reading it raises is what there is to report

@@ -35,7 +35,7 @@ from perdure.kernel.redaction import masked_secrets, masked_urls, redacted
 from perdure.model.branch import Branch
 from perdure.model.message import MessageRecord
 from perdure.model.run import Run
-from perdure.opening import Opening, is_server, plan_migration, sqlite_path
+from perdure.opening import Opening, is_server, open_any_scope, plan_migration, sqlite_path
 from perdure.stores.store import Store
 
 T = TypeVar("T")
@@ -138,13 +138,15 @@ def command(
     name: str | None = None,
     takes_store: bool = True,
     scope_option: Any = ScopeOption,
+    any_scope: bool = False,
 ) -> Callable[[Body], Body]:
     """Register an `async def` as a command; what it returns is the exit code, None meaning 0.
 
     `access` says how the store is opened; it may depend on the command's options. `prepare` runs before that: it learns
     whether the store would be new, may refuse, and may change the options. With access "none" the command gets a
     `CommandContext` and opens what it needs itself. With `takes_store=False` it refuses `--store` and hides it from its
-    help. `scope_option` replaces the description of `--scope`.
+    help. `scope_option` replaces the description of `--scope`. With `any_scope` it may write to a reserved scope: it
+    only removes what is there.
     """
 
     def register(body: Body) -> Body:
@@ -165,7 +167,7 @@ def command(
                 target = named(url)
                 async with (
                     prepare(options, await is_new(target)) as prepared,
-                    await _open(target, "default" if tenant is None else tenant, how) as opened,
+                    await _open(target, "default" if tenant is None else tenant, how, any_scope) as opened,
                 ):
                     return await body(StoreContext(opened, as_json=as_json, width=width), **prepared)
 
@@ -201,10 +203,12 @@ def named(url: str | None) -> str:
     return url
 
 
-async def _open(url: str, scope: str, access: Access) -> Opening:
+async def _open(url: str, scope: str, access: Access, any_scope: bool) -> Opening:
     # Only an import may bring a store into the world: a typing error must not.
     if access != "create":
         await insist_there(url)
+    if any_scope:
+        return open_any_scope(url, scope)
     # A command is over before housekeeping is; interrupted while it connects, a driver complains on stderr.
     return perdure.open(url, scope=scope, read_only=access == "read", housekeeping=False)
 

@@ -35,9 +35,26 @@ def check_id(value: Any, what: str, *, most: int = limits.ID_BYTES) -> str:
     return value
 
 
+RESERVED = "~"
+"""What the names of scopes begin with that only the stores themselves write to."""
+
+
 def check_scope(value: Any) -> str:
     """A tenant's name."""
     return check_id(value, "scope", most=limits.SCOPE_BYTES)
+
+
+def check_own_scope(value: Any, *, read_only: bool = False) -> str:
+    """A tenant's name that a caller may choose. Reserved ones are for the stores themselves; what an older version has
+    written to one may still be read."""
+    scope = check_scope(value)
+    if scope.startswith(RESERVED) and not read_only:
+        raise InvalidError(
+            f"the scope {short_repr(scope)} is reserved: it begins with {RESERVED}",
+            hint="choose another name; data that has been in such a scope can be read with read_only=True, and moved"
+            " with `perdure export` and `perdure import`",
+        )
+    return scope
 
 
 def lineage(value: Any, what: str) -> str | None:

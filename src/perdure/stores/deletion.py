@@ -19,11 +19,14 @@ from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Check, Delete, Drop, Get, Heads, Op, Patch, Row, Scan
 from perdure.kernel.schema import Schema
 from perdure.stores.context import Context, require, thread_topic
+from perdure.stores.ownership import erase_op, owned_logs, owned_tables, scan_of
 from perdure.stores.retry import retry
 from perdure.stores.thread_creation import child_flag, detach_parent_ops
 from perdure.stores.tombstones import DISPERSING, ERASING, Dispersal, dispersal_of, is_arriving, is_unfinished
 
 _AGAIN = "housekeeping finishes it; deleting it again does so at once"
+_OWN = ("threads", "thread_heads")
+"""The rows that make up a thread itself: they go first, or stay as its tombstone."""
 _HIDDEN = {"parent": None, "resource": None, "title": None, "deleted_at": NOW}
 
 
@@ -218,38 +221,48 @@ async def erase_contents(
 
     Each piece is one view and one transaction, whatever the thread holds; `last` joins the piece that ends it.
     """
-    guard = Check("threads", (thread_id,), rev)
-    reads = _belongings(context.kernel.schema, thread_id)
+    guard: Op = Check("threads", (thread_id,), rev)
+    schema = context.kernel.schema
+    reads = _belongings(schema, thread_id)
     finished = False
     while not finished:
         answers = await context.view_keys(*reads)
         failpoints.hit("delete.between_erasures")
-        ops, finished = _piece(reads, answers)
+        ops, finished = _piece(schema, thread_id, reads, answers)
         if finished and last is not None:
             ops.append(last)
         elif ops:
             ops.append(guard)
         if ops:
-            await context.transact(ops)
+            finished = await _apply(context, ops) and finished
         if not finished:
             await pause()
 
 
+async def _apply(context: Context, ops: list[Op]) -> bool:
+    """Send a piece; False if a row that was to be blanked is no longer what was read, so that it is read again."""
+    try:
+        await context.transact(ops)
+    except Conflict as conflict:
+        if conflict.op == len(ops) - 1:
+            raise
+        return False
+    return True
+
+
 def _belongings(schema: Schema, thread_id: str) -> list[Scan | Heads]:
     """The reads that find what belongs to a thread: the lengths of its logs, and a piece of each table."""
-    reads: list[Scan | Heads] = [Heads(log.name, [thread_id]) for log in schema.logs if log.partition == "thread"]
-    for table in schema.tables:
-        if table.name in ("threads", "thread_heads"):
-            continue
-        if table.key_names[0] == "thread":
-            reads.append(Scan(table.name, eq=(thread_id,), limit=limits.ERASE_ROWS))
-        elif "thread" in table.column_names:
-            reads.append(Scan(table.name, "thread", (thread_id,), limit=limits.ERASE_ROWS))
-    return reads
+    tables = [table for table in owned_tables(schema) if table.name not in _OWN]
+    return [
+        *[Heads(log.name, [thread_id]) for log in owned_logs(schema)],
+        *[scan_of(table, thread_id, limits.ERASE_ROWS) for table in tables],
+    ]
 
 
-def _piece(reads: Sequence[Scan | Heads], answers: Sequence[Any]) -> tuple[list[Op], bool]:
-    """What one transaction removes of what was found, and whether nothing is left then."""
+def _piece(
+    schema: Schema, thread_id: str, reads: Sequence[Scan | Heads], answers: Sequence[Any]
+) -> tuple[list[Op], bool]:
+    """What one transaction erases of what was read, and whether nothing is left then."""
     ops: list[Op] = []
     room, finished = limits.ERASE_ROWS, True
     for read, answer in zip(reads, answers, strict=True):
@@ -262,5 +275,5 @@ def _piece(reads: Sequence[Scan | Heads], answers: Sequence[Any]) -> tuple[list[
             rows = answer[:room]
             finished = finished and len(rows) == len(answer) < limits.ERASE_ROWS
             room -= len(rows)
-            ops += [Delete(read.table, row.key) for row in rows]
+            ops += [erase_op(schema.table[read.table], row.key, thread_id) for row in rows]
     return ops, finished

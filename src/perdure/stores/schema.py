@@ -5,6 +5,9 @@ changes something; `thread_heads` is hot, narrow and patched by every commit, an
 its hot row exists. Listing needs its order on the hot row; the `resource` and `parent` indexes are sparse, so that a
 commit on a thread with neither pays for one index only. The other lists are grouped by `child`, so that roots need no
 index of their own; see `stores.thread_lists`.
+
+`owner` names the thread that a row or a log belongs to: deleting, exporting, importing and auditing a thread go by it,
+through `stores.ownership`. A table without an owner (`profiles`) belongs to the scope.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ THREADS = Table(
     key=text("thread"),
     columns=text("parent", "resource", "title") + integer("created_at", "deleted_at", "erased_at"),
     indexes=(Index("deleted", by=(), order=("deleted_at",)),),
+    owner="thread",
 )
 """Cold: lineage, title, custom metadata (body), and the tombstone of a deleted thread."""
 
@@ -37,6 +41,7 @@ THREAD_HEADS = Table(
         Index("family_active", by=("resource", "parent"), order=("updated_at",), sparse=True),
         Index("family_created", by=("resource", "parent"), order=("created_at",), sparse=True),
     ),
+    owner="thread",
 )
 """Hot: version, current branch, number of branches made, fence, run pointers, and the copies that listing needs.
 `born` is a random number that distinguishes a thread from an earlier one with the same id; `child` is 1 for a thread
@@ -48,10 +53,11 @@ BRANCHES = Table(
     columns=integer("parent", "fork_seq", "head_seq", "length", "created_at", "deleted_at")
     + text("fork", "head", "name"),
     unique=(("thread", "name"),),
+    owner="thread",
 )
 """One row per branch, the main one (0) included; `length` counts the records written on the branch itself."""
 
-LABELS = Table("labels", key=text("thread", "message"), columns=integer("seq", "at") + text("label"))
+LABELS = Table("labels", key=text("thread", "message"), columns=integer("seq", "at") + text("label"), owner="thread")
 """A label on a message: outside the tree, never in the history."""
 
 RUNS = Table(
@@ -70,10 +76,11 @@ RUNS = Table(
         Index("thread_status", by=("thread", "status"), order=("created_at",)),
         Index("agent", by=("agent_id",), order=("created_at",)),
     ),
+    owner="thread",
 )
 """Counters and times are columns, so that a step patches numbers and leaves the body alone."""
 
-STATE = Table("state", key=text("thread", "run", "name"), columns=integer("schema", "at"))
+STATE = Table("state", key=text("thread", "run", "name"), columns=integer("schema", "at"), owner="thread")
 """One document per name, owned by a thread (run is empty) or by one of its runs."""
 
 KEYS = Table(
@@ -81,6 +88,7 @@ KEYS = Table(
     key=text("thread", "key"),
     columns=integer("version", "count", "at") + text("digest", "run"),
     indexes=(Index("age", by=(), order=("at",)),),
+    owner="thread",
 )
 """Idempotency keys with what their receipt needs."""
 
@@ -89,6 +97,7 @@ PENDING = Table(
     key=text("thread", "id"),
     columns=integer("position", "revision", "created_at", "updated_at"),
     indexes=(Index("position", by=("thread",), order=("position",)),),
+    owner="thread",
 )
 """Delivered but unread messages; the body holds the message and its delivery mode."""
 
@@ -97,6 +106,7 @@ QUEUES = Table(
     key=text("thread"),
     columns=integer("count", "revision") + text("waiting"),
     indexes=(Index("waiting", by=(), order=("waiting",)),),
+    owner="thread",
 )
 """The guard row of a thread's pending messages; `waiting` is the thread id while there are any."""
 
@@ -114,6 +124,7 @@ MESSAGES = Log(
     columns=text("id", "role") + integer("branch") + text("visibility", "run") + integer("step", "at"),
     unique=("id",),
     segment="branch",
+    owner="thread",
 )
 """Every message of a thread over all branches, in commit order; seq is the thread's version after it."""
 

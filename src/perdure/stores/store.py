@@ -42,10 +42,12 @@ from perdure.stores.waker import Wakers
 
 
 class Origin:
-    """Where a store was opened, without its password, and whether it was closed: shared by all its scopes."""
+    """Where a store was opened, without its password, whether for reading only, and whether it was closed: shared by
+    all its scopes."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
         self.url = url
+        self.read_only = read_only
         self.closed = False
 
 
@@ -235,7 +237,14 @@ class Store:
         return self._context.engine.capabilities
 
     def scoped(self, scope: str) -> Store:
-        """The same connections, seen as another tenant. Closing it closes nothing."""
+        """The same connections, seen as another tenant. Closing it closes nothing.
+
+        Names that begin with `~` are reserved: only a store that was opened with `read_only` opens them.
+        """
+        return self._in_scope(checks.check_own_scope(scope, read_only=self._origin.read_only))
+
+    def _in_scope(self, scope: str) -> Store:
+        """The same connections in any scope, also a reserved one."""
         return Store(
             self._context.engine,
             scope,

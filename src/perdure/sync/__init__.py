@@ -12,7 +12,7 @@ from os import PathLike
 from perdure.clock import Clock, system_clock
 from perdure.errors import UnsupportedError
 from perdure.opening import DurabilityChoice, as_text, check_options, is_server, make_store, open_engine
-from perdure.rules.checks import check_scope
+from perdure.rules.checks import check_own_scope
 from perdure.sync.buffered import BufferedWriter
 from perdure.sync.driver import Driver, LoopDriver
 from perdure.sync.follower import Follower
@@ -63,14 +63,15 @@ def open(
             "a pool belongs to the event loop that made it, so a blocking store cannot use it",
             hint="leave pool out, or use perdure.open with async code",
         )
-    check_scope(scope)
     check_options(read_only=read_only, clock=clock, housekeeping=housekeeping, retry_ms=retry_ms)
+    check_own_scope(scope, read_only=read_only)
     url = as_text(url)
     driver = LoopDriver() if is_server(url) else Driver()
     try:
         engine = driver.run(open_engine(url, durability=durability, read_only=read_only, clock=clock))
         tidy = housekeeping and not read_only
-        inner = make_store(engine.blocking() or engine, scope, url, housekeeping=tidy, retry_ms=retry_ms)
+        engine = engine.blocking() or engine
+        inner = make_store(engine, scope, url, housekeeping=tidy, read_only=read_only, retry_ms=retry_ms)
     except BaseException:
         driver.close()
         raise

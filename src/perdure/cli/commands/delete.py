@@ -24,7 +24,7 @@ STRATEGIES = {
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    command(app, access="write")(delete)
+    command(app, access="write", any_scope=True)(delete)
 
 
 async def delete(

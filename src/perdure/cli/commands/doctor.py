@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
     """Add the sub-commands."""
     command(doctor, name="verify")(verify_command)
     command(doctor, access="write", name="health")(health)
-    command(doctor, access="write", name="sweep")(sweep)
+    command(doctor, access="write", any_scope=True, name="sweep")(sweep)
     app.add_typer(doctor, name="doctor")
 
 

@@ -11,6 +11,7 @@ import ssl
 
 from asyncmy import errors
 
+from perdure.engines.shared.schema_record import MIGRATED
 from perdure.engines.shared.server_answers import repeated
 from perdure.errors import CorruptError, InvalidError, OutcomeUnknown, PerdureError, UnavailableError, UnsupportedError
 
@@ -27,6 +28,8 @@ _READ_ONLY = frozenset({1290, 1792, 1836})
 _FULL = frozenset({1021, 1030, 1037, 1041, 1114, 1206})
 _TOO_LONG = frozenset({1153, 1406, 1366, 1264})
 _BINLOG = 1665
+NOT_ONLINE = frozenset({1845, 1846})
+"""The server cannot make a change of a table in the way that was asked for."""
 _UNKNOWN_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
 
 
@@ -76,7 +79,7 @@ def translate(error: BaseException, where: str) -> PerdureError:
     if code in _READ_ONLY:
         return UnavailableError(f"{where} is read-only now: {reason}", hint="connect to the primary")
     if code in _MISSING:
-        return CorruptError(f"the database does not have the expected tables: {reason}", where=where)
+        return CorruptError(f"the database does not have the expected tables: {reason}", where=where, hint=MIGRATED)
     if code in _TOO_LONG:
         return InvalidError(f"MySQL cannot store this value: {reason}")
     if code in _FULL:

@@ -98,13 +98,13 @@ async def damage(connection: Connection, schema: Schema) -> list[str]:
         if kind.lower() == "error" or (kind.lower() == "status" and text != "OK"):
             problems.append(f"{name}: {text}")
     for log in schema.logs:
-        if log.name in present and heads_name(log.name) in present:
+        if log.stored in present and heads_name(log.name) in present:
             problems += await _gaps(connection, log)
     return problems
 
 
 async def _gaps(connection: Connection, log: Log) -> list[str]:
-    entries, heads, column = quote(log.name), quote(heads_name(log.name)), quote(log.partition)
+    entries, heads, column = quote(log.stored), quote(heads_name(log.name)), quote(log.partition)
     counted = (
         f"SELECT `scope`, {column}, COUNT(*) AS n, MIN(`seq`) AS low, MAX(`seq`) AS high FROM {entries} GROUP BY 1, 2"
     )
@@ -132,7 +132,7 @@ async def scopes(connection: Connection, schema: Schema) -> list[str]:
     `SELECT DISTINCT` reads every row until the server has statistics of the table.
     """
     known_scopes: set[str] = set()
-    reached = dict.fromkeys((*schema.table, *[heads_name(log) for log in schema.log]), "")
+    reached = dict.fromkeys((*[table.stored for table in schema.tables], *[heads_name(log) for log in schema.log]), "")
     steps = 2
     while reached:
         packet = ";".join([_next_scopes(table, after, steps) for table, after in reached.items()])

@@ -3,20 +3,23 @@
 MySQL commits every DDL statement by itself, so a migration is not one transaction. Instead each step can run again, all
 run under a named lock, and the record in `perdure_meta` is written last: after a kill, the next opening reads the old
 record (or none) and resumes. The empty record table is created first; a database that has tables of our names but not
-that one belongs to another program and is refused unchanged.
+that one belongs to another program and is refused unchanged. Indexes are built while others write.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncIterator
 
 from perdure import failpoints
 from perdure.engines.mysql.connections.connect import LONG_WORK, set_table_lock_wait
 from perdure.engines.mysql.connections.connection import Connection
 from perdure.engines.mysql.connections.literals import literal, literals
+from perdure.engines.mysql.errors import DRIVER_ERRORS, NOT_ONLINE, code_of
 from perdure.engines.mysql.schema import (
     CREATE_META,
     INDEXED_BYTES,
+    ONLINE,
     Step,
     addition_steps,
     create_all,
@@ -60,7 +63,8 @@ async def plan(connection: Connection, schema: Schema, where: str) -> Migration:
     """What `prepare` would run."""
     recorded = await read_recorded(connection, schema, where)
     version = None if recorded is None else recorded.version
-    return Migration("mysql", version, schema.version, tuple(await _steps(connection, schema, recorded, where)))
+    steps = [sql async for sql in _steps(connection, schema, recorded, where)]
+    return Migration("mysql", version, schema.version, tuple(steps))
 
 
 async def read_recorded(connection: Connection, schema: Schema, where: str) -> Recorded | None:
@@ -84,9 +88,9 @@ async def read_recorded(connection: Connection, schema: Schema, where: str) -> R
 async def _bring_up_to_date(connection: Connection, schema: Schema, recorded: Recorded | None, where: str) -> None:
     if recorded is None:
         await connection.run(CREATE_META)
-    for sql in await _steps(connection, schema, recorded, where):
+    async for sql in _steps(connection, schema, recorded, where):
         failpoints.hit("mysql.in_migration")
-        await connection.run(sql, timeout=LONG_WORK)
+        await _run(connection, sql)
     failpoints.hit("mysql.in_migration")
     values = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in schema_record.facts(schema).items())
     await connection.run(f"REPLACE INTO {quote(META)} (`name`, `value`) VALUES {values}")
@@ -94,22 +98,40 @@ async def _bring_up_to_date(connection: Connection, schema: Schema, recorded: Re
         EngineLog("mysql", where).migrated(None if recorded is None else recorded.version, schema.version)
 
 
-async def _steps(connection: Connection, schema: Schema, recorded: Recorded | None, where: str) -> list[str]:
-    """The statements that have yet to run; raises when they are not enough."""
+async def _run(connection: Connection, sql: str) -> None:
+    """Run a step; where the server cannot build an index while others write, they wait for it."""
+    try:
+        await connection.run(sql, timeout=LONG_WORK)
+    except DRIVER_ERRORS as error:
+        if code_of(error) not in NOT_ONLINE or ONLINE not in sql:
+            raise
+        await connection.run(sql.replace(f", {ONLINE}", ""), timeout=LONG_WORK)
+
+
+async def _steps(connection: Connection, schema: Schema, recorded: Recorded | None, where: str) -> AsyncIterator[str]:
+    """The statements that have yet to run; raises when they are not enough.
+
+    What is left of a step is looked up when its turn comes: an earlier one may have renamed its table.
+    """
     if recorded is None:
-        return list(create_all(schema))
+        for sql in create_all(schema):
+            yield sql
+        return
     schema_record.refuse_unless_usable(recorded, schema, where, "database")
     if recorded.version == schema.version:
-        return []
-    steps = addition_steps(schema_record.missing(recorded, schema, where), schema)
-    statements = [await _statement(connection, step) for step in steps]
-    return [sql for sql in statements if sql is not None]
+        return
+    for step in addition_steps(schema_record.missing(recorded, schema, where)):
+        statement = await _statement(connection, step)
+        if statement is not None:
+            yield statement
 
 
 async def _statement(connection: Connection, step: Step) -> str | None:
     """What is left to do of a step; None if it is done."""
     if step.adds is None:
         return step.sql
+    if step.adds == "name":
+        return step.sql if await _has_table(connection, step.table) else None
     if step.adds == "column":
         return None if await _columns(connection, step, "columns", "column_name") else step.sql
     if step.adds == "width":
@@ -119,6 +141,12 @@ async def _statement(connection: Connection, step: Step) -> str | None:
         return None
     # One statement, which InnoDB carries out as a whole: an index that is missing would fail the readers that name it.
     return step.sql.replace(" ADD INDEX ", f" DROP INDEX {quote(step.name)}, ADD INDEX ") if columns else step.sql
+
+
+async def _has_table(connection: Connection, table: str) -> bool:
+    listing = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = "
+    (rows,) = await connection.run(listing + literal(table))
+    return bool(rows)
 
 
 async def _columns(

@@ -49,7 +49,7 @@ quote, names = DIALECT.quote, DIALECT.names
 
 def table_names(schema: Schema) -> list[str]:
     """Every table of the engine."""
-    return [*schema.table, *schema.log, *[heads_name(log) for log in schema.log], META, HINTS]
+    return [*schema.stored.values(), *[heads_name(log) for log in schema.log], META, HINTS]
 
 
 def create_all(schema: Schema) -> Iterator[str]:
@@ -63,7 +63,8 @@ def create_all(schema: Schema) -> Iterator[str]:
 
 
 class Step(NamedTuple):
-    """One statement of a migration; not needed if `table` already has the column or index `name` that it adds.
+    """One statement of a migration; not needed if `table` already has the column or index `name` that it adds, or, for
+    a `name`, if there is no `table` any more.
 
     An index counts if it has these `columns`. One with other columns was declared by an older version, and is replaced.
     A `width` makes a text column as narrow as an index needs it: one that no index named before was made wider.
@@ -71,31 +72,37 @@ class Step(NamedTuple):
 
     sql: str
     table: str
-    adds: Literal["column", "index", "width"] | None = None
+    adds: Literal["column", "index", "width", "name"] | None = None
     name: str = ""
     columns: tuple[str, ...] = ()
 
 
-def addition_steps(additions: Additions, schema: Schema) -> Iterator[Step]:
+ONLINE = "ALGORITHM=INPLACE, LOCK=NONE"
+"""The server builds an index while others write, or refuses the statement; it never locks the table instead."""
+
+
+def addition_steps(additions: Additions) -> Iterator[Step]:
     """The statements that bring an older database up to date."""
+    for before, after in additions.renamed:
+        yield Step(f"RENAME TABLE {quote(before)} TO {quote(after)}", before, "name")
     for table in additions.tables:
-        yield Step(create_table(table), table.name)
+        yield Step(create_table(table), table.stored)
     for log in additions.logs:
         for sql in create_log(log):
-            yield Step(sql, log.name)
-    for owner, column in additions.columns:
-        kind = _type(column, column.name in _indexed(schema.table.get(owner) or schema.log[owner]))
-        sql = f"ALTER TABLE {quote(owner)} ADD COLUMN {quote(column.name)} {kind} NULL"
-        yield Step(sql, owner, "column", column.name)
+            yield Step(sql, log.stored)
+    for shape, column in additions.columns:
+        kind = _type(column, column.name in _indexed(shape))
+        sql = f"ALTER TABLE {quote(shape.stored)} ADD COLUMN {quote(column.name)} {kind} NULL"
+        yield Step(sql, shape.stored, "column", column.name)
     for table, index in additions.indexes:
         for column in table.columns:
             if column.type == "text" and column.name in (*index.by, *index.order):
-                sql = f"ALTER TABLE {quote(table.name)} MODIFY COLUMN {quote(column.name)} {_type(column, True)} NULL"
-                yield Step(sql, table.name, "width", column.name)
+                sql = f"ALTER TABLE {quote(table.stored)} MODIFY COLUMN {quote(column.name)} {_type(column, True)} NULL"
+                yield Step(sql, table.stored, "width", column.name)
         name = index_name(table.name, index.name)
         columns = index_columns(table, index)
-        sql = f"ALTER TABLE {quote(table.name)} ADD INDEX {quote(name)} ({names(columns)})"
-        yield Step(sql, table.name, "index", name, columns)
+        sql = f"ALTER TABLE {quote(table.stored)} ADD INDEX {quote(name)} ({names(columns)}), {ONLINE}"
+        yield Step(sql, table.stored, "index", name, columns)
 
 
 def create_table(table: Table) -> str:
@@ -109,7 +116,7 @@ def create_table(table: Table) -> str:
         parts.append(f"KEY {name} ({names(index_columns(table, index))})")
     for group in table.unique:
         parts.append(f"UNIQUE KEY {quote(unique_name(table.name, group))} ({names(('scope', *group))})")
-    return f"CREATE TABLE IF NOT EXISTS {quote(table.name)} ({', '.join(parts)}) {_ENGINE}"
+    return f"CREATE TABLE IF NOT EXISTS {quote(table.stored)} ({', '.join(parts)}) {_ENGINE}"
 
 
 def create_log(log: Log) -> Iterator[str]:
@@ -121,7 +128,7 @@ def create_log(log: Log) -> Iterator[str]:
     for column in log.unique:
         name = quote(index_name(log.name, column))
         parts.append(f"UNIQUE KEY {name} ({names(('scope', column, log.partition))})")
-    yield f"CREATE TABLE IF NOT EXISTS {quote(log.name)} ({', '.join(parts)}) {_ENGINE}"
+    yield f"CREATE TABLE IF NOT EXISTS {quote(log.stored)} ({', '.join(parts)}) {_ENGINE}"
     yield (
         f"CREATE TABLE IF NOT EXISTS {quote(heads_name(log.name))} ({_SCOPE}, {partition}, `last` BIGINT NOT NULL,"
         f" PRIMARY KEY ({names(('scope', log.partition))})) {_ENGINE}"

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
+from perdure.engines.shared.schema_record import MIGRATED
 from perdure.engines.shared.server_answers import NONSENSE, repeated
 from perdure.errors import (
     CorruptError,
@@ -41,7 +42,7 @@ _WANTS_TLS = "no encryption"
 """From the messages of the driver, PgBouncer and PostgreSQL; the codes that come with them mean other things too."""
 
 _NO_TEXT = (InvalidError, "PostgreSQL cannot store this text: {reason}", "leave out NUL characters")
-_NO_TABLES = (CorruptError, "the database does not have the expected tables: {reason}", None)
+_NO_TABLES = (CorruptError, "the database does not have the expected tables: {reason}", MIGRATED)
 _MEANINGS: dict[str, tuple[type[PerdureError], str, str | None]] = {
     "28": (InvalidError, "{where} refuses the login: {reason}", "check user and password in the URL"),
     "3D000": (InvalidError, "{where}: {reason}", "create it (CREATE DATABASE) or name another in the URL"),

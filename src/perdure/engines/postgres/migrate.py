@@ -3,7 +3,8 @@
 The record, the tables and the functions are created or brought up to date in one transaction, under an advisory lock
 that ends with it: killed half way, the database is unchanged; of two processes that open at once, the second waits and
 has nothing left to do. A newer version, other declarations, or tables of another program under our names are refused
-before anything changes.
+before anything changes. New indexes of tables that exist follow after that transaction, which notes them: see
+`schema.online_indexes`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from asyncpg.exceptions import InsufficientPrivilegeError
 from perdure import failpoints
 from perdure.engines.postgres.connections.connect import Connection
 from perdure.engines.postgres.connections.session_settings import set_up
+from perdure.engines.postgres.schema import online_indexes
 from perdure.engines.postgres.schema.functions import FUNCTIONS_VERSION, create_functions
 from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.shared import schema_record
 from perdure.engines.shared.events import EngineLog
 from perdure.engines.shared.schema_record import META
-from perdure.engines.sql.ddl import quote
+from perdure.engines.sql.ddl import index_name, quote
 from perdure.errors import UnsupportedError
 from perdure.kernel.engine import Migration
 
@@ -33,7 +35,7 @@ _RELATIONS = """SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_n
 WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = ANY($2)"""
 _SCHEMA_EXISTS = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1"
 _LOCK = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))"
-# Indexes of a large store take their time; so does waiting for a migration in another process.
+# Waiting for a migration in another process takes its time.
 _PATIENCE = 24 * 3600.0
 
 
@@ -44,6 +46,8 @@ class Current(msgspec.Struct, frozen=True):
     recorded: schema_record.Recorded | None
     functions: str | None
     schema_exists: bool = True
+    unbuilt: tuple[str, ...] = ()
+    """The indexes that a migration has noted and nobody has built yet."""
 
 
 def fingerprint(pg_schema: str) -> str:
@@ -58,7 +62,8 @@ async def inspect(connection: Connection, layout: Layout, where: str) -> Current
     if META in present:
         rows = await connection.fetch(f'SELECT "name", "value" FROM {layout.table(META)}')
         values = {str(name): str(value) for name, value in rows}
-        return Current(schema_record.recorded_from(values, where), values.get(_FUNCTIONS))
+        recorded, unbuilt = schema_record.recorded_from(values, where), online_indexes.noted(values, where)
+        return Current(recorded, values.get(_FUNCTIONS), unbuilt=unbuilt)
     if present:
         raise UnsupportedError(
             f"schema {layout.pg_schema} of {where} has tables of another program ({', '.join(sorted(present)[:5])})",
@@ -80,33 +85,48 @@ async def bring_up_to_date(connection: Connection, layout: Layout, where: str) -
     """Make the database hold this schema, or refuse it untouched."""
     async with set_up(connection):
         current = await inspect(connection, layout, where)
-    if not list(steps(current, layout, where)):
-        return
+    if list(steps(current, layout, where)) or new_indexes(current, layout, where):
+        current = await _migrate(connection, layout, where)
+    try:
+        await online_indexes.build(connection, layout, current.unbuilt, where)
+    except InsufficientPrivilegeError as error:
+        raise _not_allowed(error, layout, where) from error
+
+
+async def _migrate(connection: Connection, layout: Layout, where: str) -> Current:
+    """Everything but new indexes of tables that exist; those are noted. Returns what the database holds then."""
     async with set_up(connection):
         await connection.execute("SET LOCAL lock_timeout = 0")
         await connection.execute(_LOCK, f"perdure {layout.pg_schema}", timeout=_PATIENCE)
         # Another process may have been quicker: only the record read under the lock counts.
         current = await inspect(connection, layout, where)
-        statements = list(steps(current, layout, where))
+        statements, indexes = list(steps(current, layout, where)), new_indexes(current, layout, where)
         for statement in statements:
             try:
                 await connection.execute(statement, timeout=_PATIENCE)
             except InsufficientPrivilegeError as error:
-                raise UnsupportedError(
-                    f"this role may not bring schema {layout.pg_schema} of {where} up to date: {error}", hint=_AS_OWNER
-                ) from error
+                raise _not_allowed(error, layout, where) from error
             failpoints.hit("postgres.in_migration")
-        if statements:
-            record = {**schema_record.facts(layout.schema), _FUNCTIONS: fingerprint(layout.pg_schema)}
+        unbuilt = tuple(dict.fromkeys((*current.unbuilt, *indexes)))
+        if statements or indexes:
+            functions = {_FUNCTIONS: fingerprint(layout.pg_schema)}
+            record = {**schema_record.facts(layout.schema), **functions, **online_indexes.note(unbuilt)}
             upsert = 'ON CONFLICT ("name") DO UPDATE SET "value" = excluded."value"'
             await connection.executemany(f"INSERT INTO {layout.table(META)} VALUES ($1, $2) {upsert}", record.items())
-    if statements:
+    if statements or indexes:
         before = None if current.recorded is None else current.recorded.version
         EngineLog("postgres", where).migrated(before, layout.schema.version)
+    return msgspec.structs.replace(current, unbuilt=unbuilt)
+
+
+def _not_allowed(error: Exception, layout: Layout, where: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"this role may not bring schema {layout.pg_schema} of {where} up to date: {error}", hint=_AS_OWNER
+    )
 
 
 def steps(current: Current, layout: Layout, where: str) -> Iterator[str]:
-    """The statements that are missing; raises when adding is not enough."""
+    """The statements that are missing, without indexes of tables that exist; raises when adding is not enough."""
     if current.recorded is None:
         if not current.schema_exists:
             yield f"CREATE SCHEMA {quote(layout.pg_schema)}"
@@ -115,9 +135,17 @@ def steps(current: Current, layout: Layout, where: str) -> Iterator[str]:
     else:
         schema_record.refuse_unless_usable(current.recorded, layout.schema, where, "database")
         if current.recorded.version < layout.schema.version:
-            yield from layout.ddl.create_additions(schema_record.missing(current.recorded, layout.schema, where))
+            yield from layout.ddl.create_shapes(schema_record.missing(current.recorded, layout.schema, where))
     if current.functions != fingerprint(layout.pg_schema):
         yield from create_functions(layout.pg_schema)
+
+
+def new_indexes(current: Current, layout: Layout, where: str) -> list[str]:
+    """The indexes that are missing from tables that exist."""
+    if current.recorded is None or current.recorded.version >= layout.schema.version:
+        return []
+    added = schema_record.missing(current.recorded, layout.schema, where).indexes
+    return [index_name(table.name, index.name) for table, index in added]
 
 
 async def plan(connection: Connection, layout: Layout, where: str) -> Migration:
@@ -125,4 +153,6 @@ async def plan(connection: Connection, layout: Layout, where: str) -> Migration:
     async with set_up(connection):
         current = await inspect(connection, layout, where)
     version = None if current.recorded is None else current.recorded.version
-    return Migration("postgres", version, layout.schema.version, tuple(steps(current, layout, where)))
+    unbuilt = dict.fromkeys((*current.unbuilt, *new_indexes(current, layout, where)))
+    statements = (*steps(current, layout, where), *[online_indexes.statement(layout, name, where) for name in unbuilt])
+    return Migration("postgres", version, layout.schema.version, statements)

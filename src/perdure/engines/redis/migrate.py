@@ -222,7 +222,7 @@ async def plan(network: Network, schema: Schema) -> Migration:
         return Migration("redis", record.schema.version, schema.version)
     added = missing(record.schema, schema, where)
     walks = [f"fill the index {table.name}.{index.name} in every scope" for table, index in added.indexes]
-    columns = [f"add the column {shape}.{column.name}" for shape, column in added.columns]
+    columns = [f"add the column {shape.name}.{column.name}" for shape, column in added.columns]
     shapes = [f"add {name}" for name in ([t.name for t in added.tables] + [log.name for log in added.logs])]
     steps = (*shapes, *columns, *walks, f"record schema version {schema.version}")
     return Migration("redis", record.schema.version, schema.version, steps)

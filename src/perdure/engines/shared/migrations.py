@@ -2,9 +2,11 @@
 
 An older file is brought up to date by adding: tables, logs, nullable columns, indexes. An index may also be *refined*:
 grouped by more columns than before, under the same name, over the same rows. A process of the older version that is
-still at work then reads what it always read, only slower. Anything else (a removed column, another type, a new
-uniqueness rule on rows that already exist) might lose or refuse data, so it is refused here with the list of what
-changed; such a step is written by hand.
+still at work then reads what it always read, only slower. Where rows get another meaning, it must not go on: the
+declaration raises the *generation* of the table or log, which renames it in an SQL database, so that every statement of
+the older process fails. (Redis refuses the writes of every older version.) Anything else (a removed column, another
+type, a new uniqueness rule on rows that already exist) might lose or refuse data, so it is refused here with the list
+of what changed; such a step is written by hand.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from perdure.kernel.schema import Column, Index, Log, Schema, Table
 
 
 class Additions(msgspec.Struct, frozen=True):
-    """What a newer declaration has that an older one has not; `refined` are those of `indexes` to be made anew."""
+    """What a newer declaration has that an older one has not; `refined` are those of `indexes` to be made anew, and
+    `renamed` the names in an SQL database, before and after, of what is of a newer generation."""
 
     tables: tuple[Table, ...]
     logs: tuple[Log, ...]
-    columns: tuple[tuple[str, Column], ...]
+    columns: tuple[tuple[Table | Log, Column], ...]
     indexes: tuple[tuple[Table, Index], ...]
     refined: tuple[tuple[Table, Index], ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
 
 
 def parse_declaration(text: str, where: str) -> Schema:
@@ -47,7 +51,7 @@ def additions(old: Schema, new: Schema) -> Additions:
         tuple(table for table in new.tables if table.name not in old.table),
         tuple(log for log in new.logs if log.name not in old.log),
         tuple(
-            (shape.name, column)
+            (shape, column)
             for shape, known in _pairs(old, new)
             for column in shape.columns
             if column.name not in known.types
@@ -64,6 +68,7 @@ def additions(old: Schema, new: Schema) -> Additions:
             for index in table.indexes
             if known.index_by_name.get(index.name, index) != index
         ),
+        tuple((known.stored, shape.stored) for shape, known in _pairs(old, new) if known.stored != shape.stored),
     )
 
 
@@ -83,6 +88,8 @@ def _losses(old: Schema, new: Schema) -> Iterator[str]:
     for name in [*old.table.keys() - new.table.keys(), *old.log.keys() - new.log.keys()]:
         yield f"{name} is gone"
     for shape, known in _pairs(old, new):
+        if shape.generation < known.generation:
+            yield f"{shape.name} is of an older generation"
         for column, kind in known.types.items():
             if shape.types.get(column) != kind:
                 yield f"{shape.name}.{column} is gone or has another type"

@@ -15,6 +15,8 @@ from perdure.errors import CorruptError, UnsupportedError, short_repr
 from perdure.kernel.schema import Schema
 
 META = "perdure_meta"
+MIGRATED = "if a newer Perdure has migrated the store, restart this process with that version; nothing was written"
+"""What to do about tables that are gone: a change of generation renames them under a process that is at work."""
 
 
 class Recorded(msgspec.Struct, frozen=True):

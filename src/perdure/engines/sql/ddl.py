@@ -1,5 +1,7 @@
 """DDL that the SQL engines share: tables, indexes and logs, derived from the declarations.
 
+Indexes are named after the declared table, whatever its generation: renaming a table leaves them as they are.
+
 A `Ddl` writes the statements of one database; what differs between databases (types, options behind a table, how a
 table is named) is data in its `Style`. The text of a statement matters: SQLite compares it with what a file holds.
 
@@ -82,13 +84,19 @@ class Ddl:
 
     def create_additions(self, additions: Additions) -> Iterator[str]:
         """The statements that bring an older database up to date."""
-        yield from self.create_all(additions)
-        for owner, column in additions.columns:
-            yield f"ALTER TABLE {self.style.table(owner)} ADD COLUMN {self.column(column)}"
+        yield from self.create_shapes(additions)
         for table, index in additions.refined:
             yield f"DROP INDEX {self.style.table(index_name(table.name, index.name))}"
         for table, index in additions.indexes:
             yield self.create_index(table, index)
+
+    def create_shapes(self, additions: Additions) -> Iterator[str]:
+        """Those of them that take no longer on a large table: all but the indexes of tables that exist."""
+        for before, after in additions.renamed:
+            yield f"ALTER TABLE {self.style.table(before)} RENAME TO {quote(after)}"
+        yield from self.create_all(additions)
+        for shape, column in additions.columns:
+            yield f"ALTER TABLE {self.style.table(shape.stored)} ADD COLUMN {self.column(column)}"
 
     def create_table(self, table: Table) -> Iterator[str]:
         """A table with its indexes."""
@@ -98,19 +106,19 @@ class Ddl:
         parts += [self.column(column) for column in table.columns]
         key = names(("scope", *table.key_names))
         parts += [f'"rev" {style.integer} NOT NULL', f'"body" {style.body}', f"PRIMARY KEY ({key})"]
-        yield f"CREATE TABLE {style.table(table.name)} ({', '.join(parts)}){style.table_options}"
+        yield f"CREATE TABLE {style.table(table.stored)} ({', '.join(parts)}){style.table_options}"
         for index in table.indexes:
             yield self.create_index(table, index)
         for group in table.unique:
             present = _where_present(name for name in group if name not in table.key_names)
-            yield self.create_unique(table.name, unique_name(table.name, group), ("scope", *group)) + present
+            yield self.create_unique(table.stored, unique_name(table.name, group), ("scope", *group)) + present
 
-    def create_index(self, table: Table, index: Index) -> str:
+    def create_index(self, table: Table, index: Index, options: str = "", *, name: str | None = None) -> str:
         """One declared order; rows that are not in it are not in the index either."""
         present = (*index.by[: index.required], *index.order)
-        name = quote(index_name(table.name, index.name))
+        named = quote(name or index_name(table.name, index.name))
         return (
-            f"CREATE INDEX {name} ON {self.style.table(table.name)} ({names(index_columns(table, index))})"
+            f"CREATE INDEX {options}{named} ON {self.style.table(table.stored)} ({names(index_columns(table, index))})"
             f"{_where_present(column for column in present if column not in table.key_names)}"
         )
 
@@ -128,7 +136,7 @@ class Ddl:
     def create_log(self, log: Log) -> Iterator[str]:
         """A log with its unique columns, and the table of its heads."""
         parts = [*self.log_columns(log), f"PRIMARY KEY ({names(('scope', log.partition, 'seq'))})"]
-        yield f"CREATE TABLE {self.style.table(log.name)} ({', '.join(parts)}){self.style.log_options}"
+        yield f"CREATE TABLE {self.style.table(log.stored)} ({', '.join(parts)}){self.style.log_options}"
         yield from self.create_log_unique(log)
         text, integer = self.style.text, self.style.integer
         yield (
@@ -140,7 +148,7 @@ class Ddl:
     def create_log_unique(self, log: Log) -> Iterator[str]:
         """The unique columns of a log. The partition comes last: ids that rise with time append at one end."""
         for column in log.unique:
-            yield self.create_unique(log.name, index_name(log.name, column), ("scope", column, log.partition))
+            yield self.create_unique(log.stored, index_name(log.name, column), ("scope", column, log.partition))
 
     def column(self, column: Column) -> str:
         """A declared column with its type."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from shutil import disk_usage
 
+from perdure.engines.shared.schema_record import MIGRATED
 from perdure.errors import CorruptError, PerdureError, UnavailableError
 
 FULL, BUSY, LOCKED, READONLY = sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY
@@ -59,7 +60,7 @@ def translate(error: Exception, path: str) -> PerdureError:
             "a trigger was added to the file while it was open", where=path, hint="remove it; nothing was written"
         )
     if code == sqlite3.SQLITE_ERROR:
-        return CorruptError(f"the file does not have the expected tables: {message}", where=path)
+        return CorruptError(f"the file does not have the expected tables: {message}", where=path, hint=MIGRATED)
     return UnavailableError(f"SQLite failed on {path}: {error}")
 
 

@@ -106,7 +106,7 @@ def damage(connection: sqlite3.Connection, schema: Schema) -> list[str]:
     problems += [difference.problem for difference in differences(objects, schema)]
     tables = {item.name for item in objects if item.kind == "table"}
     for log in schema.logs:
-        if log.name in tables:
+        if log.stored in tables:
             problems += _gaps(connection, log)
     return problems
 
@@ -114,7 +114,7 @@ def damage(connection: sqlite3.Connection, schema: Schema) -> list[str]:
 def _gaps(connection: sqlite3.Connection, log: Log) -> list[str]:
     partition = quote(log.partition)
     gaps = connection.execute(
-        f'SELECT {partition}, "scope", count(*), max("seq") FROM {quote(log.name)}'
+        f'SELECT {partition}, "scope", count(*), max("seq") FROM {quote(log.stored)}'
         f' GROUP BY "scope", {partition} HAVING count(*) <> max("seq") OR min("seq") <> 1'
     )
     return [gap_problem(log.name, *gap) for gap in gaps.fetchall()]
@@ -123,7 +123,7 @@ def _gaps(connection: sqlite3.Connection, log: Log) -> list[str]:
 def scopes(connection: sqlite3.Connection, schema: Schema) -> list[str]:
     """Every scope that holds a row."""
     names: set[str] = set()
-    for table in (*schema.table, *schema.log):
+    for table in schema.stored.values():
         names.update(scope for (scope,) in connection.execute(scopes_sql(quote(table))).fetchall())
     # A damaged file may hold a scope that is not text; the caller reports it.
     return sorted(names, key=str)
@@ -131,5 +131,5 @@ def scopes(connection: sqlite3.Connection, schema: Schema) -> list[str]:
 
 def partitions(connection: sqlite3.Connection, log: Log, scope: str, after: str | None, limit: int) -> list[str]:
     """Partitions with entries, in byte order."""
-    sql = partitions_sql(log, quote(log.name), "?1", "?2", "?3")
+    sql = partitions_sql(log, quote(log.stored), "?1", "?2", "?3")
     return [partition for (partition,) in connection.execute(sql, (scope, after or "", limit)).fetchall()]

@@ -17,10 +17,11 @@ from perdure.kernel.schema import Log, Schema
 from perdure.rules import checks
 from perdure.rules.lineage import upward_lines
 from perdure.stores.context import Context
+from perdure.stores.ownership import owned_logs
 from perdure.stores.store import Store
 from perdure.stores.thread_lists import ThreadList
 from perdure.stores.transfer.importing import Imported, check_lines, import_lines
-from perdure.stores.transfer.lines import HOT, end_line, entry_line, header_line, owner_of, row_line
+from perdure.stores.transfer.lines import HOT, end_line, entry_line, header_line, row_line
 from perdure.stores.transfer.rows import ThreadReading
 from perdure.stores.transfer.scope_rows import is_over
 from perdure.stores.transfer.source import OnProgress, TransferProgress, read_lines
@@ -63,8 +64,8 @@ async def export_lines(
 
 def _refuse_unknown_logs(schema: Schema) -> None:
     for log in schema.logs:
-        if log.partition != "thread":
-            raise UnsupportedError(f"the log {log.name} is not a thread's: an export cannot find its partitions")
+        if log.owner is None:
+            raise UnsupportedError(f"the log {log.name} belongs to no thread: an export would leave it out")
 
 
 async def _every(context: Context) -> AsyncIterator[str]:
@@ -139,7 +140,7 @@ async def _thread_lines(context: Context, thread: str, *, named: bool) -> AsyncI
             return
         for line in reading.lines():
             yield line
-    for log, length in zip(schema.logs, reading.lengths, strict=True):
+    for log, length in zip(owned_logs(schema), reading.lengths, strict=True):
         async for entry in _entries(context, log, head, length):
             yield entry_line(log, thread, entry)
     yield row_line(schema.table[HOT], head)
@@ -171,10 +172,9 @@ def _deleted(thread: str) -> ConflictError:
 async def _common_lines(context: Context) -> AsyncIterator[bytes]:
     """Rows that belong to no thread: what stores keep for the scope as a whole, without what has expired."""
     for table in context.kernel.schema.tables:
-        kind = owner_of(table)
-        if kind == "key":
+        if table.owner in table.key_names:
             continue
-        where = {} if kind is None else {"thread": None}
+        where = {} if table.owner is None else {table.owner: None}
         after: tuple[Any, ...] | None = None
         while True:
             scan = Scan(table.name, after=after, limit=limits.PAGE_MAX, where=where)

@@ -28,6 +28,7 @@ from perdure.kernel.validate import check_ops
 from perdure.model.plain import check_json
 from perdure.rules import checks
 from perdure.rules.columns import MOST_BODY, column_problems, presence_problem
+from perdure.stores.ownership import owner_of
 
 FORMAT = 1
 LINE_BYTES = limits.COMMIT_BYTES
@@ -148,13 +149,6 @@ def _raw(body: bytes | str, where: str) -> msgspec.Raw:
     return msgspec.Raw(codec.encode(value) if b"\n" in data or b"\r" in data else data)
 
 
-def owner_of(table: Table) -> str | None:
-    """How rows of a table belong to a thread: by their `key`, by a `column`, or not at all."""
-    if table.key_names[0] == "thread":
-        return "key"
-    return "column" if "thread" in table.column_names else None
-
-
 def parse_line(schema: Schema, data: bytes, number: int) -> Line:
     """What a line says; raises `InvalidError` that names the line."""
     where = f"line {number}"
@@ -216,8 +210,7 @@ def _row(schema: Schema, text: _Text) -> RowLine:
             raise InvalidError(f"{table.name}.{name} cannot be imported")
     carried = [(name, columns.get(name)) for name in table.column_names if name not in left_out]
     _check_columns(table.name, [*zip(table.key_names, key, strict=True), *carried], body)
-    kind = owner_of(table)
-    thread = key[0] if kind == "key" else columns.get("thread") if kind == "column" else None
+    thread = owner_of(table, key, columns)
     if thread is not None:
         checks.check_id(thread, "thread id")
     return RowLine(table, key, columns, body, None if thread is None else str(thread))
@@ -227,6 +220,8 @@ def _entry(schema: Schema, text: _Text) -> EntryLine:
     log = schema.log.get(str(text.log))
     if log is None:
         raise InvalidError(f"there is no log {text.log!r:.80}", hint="the file may come from a newer Perdure")
+    if log.owner is None:
+        raise InvalidError(f"the log {log.name} belongs to no thread", hint="the file may come from another Perdure")
     thread = checks.check_id(text.partition, "partition")
     seq = checks.check_count(text.seq, "seq", least=1)
     columns = _columns(text)

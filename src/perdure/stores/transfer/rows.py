@@ -11,14 +11,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any
 
 from perdure import limits
 from perdure.errors import CorruptError
-from perdure.kernel.ops import Get, Heads, ReadOp, Row, Scan
+from perdure.kernel.ops import Get, Heads, ReadOp, Row
 from perdure.kernel.schema import Table
 from perdure.stores.context import Context
-from perdure.stores.transfer.lines import COLD, HOT, owner_of, row_line
+from perdure.stores.ownership import owned_logs, owned_tables, scan_of
+from perdure.stores.transfer.lines import COLD, HOT, row_line
 
 _FIRST_ROWS = 16
 """Pending messages may have 4 MB each."""
@@ -40,7 +40,7 @@ class ThreadReading:
     def __init__(self, context: Context, thread: str) -> None:
         self._context = context
         self._thread = thread
-        self._tables = [t for t in context.kernel.schema.tables if t.name != HOT and owner_of(t) is not None]
+        self._tables = [table for table in owned_tables(context.kernel.schema) if table.name != HOT]
         self._lines = tempfile.SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115 - closed by __exit__
         self._revs: list[int | None] = []
         self.head: Row | None = None
@@ -70,8 +70,8 @@ class ThreadReading:
             yield line.removesuffix(b"\n")
 
     async def _read(self, most: int | None) -> None:
-        logs = self._context.kernel.schema.logs
-        pages: list[ReadOp] = [_scan(t, self._thread, None if t.name in _AT_ONCE else most) for t in self._tables]
+        logs = owned_logs(self._context.kernel.schema)
+        pages: list[ReadOp] = [scan_of(t, self._thread, None if t.name in _AT_ONCE else most) for t in self._tables]
         heads: list[ReadOp] = [Heads(log.name, [self._thread]) for log in logs]
         hot, cold, queue, *answers = await self._context.view(*self._guards(), *pages, *heads)
         self.head, self._revs = hot[0], _revs(hot, cold, queue)
@@ -89,7 +89,7 @@ class ThreadReading:
         while rows:
             weight = sum(len(row.body or b"") + 512 for row in rows) // len(rows)
             limit = max(1, min(limits.PAGE_MAX, 2 * len(rows), _PAGE_BYTES // weight))
-            scan = _scan(table, self._thread, limit, rows[-1])
+            scan = scan_of(table, self._thread, limit, rows[-1])
             hot, cold, queue, rows = await self._context.view(*self._guards(), scan)
             if _revs(hot, cold, queue) != self._revs:
                 raise _Changed
@@ -107,13 +107,3 @@ class ThreadReading:
 
 def _revs(*answers: Sequence[Row | None]) -> list[int | None]:
     return [None if row is None else row.rev for (row,) in answers]
-
-
-def _scan(table: Table, thread: str, limit: int | None, last: Row | None = None) -> Scan:
-    """The rows of a thread, by key or by the index that finds them, behind the last one seen."""
-    if owner_of(table) == "key":
-        return Scan(table.name, eq=(thread,), after=None if last is None else last.key, limit=limit)
-    order: tuple[Any, ...] = ()
-    if last is not None:
-        order = (*(last[name] for name in table.index_by_name["thread"].order), *last.key)
-    return Scan(table.name, "thread", (thread,), after=order or None, limit=limit)

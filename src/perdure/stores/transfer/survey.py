@@ -12,6 +12,7 @@ from perdure.errors import AlreadyExists, InvalidError, NotFoundError
 from perdure.kernel.ops import Get, Row
 from perdure.scratch import Scratch
 from perdure.stores.context import Context
+from perdure.stores.ownership import owner_of
 from perdure.stores.thread_creation import ancestor_checks
 from perdure.stores.tombstones import is_arriving, is_unfinished
 from perdure.stores.transfer.arrival import already_there, being_erased
@@ -107,9 +108,10 @@ class Survey:
             Get(RUNS, [(run,) for run, _ in runs]), Get(HOT, [(thread,) for thread in owners])
         )
         alive = {thread for thread, head in zip(owners, heads, strict=True) if head is not None}
+        table = self._context.kernel.schema.table[RUNS]
         for (run, thread), row in zip(runs, rows, strict=True):
-            if row is not None and thread not in alive and row["thread"] != thread:
+            owner = None if row is None else owner_of(table, row.key, row)
+            if row is not None and thread not in alive and owner != thread:
                 raise AlreadyExists(
-                    f"run {run!r} of thread {thread!r} already exists and belongs to thread {row['thread']!r}",
-                    actual=run,
+                    f"run {run!r} of thread {thread!r} already exists and belongs to thread {owner!r}", actual=run
                 )

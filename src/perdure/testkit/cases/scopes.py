@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from perdure import limits
+from perdure.audit import verify_engine
 from perdure.errors import InvalidError, NotFoundError
 from perdure.model.message import Message
 from perdure.model.run import NewRun
-from perdure.stores.store import Store
+from perdure.stores.store import Origin, Store
+from perdure.stores.transfer.export import export_lines, import_lines
 from perdure.testkit.helpers import REFUSED_IDS, commit_texts, enqueue, move, queue_texts, texts
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 from perdure.testkit.probe import dump
@@ -229,3 +231,34 @@ async def case_two_clients(kit: Kit) -> None:
     equal((await opened.runs.get("r")).thread_id, "t", "runs too")
     equal(await kit.store.threads.find("t"), None, "and not to the default one")
     equal(opened.scoped("default").scope, "default", "from any to any")
+
+
+@case("scope", "reserved", covers=("store.scoped",))
+async def case_reserved_scopes(kit: Kit) -> None:
+    """A scope that begins with ~ is refused, and nothing is made of it; what is in one can be read."""
+    await commit_texts(kit.store, "t", "mine")
+    for name in ("~", "~x", "~default"):
+        error = await raises(InvalidError, _scoped(kit.store, name), name)
+        expect("reserved" in error.message and error.hint, f"what {name} is refused with: {error}")
+    equal((await kit.store.engine.scopes()), ["default"], "scopes")
+    for name in ("a~", "default~x"):
+        await commit_texts(kit.store.scoped(name), "t", name)
+    # As an older version would have left it, or a store that keeps something for itself.
+    old = Store(kit.store.engine, "~x", owner=False)
+    await commit_texts(old, "t", "old")
+    equal(await _history(kit.store), ["mine"], "the scope beside it")
+    reader = Store(kit.store.engine, owner=False, origin=Origin("the same", read_only=True))
+    equal(await _history(reader.scoped("~x")), ["old"], "read-only")
+    lines = [line async for line in export_lines(reader.scoped("~x"))]
+    moved = kit.store.scoped("x")
+    await import_lines(moved, lambda: lines)
+    equal(await _history(moved), ["old"], "moved to another scope")
+    equal(await verify_engine(kit.store.engine), [], "findings")
+
+
+async def _scoped(store: Store, name: str) -> Store:
+    return store.scoped(name)
+
+
+async def _history(store: Store) -> list[str]:
+    return texts((await store.load("t")).messages)

@@ -38,7 +38,7 @@ class TableQueries:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._reads = TableReads(table, DIALECT, quote(table.name))
+        self._reads = TableReads(table, DIALECT, quote(table.stored))
         self.rows = self._reads.rows
 
     def get(self, scope: str, read: Get, earlier: Earlier) -> Answering:
@@ -72,7 +72,7 @@ class LogQueries:
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self._reads = LogReads(log, DIALECT, quote(log.name), "PRIMARY")
+        self._reads = LogReads(log, DIALECT, quote(log.stored), "PRIMARY")
 
     def read(self, scope: str, read: Read) -> Answering:
         """Entries of a partition."""

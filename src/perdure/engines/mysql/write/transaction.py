@@ -73,7 +73,7 @@ class Transaction:
         step, table = group[0], group[0].table
         chosen = names(("rev", *step.columns))
         if len(group) == 1:
-            return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where} FOR UPDATE"
+            return f"SELECT {chosen} FROM {quote(table.stored)} WHERE {step.where} FOR UPDATE"
         key = names(table.key_names)
         # Points of the primary key are visited in its order, which is the order of all locks. ORDER BY would not
         # promise more: the planner locks the rows first, and then sorts them.
@@ -83,12 +83,12 @@ class Transaction:
         """The rows of many steps, as the source of a statement."""
         table, scoped = group[0].table, equal(("scope",), (self.scope,))
         listed = one_of(table.key_names, [step.op.key for step in group])
-        return f"{quote(table.name)} t FORCE INDEX (PRIMARY) WHERE {scoped} AND ({listed})"
+        return f"{quote(table.stored)} t FORCE INDEX (PRIMARY) WHERE {scoped} AND ({listed})"
 
     def _occupy_rows(self, group: list[RowStep]) -> str:
         # ON DUPLICATE KEY takes the exclusive lock at once; IGNORE would take a shared one and deadlock on upgrade.
         table, rows = group[0].table, [(self.scope, *step.op.key, 0) for step in group]
-        return insert(table.name, ("scope", *table.key_names, "rev"), rows) + " ON DUPLICATE KEY UPDATE `rev` = `rev`"
+        return insert(table.stored, ("scope", *table.key_names, "rev"), rows) + " ON DUPLICATE KEY UPDATE `rev` = `rev`"
 
     def _insert_head(self, step: LogStep, last: int) -> str:
         columns = ("scope", step.log.partition, "last")
@@ -131,17 +131,17 @@ class Transaction:
             elif len(group) > 1:
                 yield f"DELETE t FROM {self._rows_of(group)}"
             elif isinstance((step := group[0]).op, Delete):
-                yield f"DELETE FROM {quote(step.table.name)} WHERE {step.where}"
+                yield f"DELETE FROM {quote(step.table.stored)} WHERE {step.where}"
             elif step.new is not None:
                 yield self._update(step, step.new) if step.occupied else self._insert(step, step.new)
 
     def _insert(self, step: RowStep, new: dict[str, Any]) -> str:
         columns = ("scope", *step.table.key_names, "rev", *new)
-        return insert(step.table.name, columns, [(self.scope, *step.op.key, self.rev, *new.values())])
+        return insert(step.table.stored, columns, [(self.scope, *step.op.key, self.rev, *new.values())])
 
     def _update(self, step: RowStep, new: dict[str, Any]) -> str:
         parts = [f"`rev` = {self.rev}", *[f"{quote(n)} = {literal(v)}" for n, v in new.items()]]
-        return f"UPDATE {quote(step.table.name)} SET {', '.join(parts)} WHERE {step.where}"
+        return f"UPDATE {quote(step.table.stored)} SET {', '.join(parts)} WHERE {step.where}"
 
     def _append(self, step: LogStep, op: Append) -> Iterator[str]:
         log, heads = step.log, quote(heads_name(step.log.name))
@@ -152,7 +152,7 @@ class Transaction:
         else:
             yield f"UPDATE {heads} SET `last` = {last} WHERE {step.where}"
         columns = ("scope", log.partition, "seq", "rev", *log.column_names, "body")
-        beginning = insert(log.name, columns, [])
+        beginning = insert(log.stored, columns, [])
         rows: list[str] = []
         size = 0
         for seq, entry in enumerate(op.entries, (step.head or 0) + 1):
@@ -168,7 +168,7 @@ class Transaction:
     def _drop(self, step: LogStep, op: Drop) -> Iterator[str]:
         head, heads = step.head or 0, quote(heads_name(step.log.name))
         if head > op.keep:
-            yield f"DELETE FROM {quote(step.log.name)} WHERE {step.where} AND `seq` > {op.keep}"
+            yield f"DELETE FROM {quote(step.log.stored)} WHERE {step.where} AND `seq` > {op.keep}"
         last = min(head, op.keep)
         change = f"UPDATE {heads} SET `last` = {last}" if last else f"DELETE FROM {heads}"
         yield f"{change} WHERE {step.where}"
@@ -191,14 +191,14 @@ class Transaction:
                 held = equal(("scope", *group), (self.scope, *values))
                 other = f"NOT ({equal(table.key_names, step.op.key)})"
                 conflict = Conflict(step.position, "unique", None, dict(zip(group, values, strict=True)))
-                yield Owner(conflict, f"SELECT 1 FROM {quote(table.name)} WHERE {held} AND {other}")
+                yield Owner(conflict, f"SELECT 1 FROM {quote(table.stored)} WHERE {held} AND {other}")
 
     def _entry_owners(self, step: LogStep, op: Append) -> Iterator[Owner]:
         for column in step.log.unique:
             for entry in op.entries:
                 value = entry[step.log.positions[column]]
                 if value is not None:
-                    sql = f"SELECT 1 FROM {quote(op.log)} WHERE {step.where} AND {equal((column,), (value,))}"
+                    sql = f"SELECT 1 FROM {quote(step.log.stored)} WHERE {step.where} AND {equal((column,), (value,))}"
                     conflict = Conflict(step.position, "unique", None, {column: value})
                     # Entries that an earlier statement of this packet inserted carry our own rev.
                     yield Owner(conflict, f"{sql} AND `rev` <> {self.rev}")

@@ -198,7 +198,7 @@ async def _run_last(connection: Connection, last: Sequence[str], rev: int) -> No
 def _update(table: Table, scope: str, row: Row, changes: Mapping[str, Any]) -> str:
     parts = [f"`rev` = {row.rev}", *[f"{quote(name)} = {literal(row[name])}" for name in changes]]
     where = equal(("scope", *table.key_names), (scope, *row.key))
-    return f"UPDATE {quote(table.name)} SET {', '.join(parts)} WHERE {where}"
+    return f"UPDATE {quote(table.stored)} SET {', '.join(parts)} WHERE {where}"
 
 
 def _packets(statements: Iterable[str], most: int) -> list[list[str]]:

@@ -31,16 +31,20 @@ class Layout:
                 'text COLLATE "C"',
                 "bigint",
                 "json",
-                self.table,
+                self.qualified,
                 table_options=f" WITH (fillfactor={TABLE_FILL})",
                 log_options=f" WITH (toast_tuple_target={ENTRY_BYTES})",
                 heads_options=f" WITH (fillfactor={HEADS_FILL})",
             )
         )
 
-    def table(self, name: str) -> str:
-        """A table or log with its schema, quoted."""
+    def qualified(self, name: str) -> str:
+        """A name as it is in the database, with its schema, quoted."""
         return f"{quote(self.pg_schema)}.{quote(name)}"
+
+    def table(self, name: str) -> str:
+        """A table or log with its schema, quoted: a declared one by the name of its generation."""
+        return self.qualified(self.schema.stored.get(name, name))
 
     def heads(self, log: str) -> str:
         """The heads table of a log with its schema, quoted."""
@@ -48,4 +52,4 @@ class Layout:
 
     def tables(self) -> list[str]:
         """The names of all tables."""
-        return [*self.schema.table, *self.schema.log, *map(heads_name, self.schema.log)]
+        return [*self.schema.stored.values(), *map(heads_name, self.schema.log)]

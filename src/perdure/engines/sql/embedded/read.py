@@ -53,7 +53,7 @@ class TableQueries:
     def __init__(self, table: Table) -> None:
         self.table = table
         self._width = len(table.key)
-        self._reads = TableReads(table, DIALECT, quote(table.name))
+        self._reads = TableReads(table, DIALECT, quote(table.stored))
         self._by_key = self._reads.sql_get(Marks(DIALECT))
         self._by_keys = self._many()
 
@@ -101,7 +101,7 @@ class LogQueries:
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        name = quote(log.name)
+        name = quote(log.stored)
         self.head = f'SELECT max("seq") FROM {name} WHERE "scope" = ? AND {quote(log.partition)} = ?'
         self._reads = LogReads(log, DIALECT, name, seq_index(log))
         self._segmented: ShapeCache[str] = ShapeCache()

@@ -19,9 +19,9 @@ class EmbeddedDdl(Ddl):
 
     def create_log(self, log: Log) -> Iterator[str]:
         """A log with its order and its unique columns."""
-        yield f"CREATE TABLE {quote(log.name)} ({', '.join(self.log_columns(log))})"
+        yield f"CREATE TABLE {quote(log.stored)} ({', '.join(self.log_columns(log))})"
         segment = () if log.segment is None else (log.segment,)
-        yield self.create_unique(log.name, seq_index(log), ("scope", log.partition, "seq", *segment))
+        yield self.create_unique(log.stored, seq_index(log), ("scope", log.partition, "seq", *segment))
         yield from self.create_log_unique(log)
 
 

@@ -93,7 +93,7 @@ class TableStatements:
             Seq: moment.seq,
         }
         self._conditional: ShapeCache[str] = ShapeCache()
-        self._name = quote(table.name)
+        self._name = quote(table.stored)
         width = 1 + len(table.key)
         every = ("scope", *table.key_names, *table.column_names, "rev", "body")
         values = ", ".join(f"?{n}" for n in range(1, len(every) + 1))
@@ -162,7 +162,7 @@ class LogStatements:
     """Every writing statement of one log."""
 
     def __init__(self, log: Log) -> None:
-        name, partition = quote(log.name), quote(log.partition)
+        name, partition = quote(log.stored), quote(log.partition)
         every = ("scope", log.partition, "seq", "rev", *log.column_names, "body")
         self.append = f"INSERT INTO {name} ({names(every)}) VALUES ({', '.join('?' * len(every))})"
         self.head = f'SELECT max("seq") FROM {name} WHERE "scope" = ? AND {partition} = ?'
