@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
+import asyncio
+from collections.abc import Sequence
 
-from perdure.engines.redis.read.direct import DirectReads, Location
-from perdure.kernel.ops import Now, Read, Segment
+import msgspec
+import pytest
+from tests.engines.redis_place import empty, engine_at
+from tests.engines.toys import SCOPE, note
+
+from perdure.engines.redis.connections.resp import command
+from perdure.engines.redis.read.direct import DirectRead, DirectReads, Location
+from perdure.kernel.ops import Append, Now, Read, ReadOp, Segment
 
 BASE = b"p:{s}:"
 
@@ -53,3 +60,49 @@ def test_a_log_of_which_little_is_used_is_left_to_the_script() -> None:
     assert chosen is not None
     assert reads.entries(chosen, location(0, 10), ["e"] * 100) == ["e"] * 10
     assert reads.choose(BASE, [read]) is None
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_log_that_was_rewritten_between_script_and_fetch_is_read_again(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LRANGE is sent for another list, as if the log had been dropped and written anew after the script ran."""
+
+    async def main() -> None:
+        async with engine_at(await empty()) as engine:
+            for partition, length in (("t", 3), ("u", count)):
+                entries = [note(f"{partition}-{n}") for n in range(length)]
+                await engine.transact(SCOPE, [Append("notes", partition, entries)])
+            before = await engine.view(SCOPE, [Read("notes", "t")])
+            choose, fetches = DirectReads.choose, []
+
+            def misled(self: DirectReads, base: bytes, reads: Sequence[ReadOp]) -> DirectRead | None:
+                chosen = choose(self, base, reads)
+                if chosen is None:
+                    return None
+                fetches.append(chosen)
+                return chosen._replace(command=command(b"LRANGE", chosen.key[:-1] + b"u", b"0", b"-1"))
+
+            monkeypatch.setattr(DirectReads, "choose", misled)
+            assert await engine.view(SCOPE, [Read("notes", "t")]) == before
+            assert len(before[0]) == 3
+            assert fetches
+
+    asyncio.run(main())
+
+
+def test_an_error_in_place_of_the_entries_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with engine_at(await empty()) as engine:
+            await engine.transact(SCOPE, [Append("notes", "t", [note("a"), note("b")])])
+            before = await engine.view(SCOPE, [Read("notes", "t")])
+            choose = DirectReads.choose
+
+            def misled(self: DirectReads, base: bytes, reads: Sequence[ReadOp]) -> DirectRead | None:
+                chosen = choose(self, base, reads)
+                return None if chosen is None else chosen._replace(command=command(b"LRANGE", chosen.key, b"x", b"y"))
+
+            monkeypatch.setattr(DirectReads, "choose", misled)
+            assert await engine.view(SCOPE, [Read("notes", "t")]) == before
+
+    asyncio.run(main())

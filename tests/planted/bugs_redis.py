@@ -69,4 +69,13 @@ REDIS_BUGS = (
             "test:tests/engines/test_redis_answers.py::test_a_password_is_never_repeated",
         ),
     ),
+    Bug(
+        "redis: entries of a log that was rewritten are taken",
+        "engines/redis/read/view.py",
+        "if entries is None or (entries and not decoder.is_same(entries[-1], location.last)):",
+        "if entries is None:",
+        (
+            "test:tests/engines/test_redis_direct.py::test_a_log_that_was_rewritten_between_script_and_fetch_is_read_again",
+        ),
+    ),
 )
