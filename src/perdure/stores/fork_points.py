@@ -74,7 +74,11 @@ async def _rerun_origin(context: Context, thread_id: str, run_id: str, *, edits:
 
 
 async def find_turn(context: Context, run: Run) -> Turn:
-    """Where the turn of a run begins: after its input, or at the end of its branch if it has neither."""
+    """Where the turn of a run begins: at its first message, else where it would be.
+
+    That is where its branch begins, if it was forked after the input (a rerun), else after the input; without an input,
+    at the end of its branch.
+    """
     thread_id, span = run.thread_id, None if run.input is None else run.input.range
     after = 0 if span is None else span.to_seq
     if run.output is not None:
@@ -87,9 +91,10 @@ async def find_turn(context: Context, run: Run) -> Turn:
     if produced:
         first = MessageEntry._make(produced[0])
         return Turn(first, await _before(context, thread_id, first))
-    if span is not None:
+    branch = require(row, f"branch {run.branch} of thread {thread_id!r}")
+    if span is not None and branch["fork_seq"] <= span.to_seq:
         return Turn(None, _after(thread_id, await _input_entry(context, run, span.to_seq)))
-    newest = require(row, f"branch {run.branch} of thread {thread_id!r}")["head"]
+    newest = branch["head"] if span is None else branch["fork"]
     if newest is None:
         return Turn(None, ROOT)
     return Turn(None, _after(thread_id, (await find_entry(context, thread_id, newest))[1]))

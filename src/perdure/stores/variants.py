@@ -78,6 +78,7 @@ async def read_turns(context: Context, thread_id: str, run_id: str, *, external:
         rows = (await context.view(Scan("branches", eq=(thread_id,))))[0]
         branches = {int(row.key[1]): row for row in rows}
         siblings = await _siblings(context, head, branches, turn.origin.point)
+        siblings = [sibling for sibling in siblings if sibling.run_id is not None]
         asked = [] if turn.first is None else [_sibling(thread_id, turn.first)]
         if external:
             visible = await _first_visible(context, head, {*siblings, *asked})

@@ -88,3 +88,20 @@ async def case_turns_refused(kit: Kit) -> None:
         await raises(NotFoundError, variants(thread_id, run_id=run_id), f"{run_id} of {thread_id}")
     for bad in REFUSED_IDS:
         await raises(InvalidError, variants("t", run_id=bad), f"run {bad!r}")
+
+
+@case("branches", "variants-of-runs-only", covers=VARIANTS)
+async def case_runs_only(kit: Kit) -> None:
+    """A message between input and output stays on the path of every rerun, and no message of nobody is a turn."""
+    store = kit.store
+    run = await store.runs.start("t", "agent", run_id="r1", messages=asks("q"))
+    await store.commit("t", messages=[Message.user("hurry", id="hurry")])
+    await answered(store, run, says("a"))
+    empty = await store.runs.rerun("r1")
+    third = await store.runs.rerun(empty.id)
+    equal([record.message_id for record in await store.messages.path("t")], ["q", "hurry"], "nothing was dropped")
+    await answered(store, third, says("c"))
+    both = [("a", "r1", 0), ("c", third.id, 2)]
+    equal(brief(await store.branches.variants("t", run_id="r1")), both, "turns in one place")
+    await store.branches.fork("t", before="a", messages=[Message.user("other", id="other")])
+    equal(brief(await store.branches.variants("t", run_id="r1")), both, "a message of nobody is no turn")

@@ -69,7 +69,10 @@ def turn(thread: Thread, run: Run) -> tuple[Message | None, Message | None]:
     written = [m for m in thread.written_on(run.branch) if m.seq > after and m.body.get("run_id") == run.id]
     if written:
         return written[0], written[0].parent
-    return None, thread.log[run.input[1] - 1] if run.input else thread.head(run.branch)
+    if not run.input:
+        return None, thread.head(run.branch)
+    fork = thread.branches[run.branch].fork
+    return None, fork if fork is not None and fork.seq > run.input[1] else thread.log[run.input[1] - 1]
 
 
 def variants(
@@ -86,6 +89,8 @@ def variants(
             raise Refusal("NotFoundError")
         asked, parent = turn(thread, run)
     siblings: list[Any] = [m for m in thread.log if m.parent is parent]
+    if run_id is not None:
+        siblings = [m for m in siblings if m.body.get("run_id") is not None]
     if view == "external" and run_id is not None:
         siblings = [_first_visible(world, thread, m) for m in siblings]
         asked = asked and (_first_visible(world, thread, asked) or asked)
