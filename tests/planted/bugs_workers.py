@@ -6,6 +6,7 @@ from tests.planted.bug import Bug
 
 SCENES = "test:tests/workers/test_scenes.py::test_scene"
 SERVING = "test:tests/workers/test_serving.py"
+HOLDS = "test:tests/workers/test_holds.py"
 
 WORKER_BUGS = (
     Bug(
@@ -72,8 +73,8 @@ WORKER_BUGS = (
     Bug(
         "a lost lease cuts off a shielded tool",
         "workers/driving.py",
-        "    await hold.unshielded.wait()  # a worker",
-        "    # a worker",
+        "while hold.shields and not handling.done():",
+        "while hold.shields and not handling.done() and not hold.lost:",
         (f"{SERVING}::test_a_lost_lease_lets_a_shielded_tool_end",),
         hangs=True,
     ),
@@ -110,9 +111,20 @@ WORKER_BUGS = (
     Bug(
         "a stop cuts off a shielded tool",
         "workers/driving.py",
-        "            await hold.unshielded.wait()\n",
+        "            await _unshielded(hold, handling)\n",
         "",
-        (f"{SCENES}[a_shielded_tool_ends_and_its_result_is_stored-memory]",),
+        (
+            f"{SCENES}[a_shielded_tool_ends_and_its_result_is_stored-memory]",
+            f"{HOLDS}::test_a_tool_in_a_shield_may_outlast_the_cleanup_of_another",
+        ),
+        hangs=True,
+    ),
+    Bug(
+        "a stop cuts off the second of two shields",
+        "workers/driving.py",
+        "while hold.shields and not handling.done():",
+        "if hold.shields and not handling.done():",
+        (f"{SCENES}[a_second_shield_right_after_the_first_is_kept_too-memory]",),
         hangs=True,
     ),
     Bug(

@@ -282,6 +282,32 @@ async def a_shielded_tool_ends_and_its_result_is_stored(kit: Kit) -> None:
     assert outcome.termination.type == "cancelled"
 
 
+@scene
+@looking
+async def a_second_shield_right_after_the_first_is_kept_too(kit: Kit) -> None:
+    paying, ends = asyncio.Event(), list[str]()
+
+    async def handler(job: Job) -> None:
+        with job.shield():
+            paying.set()
+            await until(lambda: _is(job.stopped))
+        with job.shield():
+            try:
+                await asyncio.sleep(0.05)
+                ends.append("paid")
+            finally:
+                ends.append("over")
+            await job.commit(Message.tool(PAY.id, "Paid."))
+
+    run = await begun(kit.store, "t")
+    async with serving(kit.store, handler):
+        await paying.wait()
+        await kit.store.runs.cancel(run.id)
+        await until(lambda: _is("over" in ends))
+    assert ends == ["paid", "over"]
+    assert await texts(kit.store, "t") == ["Pay.", "", "Paid."]
+
+
 async def _has(store: Store, thread_id: str, count: int) -> bool:
     return len(await texts(store, thread_id)) == count
 

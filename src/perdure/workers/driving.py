@@ -22,7 +22,8 @@ from perdure.workers.trouble import is_retryable, may_pass, until_stored
 Handler = Callable[[Job], Coroutine[Any, Any, None]]
 CHECK_SECONDS = 1.0
 """How often a worker looks whether its run was stopped from outside."""
-_CLEANUP_SECONDS = 10.0
+CLEANUP_SECONDS = 10.0
+"""How long a handler may clean up after a commit has told it that its run was stopped."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """How many seconds pass before a handler is called again after an error that may pass; the pause doubles each time."""
 _logger = logging.getLogger("perdure.workers")
@@ -89,6 +90,7 @@ class Driver(NamedTuple):
         watching = asyncio.create_task(_watch(hold))
         try:
             await asyncio.wait({handling, keeping, watching}, return_when=asyncio.FIRST_COMPLETED)
+            await _unshielded(hold, handling)
         finally:
             for task in (handling, keeping, watching):
                 task.cancel()
@@ -112,24 +114,33 @@ class Driver(NamedTuple):
             hold.begin_again()
 
 
+async def _unshielded(hold: Hold, handling: asyncio.Task[None]) -> None:
+    """Return when the handler is inside no shield, or has ended."""
+    # Again and again: by the time this task hears of the end of a shield, the handler may be inside the next one.
+    while hold.shields and not handling.done():
+        leaving = asyncio.create_task(hold.unshielded.wait())
+        try:
+            await asyncio.wait({handling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+
+
 async def _keep(lease: Lease, hold: Hold) -> None:
-    """Renew the lease; returns when it is lost and the handler may be cancelled."""
+    """Renew the lease; returns when it is lost."""
     await lease.keep()
     hold.lose()
-    await hold.unshielded.wait()  # a worker that was frozen inside a tool lets it end, and stores its result
 
 
 async def _watch(hold: Hold) -> None:
-    """Return when the run was stopped from outside and the handler may be cancelled."""
+    """Return when the run was stopped from outside and the handler should end."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         if hold.end is not None:  # `commit` has told the handler, which may have something to clean up
-            await (hold.unshielded.wait() if hold.lost else asyncio.sleep(_CLEANUP_SECONDS))
+            await asyncio.sleep(CLEANUP_SECONDS)
             return
         with suppress(PerdureError):  # the next look, or the lease, will tell
             await hold.check()
         if hold.end is not None:
-            await hold.unshielded.wait()
             return
 
 
