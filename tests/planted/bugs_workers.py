@@ -143,6 +143,22 @@ WORKER_BUGS = (
         hangs=True,
     ),
     Bug(
+        "a replayed commit takes the run back to where it was",
+        "workers/hold.py",
+        "if receipt.replayed and await",
+        "if not receipt and await",
+        (f"{HOLDS}::test_a_commit_of_an_earlier_worker_is_replayed_without_its_run",),
+        hangs=True,
+    ),
+    Bug(
+        "a run that is cut off again and again is picked up at once",
+        "workers/driving.py",
+        "return hold.committed or hold.run.status != RUNNING or (",
+        "return hold.committed or hold.run.status == RUNNING or (",
+        (f"{HOLDS}::test_a_run_that_is_cut_off_without_a_commit_rests",),
+        hangs=True,
+    ),
+    Bug(
         "newer runs are worked on before older ones",
         "workers/finding.py",
         "self._cursors = cursors if len(runs) <= count else {}",

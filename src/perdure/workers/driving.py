@@ -149,7 +149,7 @@ async def _settle(hold: Hold, error: BaseException | None) -> bool:
     run = hold.run
     if hold.end is not None:
         _logger.info("the handler of run %r was stopped: %s", run.id, hold.end)
-        return True
+        return _has_moved(hold)
     if error is not None and may_pass(error):
         _logger.warning("run %r is left for later: %s", run.id, type(error).__name__)
         return False
@@ -160,7 +160,12 @@ async def _settle(hold: Hold, error: BaseException | None) -> bool:
     if run.status == RUNNING:
         with suppress(Stopped):
             await hold.commit((), run.fail(_describe(error)), {})
-    return True
+    return _has_moved(hold)
+
+
+def _has_moved(hold: Hold) -> bool:
+    """Has the run got any further? If not, it must not be picked up again at once, for ever."""
+    return hold.committed or hold.run.status != RUNNING or (hold.end is not None and hold.end.run is None)
 
 
 def _describe(error: BaseException | None) -> str:

@@ -47,6 +47,7 @@ class Hold:
 
     `recovered`: the run was running already when it was picked up, so another worker may have started any of its calls.
     `calls`: the calls of the run, which tell what its decisions are about.
+    `committed`: whether this hold has moved the run on since.
     """
 
     def __init__(self, store: Store, run: Run, *, recovered: bool, calls: Calls) -> None:
@@ -55,6 +56,7 @@ class Hold:
         self.recovered: bool = recovered
         self.end: Stopped | None = None
         self.lost: bool = False
+        self.committed: bool = False
         self.shields: int = 0
         self.unshielded: asyncio.Event = asyncio.Event()
         self.unshielded.set()
@@ -113,11 +115,22 @@ class Hold:
             if self.end is None:  # the caller's own guard, or a change that the run's status forbids
                 raise
             return None
-        self.run = receipt.run
-        self._own_calls.update(call.id for message in messages for call in message.tool_calls)
         self._last_seq = max([self._last_seq, *receipt.seqs])
+        if receipt.replayed and await until_stored(lambda: self._is_old(receipt)):
+            return replace(receipt, run=self.run)
+        self.run = receipt.run
+        self.committed = True
+        self._own_calls.update(call.id for message in messages for call in message.tool_calls)
         self.calls.add(messages)
         return receipt
+
+    async def _is_old(self, receipt: RunReceipt) -> bool:
+        """Was this the commit of an earlier hold, under a key of the caller's? Its run is older than ours."""
+        current = await self.store.runs.find(self.run.id)
+        if current is not None and current.rev == receipt.run.rev:
+            return False  # this hold's own commit, repeated because its answer was lost
+        self._take(current)
+        return True
 
     async def check(self) -> None:
         """Look whether another process moved the run."""
@@ -132,7 +145,10 @@ class Hold:
             self.end = Stopped(f"the lease of run {self.run.id!r} was lost", self.run)
 
     async def _look(self) -> None:
-        current = await self.store.runs.find(self.run.id)
+        self._take(await self.store.runs.find(self.run.id))
+
+    def _take(self, current: Run | None) -> None:
+        """Take note of the run as it is now; if another process moved it, the hold ends."""
         if current is None:
             self.end = Stopped(f"run {self.run.id!r} was deleted", None)
         elif current.rev != self.run.rev:
