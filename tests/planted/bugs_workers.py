@@ -19,9 +19,9 @@ WORKER_BUGS = (
     ),
     Bug(
         "no call is uncertain after a crash",
-        "workers/driving.py",
-        "recovered=run.status == RUNNING",
-        "recovered=run.status == CREATED",
+        "workers/hold.py",
+        "    return run.status == RUNNING\n",
+        "    return run.status == WAITING\n",
         (f"{SCENES}[a_run_of_a_dead_worker_is_picked_up_when_its_lease_ends-memory]",),
     ),
     Bug(
@@ -157,6 +157,27 @@ WORKER_BUGS = (
         "return hold.committed or hold.run.status == RUNNING or (",
         (f"{HOLDS}::test_a_run_that_is_cut_off_without_a_commit_rests",),
         hangs=True,
+    ),
+    Bug(
+        "a pause from outside makes all calls certain",
+        "workers/hold.py",
+        "return run.started_at is not None and run.waiting",
+        "return run.started_at is None and run.waiting",
+        (f"{SCENES}[after_a_pause_from_outside_a_call_is_uncertain-memory]",),
+    ),
+    Bug(
+        "a late result goes to a new thread with the same id",
+        "workers/hold.py",
+        "messages=late, run=self.run, key=key)",
+        "messages=late, branch=self.run.branch, key=key)",
+        (f"{SCENES}[a_late_result_is_not_for_a_new_thread_with_the_same_id-memory]",),
+    ),
+    Bug(
+        "a late result goes to a new run with the same id",
+        "workers/hold.py",
+        "if (current.thread_id, current.created_at) !=",
+        "if (current.thread_id, self.run.created_at) !=",
+        (f"{SCENES}[a_late_result_is_not_for_a_new_run_with_the_same_id-memory]",),
     ),
     Bug(
         "newer runs are worked on before older ones",

@@ -14,7 +14,7 @@ from perdure.model.receipt import RunReceipt
 from perdure.model.run import CREATED, RUNNING
 from perdure.stores.store import Store
 from perdure.workers.calls import Calls
-from perdure.workers.hold import Hold, Stopped, read_calls
+from perdure.workers.hold import Hold, Stopped, may_have_begun, read_calls
 from perdure.workers.job import Job
 from perdure.workers.lease import Lease, claim
 from perdure.workers.trouble import is_retryable, may_pass, until_stored
@@ -81,7 +81,7 @@ class Driver(NamedTuple):
         except (ConflictError, NotFoundError) as error:
             _logger.debug("run %r was moved while it was picked up: %s", run_id, type(error).__name__)
             return None
-        return Hold(self.store, run_now, recovered=run.status == RUNNING, calls=calls)
+        return Hold(self.store, run_now, recovered=may_have_begun(run), calls=calls)
 
     async def _call(self, hold: Hold, lease: Lease) -> BaseException | None:
         """Call the handler until it ends, or the run is no longer ours; returns what it raised."""

@@ -26,6 +26,8 @@ from perdure.workers.trouble import until_stored
 
 DOUBTS = "uncertain_calls"
 """The field of a wait that names the calls that may have run before it."""
+FROM_JOB = "from_job"
+"""The field that marks a wait that a job committed: nothing else proves that the run's tools had not started."""
 UnfinishedCalls = list[UnfinishedCall]
 _logger = logging.getLogger("perdure.workers")
 
@@ -45,7 +47,8 @@ class Stopped(Exception):
 class Hold:
     """A run as this worker left it, and whether that is over.
 
-    `recovered`: the run was running already when it was picked up, so another worker may have started any of its calls.
+    `recovered`: the run was running already when it was picked up, or something other than a job had paused it, so
+    another worker may have started any of its calls.
     `calls`: the calls of the run, which tell what its decisions are about.
     `committed`: whether this hold has moved the run on since.
     """
@@ -171,19 +174,37 @@ class Hold:
         late = [message for message in results if message.tool_call_id not in newer]
         if len(late) < len(results):
             _logger.warning("a late result of run %r is not stored: the id of its call was used again", self.run.id)
+        if not late:
+            return
         key = uuid4().hex
 
         async def write() -> Receipt:
-            return await self.store.commit(self.run.thread_id, messages=late, branch=self.run.branch, key=key)
+            # With the run as its guard: another thread may have taken the id of one that was deleted.
+            return await self.store.commit(self.run.thread_id, messages=late, run=self.run, key=key)
 
-        if late:
-            await until_stored(write)
+        while True:
+            try:
+                await until_stored(write)
+            except VersionConflict:  # its successor has moved the run, or it is another run
+                await until_stored(self._follow)
+            else:
+                return
+
+    async def _follow(self) -> None:
+        """Read the run again; raises `NotFoundError` if it is gone, also if another one has its id now."""
+        current = await self.store.runs.get(self.run.id)
+        if (current.thread_id, current.created_at) != (self.run.thread_id, self.run.created_at):
+            raise NotFoundError(f"run {self.run.id!r} was deleted, and its id was used again")
+        self.run = current
 
     async def _prepared(self, change: RunChange, messages: Sequence[Message]) -> RunChange:
-        """The change; a wait also tells which calls its tickets are about, and which calls may have run."""
+        """The change; a wait also tells that a job made it, what its tickets are about, and which calls may have run."""
         wait = change.waiting
-        if wait is None or not (self.recovered or self._doubtful or any(each.tool_call_id for each in wait.tickets)):
+        if wait is None:
             return change
+        wait = replace(wait, extra=Extra({**wait.extra, FROM_JOB: True}))
+        if not (self.recovered or self._doubtful or any(each.tool_call_id for each in wait.tickets)):
+            return replace(change, waiting=wait)
         calls = await until_stored(lambda: read_calls(self.store, self.run))
         calls.add(messages)
         wait = replace(wait, tickets=calls.numbered(wait.tickets))
@@ -198,6 +219,13 @@ class Hold:
 async def read_calls(store: Store, run: Run) -> Calls:
     """The calls of a run, as they are stored now."""
     return Calls(await store.messages.path(run.thread_id, branch=run.branch), run.id)
+
+
+def may_have_begun(run: Run) -> bool:
+    """May another worker have started tools of this run, which is about to be picked up?"""
+    if run.waiting is not None:
+        return run.started_at is not None and run.waiting.extra.get(FROM_JOB) is not True
+    return run.status == RUNNING
 
 
 def _doubts(run: Run) -> frozenset[str]:
