@@ -182,9 +182,23 @@ WORKER_BUGS = (
     Bug(
         "newer runs are worked on before older ones",
         "workers/finding.py",
-        "self._cursors = cursors if len(runs) <= count else {}",
-        "self._cursors = cursors",
+        "            self._cursors[run.status] = None\n",
+        "            pass\n",
         (f"{SERVING}::test_a_look_finds_the_oldest_runs_and_reaches_all_pages",),
+    ),
+    Bug(
+        "a backlog of created runs hides running ones",
+        "workers/finding.py",
+        "            self._cursors[run.status] = None\n",
+        "            self._cursors.clear()\n",
+        (f"{SERVING}::test_a_backlog_of_one_status_does_not_hide_older_runs_of_another",),
+    ),
+    Bug(
+        "a look reads one page, however little work is on it",
+        "workers/finding.py",
+        "if runs or cursor is None or",
+        "if page or",
+        (f"{SERVING}::test_a_look_that_takes_long_reads_no_further_page",),
     ),
     Bug(
         "trouble of the store fails the run",
