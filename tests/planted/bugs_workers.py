@@ -180,6 +180,21 @@ WORKER_BUGS = (
         (f"{SCENES}[a_late_result_is_not_for_a_new_run_with_the_same_id-memory]",),
     ),
     Bug(
+        "the key of a step is too long for a run with a long id",
+        "workers/hold.py",
+        "if len(key.encode()) <= limits.ID_BYTES:",
+        "if len(key) <= limits.ID_BYTES:",
+        (f"{HOLDS}::test_a_run_with_the_longest_id_is_driven",),
+        hangs=True,
+    ),
+    Bug(
+        "a claim that is cut off leaves its lease",
+        "workers/lease.py",
+        "            if lease is not None:\n                await lease.release()\n",
+        "",
+        (f"{HOLDS}::test_a_claim_or_release_that_is_cancelled_leaves_no_lease",),
+    ),
+    Bug(
         "newer runs are worked on before older ones",
         "workers/finding.py",
         "            self._cursors[run.status] = None\n",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from typing import Any
 
 import pytest
-from tests.workers.scenes import PAY, begun, ended, serving, texts, until
+from tests.workers.scenes import LEASE, PAY, begun, ended, finish, leases, serving, texts, until
 from tests.workers.test_serving import on_memory
 
 from perdure import Message, Store, UnavailableError
@@ -13,6 +15,7 @@ from perdure.clock import ManualClock
 from perdure.workers import Job, driving
 from perdure.workers import serving as serving_module
 from perdure.workers.hold import Hold
+from perdure.workers.lease import claim
 
 
 async def nothing(_: Hold) -> None:
@@ -106,3 +109,73 @@ def test_a_run_that_is_cut_off_without_a_commit_rests(monkeypatch: pytest.Monkey
 
     on_memory(body)
     assert pauses[:4] == [0.01, 0.02, 0.04, 0.08]
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+def test_a_tool_that_exits_fails_its_run_and_not_the_worker(in_thread: bool) -> None:
+    async def handler(job: Job) -> None:
+        if job.run.id == "poison":
+            await asyncio.to_thread(sys.exit, 2) if in_thread else sys.exit(2)
+        await finish(job)
+
+    async def body(store: Store, _: ManualClock) -> None:
+        for run_id in ("poison", "good"):
+            await store.runs.start(run_id, "clerk", run_id=run_id)
+        async with serving(store, handler, concurrency=1):
+            outcome = (await ended(store, "poison")).outcome
+            assert (await ended(store, "good")).final_output == "Done."
+        assert outcome is not None
+        assert (outcome.termination.type, outcome.termination.detail) == ("error", "SystemExit: 2")
+
+    on_memory(body)
+
+
+@pytest.mark.parametrize("run_id", ["r" * 256, "é" * 128])
+def test_a_run_with_the_longest_id_is_driven(run_id: str) -> None:
+    async def handler(job: Job) -> None:
+        await job.commit(Message.assistant("One."))
+        await finish(job)
+
+    async def body(store: Store, _: ManualClock) -> None:
+        await store.runs.start("t", "clerk", run_id=run_id)
+        async with serving(store, handler):
+            assert (await ended(store, run_id)).final_output == "Done."
+        assert await texts(store, "t") == ["One.", "Done."]
+
+    on_memory(body)
+
+
+def test_a_claim_or_release_that_is_cancelled_leaves_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the store was about to write, or had written already."""
+
+    async def body(store: Store, _: ManualClock) -> None:
+        async def cancelled(name: str, work: Any, *, before: bool) -> None:
+            reached, go_on, call = asyncio.Event(), asyncio.Event(), getattr(store.profiles, name)
+
+            async def slow(*args: Any, **options: Any) -> Any:
+                if before:
+                    reached.set()
+                    await go_on.wait()
+                result = await call(*args, **options)
+                reached.set()
+                await go_on.wait()
+                return result
+
+            with monkeypatch.context() as patch:
+                patch.setattr(store.profiles, name, slow)
+                task = asyncio.create_task(work())
+                await reached.wait()
+                task.cancel()
+                await asyncio.sleep(0)
+                go_on.set()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            assert await leases(store) == []
+
+        for before in (True, False):
+            await cancelled("put", lambda: claim(store, "r", "worker", LEASE), before=before)
+            lease = await claim(store, "r", "worker", LEASE)
+            assert lease is not None
+            await cancelled("delete", lease.release, before=before)
+
+    on_memory(body)

@@ -96,14 +96,16 @@ class Driver(NamedTuple):
                 task.cancel()
             # A handler may take its time to end; it can no longer commit anything but the results of tools.
             await asyncio.gather(handling, keeping, watching, return_exceptions=True)
-        return asyncio.CancelledError() if handling.cancelled() else handling.exception()
+        return asyncio.CancelledError() if handling.cancelled() else handling.exception() or handling.result()
 
-    async def _handle(self, hold: Hold) -> None:
+    async def _handle(self, hold: Hold) -> SystemExit | None:
         """Call the handler; again after an error that may pass, unless too many follow each other without a commit."""
         failures, rev = 0, hold.run.rev
         while True:
             try:
                 return await self.handler(Job(hold))
+            except SystemExit as error:  # returned: if a task raises it, the event loop ends, and the worker with it
+                return error
             except Exception as error:
                 failures, rev = failures + 1 if hold.run.rev == rev else 1, hold.run.rev
                 over = hold.end is not None or hold.run.status != RUNNING or may_pass(error)
@@ -114,7 +116,7 @@ class Driver(NamedTuple):
             hold.begin_again()
 
 
-async def _unshielded(hold: Hold, handling: asyncio.Task[None]) -> None:
+async def _unshielded(hold: Hold, handling: asyncio.Task[SystemExit | None]) -> None:
     """Return when the handler is inside no shield, or has ended."""
     # Again and again: by the time this task hears of the end of a shield, the handler may be inside the next one.
     while hold.shields and not handling.done():

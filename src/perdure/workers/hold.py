@@ -7,12 +7,14 @@ handler sees a hold through its `Job`; `driving` looks after it from outside.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Sequence
 from uuid import uuid4
 
 from msgspec.structs import replace
 
+from perdure import limits
 from perdure.errors import IllegalTransition, NotFoundError, StaleClaim, VersionConflict
 from perdure.model.faithful import Extra
 from perdure.model.message import Message, ToolResult, ToolUse, UnfinishedCall
@@ -104,7 +106,7 @@ class Hold:
     async def _step(self, messages: Sequence[Message], change: RunChange, options: AppendOptions) -> RunReceipt | None:
         """The receipt, or None if another process moved the run."""
         named = options.copy()
-        named["key"] = options.get("key") or f"{self.run.id}/{self.run.rev}"
+        named["key"] = options.get("key") or _key(self.run)
 
         try:
             prepared = await self._prepared(change, messages)
@@ -233,6 +235,14 @@ def _doubts(run: Run) -> frozenset[str]:
     wait = run.body.resumed_from
     names = [] if wait is None else wait.extra.get(DOUBTS)
     return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+
+
+def _key(run: Run) -> str:
+    """The key of the next step of a run."""
+    key = f"{run.id}/{run.rev}"
+    if len(key.encode()) <= limits.ID_BYTES:
+        return key
+    return f"{hashlib.sha256(run.id.encode()).hexdigest()}/{run.rev}"
 
 
 def _results(message: Message) -> list[ToolResult]:
