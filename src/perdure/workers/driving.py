@@ -103,7 +103,8 @@ class Driver(NamedTuple):
         failures, rev = 0, hold.run.rev
         while True:
             try:
-                return await self.handler(Job(hold))
+                await self.handler(Job(hold))
+                return None
             except SystemExit as error:  # returned: if a task raises it, the event loop ends, and the worker with it
                 return error
             except Exception as error:
