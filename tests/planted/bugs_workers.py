@@ -6,6 +6,7 @@ from tests.planted.bug import Bug
 
 SCENES = "test:tests/workers/test_scenes.py::test_scene"
 SERVING = "test:tests/workers/test_serving.py"
+HOLDS = "test:tests/workers/test_holds.py"
 
 WORKER_BUGS = (
     Bug(
@@ -18,9 +19,9 @@ WORKER_BUGS = (
     ),
     Bug(
         "no call is uncertain after a crash",
-        "workers/driving.py",
-        "recovered=run.status == RUNNING",
-        "recovered=run.status == CREATED",
+        "workers/hold.py",
+        "    return run.status == RUNNING\n",
+        "    return run.status == WAITING\n",
         (f"{SCENES}[a_run_of_a_dead_worker_is_picked_up_when_its_lease_ends-memory]",),
     ),
     Bug(
@@ -72,8 +73,8 @@ WORKER_BUGS = (
     Bug(
         "a lost lease cuts off a shielded tool",
         "workers/driving.py",
-        "    await hold.unshielded.wait()  # a worker",
-        "    # a worker",
+        "while hold.shields and not handling.done():",
+        "while hold.shields and not handling.done() and not hold.lost:",
         (f"{SERVING}::test_a_lost_lease_lets_a_shielded_tool_end",),
         hangs=True,
     ),
@@ -110,9 +111,20 @@ WORKER_BUGS = (
     Bug(
         "a stop cuts off a shielded tool",
         "workers/driving.py",
-        "            await hold.unshielded.wait()\n",
+        "            await _unshielded(hold, handling)\n",
         "",
-        (f"{SCENES}[a_shielded_tool_ends_and_its_result_is_stored-memory]",),
+        (
+            f"{SCENES}[a_shielded_tool_ends_and_its_result_is_stored-memory]",
+            f"{HOLDS}::test_a_tool_in_a_shield_may_outlast_the_cleanup_of_another",
+        ),
+        hangs=True,
+    ),
+    Bug(
+        "a stop cuts off the second of two shields",
+        "workers/driving.py",
+        "while hold.shields and not handling.done():",
+        "if hold.shields and not handling.done():",
+        (f"{SCENES}[a_second_shield_right_after_the_first_is_kept_too-memory]",),
         hangs=True,
     ),
     Bug(
@@ -131,11 +143,77 @@ WORKER_BUGS = (
         hangs=True,
     ),
     Bug(
+        "a replayed commit takes the run back to where it was",
+        "workers/hold.py",
+        "if receipt.replayed and await",
+        "if not receipt and await",
+        (f"{HOLDS}::test_a_commit_of_an_earlier_worker_is_replayed_without_its_run",),
+        hangs=True,
+    ),
+    Bug(
+        "a run that is cut off again and again is picked up at once",
+        "workers/driving.py",
+        "return hold.committed or hold.run.status != RUNNING or (",
+        "return hold.committed or hold.run.status == RUNNING or (",
+        (f"{HOLDS}::test_a_run_that_is_cut_off_without_a_commit_rests",),
+        hangs=True,
+    ),
+    Bug(
+        "a pause from outside makes all calls certain",
+        "workers/hold.py",
+        "return run.started_at is not None and run.waiting",
+        "return run.started_at is None and run.waiting",
+        (f"{SCENES}[after_a_pause_from_outside_a_call_is_uncertain-memory]",),
+    ),
+    Bug(
+        "a late result goes to a new thread with the same id",
+        "workers/hold.py",
+        "messages=late, run=self.run, key=key)",
+        "messages=late, branch=self.run.branch, key=key)",
+        (f"{SCENES}[a_late_result_is_not_for_a_new_thread_with_the_same_id-memory]",),
+    ),
+    Bug(
+        "a late result goes to a new run with the same id",
+        "workers/hold.py",
+        "if (current.thread_id, current.created_at) !=",
+        "if (current.thread_id, self.run.created_at) !=",
+        (f"{SCENES}[a_late_result_is_not_for_a_new_run_with_the_same_id-memory]",),
+    ),
+    Bug(
+        "the key of a step is too long for a run with a long id",
+        "workers/hold.py",
+        "if len(key.encode()) <= limits.ID_BYTES:",
+        "if len(key) <= limits.ID_BYTES:",
+        (f"{HOLDS}::test_a_run_with_the_longest_id_is_driven",),
+        hangs=True,
+    ),
+    Bug(
+        "a claim that is cut off leaves its lease",
+        "workers/lease.py",
+        "            if lease is not None:\n                await lease.release()\n",
+        "",
+        (f"{HOLDS}::test_a_claim_or_release_that_is_cancelled_leaves_no_lease",),
+    ),
+    Bug(
         "newer runs are worked on before older ones",
         "workers/finding.py",
-        "self._cursors = cursors if len(runs) <= count else {}",
-        "self._cursors = cursors",
+        "            self._cursors[run.status] = None\n",
+        "            pass\n",
         (f"{SERVING}::test_a_look_finds_the_oldest_runs_and_reaches_all_pages",),
+    ),
+    Bug(
+        "a backlog of created runs hides running ones",
+        "workers/finding.py",
+        "            self._cursors[run.status] = None\n",
+        "            self._cursors.clear()\n",
+        (f"{SERVING}::test_a_backlog_of_one_status_does_not_hide_older_runs_of_another",),
+    ),
+    Bug(
+        "a look reads one page, however little work is on it",
+        "workers/finding.py",
+        "if runs or cursor is None or",
+        "if page or",
+        (f"{SERVING}::test_a_look_that_takes_long_reads_no_further_page",),
     ),
     Bug(
         "trouble of the store fails the run",

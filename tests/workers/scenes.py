@@ -282,6 +282,32 @@ async def a_shielded_tool_ends_and_its_result_is_stored(kit: Kit) -> None:
     assert outcome.termination.type == "cancelled"
 
 
+@scene
+@looking
+async def a_second_shield_right_after_the_first_is_kept_too(kit: Kit) -> None:
+    paying, ends = asyncio.Event(), list[str]()
+
+    async def handler(job: Job) -> None:
+        with job.shield():
+            paying.set()
+            await until(lambda: _is(job.stopped))
+        with job.shield():
+            try:
+                await asyncio.sleep(0.05)
+                ends.append("paid")
+            finally:
+                ends.append("over")
+            await job.commit(Message.tool(PAY.id, "Paid."))
+
+    run = await begun(kit.store, "t")
+    async with serving(kit.store, handler):
+        await paying.wait()
+        await kit.store.runs.cancel(run.id)
+        await until(lambda: _is("over" in ends))
+    assert ends == ["paid", "over"]
+    assert await texts(kit.store, "t") == ["Pay.", "", "Paid."]
+
+
 async def _has(store: Store, thread_id: str, count: int) -> bool:
     return len(await texts(store, thread_id)) == count
 
@@ -308,6 +334,84 @@ async def a_handler_that_fails_does_not_hold_up_others(kit: Kit) -> None:
         ("error", "the handler returned, but the run was st"),
         ("natural_end", ""),
     ]
+
+
+@scene
+async def after_a_pause_from_outside_a_call_is_uncertain(kit: Kit) -> None:
+    """A tool may have been at work when the run was paused. After a wait of a job, a call is certain."""
+    paying, paused, uncertain = asyncio.Event(), asyncio.Event(), list[bool]()
+    again = ToolUse("c-2", "pay", {"amount": 1})
+
+    async def handler(job: Job) -> None:
+        calls = [item.call for item in await job.unfinished_calls()]
+        uncertain.extend(job.uncertain(call) for call in calls)
+        if not calls:
+            await job.commit(Message.assistant([PAY]))
+            paying.set()
+            await paused.wait()
+            await job.commit(Message.assistant("Too late."))
+        elif calls == [PAY]:
+            await job.commit(Message.tool(PAY.id, "Unknown."), Message.assistant([again]))
+            await job.commit(run=job.run.wait([Ticket(ticket_id="budget")]))
+        else:
+            await job.commit(Message.tool(again.id, "Paid."))
+            await finish(job)
+
+    store = kit.store
+    run = await store.runs.start("t", "clerk")
+    async with serving(store, handler):
+        await paying.wait()
+        await store.commit("t", run=(await store.runs.get(run.id)).wait([Ticket(ticket_id="budget")]))
+        paused.set()
+        async for record in store.runs.follow(run.id):
+            for ticket in record.open_tickets:
+                await store.runs.decide(run.id, ticket.ticket_id, True)
+    assert uncertain == [True, False]
+    assert await texts(store, "t") == ["", "Unknown.", "", "Paid.", "Done."]
+
+
+@scene
+async def a_late_result_is_not_for_a_new_thread_with_the_same_id(kit: Kit) -> None:
+    assert await _late_texts(kit, None) == ["Another conversation."]
+
+
+@scene
+async def a_late_result_is_not_for_a_new_run_with_the_same_id(kit: Kit) -> None:
+    assert await _late_texts(kit, "r") == ["Another conversation."]
+
+
+async def _late_texts(kit: Kit, new_run_id: str | None) -> list[str]:
+    """The texts of a thread that was made again while a tool of its old run was at work."""
+    paying, ended_, gone, ends = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[Run | None]()
+
+    async def handler(job: Job) -> None:
+        with job.shield():
+            paying.set()
+            await ended_.wait()
+            for message in (Message.assistant("Too late."), Message.tool(PAY.id, "Paid.")):
+                try:
+                    await job.commit(message)
+                except Stopped as error:
+                    ends.append(error.run)
+                await gone.wait()
+
+    store = kit.store
+    await store.runs.start("t", "clerk", run_id="r")
+    async with serving(store, handler, agent_id="clerk"):
+        await paying.wait()
+        await store.runs.cancel("r")
+        ended_.set()
+        await until(lambda: _is(bool(ends)))
+        await store.threads.delete("t")
+        kit.clock.advance(1)
+        messages = [Message.user("Another conversation.")]
+        await store.threads.create("t")
+        await store.runs.start("t", "other", run_id=new_run_id, messages=messages)
+        gone.set()
+        await until(lambda: _is(len(ends) == 2))
+    assert ends[0] is not None
+    assert ends[1] is None
+    return await texts(store, "t")
 
 
 @scene

@@ -26,7 +26,7 @@ from perdure import (
     Waiting,
 )
 from perdure.clock import ManualClock
-from perdure.workers import LEASES, Job, driving, serve
+from perdure.workers import LEASES, Job, driving, finding, serve
 from perdure.workers.calls import Calls
 from perdure.workers.driving import _describe
 from perdure.workers.finding import Finder
@@ -304,7 +304,11 @@ def test_a_call_that_may_have_run_is_still_uncertain_after_a_wait() -> None:
     assert uncertain == [[True, True, True], [True, False, False], [True, False, False]]
 
 
-def test_a_look_finds_the_oldest_runs_and_reaches_all_pages() -> None:
+@pytest.mark.parametrize("pages", [1, 2, 10])
+def test_a_look_finds_the_oldest_runs_and_reaches_all_pages(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "MOST_PAGES", pages)
+    monkeypatch.setattr(finding, "LONGEST_LOOK", 3600)
+
     async def body(store: Store, clock: ManualClock) -> None:
         for n in range(450):
             run = await store.runs.start(f"w-{n}", "clerk", run_id=f"w-{n}")
@@ -313,7 +317,15 @@ def test_a_look_finds_the_oldest_runs_and_reaches_all_pages() -> None:
             await store.commit(run.thread_id, run=run.wait([Ticket(ticket_id="x", decision=decision)]))
         finder = Finder(store, "clerk")
         looks = [[run.id for run in await finder.look(8, set())] for _ in range(4)]
-        assert looks == [[], [], ["w-420"], []]
+        assert (
+            looks
+            == {
+                1: [[], [], ["w-420"], []],
+                2: [[], ["w-420"], [], ["w-420"]],
+                10: [["w-420"]] * 4,
+            }[pages]
+        )
+        await store.profiles.put(LEASES, "w-420", 1)
         for n in range(210):
             clock.advance(1)
             await store.runs.create(f"n-{n}", "clerk", run_id=f"n-{n}")
@@ -329,6 +341,39 @@ def test_a_look_finds_the_oldest_runs_and_reaches_all_pages() -> None:
     on_memory(body)
 
 
+def test_a_backlog_of_one_status_does_not_hide_older_runs_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even if they are far behind runs that others work on, and there are always more created runs than hands."""
+    monkeypatch.setattr(finding, "MOST_PAGES", 1)
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        for n in range(201):
+            await store.runs.start(f"r-{n}", "clerk", run_id=f"r-{n}")
+            clock.advance(1)
+            await (store.profiles.put(LEASES, f"r-{n}", 1) if n < 200 else asyncio.sleep(0))
+        for n in range(5):
+            await store.runs.create(f"c-{n}", "clerk", run_id=f"c-{n}")
+            clock.advance(1)
+        finder = Finder(store, None)
+        looks = [[run.id for run in await finder.look(2, set())] for _ in range(2)]
+        assert looks == [["c-0", "c-1"], ["r-200", "c-0"]]
+
+    on_memory(body)
+
+
+@pytest.mark.parametrize("seconds", [0, 3600])
+def test_a_look_that_takes_long_reads_no_further_page(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "LONGEST_LOOK", seconds)
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        for n in range(201):
+            await store.runs.create(f"c-{n}", "clerk" if n == 200 else "other")
+            clock.advance(1)
+        finder = Finder(store, "clerk")
+        assert [len(await finder.look(2, set())) for _ in range(2)] == ([1, 1] if seconds else [0, 1])
+
+    on_memory(body)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -339,6 +384,8 @@ def test_a_look_finds_the_oldest_runs_and_reaches_all_pages() -> None:
         ({"lease_ms": 86_400_001}, "lease_ms must be at most"),
         ({"drain_ms": -1}, "drain_ms"),
         ({"retries": -1}, "retries"),
+        ({"retry_on": OSError}, "retry_on must be a tuple of exception classes"),
+        ({"retry_on": (KeyboardInterrupt,)}, "retry_on must be a tuple of exception classes"),
         ({"agent_id": ""}, "agent_id"),
         ({"worker": ""}, "worker"),
         ({"handler": print}, "asyncio.to_thread"),
@@ -432,6 +479,25 @@ def test_an_error_that_does_not_pass_fails_the_run(monkeypatch: pytest.MonkeyPat
 
     on_memory(body)
     assert calls == {"cut": 4, "bug": 1, "none": 1}
+
+
+def test_errors_that_the_caller_names_pass_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driving, "FIRST_PAUSE", 0.001)
+    calls: list[str] = []
+
+    async def handler(job: Job) -> None:
+        calls.append(job.run.id)
+        if len(calls) < 3:
+            raise ConnectionResetError("the model hung up")
+        await finish(job)
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, handler, retry_on=(TimeoutError, ConnectionError)):
+            assert (await ended(store, run.id)).final_output == "Done."
+
+    on_memory(body)
+    assert len(calls) == 3
 
 
 def test_a_lost_lease_lets_a_shielded_tool_end() -> None:

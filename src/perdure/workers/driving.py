@@ -14,7 +14,7 @@ from perdure.model.receipt import RunReceipt
 from perdure.model.run import CREATED, RUNNING
 from perdure.stores.store import Store
 from perdure.workers.calls import Calls
-from perdure.workers.hold import Hold, Stopped, read_calls
+from perdure.workers.hold import Hold, Stopped, may_have_begun, read_calls
 from perdure.workers.job import Job
 from perdure.workers.lease import Lease, claim
 from perdure.workers.trouble import is_retryable, may_pass, until_stored
@@ -22,7 +22,8 @@ from perdure.workers.trouble import is_retryable, may_pass, until_stored
 Handler = Callable[[Job], Coroutine[Any, Any, None]]
 CHECK_SECONDS = 1.0
 """How often a worker looks whether its run was stopped from outside."""
-_CLEANUP_SECONDS = 10.0
+CLEANUP_SECONDS = 10.0
+"""How long a handler may clean up after a commit has told it that its run was stopped."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """How many seconds pass before a handler is called again after an error that may pass; the pause doubles each time."""
 _logger = logging.getLogger("perdure.workers")
@@ -36,6 +37,7 @@ class Driver(NamedTuple):
     worker: str
     lease_ms: int
     retries: int
+    retry_on: tuple[type[Exception], ...]
 
     async def drive(self, run_id: str) -> bool:
         """Work on a run until the handler ends; False if it should be tried again later."""
@@ -80,7 +82,7 @@ class Driver(NamedTuple):
         except (ConflictError, NotFoundError) as error:
             _logger.debug("run %r was moved while it was picked up: %s", run_id, type(error).__name__)
             return None
-        return Hold(self.store, run_now, recovered=run.status == RUNNING, calls=calls)
+        return Hold(self.store, run_now, recovered=may_have_begun(run), calls=calls)
 
     async def _call(self, hold: Hold, lease: Lease) -> BaseException | None:
         """Call the handler until it ends, or the run is no longer ours; returns what it raised."""
@@ -89,47 +91,60 @@ class Driver(NamedTuple):
         watching = asyncio.create_task(_watch(hold))
         try:
             await asyncio.wait({handling, keeping, watching}, return_when=asyncio.FIRST_COMPLETED)
+            await _unshielded(hold, handling)
         finally:
             for task in (handling, keeping, watching):
                 task.cancel()
             # A handler may take its time to end; it can no longer commit anything but the results of tools.
             await asyncio.gather(handling, keeping, watching, return_exceptions=True)
-        return asyncio.CancelledError() if handling.cancelled() else handling.exception()
+        return asyncio.CancelledError() if handling.cancelled() else handling.exception() or handling.result()
 
-    async def _handle(self, hold: Hold) -> None:
+    async def _handle(self, hold: Hold) -> SystemExit | None:
         """Call the handler; again after an error that may pass, unless too many follow each other without a commit."""
         failures, rev = 0, hold.run.rev
         while True:
             try:
-                return await self.handler(Job(hold))
+                await self.handler(Job(hold))
+                return None
+            except SystemExit as error:  # returned: if a task raises it, the event loop ends, and the worker with it
+                return error
             except Exception as error:
                 failures, rev = failures + 1 if hold.run.rev == rev else 1, hold.run.rev
                 over = hold.end is not None or hold.run.status != RUNNING or may_pass(error)
-                if over or not is_retryable(error) or failures > self.retries:
+                if over or not is_retryable(error, self.retry_on) or failures > self.retries:
                     raise
                 _logger.warning("the handler of run %r is called again: %s", hold.run.id, type(error).__name__)
             await asyncio.sleep(min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE))
             hold.begin_again()
 
 
+async def _unshielded(hold: Hold, handling: asyncio.Task[SystemExit | None]) -> None:
+    """Return when the handler is inside no shield, or has ended."""
+    # Again and again: by the time this task hears of the end of a shield, the handler may be inside the next one.
+    while hold.shields and not handling.done():
+        leaving = asyncio.create_task(hold.unshielded.wait())
+        try:
+            await asyncio.wait({handling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+
+
 async def _keep(lease: Lease, hold: Hold) -> None:
-    """Renew the lease; returns when it is lost and the handler may be cancelled."""
+    """Renew the lease; returns when it is lost."""
     await lease.keep()
     hold.lose()
-    await hold.unshielded.wait()  # a worker that was frozen inside a tool lets it end, and stores its result
 
 
 async def _watch(hold: Hold) -> None:
-    """Return when the run was stopped from outside and the handler may be cancelled."""
+    """Return when the run was stopped from outside and the handler should end."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         if hold.end is not None:  # `commit` has told the handler, which may have something to clean up
-            await (hold.unshielded.wait() if hold.lost else asyncio.sleep(_CLEANUP_SECONDS))
+            await asyncio.sleep(CLEANUP_SECONDS)
             return
         with suppress(PerdureError):  # the next look, or the lease, will tell
             await hold.check()
         if hold.end is not None:
-            await hold.unshielded.wait()
             return
 
 
@@ -138,7 +153,7 @@ async def _settle(hold: Hold, error: BaseException | None) -> bool:
     run = hold.run
     if hold.end is not None:
         _logger.info("the handler of run %r was stopped: %s", run.id, hold.end)
-        return True
+        return _has_moved(hold)
     if error is not None and may_pass(error):
         _logger.warning("run %r is left for later: %s", run.id, type(error).__name__)
         return False
@@ -149,7 +164,12 @@ async def _settle(hold: Hold, error: BaseException | None) -> bool:
     if run.status == RUNNING:
         with suppress(Stopped):
             await hold.commit((), run.fail(_describe(error)), {})
-    return True
+    return _has_moved(hold)
+
+
+def _has_moved(hold: Hold) -> bool:
+    """Has the run got any further? If not, it must not be picked up again at once, for ever."""
+    return hold.committed or hold.run.status != RUNNING or (hold.end is not None and hold.end.run is None)
 
 
 def _describe(error: BaseException | None) -> str:

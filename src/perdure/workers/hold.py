@@ -7,12 +7,14 @@ handler sees a hold through its `Job`; `driving` looks after it from outside.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Sequence
 from uuid import uuid4
 
 from msgspec.structs import replace
 
+from perdure import limits
 from perdure.errors import IllegalTransition, NotFoundError, StaleClaim, VersionConflict
 from perdure.model.faithful import Extra
 from perdure.model.message import Message, ToolResult, ToolUse, UnfinishedCall
@@ -26,6 +28,8 @@ from perdure.workers.trouble import until_stored
 
 DOUBTS = "uncertain_calls"
 """The field of a wait that names the calls that may have run before it."""
+FROM_JOB = "from_job"
+"""The field that marks a wait that a job committed: nothing else proves that the run's tools had not started."""
 UnfinishedCalls = list[UnfinishedCall]
 _logger = logging.getLogger("perdure.workers")
 
@@ -45,8 +49,10 @@ class Stopped(Exception):
 class Hold:
     """A run as this worker left it, and whether that is over.
 
-    `recovered`: the run was running already when it was picked up, so another worker may have started any of its calls.
+    `recovered`: the run was running already when it was picked up, or something other than a job had paused it, so
+    another worker may have started any of its calls.
     `calls`: the calls of the run, which tell what its decisions are about.
+    `committed`: whether this hold has moved the run on since.
     """
 
     def __init__(self, store: Store, run: Run, *, recovered: bool, calls: Calls) -> None:
@@ -55,6 +61,7 @@ class Hold:
         self.recovered: bool = recovered
         self.end: Stopped | None = None
         self.lost: bool = False
+        self.committed: bool = False
         self.shields: int = 0
         self.unshielded: asyncio.Event = asyncio.Event()
         self.unshielded.set()
@@ -99,7 +106,7 @@ class Hold:
     async def _step(self, messages: Sequence[Message], change: RunChange, options: AppendOptions) -> RunReceipt | None:
         """The receipt, or None if another process moved the run."""
         named = options.copy()
-        named["key"] = options.get("key") or f"{self.run.id}/{self.run.rev}"
+        named["key"] = options.get("key") or _key(self.run)
 
         try:
             prepared = await self._prepared(change, messages)
@@ -113,11 +120,22 @@ class Hold:
             if self.end is None:  # the caller's own guard, or a change that the run's status forbids
                 raise
             return None
-        self.run = receipt.run
-        self._own_calls.update(call.id for message in messages for call in message.tool_calls)
         self._last_seq = max([self._last_seq, *receipt.seqs])
+        if receipt.replayed and await until_stored(lambda: self._is_old(receipt)):
+            return replace(receipt, run=self.run)
+        self.run = receipt.run
+        self.committed = True
+        self._own_calls.update(call.id for message in messages for call in message.tool_calls)
         self.calls.add(messages)
         return receipt
+
+    async def _is_old(self, receipt: RunReceipt) -> bool:
+        """Was this the commit of an earlier hold, under a key of the caller's? Its run is older than ours."""
+        current = await self.store.runs.find(self.run.id)
+        if current is not None and current.rev == receipt.run.rev:
+            return False  # this hold's own commit, repeated because its answer was lost
+        self._take(current)
+        return True
 
     async def check(self) -> None:
         """Look whether another process moved the run."""
@@ -132,7 +150,10 @@ class Hold:
             self.end = Stopped(f"the lease of run {self.run.id!r} was lost", self.run)
 
     async def _look(self) -> None:
-        current = await self.store.runs.find(self.run.id)
+        self._take(await self.store.runs.find(self.run.id))
+
+    def _take(self, current: Run | None) -> None:
+        """Take note of the run as it is now; if another process moved it, the hold ends."""
         if current is None:
             self.end = Stopped(f"run {self.run.id!r} was deleted", None)
         elif current.rev != self.run.rev:
@@ -155,19 +176,37 @@ class Hold:
         late = [message for message in results if message.tool_call_id not in newer]
         if len(late) < len(results):
             _logger.warning("a late result of run %r is not stored: the id of its call was used again", self.run.id)
+        if not late:
+            return
         key = uuid4().hex
 
         async def write() -> Receipt:
-            return await self.store.commit(self.run.thread_id, messages=late, branch=self.run.branch, key=key)
+            # With the run as its guard: another thread may have taken the id of one that was deleted.
+            return await self.store.commit(self.run.thread_id, messages=late, run=self.run, key=key)
 
-        if late:
-            await until_stored(write)
+        while True:
+            try:
+                await until_stored(write)
+            except VersionConflict:  # its successor has moved the run, or it is another run
+                await until_stored(self._follow)
+            else:
+                return
+
+    async def _follow(self) -> None:
+        """Read the run again; raises `NotFoundError` if it is gone, also if another one has its id now."""
+        current = await self.store.runs.get(self.run.id)
+        if (current.thread_id, current.created_at) != (self.run.thread_id, self.run.created_at):
+            raise NotFoundError(f"run {self.run.id!r} was deleted, and its id was used again")
+        self.run = current
 
     async def _prepared(self, change: RunChange, messages: Sequence[Message]) -> RunChange:
-        """The change; a wait also tells which calls its tickets are about, and which calls may have run."""
+        """The change; a wait also tells that a job made it, what its tickets are about, and which calls are doubtful."""
         wait = change.waiting
-        if wait is None or not (self.recovered or self._doubtful or any(each.tool_call_id for each in wait.tickets)):
+        if wait is None:
             return change
+        wait = replace(wait, extra=Extra({**wait.extra, FROM_JOB: True}))
+        if not (self.recovered or self._doubtful or any(each.tool_call_id for each in wait.tickets)):
+            return replace(change, waiting=wait)
         calls = await until_stored(lambda: read_calls(self.store, self.run))
         calls.add(messages)
         wait = replace(wait, tickets=calls.numbered(wait.tickets))
@@ -184,11 +223,26 @@ async def read_calls(store: Store, run: Run) -> Calls:
     return Calls(await store.messages.path(run.thread_id, branch=run.branch), run.id)
 
 
+def may_have_begun(run: Run) -> bool:
+    """May another worker have started tools of this run, which is about to be picked up?"""
+    if run.waiting is not None:
+        return run.started_at is not None and run.waiting.extra.get(FROM_JOB) is not True
+    return run.status == RUNNING
+
+
 def _doubts(run: Run) -> frozenset[str]:
     """The calls that may have run before the wait that the last `resume` ended."""
     wait = run.body.resumed_from
     names = [] if wait is None else wait.extra.get(DOUBTS)
     return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+
+
+def _key(run: Run) -> str:
+    """The key of the next step of a run."""
+    key = f"{run.id}/{run.rev}"
+    if len(key.encode()) <= limits.ID_BYTES:
+        return key
+    return f"{hashlib.sha256(run.id.encode()).hexdigest()}/{run.rev}"
 
 
 def _results(message: Message) -> list[ToolResult]:

@@ -63,14 +63,35 @@ class Lease:
         return profile
 
     async def release(self) -> None:
-        """Give it back, if that is possible now; otherwise it expires."""
+        """Give it back, if that is possible now; otherwise it expires. Whoever cancels this waits for its end."""
+        releasing = asyncio.create_task(self._release())
+        try:
+            await asyncio.shield(releasing)
+        except asyncio.CancelledError:
+            await releasing
+            raise
+
+    async def _release(self) -> None:
         with suppress(PerdureError, TimeoutError):
             async with asyncio.timeout(_RELEASE_SECONDS):
                 await self._store.profiles.delete(LEASES, self._profile.key, if_rev=self._profile.rev)
 
 
 async def claim(store: Store, run_id: str, worker: str, ms: int) -> Lease | None:
-    """The lease of a run, or None if another worker has it."""
+    """The lease of a run, or None if another worker has it. If this is cancelled, it leaves no lease behind."""
+    claiming = asyncio.create_task(_claim(store, run_id, worker, ms))
+    try:
+        return await asyncio.shield(claiming)
+    except asyncio.CancelledError:
+        with suppress(PerdureError, TimeoutError):
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                lease = await claiming
+            if lease is not None:
+                await lease.release()
+        raise
+
+
+async def _claim(store: Store, run_id: str, worker: str, ms: int) -> Lease | None:
     value: dict[str, Any] = {"worker": worker, "token": uuid4().hex}
     since = asyncio.get_running_loop().time()
     try:

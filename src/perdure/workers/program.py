@@ -31,6 +31,7 @@ class ServeOptions(TypedDict, total=False):
     lease_ms: int
     drain_ms: int
     retries: int
+    retry_on: tuple[type[Exception], ...]
     worker: str | None
 
 

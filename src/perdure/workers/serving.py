@@ -34,6 +34,7 @@ async def serve(
     lease_ms: int = 30_000,
     drain_ms: int = 30_000,
     retries: int = 3,
+    retry_on: tuple[type[Exception], ...] = (),
     stop: asyncio.Event | None = None,
     worker: str | None = None,
 ) -> None:
@@ -42,7 +43,7 @@ async def serve(
     Any number of processes may serve the same store: a lease gives each run to one of them. It calls
     `await handler(job)` with a `Job`, in a task per run. The handler drives the run until it is done or waits. If it
     raises an error, the run fails with the text of that error; if the store is in trouble, the run is tried again. An
-    error that may pass, with a true `retryable`, fails the run only if it keeps coming back.
+    error that may pass (`retries`) fails the run only if it keeps coming back.
 
     - `store`: an open async store. It sees the runs of its scope.
     - `handler`: an async function. Blocking work belongs in `asyncio.to_thread`.
@@ -54,6 +55,8 @@ async def serve(
     - `retries`: how often in a row the handler is called again after an error with a true `retryable`, such as a
       model's stream that was cut off. The pause is a second at first, and doubles. A commit of the job resets the
       count.
+    - `retry_on`: further classes of errors after which the handler is called again, such as the connection errors of
+      your model's SDK.
     - `stop`: set it, and `serve` takes no more work, lets the handlers end, and returns. Cancelling `serve` cancels
       them at once. What was cut off stays running, for the next worker.
     - `worker`: the name that its leases show; by default, the host, the process and a random part.
@@ -66,8 +69,9 @@ async def serve(
     _check_range("lease_ms", lease_ms, limits.LEASE_LEAST_MS, limits.WORKER_MS)
     _check_range("drain_ms", drain_ms, 0, limits.WORKER_MS)
     _check_range("retries", retries, 0, limits.WORKER_RETRIES)
+    _check_classes(retry_on)
     worker = worker or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
-    driver = Driver(store, handler, worker, lease_ms, retries)
+    driver = Driver(store, handler, worker, lease_ms, retries, retry_on)
     service = Service(driver, Finder(store, agent_id), concurrency, poll_ms / 1000)
     stop = asyncio.Event() if stop is None else stop
     stopping = asyncio.create_task(stop.wait())
@@ -176,3 +180,10 @@ def _check(store: object, handler: object, worker: str | None) -> None:
 def _check_range(name: str, value: int, least: int, most: int) -> None:
     if checks.check_count(value, name, least=least) > most:
         raise InvalidError(f"{name} must be at most {most}, not {value}")
+
+
+def _check_classes(classes: tuple[type[Exception], ...]) -> None:
+    if type(classes) is not tuple or not all(
+        isinstance(each, type) and issubclass(each, Exception) for each in classes
+    ):
+        raise InvalidError(f"retry_on must be a tuple of exception classes, not {short_repr(classes)}")

@@ -20,11 +20,11 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, (UnavailableError, OutcomeUnknown, ConflictError)) and error.retryable
 
 
-def is_retryable(error: BaseException) -> bool:
-    """Does the error say that it may pass, such as a stream that was cut off? Of a group, all of them must."""
+def is_retryable(error: BaseException, classes: tuple[type[Exception], ...]) -> bool:
+    """May the error pass: is it of one of these classes, or does it say so? Of a group, all of them must."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(is_retryable, error.exceptions))
-    return getattr(error, "retryable", False) is True
+        return all(is_retryable(each, classes) for each in error.exceptions)
+    return isinstance(error, classes) or getattr(error, "retryable", False) is True
 
 
 async def until_stored(attempt: Callable[[], Awaitable[T]]) -> T:
