@@ -7,6 +7,7 @@ import inspect
 import logging
 import os
 import socket
+from typing import Any
 from uuid import uuid4
 
 from perdure import limits
@@ -182,7 +183,7 @@ def _check_range(name: str, value: int, least: int, most: int) -> None:
         raise InvalidError(f"{name} must be at most {most}, not {value}")
 
 
-def _check_classes(classes: tuple[type[Exception], ...]) -> None:
+def _check_classes(classes: Any) -> None:
     if type(classes) is not tuple or not all(
         isinstance(each, type) and issubclass(each, Exception) for each in classes
     ):
