@@ -200,7 +200,7 @@ class Hold:
         self.run = current
 
     async def _prepared(self, change: RunChange, messages: Sequence[Message]) -> RunChange:
-        """The change; a wait also tells that a job made it, what its tickets are about, and which calls are doubtful."""
+        """The change; a wait also tells that a job made it, what its tickets are about, and which calls to doubt."""
         wait = change.waiting
         if wait is None:
             return change
