@@ -317,11 +317,14 @@ def test_a_look_finds_the_oldest_runs_and_reaches_all_pages(pages: int, monkeypa
             await store.commit(run.thread_id, run=run.wait([Ticket(ticket_id="x", decision=decision)]))
         finder = Finder(store, "clerk")
         looks = [[run.id for run in await finder.look(8, set())] for _ in range(4)]
-        assert looks == {
-            1: [[], [], ["w-420"], []],
-            2: [[], ["w-420"], [], ["w-420"]],
-            10: [["w-420"]] * 4,
-        }[pages]
+        assert (
+            looks
+            == {
+                1: [[], [], ["w-420"], []],
+                2: [[], ["w-420"], [], ["w-420"]],
+                10: [["w-420"]] * 4,
+            }[pages]
+        )
         await store.profiles.put(LEASES, "w-420", 1)
         for n in range(210):
             clock.advance(1)
