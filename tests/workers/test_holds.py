@@ -179,3 +179,22 @@ def test_a_claim_or_release_that_is_cancelled_leaves_no_lease(monkeypatch: pytes
             await cancelled("delete", lease.release, before=before)
 
     on_memory(body)
+
+
+def test_errors_that_the_caller_names_pass_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driving, "FIRST_PAUSE", 0.001)
+    calls: list[str] = []
+
+    async def handler(job: Job) -> None:
+        calls.append(job.run.id)
+        if len(calls) < 3:
+            raise ConnectionResetError("the model hung up")
+        await finish(job)
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, handler, retry_on=(TimeoutError, ConnectionError)):
+            assert (await ended(store, run.id)).final_output == "Done."
+
+    on_memory(body)
+    assert len(calls) == 3

@@ -481,25 +481,6 @@ def test_an_error_that_does_not_pass_fails_the_run(monkeypatch: pytest.MonkeyPat
     assert calls == {"cut": 4, "bug": 1, "none": 1}
 
 
-def test_errors_that_the_caller_names_pass_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driving, "FIRST_PAUSE", 0.001)
-    calls: list[str] = []
-
-    async def handler(job: Job) -> None:
-        calls.append(job.run.id)
-        if len(calls) < 3:
-            raise ConnectionResetError("the model hung up")
-        await finish(job)
-
-    async def body(store: Store, _: ManualClock) -> None:
-        run = await store.runs.start("t", "clerk")
-        async with serving(store, handler, retry_on=(TimeoutError, ConnectionError)):
-            assert (await ended(store, run.id)).final_output == "Done."
-
-    on_memory(body)
-    assert len(calls) == 3
-
-
 def test_a_lost_lease_lets_a_shielded_tool_end() -> None:
     """Its result is stored without the run."""
 
