@@ -338,8 +338,8 @@ BUGS = (
     Bug(
         "a deleted thread leaves its keys behind",
         "stores/deletion.py",
-        'if table.name in ("threads", "thread_heads"):',
-        'if table.name in ("threads", "thread_heads", "keys"):',
+        "if table.name not in _OWN]",
+        'if table.name not in (*_OWN, "keys")]',
         ("case:commit/key-gone-with-thread@memory", "case:threads/delete-takes-everything@memory"),
     ),
     Bug(

@@ -43,12 +43,12 @@ REDIS_BUGS = (
     Bug(
         "redis: a single server may redirect",
         "engines/redis/connections/routing.py",
-        """            return await self._pool(self.target.addresses[0]).request(packed, room)
+        """            return await self._pool(self.target.addresses[0]).request(packed, room, then)
 """,
         """            try:
-                return await self._pool(self.target.addresses[0]).request(packed, room)
+                return await self._pool(self.target.addresses[0]).request(packed, room, then)
             except Redirection as moved:
-                return await self._pool(self._redirected(moved, self.target.addresses[0])).request(packed, room)
+                return await self._pool(self._redirected(moved, self.target.addresses[0])).request(packed, room, then)
 """,
         ("test:tests/rogue/test_redis_rogue.py::test_a_single_server_cannot_send_its_clients_elsewhere",),
     ),

@@ -60,8 +60,8 @@ SERVER_BUGS = (
     Bug(
         "mysql: rows are read without a lock",
         "engines/mysql/write/transaction.py",
-        'return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where} FOR UPDATE"',
-        'return f"SELECT {chosen} FROM {quote(table.name)} WHERE {step.where}"',
+        'return f"SELECT {chosen} FROM {quote(table.stored)} WHERE {step.where} FOR UPDATE"',
+        'return f"SELECT {chosen} FROM {quote(table.stored)} WHERE {step.where}"',
         ("fault:batches --engine mysql --rounds 40 --seed 7",),
     ),
     Bug(
