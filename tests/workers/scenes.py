@@ -291,6 +291,8 @@ async def a_second_shield_right_after_the_first_is_kept_too(kit: Kit) -> None:
         with job.shield():
             paying.set()
             await until(lambda: _is(job.stopped))
+            for _ in range(20):  # until the driver waits for the end of this shield
+                await asyncio.sleep(0)
         with job.shield():
             try:
                 await asyncio.sleep(0.05)
