@@ -15,7 +15,7 @@ from tests.support.call_counts import CallCounter, call_counter
 import perdure
 from perdure import Message, Store
 
-BUDGET = {"memory": 85, "sqlite": 67}
+BUDGET = {"memory": 64, "sqlite": 67}
 """Calls of ours per bare commit: two messages and a step of a run. The same on every version of Python."""
 TOLERANCE = 1.1
 WARM_UP, COMMITS = 10, 20
