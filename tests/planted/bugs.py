@@ -55,6 +55,13 @@ BUGS = (
         "kernel/semantics.py",
         "bool(actual <= expected.limit)",
         "bool(actual < expected.limit)",
+        ("test:tests/engines/test_ops.py::test_column_conditions[memory-3-wanted5-True]",),
+    ),
+    Bug(
+        "memory: commits of a known kind allow more than at most",
+        "engines/memory/write/filled.py",
+        "old[column] > values[number] for",
+        "old[column] > values[number] + 1_000 for",
         ("case:commit/*fence*@memory",),
     ),
     Bug(
@@ -62,6 +69,13 @@ BUGS = (
         "kernel/semantics.py",
         "return value.new if old == value.old else old",
         "return value.new",
+        ("test:tests/engines/test_ops.py::test_expressions[memory-5-expression12-5]",),
+    ),
+    Bug(
+        "memory: a swap does not look at what is there in commits of a known kind",
+        "engines/memory/write/filled.py",
+        "values[number + 1] if before == values[number] else before",
+        "values[number + 1]",
         ("case:runs/*keeps*@memory",),
     ),
     # The memory engine.
