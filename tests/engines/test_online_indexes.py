@@ -34,6 +34,9 @@ REFINED = Schema(
     3, (msgspec.structs.replace(THINGS, indexes=(Index("kinds", by=("kind", "n"), order=("at",)),)),), OLD.logs
 )
 SCOPE, ROWS, COMMITS, DEADLINE = "acme", 20_000, 30, 60.0
+UNBLOCKED = 10
+"""Commits during one build that prove it does not lock writers out; a build that does still lets a few pass (three were
+counted on a busy machine) before it has its lock."""
 _numbers = count()
 
 
@@ -186,10 +189,10 @@ def test_a_build_that_was_killed_on_postgres_is_dropped_and_built_again() -> Non
 
 def test_writers_on_mysql_go_on_while_an_index_is_built() -> None:
     async def main() -> None:
-        for doublings in (17, 18, 19):  # on a fast machine the first build may be over before anybody could look
-            if await _commits_during_build(doublings) >= 3:
+        for doublings in (17, 19):  # on a fast machine the first build may be over before anybody could look
+            if await _commits_during_build(doublings) >= UNBLOCKED:
                 return
-        raise AssertionError("no three commits came while the index was being built")
+        raise AssertionError(f"no {UNBLOCKED} commits came while the index was being built")
 
     asyncio.run(main())
 
