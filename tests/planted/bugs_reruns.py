@@ -6,11 +6,11 @@ from tests.planted.bug import Bug
 
 RERUN_BUGS = (
     Bug(
-        "a question belongs to the newest run that was given it",
+        "a question behind a page of runs belongs to none",
         "stores/runs_of_messages.py",
-        'Scan("runs", "thread", (thread_id,), None, 1, where={"input_first": seq})',
-        'Scan("runs", "thread", (thread_id,), None, 1, True, where={"input_first": seq})',
-        ("case:runs/rerun-message@memory",),
+        "if len(rows) < limits.PAGE_MAX:",
+        "if len(rows) <= limits.PAGE_MAX:",
+        ("case:runs/rerun-message-many@memory",),
     ),
     Bug(
         "a message belongs to the run that it names, even of another thread",
@@ -31,7 +31,7 @@ RERUN_BUGS = (
         "stores/message_pages.py",
         "if start is not None and _reaches_end(view.path, end):",
         "if start is not None:",
-        ("case:messages/page-before@memory",),
+        ("case:messages/page-arguments@memory",),
     ),
     Bug(
         "a handle with a resource follows the thread of another one",

@@ -1,7 +1,7 @@
 """Which run a message belongs to: the one that produced it, or the first that was given it.
 
-A message that a run produced names the run. A question does not, because several runs may have answered it; the rows
-of the runs say where their input begins and ends.
+A message that a run produced names the run. A question does not, because several runs may have answered it; the row of
+the run that it was committed with says where the run's input begins and ends. A rerun has none of its own in its row.
 """
 
 from __future__ import annotations

@@ -162,7 +162,8 @@ async def case_rerun_message_many(kit: Kit) -> None:
     runs = kit.store.runs
     for _ in range(limits.PAGE_MAX + 5):
         kit.clock.advance(1)
-        await runs.create("t", "agent", input=RunInput(range=SeqRange(1, 1)))
+        await runs.create("t", "agent", messages=[Message.user("other")])
+    kit.clock.advance(1)
     await runs.start("t", "agent", messages=asks("one", "two"), run_id="r")
     run = await runs.of_message("t", "two")
     equal(run and run.id, "r", "its run")
