@@ -24,9 +24,9 @@ def note(ledger: str, *words: object) -> None:
 
 async def main(url: str, ledger: str) -> None:
     async def agent(job: Job) -> None:
-        for item in await job.unfinished_calls():
-            note(ledger, os.getpid(), job.run.id, "uncertain" if job.uncertain(item.call) else "certain")
-            await job.commit(Message.tool(item.call.id, "It may have been paid.", is_error=True))
+        for call in await job.unfinished_calls():
+            note(ledger, os.getpid(), job.run.id, "uncertain" if job.uncertain(call) else "certain")
+            await job.commit(Message.tool(call.id, "It may have been paid.", is_error=True))
         if len(await job.history()) == 1:
             await job.commit(Message.assistant([ToolUse(f"call-{job.run.id}", "pay", {})]))
             note(ledger, os.getpid(), job.run.id, "ran")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import os
 import socket
 from typing import Any
@@ -16,9 +15,9 @@ from perdure.rules import checks
 from perdure.stores.store import Store
 from perdure.workers.driving import Driver, Handler
 from perdure.workers.finding import Finder
+from perdure.workers.logs import LOGGER, brief
 from perdure.workers.trouble import may_pass
 
-_logger = logging.getLogger("perdure.workers")
 _LONGEST_REST = 60.0
 _LONGEST_OUTAGE_REST = 5.0
 _REMEMBERED = 10_000
@@ -76,12 +75,15 @@ async def serve(
     service = Service(driver, Finder(store, agent_id), concurrency, poll_ms / 1000)
     stop = asyncio.Event() if stop is None else stop
     stopping = asyncio.create_task(stop.wait())
+    agents = "all agents" if agent_id is None else f"agent {agent_id!r}"
+    LOGGER.info("worker %r serves %s in %r", worker, agents, store)
     try:
         await service.work(stop, stopping)
         await service.drain(drain_ms / 1000)
     finally:
         stopping.cancel()
         await service.close()
+        LOGGER.info("worker %r has stopped", worker)
 
 
 class Service:
@@ -106,11 +108,11 @@ class Service:
                 if not (may_pass(error) or isinstance(error, CorruptError)):
                     raise
                 if not outage:
-                    _logger.warning("runs cannot be listed, which is tried again: %s", type(error).__name__)
+                    LOGGER.warning("runs cannot be listed, which is tried again: %s", brief(error))
                 rest, outage = min(2 * rest, max(self._poll, _LONGEST_OUTAGE_REST)), True
             else:
                 if outage:
-                    _logger.info("runs can be listed again")
+                    LOGGER.info("runs can be listed again")
                 rest, outage = self._poll, False
             await self._rest(stopping, rest)
 
@@ -140,7 +142,7 @@ class Service:
             del self._tasks[run_id]
             if task.cancelled() or task.exception() is not None or not task.result():
                 if not task.cancelled() and task.exception() is not None:
-                    _logger.error("work on run %r ended with an error", run_id, exc_info=task.exception())
+                    LOGGER.error("work on run %r ended with an error", run_id, exc_info=task.exception())
                 self._leave_alone(run_id)
             else:
                 self._rests.pop(run_id, None)
@@ -155,6 +157,7 @@ class Service:
     async def drain(self, seconds: float) -> None:
         """Let the handlers end, for so long."""
         if self._tasks:
+            LOGGER.info("the worker takes no more runs; the handlers of %d have %g s to end", len(self._tasks), seconds)
             await asyncio.wait(self._tasks.values(), timeout=seconds)
 
     async def close(self) -> None:
