@@ -7,6 +7,7 @@ from tests.planted.bug import Bug
 SCENES = "test:tests/workers/test_scenes.py::test_scene"
 SERVING = "test:tests/workers/test_serving.py"
 HOLDS = "test:tests/workers/test_holds.py"
+FINDING = "test:tests/workers/test_finding.py"
 
 WORKER_BUGS = (
     Bug(
@@ -235,5 +236,26 @@ WORKER_BUGS = (
         "for run in [] if stop.is_set() else runs:",
         "for run in runs:",
         (f"{SERVING}::test_a_stop_during_a_look_takes_no_more_work",),
+    ),
+    Bug(
+        "a decision is only found by going through all waiting runs",
+        "workers/finding.py",
+        "if self._active.get(thread.id) != thread]",
+        "if self._active.get(thread.id) is None]",
+        (f"{FINDING}::test_a_decision_is_found_at_once_however_many_runs_wait",),
+    ),
+    Bug(
+        "many decisions at once are found late",
+        "workers/finding.py",
+        "            self._rounds = 2  #",
+        "            self._rounds = 0  #",
+        (f"{FINDING}::test_many_decisions_at_once_are_found_too",),
+    ),
+    Bug(
+        "an idle worker reads all waiting runs, again and again",
+        "workers/finding.py",
+        "            self._rounds -= 1\n",
+        "            pass\n",
+        (f"{FINDING}::test_an_idle_look_reads_one_page_of_waiting_runs",),
     ),
 )

@@ -3,6 +3,10 @@
 A look reads one page per status; more, up to a bound, while there is no work on them. The next look continues where
 this one ended, for each status on its own. If a page has more work than there are free hands, it begins again: older
 runs come first.
+
+Most waiting runs wait for a person, for days. Once a worker has been through all of them, it reads one page of them per
+look, and the waiting runs of threads that were active since the last look: a decision is a commit, which moves its
+thread to the top of `threads.list`. If there were more such threads than it reads, it goes through all runs again.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import asyncio
 
 from perdure import limits
 from perdure.model.run import CREATED, RUNNING, WAITING, Run
+from perdure.model.thread import Thread
 from perdure.stores.store import Store
 from perdure.workers.lease import LEASES
 
@@ -18,6 +23,8 @@ Runs = list[Run]
 _STATUSES = (CREATED, RUNNING, WAITING)
 MOST_PAGES = 10
 """How many pages of a status without any work one look reads at most."""
+ACTIVE_THREADS = 20
+"""How many threads a look reads, the last active first."""
 LONGEST_LOOK = 0.1
 """After how many seconds a look reads no further page of a status."""
 
@@ -29,14 +36,34 @@ class Finder:
         self._store = store
         self._agent = agent_id
         self._cursors: dict[str, str | None] = {}
+        self._active: dict[str, Thread] = {}
+        self._rounds = 1
+        """How often it has yet to go through all waiting runs."""
 
     async def look(self, count: int, skip: set[str]) -> Runs:
         """At most so many runs that no worker has, the oldest first; none of those to skip."""
         look = _Look(self._store, self._agent, skip)
-        pages: dict[str, Runs] = {}
+        decided = await look.waiting(await self._moved())
+        runs = {run.id: run for run in decided}
         for status in _STATUSES:
-            pages[status], self._cursors[status] = await look.read(status, self._cursors.get(status))
-        runs = sorted((run for page in pages.values() for run in page), key=lambda run: (run.created_at, run.id))
+            pages = MOST_PAGES if status != WAITING or self._rounds else 1
+            page, self._cursors[status] = await look.read(status, self._cursors.get(status), pages)
+            runs |= {run.id: run for run in page}
+        if self._rounds and self._cursors[WAITING] is None:
+            self._rounds -= 1
+        return self._oldest(list(runs.values()), count)
+
+    async def _moved(self) -> list[Thread]:
+        """The threads that were active since the last look, if a run may wait there."""
+        active = (await self._store.threads.list(limit=ACTIVE_THREADS)).items
+        moved = [thread for thread in active if self._active.get(thread.id) != thread]
+        if len(moved) == ACTIVE_THREADS:  # and perhaps there are more of them
+            self._rounds = 2  # the present one, which may be past them already, and a whole one
+        self._active = {thread.id: thread for thread in active}
+        return [thread for thread in moved if thread.open_run_id is not None and thread.active_run_id is None]
+
+    def _oldest(self, runs: Runs, count: int) -> Runs:
+        runs.sort(key=lambda run: (run.created_at, run.id))
         for run in runs[count:]:
             self._cursors[run.status] = None
         return runs[:count]
@@ -52,10 +79,15 @@ class _Look:
         self._leased: set[str] | None = None
         self._until = asyncio.get_running_loop().time() + LONGEST_LOOK
 
-    async def read(self, status: str, cursor: str | None) -> tuple[Runs, str | None]:
+    async def waiting(self, threads: list[Thread]) -> Runs:
+        """The waiting runs of these threads that are ready."""
+        pages = [await self._store.runs.list(thread_id=thread.id, status=WAITING) for thread in threads]
+        return await self._free([run for page in pages for run in page])
+
+    async def read(self, status: str, cursor: str | None, pages: int) -> tuple[Runs, str | None]:
         """The work on the next page that has any, and where to continue."""
         runs: Runs = []
-        for _ in range(MOST_PAGES):
+        for _ in range(pages):
             # The filter for the agent is applied here: together with a status it would read all runs of the agent.
             page = await self._store.runs.list(status=status, order="asc", limit=limits.PAGE_MAX, cursor=cursor)
             runs, cursor = await self._free(page.items), page.next_cursor

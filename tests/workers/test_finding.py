@@ -1,0 +1,92 @@
+"""Looking for work among many waiting runs: cheap while nothing happens, and prompt when something does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from tests.workers.test_serving import on_memory
+
+from perdure import Store, Ticket
+from perdure.clock import ManualClock
+from perdure.workers import finding
+from perdure.workers.finding import Finder
+
+WAITING = 1_000
+
+
+async def waiting(store: Store, clock: ManualClock) -> Finder:
+    """A finder that has been through all the waiting runs of a store."""
+    for n in range(WAITING):
+        run = await store.runs.start(f"t-{n}", "clerk", run_id=f"r-{n}")
+        await store.commit(run.thread_id, run=run.wait([Ticket(ticket_id="x")]))
+        clock.advance(1)
+    finder = Finder(store, "clerk")
+    for _ in range(4):
+        assert await finder.look(8, set()) == []
+    return finder
+
+
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "LONGEST_LOOK", 3600)
+
+
+def test_a_decision_is_found_at_once_however_many_runs_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        finder = await waiting(store, clock)
+        for run_id in ("r-0", "r-500", f"r-{WAITING - 1}"):
+            clock.advance(1)
+            await store.runs.decide(run_id, "x", True)
+            assert run_id in [run.id for run in await finder.look(8, set())]
+
+    on_memory(body)
+
+
+def test_many_decisions_at_once_are_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        finder = await waiting(store, clock)
+        decided = [f"r-{n}" for n in range(400, 400 + 3 * finding.ACTIVE_THREADS)]
+        for run_id in decided:
+            clock.advance(1)
+            await store.runs.decide(run_id, "x", True)
+        runs = [run.id for _ in range(2) for run in await finder.look(1_000, set())]
+        assert sorted(set(runs)) == sorted(decided)
+
+    on_memory(body)
+
+
+def test_an_idle_look_reads_one_page_of_waiting_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
+    reads: Counter[str] = Counter()
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        finder, listed = await waiting(store, clock), store.runs.list
+
+        async def counted(**options: Any) -> Any:
+            reads[str(options.get("status"))] += 1
+            return await listed(**options)
+
+        monkeypatch.setattr(store.runs, "list", counted)
+        for _ in range(10):
+            assert await finder.look(8, set()) == []
+
+    on_memory(body)
+    assert reads == {"created": 10, "running": 10, "waiting": 10}
+
+
+def test_a_thread_where_another_run_is_running_is_reached_by_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        finder = await waiting(store, clock)
+        await store.runs.start("t-700", "other")
+        await store.runs.decide("r-700", "x", True)
+        looks = [run.id for _ in range(5) for run in await finder.look(8, set())]
+        assert looks == ["r-700"]
+
+    on_memory(body)
