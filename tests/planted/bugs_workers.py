@@ -7,6 +7,7 @@ from tests.planted.bug import Bug
 SCENES = "test:tests/workers/test_scenes.py::test_scene"
 SERVING = "test:tests/workers/test_serving.py"
 HOLDS = "test:tests/workers/test_holds.py"
+ORDER = "test:tests/workers/test_in_order.py"
 FINDING = "test:tests/workers/test_finding.py"
 
 WORKER_BUGS = (
@@ -257,5 +258,19 @@ WORKER_BUGS = (
         "            self._rounds -= 1\n",
         "            pass\n",
         (f"{FINDING}::test_an_idle_look_reads_one_page_of_waiting_runs",),
+    ),
+    Bug(
+        "with a promise of order, the call at which a worker died is certain",
+        "workers/hold.py",
+        "for item in items[:1])",
+        "for item in items[:0])",
+        (f"{ORDER}::test_only_the_first_call_without_a_result_is_uncertain",),
+    ),
+    Bug(
+        "an order is assumed that nobody has promised",
+        "workers/driving.py",
+        "        if self.in_order:\n            await hold.narrow()\n",
+        "        await hold.narrow()\n",
+        (f"{ORDER}::test_only_the_first_call_without_a_result_is_uncertain",),
     ),
 )

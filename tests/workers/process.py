@@ -1,8 +1,9 @@
-"""A worker process for the tests: `python -m tests.workers.process STORE LEDGER`. It ends when it is killed.
+"""A worker process for the tests: `python -m tests.workers.process STORE LEDGER [in_order]`. Kill it to end it.
 
 Its tool appends a line to the ledger each time it runs: the process, the run, and whether it was repeated. The tool of
-the run `hangs` never ends the first time. That of the run `paused` is shielded, and ends when there is a file `go`
-beside the ledger; whoever takes over that run ends it when there is a file `end`.
+the run `hangs` never ends the first time; so it is with `hangs-at-first`, whose model makes two more calls. The tool of
+the run `paused` is shielded, and ends when there is a file `go` beside the ledger; whoever takes over that run ends it
+when there is a file `end`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ async def pay_shielded(job: Job, ledger: str) -> None:
             raise
 
 
-async def main(url: str, ledger: str) -> None:
+async def main(url: str, ledger: str, promise: str = "") -> None:
     async def agent(job: Job) -> None:
         for call in await job.unfinished_calls():
             note(ledger, os.getpid(), job.run.id, "uncertain" if job.uncertain(call) else "certain")
@@ -50,9 +51,10 @@ async def main(url: str, ledger: str) -> None:
             if job.run.id == "paused":
                 await file(ledger, "end")
         if len(await job.history()) == 1:
-            await job.commit(Message.assistant([ToolUse(f"call-{job.run.id}", "pay", {})]))
+            later = [ToolUse(f"later-{n}", "pay", {}) for n in range(2 if job.run.id == "hangs-at-first" else 0)]
+            await job.commit(Message.assistant([ToolUse(f"call-{job.run.id}", "pay", {}), *later]))
             note(ledger, os.getpid(), job.run.id, "ran")
-            if job.run.id == "hangs":
+            if job.run.id.startswith("hangs"):
                 await asyncio.Event().wait()
             if job.run.id == "paused":
                 await pay_shielded(job, ledger)
@@ -60,7 +62,7 @@ async def main(url: str, ledger: str) -> None:
         await job.commit(Message.assistant("Done."), run=job.run.finish())
 
     async with perdure.open(url) as store:
-        await serve(store, agent, concurrency=2, poll_ms=20, lease_ms=LEASE_MS)
+        await serve(store, agent, concurrency=2, poll_ms=20, lease_ms=LEASE_MS, in_order=bool(promise))
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def test_a_run_that_is_taken_over_is_a_warning_with_its_uncertain_calls(caplog: 
             await ended(store, left.id)
             fresh = await store.runs.start("t-2", "clerk", run_id="fresh")
             await ended(store, fresh.id)
-        text = f"run {left.id!r} is taken over: an earlier worker left it unfinished; 1 call is uncertain"
+        text = f"run {left.id!r} is taken over from an earlier worker; 1 call is uncertain"
         assert messages(caplog, "WARNING") == [text]
         assert "run 'fresh' of agent 'clerk' is picked up" in messages(caplog, "INFO")
 

@@ -37,6 +37,7 @@ class Driver(NamedTuple):
     lease_ms: int
     retries: int
     retry_on: tuple[type[Exception], ...]
+    in_order: bool
 
     async def drive(self, run_id: str) -> bool:
         """Work on a run until the handler ends; False if it should be tried again later."""
@@ -78,11 +79,17 @@ class Driver(NamedTuple):
             # Without tickets there are no decisions, and nothing to read.
             calls = await until_stored(lambda: read_calls(self.store, run_now)) if wait and wait.tickets else Calls()
             hold = Hold(self.store, run_now, recovered=may_have_begun(run), calls=calls)
-            log_pick_up(run, len(await until_stored(hold.unfinished_calls)) if was_driven(run) else None)
+            log_pick_up(run, await self._doubts(hold) if hold.recovered and was_driven(run) else None)
         except (ConflictError, NotFoundError) as error:
             LOGGER.debug("run %r was moved while it was picked up: %s", run_id, type(error).__name__)
             return None
         return hold
+
+    async def _doubts(self, hold: Hold) -> int:
+        """How many calls an earlier worker may have started."""
+        if self.in_order:
+            await hold.narrow()
+        return sum(hold.is_uncertain(item.call) for item in await until_stored(hold.unfinished_calls))
 
     async def _call(self, hold: Hold, lease: Lease) -> BaseException | None:
         """Call the handler until it ends, or the run is no longer ours; returns what it raised."""
@@ -117,6 +124,9 @@ class Driver(NamedTuple):
                 LOGGER.warning("the handler of run %r is called again in %g s: %s", hold.run.id, pause, brief(error))
             await asyncio.sleep(pause)
             hold.begin_again()
+            if self.in_order:
+                with suppress(PerdureError):  # then any call may have begun
+                    await hold.narrow()
 
 
 async def _unshielded(hold: Hold, handling: asyncio.Task[SystemExit | None]) -> None:

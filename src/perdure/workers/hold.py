@@ -71,6 +71,8 @@ class Hold:
         self.unshielded.set()
         self.calls: Calls = calls
         self._doubtful = _doubts(run)
+        self._begun: frozenset[str] | None = None
+        """The calls that an earlier worker or attempt may have started; None: any of them."""
         self._own_calls: set[str] = set()
         self._last_seq = 0
         # Commits take turns, and a look at the run never falls into the middle of one.
@@ -90,12 +92,18 @@ class Hold:
 
     def is_uncertain(self, call: ToolUse) -> bool:
         """May another worker, or an earlier attempt, have started this unfinished call?"""
-        return (self.recovered or call.id in self._doubtful) and call.id not in self._own_calls
+        begun = self.recovered and (self._begun is None or call.id in self._begun)
+        return (begun or call.id in self._doubtful) and call.id not in self._own_calls
 
     def begin_again(self) -> None:
         """The handler is called again: it may have started any of the calls."""
-        self.recovered = True
+        self.recovered, self._begun = True, None
         self._own_calls.clear()
+
+    async def narrow(self) -> None:
+        """The handler keeps the order of the calls, so that only the first one without a result may have begun."""
+        items = await until_stored(self.unfinished_calls)
+        self._begun = frozenset(item.call.id for item in items[:1])
 
     async def commit(self, messages: Sequence[Message], change: RunChange | None, options: AppendOptions) -> RunReceipt:
         """Commit a step, repeated while the store is in trouble; raises `Stopped` if the hold has ended."""

@@ -58,7 +58,8 @@ class Job:
     def uncertain(self, call: ToolUse) -> bool:
         """Whether another worker may have started this unfinished call before it died.
 
-        Also after an error that may pass, if this job is called again. False for the calls that this job committed
+        With `in_order`, only the first of the unfinished calls can be. Also after an error that may pass, if this job
+        is called again. False for the calls that this job committed
         since. False after a wait of a job, because it has not started its tools; but a call that was uncertain before
         the wait, and has no ticket, still is. True after a pause from outside: a tool may have been at work then.
         """

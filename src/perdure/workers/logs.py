@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from perdure.errors import shortened
-from perdure.model.run import RUNNING, WAITING, Run
+from perdure.model.run import WAITING, Run
 from perdure.model.visible_text import one_line
 
 LOGGER = logging.getLogger("perdure.workers")
@@ -56,8 +56,8 @@ def log_pick_up(before: Run, doubts: int | None) -> None:
         verb = "is resumed" if before.status == WAITING else "is picked up"
         LOGGER.info("run %r of agent %r %s", before.id, before.agent_id, verb)
         return
-    text = "run %r is taken over: an earlier worker left it unfinished; %s uncertain"
-    LOGGER.warning(text, before.id, _count(doubts, "call"))
+    cause = "resumed after a pause from outside" if before.status == WAITING else "taken over from an earlier worker"
+    LOGGER.warning("run %r is %s; %s uncertain", before.id, cause, _count(doubts, "call"))
 
 
 def log_end(run: Run) -> None:
@@ -73,5 +73,5 @@ def _count(number: int, noun: str) -> str:
 
 
 def was_driven(run: Run) -> bool:
-    """Has a worker driven this running run before? If not, it was only started, as by `runs.start`."""
-    return run.status == RUNNING and (run.updated_at > run.created_at or run.steps > 0 or run.output is not None)
+    """Has the run been moved since it was created? If not, it was only started (`runs.start`), and has no calls."""
+    return run.updated_at > run.created_at or run.steps > 0 or run.output is not None

@@ -32,6 +32,7 @@ class ServeOptions(TypedDict, total=False):
     drain_ms: int
     retries: int
     retry_on: tuple[type[Exception], ...]
+    in_order: bool
     worker: str | None
 
 

@@ -35,6 +35,7 @@ async def serve(
     drain_ms: int = 30_000,
     retries: int = 3,
     retry_on: tuple[type[Exception], ...] = (),
+    in_order: bool = False,
     stop: asyncio.Event | None = None,
     worker: str | None = None,
 ) -> None:
@@ -57,6 +58,9 @@ async def serve(
       count.
     - `retry_on`: further classes of errors after which the handler is called again, such as the connection errors of
       your model's SDK.
+    - `in_order`: your promise that the handlers of all workers run the tools of a run one at a time, in the order of
+      `job.unfinished_calls()`, and commit each result before they start the next tool. Then after a crash only the
+      first call without a result is uncertain; else all of them are.
     - `stop`: set it, and `serve` takes no more work, lets the handlers end, and returns. Cancelling `serve` cancels
       them at once. What was cut off stays running, for the next worker.
     - `worker`: the name that its leases show; by default, the host, the process and a random part.
@@ -70,8 +74,9 @@ async def serve(
     _check_range("drain_ms", drain_ms, 0, limits.WORKER_MS)
     _check_range("retries", retries, 0, limits.WORKER_RETRIES)
     _check_classes(retry_on)
+    checks.check_flag(in_order, "in_order")
     worker = worker or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
-    driver = Driver(store, handler, worker, lease_ms, retries, retry_on)
+    driver = Driver(store, handler, worker, lease_ms, retries, retry_on, in_order)
     service = Service(driver, Finder(store, agent_id), concurrency, poll_ms / 1000)
     stop = asyncio.Event() if stop is None else stop
     stopping = asyncio.create_task(stop.wait())
