@@ -18,7 +18,7 @@ import perdure.sync
 from perdure import Message, Store, UnavailableError
 from perdure.clock import ManualClock
 from perdure.workers import LEASES, Job, driving, run
-from perdure.workers.logs import logging_to_stderr
+from perdure.workers.logs import described, logging_to_stderr
 
 PROGRAM = """
 import logging, os, signal, sys
@@ -183,3 +183,21 @@ def test_a_stop_tells_how_the_run_ended(end: str, cause: str, caplog: pytest.Log
 
     on_memory(body)
     assert f"the handler of run 'r' is stopped: run 'r' {cause}" in messages(caplog, "INFO")
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("\ud800"), "ValueError: ?"),
+        (ValueError(), "ValueError"),
+        (Unspeakable(), "Unspeakable"),
+        (ValueError("x" * 5_000), f"ValueError: {'x' * 1_987}…"),
+    ],
+)
+def test_whatever_an_error_says_can_be_stored(error: Exception, text: str) -> None:
+    assert described(error) == text

@@ -30,7 +30,6 @@ from perdure.workers import LEASES, Job, driving, finding, serve
 from perdure.workers.calls import Calls
 from perdure.workers.finding import Finder
 from perdure.workers.lease import claim
-from perdure.workers.logs import described
 
 DEADLINE = 40
 
@@ -127,24 +126,6 @@ def test_a_commit_whose_answer_was_lost_takes_effect_once(monkeypatch: pytest.Mo
         assert await texts(store, "t") == ["One.", "Done."]
 
     on_memory(body)
-
-
-class Unspeakable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no")
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (ValueError("\ud800"), "ValueError: ?"),
-        (ValueError(), "ValueError"),
-        (Unspeakable(), "Unspeakable"),
-        (ValueError("x" * 5_000), f"ValueError: {'x' * 1_987}…"),
-    ],
-)
-def test_whatever_an_error_says_can_be_stored(error: Exception, text: str) -> None:
-    assert described(error) == text
 
 
 def test_steps_at_the_same_time_take_turns() -> None:
