@@ -241,9 +241,16 @@ WORKER_BUGS = (
     Bug(
         "a decision is only found by going through all waiting runs",
         "workers/finding.py",
-        "if self._active.get(thread.id) != thread]",
-        "if self._active.get(thread.id) is None]",
+        "return self._active.get(thread.id) != thread and",
+        "return self._active.get(thread.id) is None and",
         (f"{FINDING}::test_a_decision_is_found_at_once_however_many_runs_wait",),
+    ),
+    Bug(
+        "a decision is missed if the run was not free yet",
+        "workers/finding.py",
+        "for thread in active if thread.id not in left}",
+        "for thread in active}",
+        (f"{FINDING}::test_a_decision_on_a_run_that_was_not_free_yet_is_not_missed",),
     ),
     Bug(
         "many decisions at once are found late",

@@ -6,11 +6,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.workers.test_serving import on_memory
+from tests.workers.test_serving import failing, on_memory
 
-from perdure import Store, Ticket
+from perdure import CorruptError, Store, Ticket, UnavailableError
 from perdure.clock import ManualClock
-from perdure.workers import finding
+from perdure.kernel.ops import Patch
+from perdure.workers import LEASES, finding
 from perdure.workers.finding import Finder
 
 WAITING = 1_000
@@ -88,5 +89,57 @@ def test_a_thread_where_another_run_is_running_is_reached_by_the_pages(monkeypat
         await store.runs.decide("r-700", "x", True)
         looks = [run.id for _ in range(5) for run in await finder.look(8, set())]
         assert looks == ["r-700"]
+
+    on_memory(body)
+
+
+def test_a_damaged_thread_does_not_hide_the_runs_of_others() -> None:
+    async def body(store: Store, _: ManualClock) -> None:
+        for name in ("damaged", "sound"):
+            run = await store.runs.start(name, "clerk", run_id=name)
+            await store.commit(name, run=run.wait([Ticket(ticket_id="x")]))
+        finder = Finder(store, None)
+        await store.engine.transact(store.scope, [Patch("threads", ("damaged",), {}, body=b"[")])
+        with pytest.raises(CorruptError):
+            await store.threads.list()
+        assert await finder.look(8, set()) == []
+        await store.runs.decide("sound", "x", True)
+        assert [run.id for run in await finder.look(8, set())] == ["sound"]
+
+    on_memory(body)
+
+
+@pytest.mark.parametrize("reason", ["busy here", "leased", "no hands"])
+def test_a_decision_on_a_run_that_was_not_free_yet_is_not_missed(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        finder = await waiting(store, clock)
+        await store.runs.decide("r-990", "x", True)
+        if reason == "leased":
+            await store.profiles.put(LEASES, "r-990", 1)
+        if reason == "no hands":
+            await store.runs.decide("r-980", "x", True)
+        skip = {"r-990"} if reason == "busy here" else set[str]()
+        assert "r-990" not in [run.id for run in await finder.look(1, skip)]
+        await store.profiles.delete(LEASES, "r-990")
+        assert "r-990" in [run.id for run in await finder.look(8, set())]
+
+    on_memory(body)
+
+
+def test_a_decision_before_an_outage_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        finder = await waiting(store, clock)
+        await store.runs.decide("r-990", "x", True)
+        for name in ("runs", "threads"):
+            with monkeypatch.context() as patch:
+                lists = getattr(store, name)
+                patch.setattr(lists, "list", failing(lists.list, UnavailableError("down")))
+                with pytest.raises(UnavailableError):
+                    await finder.look(8, set())
+        assert [run.id for run in await finder.look(8, set())] == ["r-990"]
 
     on_memory(body)

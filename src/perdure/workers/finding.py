@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 
 from perdure import limits
+from perdure.errors import CorruptError
 from perdure.model.run import CREATED, RUNNING, WAITING, Run
 from perdure.model.thread import Thread
 from perdure.stores.store import Store
@@ -43,24 +44,35 @@ class Finder:
     async def look(self, count: int, skip: set[str]) -> Runs:
         """At most so many runs that no worker has, the oldest first; none of those to skip."""
         look = _Look(self._store, self._agent, skip)
-        decided = await look.waiting(await self._moved())
-        runs = {run.id: run for run in decided}
+        active = await self._last_active()
+        ready = await look.ready([thread for thread in active if self._may_be_ready(thread)])
+        runs = {run.id: run for run in await look.free(ready)}
         for status in _STATUSES:
             pages = MOST_PAGES if status != WAITING or self._rounds else 1
             page, self._cursors[status] = await look.read(status, self._cursors.get(status), pages)
             runs |= {run.id: run for run in page}
         if self._rounds and self._cursors[WAITING] is None:
             self._rounds -= 1
-        return self._oldest(list(runs.values()), count)
+        oldest = self._oldest(list(runs.values()), count)
+        # The next look reads these threads again: the worker that let the run wait may not have released it yet.
+        left = {run.thread_id for run in ready} - {run.thread_id for run in oldest}
+        self._active = {thread.id: thread for thread in active if thread.id not in left}
+        return oldest
 
-    async def _moved(self) -> list[Thread]:
-        """The threads that were active since the last look, if a run may wait there."""
-        active = (await self._store.threads.list(limit=ACTIVE_THREADS)).items
-        moved = [thread for thread in active if self._active.get(thread.id) != thread]
-        if len(moved) == ACTIVE_THREADS:  # and perhaps there are more of them
-            self._rounds = 2  # the present one, which may be past them already, and a whole one
-        self._active = {thread.id: thread for thread in active}
-        return [thread for thread in moved if thread.open_run_id is not None and thread.active_run_id is None]
+    async def _last_active(self) -> list[Thread]:
+        """The threads that were active last."""
+        try:
+            active = (await self._store.threads.list(limit=ACTIVE_THREADS)).items
+        except CorruptError:  # one damaged thread must not keep the others from being worked on
+            self._rounds = 2
+            return []
+        if len(active) == ACTIVE_THREADS and not any(self._active.get(thread.id) == thread for thread in active):
+            self._rounds = 2  # perhaps more have moved: finish this round, which may be past them, and add a whole one
+        return active
+
+    def _may_be_ready(self, thread: Thread) -> bool:
+        """Was the thread active since the last look, and may a run wait there?"""
+        return self._active.get(thread.id) != thread and thread.open_run_id is not None and thread.active_run_id is None
 
     def _oldest(self, runs: Runs, count: int) -> Runs:
         runs.sort(key=lambda run: (run.created_at, run.id))
@@ -79,10 +91,10 @@ class _Look:
         self._leased: set[str] | None = None
         self._until = asyncio.get_running_loop().time() + LONGEST_LOOK
 
-    async def waiting(self, threads: list[Thread]) -> Runs:
-        """The waiting runs of these threads that are ready."""
+    async def ready(self, threads: list[Thread]) -> Runs:
+        """The runs of these threads that wait and are ready, even if a worker still has them."""
         pages = [await self._store.runs.list(thread_id=thread.id, status=WAITING) for thread in threads]
-        return await self._free([run for page in pages for run in page])
+        return [run for page in pages for run in page if run.ready and self._agent in (None, run.agent_id)]
 
     async def read(self, status: str, cursor: str | None, pages: int) -> tuple[Runs, str | None]:
         """The work on the next page that has any, and where to continue."""
@@ -90,12 +102,13 @@ class _Look:
         for _ in range(pages):
             # The filter for the agent is applied here: together with a status it would read all runs of the agent.
             page = await self._store.runs.list(status=status, order="asc", limit=limits.PAGE_MAX, cursor=cursor)
-            runs, cursor = await self._free(page.items), page.next_cursor
+            runs, cursor = await self.free(page.items), page.next_cursor
             if runs or cursor is None or asyncio.get_running_loop().time() >= self._until:
                 break
         return runs, cursor
 
-    async def _free(self, runs: Runs) -> Runs:
+    async def free(self, runs: Runs) -> Runs:
+        """Those that may be worked on, and that no worker has."""
         runs = [run for run in runs if self._is_workable(run)]
         if runs and self._leased is None:
             self._leased = {profile.key async for profile in self._store.profiles.iter(LEASES)}
