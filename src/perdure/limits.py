@@ -30,6 +30,8 @@ PROFILE_TTL_MS: Final = 100 * 365 * 24 * 3600 * 1000
 reads or writes all of them at once."""
 CUSTOM_BYTES: Final = 64 * 1024
 RUN_BYTES: Final = 1024 * 1024
+RUN_END_BYTES: Final = 64 * 1024
+"""A reserve beyond `RUN_BYTES` that only the end of a run may use, so that every run can end."""
 JSON_DEPTH: Final = 64
 JSON_INTEGER_BITS: Final = 4_096
 
