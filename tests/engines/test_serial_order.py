@@ -9,10 +9,10 @@ import pytest
 from tests.engines import serial_order
 from tests.engines.toys import SERVERS
 
-from perdure.engines.sql.embedded.write import Session
+from perdure.engines.sql.embedded.write import _WRITE, Session
 from perdure.engines.sqlite.write.group_commit import Committer
 from perdure.engines.sqlite.write.jobs import Job
-from perdure.kernel.ops import Append
+from perdure.kernel.ops import Append, Trim
 
 
 @pytest.mark.parametrize("engine", ["sqlite", *SERVERS])
@@ -48,7 +48,17 @@ def forgets_the_guard_of_an_append(pipe: Connection, kind: str, place: str) -> N
     serial_order.worker(pipe, kind, place)
 
 
-@pytest.mark.parametrize("fault", [keeps_what_a_refused_member_wrote, forgets_the_guard_of_an_append])
+def trims_one_entry_too_many(pipe: Connection, kind: str, place: str) -> None:
+    """A worker whose trims go one entry too far."""
+    _WRITE[Trim] = lambda session, position, op: Session.trim(
+        session, position, Trim(op.log, op.partition, op.upto + 1)
+    )
+    serial_order.worker(pipe, kind, place)
+
+
+@pytest.mark.parametrize(
+    "fault", [keeps_what_a_refused_member_wrote, forgets_the_guard_of_an_append, trims_one_entry_too_many]
+)
 def test_a_planted_fault_is_found(fault: object, seed: int) -> None:
     print(f"seed {seed}")
     # The rarest of them shows itself about once in fifty rounds.
