@@ -122,7 +122,7 @@ CLASS = '''class ThreadHandle:
 
     def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
         """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
-        return self._store.runs.follow(thread_id=self._id, timeout=timeout).checked_by(self._check)
+        return self._store.runs.follow(thread_id=self._id, timeout=timeout, resource_id=self._resource)
 
 '''
 NEEDED = (
@@ -141,7 +141,6 @@ _OWN = {"thread_id": "self._id", "thread_id=thread_id": "thread_id=self._id"}
 """What a call passes on of its own."""
 
 
-_CLOSINGS = {"follow": ").checked_by(self._check)"}
 _CHECKS = {
     "buffered": """        if self._resource is not None:
             raise InvalidError("a handle with a resource_id has no buffered writer", hint="store.buffered(id)")"""
@@ -153,14 +152,16 @@ def method(node: Method, store: str) -> str:
     """A method of a store as the handle has it."""
     kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
-    written = [part for part in parameters(node) if not part.startswith("thread_id:")]
+    filled_in = ("thread_id:", "resource_id:") if node.name == "follow" else ("thread_id:",)
+    written = [part for part in parameters(node) if not part.startswith(filled_in)]
     if written[-1] == "*":
         del written[-1]
     opening = f"{kind} {node.name}("
     if is_decorated(node, "overload"):
         return "    @overload\n" + fill(opening, written, f") -> {returns}: ...", 4) + "\n"
     owner = "self._store" if store == "store" else f"self._store.{store}"
-    arguments = [_OWN.get(part, part) for part in call_arguments(node)]
+    own = _OWN | ({"resource_id=resource_id": "resource_id=self._resource"} if node.name == "follow" else {})
+    arguments = [own.get(part, part) for part in call_arguments(node)]
     called = f"`Store.{node.name}`" if store == "store" else f"`store.{store}.{node.name}`"
     first = (ast.get_docstring(node) or "").splitlines()[0]
     doc = f'        """{first}\n\n        The options are those of {called}.\n        """'
@@ -169,7 +170,7 @@ def method(node: Method, store: str) -> str:
     is_async = isinstance(node, ast.AsyncFunctionDef)
     call = "await " if is_async else ""
     keyword = "" if returns == "None" else "return "
-    body = fill(f"{keyword}{call}{owner}.{node.name}(", arguments, _CLOSINGS.get(node.name, ")"), 8)
+    body = fill(f"{keyword}{call}{owner}.{node.name}(", arguments, ")", 8)
     check = "        await self._check()" if is_async else _CHECKS.get(node.name, "")
     lines = [fill(opening, written, f") -> {returns}:", 4), doc, check, body]
     return "\n".join(line for line in lines if line) + "\n"

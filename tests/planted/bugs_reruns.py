@@ -22,7 +22,7 @@ RERUN_BUGS = (
     Bug(
         "a page hides an open call, and its live updates begin after it",
         "stores/message_pages.py",
-        "return min([end, *(item.seq - 1 for item in calls if item.seq >= part.position)])",
+        "return min([end, *(item.seq - 1 for item in calls if item.seq > part.previous)])",
         "return end",
         ("case:messages/page-follow@memory",),
     ),
@@ -36,7 +36,7 @@ RERUN_BUGS = (
     Bug(
         "a handle with a resource follows the thread of another one",
         "stores/following.py",
-        "            await self._check()\n",
+        "    check_resource(head, wait.seat.resource)\n",
         "",
         ("case:threads/handle-owned@memory",),
     ),

@@ -14,8 +14,8 @@ class MessagePage(Page[MessageRecord], frozen=True, kw_only=True):
     after_seq: int
     """Where `messages.follow(branch=page.branch, after_seq=page.after_seq)` continues the newest page, without a gap.
 
-    That is the end of the page, or, while the open run has calls without a result, before the first of them: the page
-    hides such a call, and following sends its message again, with the call.
+    That is the end of the page or, if it hides calls that have no result yet, before the first of them: following sends
+    the message of such a call again, with the call.
     """
     open_run_id: str | None
-    """A run of the thread that is not done, or None."""
+    """The thread's `open_run_id`: a run that is not done, or None. `runs.follow(thread_id=…)` knows of all of them."""

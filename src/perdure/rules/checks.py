@@ -68,10 +68,15 @@ def lineage(value: Any, what: str) -> str | None:
 
 
 def check_owner(value: Any) -> str | None:
-    """The resource that something must belong to. Blank is refused: it would admit what belongs to anybody."""
+    """The resource that something must belong to. Blank is refused: it would admit what belongs to anybody.
+
+    So is space around an id, which is removed where a thread is created: the user "ann " must not be taken for "ann".
+    """
     resource = lineage(value, "resource_id")
     if resource is None and value is not None:
         raise InvalidError("resource_id is blank", hint="leave it out to admit a thread of any resource")
+    if resource != value:
+        raise InvalidError(f"resource_id {short_repr(value)} begins or ends with space", hint="pass the id itself")
     return resource
 
 

@@ -31,14 +31,16 @@ class Seat:
     - `position`: the seq up to which it needs no entries any more.
     - `born`, `branch`: which thread it follows, and the only branch, once it knows them.
     - `caught_up`: whether it was at the head once. From then on, only entries of its own branch concern it.
-    - `stale`: it must read for itself, because the shared read failed or its thread or branch may be gone.
+    - `resource`: whose thread it must be, or None.
+    - `stale`: it must read for itself: the shared read failed, or its thread or branch may be gone, or another's.
     - `error`: what it raises next.
     """
 
-    __slots__ = ("born", "branch", "caught_up", "error", "position", "signal", "stale", "waiting")
+    __slots__ = ("born", "branch", "caught_up", "error", "position", "resource", "signal", "stale", "waiting")
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, resource: str | None = None) -> None:
         self.position: int = position
+        self.resource: str | None = resource
         self.signal: Signal | None = None
         self.born: int | None = None
         self.branch: int | None = None

@@ -13,7 +13,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Literal, Protocol, TypeVar
@@ -81,14 +81,8 @@ class Follower(Generic[T]):
         self._waiter = waiter
         self._source = source
         self._timeout = timeout
-        self._check: Callable[[], Awaitable[None]] | None = None
         self._records: deque[T] = deque()
         self._reading = threading.Lock()
-
-    def checked_by(self, check: Callable[[], Awaitable[None]]) -> Follower[T]:
-        """Itself; `check` is called before the first record, and what it raises ends the iteration."""
-        self._check = check
-        return self
 
     @property
     def closed(self) -> bool:
@@ -126,9 +120,6 @@ class Follower(Generic[T]):
 
     async def _next(self) -> T | None:
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
-        if self._check is not None:
-            await self._check()
-            self._check = None
         self._waiter.subscribe()
         while not self.closed:
             if self._records:
@@ -224,7 +215,7 @@ class LogReader:
             Read(LOG, thread_id, after=seat.position - lead, limit=limits.PAGE_MAX + lead),
         )
         head = require(heads[0], f"thread {thread_id!r}")
-        check_born(wait, head)
+        check_thread(wait, head)
         new = entries[lead:]
         full = len(new) >= limits.PAGE_MAX
         wait.note(head["born"], head["version"], {} if full else {entry[4]: entry[2] for entry in entries})
@@ -252,7 +243,7 @@ class BranchReader:
         self._branch = self._branch if number is None else number
         query = PathQuery(branch=number, after=seat.position, limit=limits.PAGE_MAX, oldest=True)
         path = await read_path(wait.context, thread_id, query)
-        check_born(wait, path.head)
+        check_thread(wait, path.head)
         records: list[MessageRecord] = []
         if path.entries:
             parent = self._last_id or await self._before(number, MessageEntry._make(path.entries[0]).seq)
@@ -280,10 +271,17 @@ class BranchReader:
         return MessageEntry._make(path.entries[0]).id if path.entries else None
 
 
-def check_born(wait: SharedWait, head: Row) -> None:
-    """Raise `NotFoundError` if the thread is another one than before."""
+def check_thread(wait: SharedWait, head: Row) -> None:
+    """Raise `NotFoundError` if the thread is another one than before, or belongs to another resource."""
+    check_resource(head, wait.seat.resource)
     if wait.seat.born not in (None, head["born"]):
         raise reborn(wait.thread_id)
+
+
+def check_resource(head: Row, resource: str | None) -> None:
+    """Raise `NotFoundError` if a thread belongs to another resource than this one; None is any."""
+    if resource not in (None, head["resource"]):
+        raise NotFoundError(f"thread {head.key[0]!r} does not exist")
 
 
 def advance(seat: Seat, head: Row, entries: Sequence[LogEntry]) -> None:

@@ -72,12 +72,14 @@ class _End(msgspec.Struct, frozen=True):
 class _Slice(msgspec.Struct, frozen=True):
     """The records of a page, whether older ones are shown, and where the first of these stands on which branch.
 
-    `head` is the thread's hot row, and `path` the end of the path, as the view saw them.
+    `previous` is where the newest of the older ones stands, 0 without any. `head` is the thread's hot row, and `path`
+    the end of the path, as the view saw them.
     """
 
     records: Records
     more: bool
     position: int
+    previous: int
     branch: int
     head: Row
     path: Records
@@ -94,19 +96,19 @@ async def read_page(context: Context, request: PageRequest) -> MessagePage:
         part = await _continue(context, request, named, keyset[0], keyset[1])
     more = encode_cursor(request.query, (part.branch, part.position)) if part.more else None
     run_id: str | None = part.head["open_run"]
-    hidden_of = None if request.view == "raw" else run_id
-    after_seq = _after_seq(part, hidden_of)
+    after_seq = _after_seq(part, hides_calls=request.view != "raw")
     return MessagePage(part.records, more, branch=part.branch, after_seq=after_seq, open_run_id=run_id)
 
 
-def _after_seq(part: _Slice, run_id: str | None) -> int:
-    """Where what was read ends, or before the first message that the page shows without an open call of this run."""
+def _after_seq(part: _Slice, *, hides_calls: bool) -> int:
+    """Where what was read ends, or before the first message that the page shows without its calls, or not at all.
+
+    Any of these calls may still get a result, even if its run is done: a tool may have been at work.
+    """
     end = part.path[-1].seq if part.path else 0
-    if run_id is None:
-        return end
-    calls = [item for item in views.unfinished(part.path) if item.run_id == run_id]
-    # A message before the page is not its concern: the page that shows it is older.
-    return min([end, *(item.seq - 1 for item in calls if item.seq >= part.position)])
+    calls = views.unfinished(part.path) if hides_calls else []
+    # What is hidden before the last record of an older page is the concern of that page.
+    return min([end, *(item.seq - 1 for item in calls if item.seq > part.previous)])
 
 
 async def _continue(context: Context, request: PageRequest, named: int | None, branch: int, before: int) -> _Slice:
@@ -147,7 +149,7 @@ async def _raw_slice(context: Context, request: PageRequest, end: _End) -> _Slic
     records = path_records(request.thread_id, path.entries, path.parent_id)
     branch = int(path.head["branch"]) if end.branch is None else end.branch
     position = records[0].seq if records else 0
-    return _Slice(records, path.parent_id is not None, position, branch, path.head, records)
+    return _Slice(records, path.parent_id is not None, position, 0, branch, path.head, records)
 
 
 async def _external_slice(context: Context, request: PageRequest, end: _End) -> _Slice:
@@ -155,8 +157,9 @@ async def _external_slice(context: Context, request: PageRequest, end: _End) -> 
     tail = Tail(views.external, request.limit + 1, folded=False, as_of_now=True)
     view = await newest_shown(context, request.thread_id, _path_query(end), tail)
     records = view.records[-request.limit :]
-    position = records[0].seq if records else 0
-    return _Slice(records, len(view.records) > request.limit, position, view.branch, view.head, view.path)
+    older = view.records[: -request.limit]
+    position, previous = records[0].seq if records else 0, older[-1].seq if older else 0
+    return _Slice(records, bool(older), position, previous, view.branch, view.head, view.path)
 
 
 async def _history_slice(context: Context, request: PageRequest, end: _End) -> _Slice:
@@ -172,8 +175,8 @@ async def _history_slice(context: Context, request: PageRequest, end: _End) -> _
         if start is None and whole:
             start = 0
         if start is not None and _reaches_end(view.path, end):
-            position = standing[start] if records else 0
-            return _Slice(records[start:], start > 0, position, view.branch, view.head, view.path)
+            position, previous = standing[start] if records else 0, standing[start - 1] if start else 0
+            return _Slice(records[start:], start > 0, position, previous, view.branch, view.head, view.path)
         count *= 4
         end = msgspec.structs.replace(end, branch=view.branch)
 

@@ -240,6 +240,7 @@ class Messages:
         branch: int | str | None = None,
         view: FollowView = "raw",
         timeout: float | None = None,
+        resource_id: str | None = None,
     ) -> Follower[MessageRecord]:
         """Records after a seq as they are committed: history first, then live, without gaps or repeats.
 
@@ -252,13 +253,16 @@ class Messages:
         - `view`: `raw` yields everything. `external` leaves out what is not for all, retraction markers included; it
           looks at each record alone, so a call comes as soon as it is committed, before its result.
         - `timeout`: end after this many seconds without a record. 0 ends with the last record that is there now.
+        - `resource_id`: the resource that the thread must belong to, for as long as it is followed; else
+          `NotFoundError`.
         """
         checks.check_id(thread_id, "thread id")
+        resource = checks.check_owner(resource_id)
         checks.check_count(after_seq, "after_seq")
         checks.check_choice(view, "view", "raw", "external")
         check_branch(branch)
         check_timeout(timeout)
-        wait = SharedWait(self._wakers, self._context, thread_id, after_seq)
+        wait = SharedWait(self._wakers, self._context, thread_id, after_seq, resource)
         reader = LogReader(wait) if branch is None else BranchReader(wait, branch)
         return Follower(wait, MessageSource(wait, reader, view), timeout)
 

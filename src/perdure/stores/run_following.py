@@ -17,7 +17,7 @@ from perdure.errors import NotFoundError
 from perdure.kernel.ops import NOW, Get, ReadOp, Ref, Row, Scan
 from perdure.model.run import CREATED, DONE, RUNNING, WAITING, Run
 from perdure.stores.context import Context, require, thread_topic
-from perdure.stores.following import reborn
+from perdure.stores.following import check_resource, reborn
 from perdure.stores.records import run_from
 from perdure.stores.waiting import Waiter
 
@@ -30,8 +30,9 @@ may share a millisecond, and a commit takes its time before others can see it.""
 class RunSource:
     """The states of one run."""
 
-    def __init__(self, context: Context, run_id: str, waiter: Waiter) -> None:
+    def __init__(self, context: Context, run_id: str, waiter: Waiter, resource: str | None = None) -> None:
         self.ended: bool = False
+        self._resource = resource
         self._context = context
         self._run_id = run_id
         self._waiter = waiter
@@ -59,6 +60,7 @@ class RunSource:
         runs, heads = await self._context.view(Get("runs", [(self._run_id,)]), Get("thread_heads", Ref(0, ("thread",))))
         if runs[0] is None or not heads:
             raise NotFoundError(f"run {self._run_id!r} does not exist")
+        check_resource(heads[0], self._resource)
         return run_from(runs[0]), heads[0]["born"]
 
 
@@ -79,9 +81,10 @@ class ThreadRunsSource:
 
     ended = False
 
-    def __init__(self, context: Context, thread_id: str) -> None:
+    def __init__(self, context: Context, thread_id: str, resource: str | None = None) -> None:
         self._context = context
         self._thread_id = thread_id
+        self._resource = resource
         self._born: int | None = None
         self._since: int | None = None
         self._revs: dict[str, int] = {}
@@ -144,6 +147,7 @@ class ThreadRunsSource:
             NOW, Get("thread_heads", [(self._thread_id,)]), Get("runs", Ref(1, ("latest_run",))), *reads
         )
         born = require(heads[0], f"thread {self._thread_id!r}")["born"]
+        check_resource(heads[0], self._resource)
         if self._born not in (None, born):
             raise reborn(self._thread_id)
         self._born = born

@@ -157,8 +157,8 @@ class Runs:
         end of its branch. The thread switches to the new branch, and a running run on it is returned. Nothing is
         overwritten or copied, and all of this is one transaction.
 
-        - `run_id`, or `message_id` with a `thread_id`: the run, or any message that it produced or was given. Of
-          several runs that were given a message, the first one counts.
+        - `run_id`, or `message_id` with a `thread_id`: the run, or any message that it produced or was started with. Of
+          several runs that were started with a message, the first one counts.
         - `messages`: replace the question. The branch begins before the run's first input message, and these are its
           first messages and the input of the new run. By default the new run has the input of the old one.
         - `agent_id`: the agent that runs; by default the agent of the old run.
@@ -209,7 +209,12 @@ class Runs:
         return await retry("run", run_id, attempt, on=(Stale,))
 
     def follow(
-        self, run_id: str | None = None, *, thread_id: str | None = None, timeout: float | None = None
+        self,
+        run_id: str | None = None,
+        *,
+        thread_id: str | None = None,
+        timeout: float | None = None,
+        resource_id: str | None = None,
     ) -> Follower[Run]:
         """A run, or the runs of a thread: as they are now, then after each change.
 
@@ -222,6 +227,7 @@ class Runs:
         Read it with `async for`. States that follow each other quickly may be merged: you see the latest, and each run
         that ends as done. It also ends when it is closed, from any task or thread, or after `timeout` seconds without a
         change. It raises `NotFoundError` when the thread is deleted, and `UnavailableError` when the store is closed.
+        `resource_id` is the resource that the thread must belong to, for as long as it is followed.
         """
         if (run_id is None) == (thread_id is None):
             raise InvalidError(
@@ -229,14 +235,17 @@ class Runs:
                 hint='runs.follow("r-1") or runs.follow(thread_id="t-1")',
             )
         check_timeout(timeout)
+        resource = checks.check_owner(resource_id)
         if thread_id is not None:
             checks.check_id(thread_id, "thread id")
             return Follower(
-                Waiter(self._context, thread_topic(thread_id)), ThreadRunsSource(self._context, thread_id), timeout
+                Waiter(self._context, thread_topic(thread_id)),
+                ThreadRunsSource(self._context, thread_id, resource),
+                timeout,
             )
         waiter = Waiter(self._context)
         run_id = checks.check_id(run_id, "run id")
-        return Follower(waiter, RunSource(self._context, run_id, waiter), timeout)
+        return Follower(waiter, RunSource(self._context, run_id, waiter, resource), timeout)
 
     async def find(self, run_id: str, *, thread_id: str | None = None) -> Run | None:
         """The run, or None. With `thread_id`, only a run of this thread."""
@@ -249,9 +258,10 @@ class Runs:
         return await get_run(self._context, run_id, thread_id)
 
     async def of_message(self, thread_id: str, message_id: str) -> Run | None:
-        """The run that produced a message, else the first run that was given it; None if there is none.
+        """The run that produced a message, else the first run that was started with it; None if there is none.
 
-        Raises `NotFoundError` if the thread does not have the message.
+        A message that a run took up later, with `pending.freeze`, belongs to none. Raises `NotFoundError` if the thread
+        does not have the message.
         """
         checks.check_id(thread_id, "thread id")
         checks.check_id(message_id, "message id")

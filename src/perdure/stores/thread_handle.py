@@ -106,7 +106,7 @@ class ThreadHandle:
 
     def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
         """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
-        return self._store.runs.follow(thread_id=self._id, timeout=timeout).checked_by(self._check)
+        return self._store.runs.follow(thread_id=self._id, timeout=timeout, resource_id=self._resource)
 
     async def get(self, *, resource_id: str | None = None) -> Thread:
         """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource.
@@ -233,8 +233,8 @@ class ThreadHandle:
         The options are those of `store.messages.follow`.
         """
         return self._store.messages.follow(
-            self._id, after_seq=after_seq, branch=branch, view=view, timeout=timeout
-        ).checked_by(self._check)
+            self._id, after_seq=after_seq, branch=branch, view=view, timeout=timeout, resource_id=self._resource
+        )
 
     async def unfinished_calls(
         self, *, branch: int | str | None = None, run_id: str | None = None

@@ -246,11 +246,13 @@ class SharedWait:
     It joins the waker at the first look, in the loop or thread that reads it.
     """
 
-    def __init__(self, wakers: Wakers, context: Context, thread_id: str, after_seq: int) -> None:
+    def __init__(
+        self, wakers: Wakers, context: Context, thread_id: str, after_seq: int, resource: str | None = None
+    ) -> None:
         self.closed: bool = False
         self.context: Context = context
         self.thread_id: str = thread_id
-        self.seat: Seat = Seat(after_seq)
+        self.seat: Seat = Seat(after_seq, resource)
         self._wakers = wakers
         self._waker: Waker | None = None
         self._feed: Feed | None = None

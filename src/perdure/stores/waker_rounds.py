@@ -140,11 +140,12 @@ async def _view(feeds: Sequence[Feed], *, entries: bool) -> tuple[list[Row | Non
 
 
 def _judge(feed: Feed, head: Row | None, branches: Branches) -> bool:
-    """Whether there are entries to read. Followers whose thread or branch may be gone look for themselves."""
+    """Whether there are entries to read. Followers whose thread or branch may be gone, or another's, read alone."""
     born = None if head is None else head["born"]
     if born == feed.born and head is not None:
         for seat in list(feed.seats):
-            if seat.branch is not None and _gone(feed, seat.branch, branches):
+            gone = seat.branch is not None and _gone(feed, seat.branch, branches)
+            if gone or seat.resource not in (None, head["resource"]):
                 seat.doubt()
         return bool(head["version"] > feed.head)
     if born != feed.born:

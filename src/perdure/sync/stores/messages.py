@@ -91,9 +91,9 @@ class Messages(Face[async_messages.Messages], of=async_messages.Messages):
 
     def follow(
         self, thread_id: str, *, after_seq: int = 0, branch: int | str | None = None, view: FollowView = "raw",
-        timeout: float | None = None
+        timeout: float | None = None, resource_id: str | None = None
     ) -> Follower[MessageRecord]:
         """Records after a seq as they are committed: history first, then live, without gaps or repeats."""
         return Follower(self._inner.follow(
-            thread_id, after_seq=after_seq, branch=branch, view=view, timeout=timeout
+            thread_id, after_seq=after_seq, branch=branch, view=view, timeout=timeout, resource_id=resource_id
         ), self._driver)

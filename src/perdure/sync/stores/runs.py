@@ -52,10 +52,13 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         return self._driver.run(self._inner.decide(run_id, ticket_id, value, thread_id=thread_id))
 
     def follow(
-        self, run_id: str | None = None, *, thread_id: str | None = None, timeout: float | None = None
+        self, run_id: str | None = None, *, thread_id: str | None = None, timeout: float | None = None,
+        resource_id: str | None = None
     ) -> Follower[Run]:
         """A run, or the runs of a thread: as they are now, then after each change."""
-        return Follower(self._inner.follow(run_id, thread_id=thread_id, timeout=timeout), self._driver)
+        return Follower(self._inner.follow(
+            run_id, thread_id=thread_id, timeout=timeout, resource_id=resource_id
+        ), self._driver)
 
     def find(self, run_id: str, *, thread_id: str | None = None) -> Run | None:
         """The run, or None. With `thread_id`, only a run of this thread."""
@@ -66,7 +69,7 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         return self._driver.read(self._inner.get(run_id, thread_id=thread_id))
 
     def of_message(self, thread_id: str, message_id: str) -> Run | None:
-        """The run that produced a message, else the first run that was given it; None if there is none."""
+        """The run that produced a message, else the first run that was started with it; None if there is none."""
         return self._driver.run(self._inner.of_message(thread_id, message_id))
 
     def latest(self, thread_id: str) -> Run | None:

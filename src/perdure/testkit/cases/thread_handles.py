@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from perdure.errors import InvalidError, NotFoundError
 from perdure.model.message import Message
@@ -84,6 +85,12 @@ async def case_handle_owned(kit: Kit) -> None:
     equal([each.id for each in await collect(mine.follow_runs(timeout=0))], [asking.id], "its own runs")
     equal([each.message_id for each in await collect(mine.follow(timeout=0))], ["q"], "its own messages")
     equal((await mine.ensure()).id, "t", "it exists")
+    followers = (mine.follow(), mine.follow_runs(), kit.store.runs.follow(run.id, resource_id="ann"))
+    equal([getattr(await anext(each), "thread_id", None) for each in followers], ["t", "t", "t"], "what is there")
+    await (await kit.second()).threads.update("t", resource_id="bob")
+    await kit.store.commit("t", messages=[Message.user("for bob")], run=asking)
+    for follower in followers:
+        await raises(NotFoundError, anext(follower), "the thread belongs to another one now")
     equal((await kit.store.thread("u", resource_id="bob").ensure(title="b")).resource_id, "bob", "created for another")
 
 
@@ -93,7 +100,8 @@ async def case_handle_owned_refused(kit: Kit) -> None:
     mine = kit.store.thread("t", resource_id="ann")
     await raises(InvalidError, mine.start("agent", resource_id="bob"), "start for another")
     await raises(InvalidError, mine.ensure(resource_id="bob"), "ensure for another")
-    for attempt in (mine.buffered, lambda: kit.store.thread("t", resource_id="")):
+    wrong = [partial(kit.store.thread, "t", resource_id=owner) for owner in ("", " ", "ann ", "\u00a0ann")]
+    for attempt in (mine.buffered, *wrong):
         try:
             attempt()
         except InvalidError:

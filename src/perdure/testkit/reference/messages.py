@@ -110,9 +110,8 @@ def message_page(
     start = page_start(items, limit, whole_calls=view == "history")
     more = {"query": query, "after": [number, items[start][0]]} if start > 0 else None
     read = line if view == "history" else [m for m in line if m.seq < end]
-    run_id = None if view == "raw" else thread.open_run_id
-    first = items[start][0] if items else 0
-    calls = [call for call in unfinished(read) if call["run_id"] == run_id and call["seq"] >= first] if run_id else []
+    previous = items[start - 1][0] if start else 0
+    calls = [call for call in unfinished(read) if call["seq"] > previous] if view != "raw" else []
     return {
         "items": [data for _, data in items[start:]],
         "next_cursor": more,
