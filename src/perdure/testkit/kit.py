@@ -21,8 +21,20 @@ from perdure.stores.cleanup import sweep
 from perdure.stores.store import Store
 
 Capability = Literal[
-    "threads", "messages", "branches", "pending", "runs", "state", "profiles", "commit", "load", "scope", "lifecycle"
+    "threads",
+    "messages",
+    "branches",
+    "pending",
+    "runs",
+    "state",
+    "profiles",
+    "commit",
+    "load",
+    "scope",
+    "lifecycle",
+    "kernel",
 ]
+"""An area of the API; `kernel` is what an engine must do though no store asks for it yet."""
 CASE_DEADLINE = 120.0
 """Seconds after which a case counts as hanging; no case measures time."""
 
