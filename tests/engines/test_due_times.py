@@ -145,7 +145,9 @@ def test_take_of_what_is_due(on: Any, clock: ManualClock) -> None:
             assert taken.now == clock.now
             return [row.key[0] for row in taken.rows]
 
+        assert await due(START - 1, n=Inc(1)) == ["early"]
         assert await due(NOW, n=Inc(1)) == ["early", "now"]
+        assert await due(START - 1, n=Inc(-1)) == ["early"]
         assert await due(Now(-1), n=Inc(1)) == ["early"]
         assert await due(Now(1), n=Inc(1)) == ["early", "now", "soon"]
         clock.advance(1)
@@ -159,6 +161,21 @@ def test_take_of_what_is_due(on: Any, clock: ManualClock) -> None:
         clock.advance(10**12)
         assert await due(NOW, due=None) == ["late"], "a row without a due time is never due"
         assert await engine.check() == []
+
+    on(scenario)
+
+
+def test_bounds_on_the_clock_and_others_take_turns(on: Any) -> None:
+    """What looks alike but for its bound has another statement or script."""
+
+    async def scenario(engine: Engine) -> None:
+        await do(engine, Put("items", ("a",), {"due": 1, "n": 3, "rank": 9}))
+        for upper, lower in ((5, 7), (NOW, Now(-1)), (6, 8), (Now(2), Now(-2)), (START, START)):
+            scan = Scan("items", "due", (), limit=1, upto={"due": upper})
+            (row,) = (await engine.take(SCOPE, scan, {"n": Max(upper), "rank": Min(lower)})).rows
+            await do(engine, Patch("items", ("a",), {"n": Max(upper), "rank": Min(lower)}, {"due": AtMost(upper)}))
+        assert (row["n"], row["rank"]) == (START + 2, 7)
+        assert await columns(engine, "items", "a") == {"due": 1, "n": START + 2, "rank": 7}
 
     on(scenario)
 

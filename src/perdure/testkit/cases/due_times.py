@@ -115,6 +115,7 @@ async def case_due_take(kit: Kit) -> None:
     queue, start = Queue(kit.store), kit.clock.now
     await queue.fill({"c": start, "a": start - 2, "b": start - 2, "soon": start + 1, "late": start + 90, "never": None})
     equal(await queue.keys(due_scan(limit=9), schema=Inc(1)), ["a", "b", "c"], "what is due")
+    equal(await queue.keys(due_scan(start - 3, limit=9), schema=Inc(1)), [], "what was due at a certain time")
     equal(await queue.keys(due_scan(Now(-2), limit=9), schema=Inc(1)), ["a", "b"], "what was due before")
     equal(await queue.keys(due_scan(Now(1), limit=9), schema=Inc(1)), ["a", "b", "c", "soon"], "and in a moment")
     equal(await queue.keys(due_scan(limit=2, schema=2), schema=Inc(1)), ["c"], "with a second bound")
