@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.engines.toys import SCOPE, START, columns, do, refused, row
 
 from perdure.clock import ManualClock
 from perdure.errors import InvalidError
-from perdure.kernel.engine import Engine
+from perdure.kernel.engine import Conflict, Engine
 from perdure.kernel.ops import (
     NOW,
     PRESENT,
@@ -245,5 +246,36 @@ def test_nonsense_takes_and_scans_are_refused(on_tasks: Any) -> None:
                 await kernel.take(SCOPE, SCAN, changes)
         with pytest.raises(InvalidError, match="not Now"):
             check_reads(engine.schema, [Scan("items", "due", (), upto={"due": NOW})])
+
+    on_tasks(scenario)
+
+
+@BOTH_WAYS
+def test_many_at_once_are_judged_one_by_one(on_tasks: Any, as_kind: bool) -> None:
+    """Transactions that share a batch: some leases are free, others are held, and each gets its own answer."""
+
+    async def scenario(engine: Engine) -> None:
+        leases = {f"i{n:02}": START + (1 if n % 3 else 0) for n in range(40)}
+        await do(engine, *[Put("items", (key,), {"due": due, "n": 0}) for key, due in leases.items()])
+
+        async def hold(key: str, number: int) -> Any:
+            changes = {"due": Max(Now(1000)), "rank": Min(Now(number)), "n": Inc(1)}
+            try:
+                await send(engine, as_kind, Patch("items", (key,), changes, {"due": AtMost(NOW)}))
+            except Conflict as conflict:
+                return conflict.actual
+            return key
+
+        for _ in range(2):  # the second time, engines know the kind
+            holders = await asyncio.gather(*[hold(key, number) for number, key in enumerate(leases)])
+            free = [key for key, due in leases.items() if due <= START]
+            assert holders == [key if key in free else {"due": due} for key, due in leases.items()]
+            (rows,) = await engine.view(SCOPE, [Scan("items", "due", (), upto={"due": START + 1000})])
+            assert {row.key[0]: (row["due"], row["rank"]) for row in rows if row["n"]} == {
+                key: (START + 1000, START + number) for number, key in enumerate(leases) if key in free
+            }
+            await do(
+                engine, *[Patch("items", (key,), {"due": due, "n": 0, "rank": None}) for key, due in leases.items()]
+            )
 
     on_tasks(scenario)

@@ -99,6 +99,7 @@ DUE_BUGS = (
         'tail=" FOR UPDATE SKIP LOCKED"',
         'tail=""',
         ("test:tests/engines/test_take.py::test_a_locked_row_is_skipped_and_taken_later[mysql]", "serial:300@mysql"),
+        hangs=True,
     ),
     Bug(
         "redis: a take ends before what is due now",
