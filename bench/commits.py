@@ -87,7 +87,7 @@ def _promise_one_client(report: Report, first: list[Case], second: list[Case], s
     report.promise("one client, with state, vs raw through a thread", 0.75, speed(second[2], second[0]), at_least=True)
     report.promise("one client, bare, vs raw inline", None, speed(ours, inline), at_least=True)
     report.promise("one client, bare, sync face (inline) vs raw inline", 0.65, speed(sync, inline), at_least=True)
-    report.promise("one client, bare, vs openai SQLiteSession", 1.1, speed(ours, peer), at_least=True)
+    report.promise("one client, bare, vs openai SQLiteSession", 1.15, speed(ours, peer), at_least=True)
     rows = [
         [name, duration(face.median), times(speed(face, ours).median), times(speed(face, inline).median)]
         for name, face in (("async", ours), ("sync", sync))
@@ -140,8 +140,10 @@ async def many_clients(report: Report, home: Path, page_size: int, *, quick: boo
         await interleave(cases, rounds, warmup=2)
         report.cases(f"Bare commits, {clients} concurrent threads", cases, cases[0])
         if clients == 16:
+            report.promise("16 threads, bare, vs raw inline", 1.8, speed(cases[2], cases[1]), at_least=True)
             report.promise("16 threads, bare, vs openai SQLiteSession", 2.5, speed(cases[2], cases[3]), at_least=True)
         if clients == 64:
+            report.promise("64 threads, bare, vs raw inline", 2.2, speed(cases[2], cases[1]), at_least=True)
             report.promise("64 threads, bare, vs raw group commit", 0.7, speed(cases[2], cases[0]), at_least=True)
     for subject in (inline, group, ours, session, graph):
         await subject.close()

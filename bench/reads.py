@@ -1,4 +1,4 @@
-"""Reading: a whole thread as decoded records, the newest 50 of it, and the newest 50 of 10,000 threads."""
+"""Reading: whole threads as decoded records, with unknown fields too, and the newest 50 messages and threads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from peers import OpenAISession
 from perdure_adapter import Perdure
 from raw import Raw, RawReader
 from report import Report
-from workload import history
+from workload import history, turns
 
 LENGTH = 5000
 THREADS = 10_000
 PAGE = 50
+TURNS = 1000
 
 
 def repeated(name: str, call: Callable[[], Awaitable[list[Any]]], count: int, expected: int) -> Case:
@@ -65,9 +66,35 @@ async def loads(report: Report, home: Path, page_size: int, *, quick: bool) -> N
     ]
     await interleave(newest, rounds)
     report.cases(f"Newest {PAGE} of {LENGTH:,} messages", newest, newest[0], slower=True)
-    report.promise("newest 50 of 5,000 vs raw (time)", 1.5, cost(newest[3], newest[0]), at_least=False)
+    report.promise("newest 50 of 5,000 vs raw (time)", 1.4, cost(newest[3], newest[0]), at_least=False)
     reader.close()
     second.close()
+    for subject in (raw, ours, peer):
+        await subject.close()
+
+
+async def unknown(report: Report, home: Path, page_size: int, *, quick: bool) -> None:
+    """1,000 messages of agent turns, without and with a field in each that Perdure does not know."""
+    raw, ours = Raw(home / "raw.db", page_size), await Perdure.open(home / "perdure.db")
+    peer = OpenAISession(home / "openai.db")
+    plain, foreign = fresh_name(), fresh_name()
+    for subject in (raw, ours, peer):
+        await subject.create(plain, turns(TURNS))
+        await subject.create(foreign, turns(TURNS, unknown=True))
+    reader = RawReader(raw.path)
+    cases = [
+        repeated("raw select + decode, reader thread", lambda: reader.on_thread(reader.load, plain), 5, TURNS),
+        repeated("perdure", lambda: ours.history(plain), 5, TURNS),
+        repeated(peer.name, lambda: peer.load(plain), 5, TURNS),
+        repeated("raw, with an unknown field", lambda: reader.on_thread(reader.load, foreign), 5, TURNS),
+        repeated("perdure, with an unknown field", lambda: ours.history(foreign), 5, TURNS),
+    ]
+    await interleave(cases, 7 if quick else 31)
+    report.cases(f"Load of {TURNS:,} messages of agent turns", cases, cases[0], slower=True)
+    report.promise("load of 1,000 turn messages vs raw (time)", 1.5, cost(cases[1], cases[0]), at_least=False)
+    report.promise("the same vs openai SQLiteSession (time)", 1.0, cost(cases[1], cases[2]), at_least=False)
+    report.promise("with an unknown field vs without (time)", 2.5, cost(cases[4], cases[1]), at_least=False)
+    reader.close()
     for subject in (raw, ours, peer):
         await subject.close()
 

@@ -42,6 +42,7 @@ CASES = {
     "growth": commits.growth,
     "lengths": lengths.lengths,
     "loads": reads.loads,
+    "unknown": reads.unknown,
     "listing": reads.listing,
     "sizes": lengths.sizes,
 }

@@ -100,6 +100,15 @@ def history(length: int) -> Commit:
     return Commit(tuple(messages[:length]))
 
 
+def turns(length: int, *, unknown: bool = False) -> Commit:
+    """`length` messages of agent turns with `usage`; with `unknown`, each has a field that Perdure does not know."""
+    messages = [message for index in range(length) for commit in turn(index) for message in commit.messages][:length]
+    usage = {"input_tokens": 1200, "output_tokens": 340}
+    messages = [{**m, "usage": usage} if m["role"] == "assistant" else m for m in messages]
+    vendor = {"trace": "0af7651916cd43dd", "cached": False}
+    return Commit(tuple({**message, "vendor": vendor} for message in messages) if unknown else tuple(messages))
+
+
 RUN_RECORD: Json = {
     "status": "running",
     "agent_id": "bench",

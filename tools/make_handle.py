@@ -1,6 +1,7 @@
 """Write `src/perdure/stores/thread_handle.py` from the stores: their methods on one thread, without its id.
 
-Only `append` and `follow_runs` are written here. Run this before tools/make_sync.py, which makes the blocking twin.
+The methods in `CLASS` are written here: `append`, `follow_runs`, and those that treat the resource in their own way.
+Run this before tools/make_sync.py, which makes the blocking twin.
 
     tools/make_handle.py            write the file
     tools/make_handle.py --check    only report whether it is up to date
@@ -32,18 +33,18 @@ from tools.make_sync import (
 
 TARGET = STORES / "thread_handle.py"
 METHODS = {
-    "threads": ("get", "find", "ensure", "update", "delete"),
+    "threads": ("get", "update", "delete"),
     "store": ("commit", "load", "buffered"),
     "messages": ("history", "external", "path", "page", "follow", "unfinished_calls"),
     "branches": ("fork", "checkout", "switch", "variants", "tree"),
-    "runs": ("start", "rerun", "cancel", "decide"),
+    "runs": ("rerun", "cancel", "decide"),
 }
 """What a handle offers, by store."""
 
 HEAD = '''"""`store.thread(id)`: the calls on one thread, without repeating its id.
 
 Written by tools/make_handle.py from the stores: edit those instead. A handle holds no state: the thread need not exist,
-and two handles of one thread are as good as one.
+and two handles of one thread are as good as one. With a resource, every call first checks whose thread it is.
 """
 
 from __future__ import annotations
@@ -53,17 +54,29 @@ from __future__ import annotations
 CLASS = '''class ThreadHandle:
     """One thread of a store: its calls, without its id. Made by `store.thread`."""
 
-    def __init__(self, store: Store, thread_id: str) -> None:
+    def __init__(self, store: Store, thread_id: str, resource_id: str | None = None) -> None:
         self._store = store
         self._id = checks.check_id(thread_id, "thread id")
+        self._resource = checks.check_owner(resource_id)
 
     @property
     def id(self) -> str:
         """The id of the thread."""
         return self._id
 
+    @property
+    def resource_id(self) -> str | None:
+        """The resource that the thread must belong to, or None."""
+        return self._resource
+
     def __repr__(self) -> str:
-        return f"<perdure.ThreadHandle {self._id!r} of {self._store!r}>"
+        owner = "" if self._resource is None else f" resource_id={self._resource!r}"
+        return f"<perdure.ThreadHandle {self._id!r}{owner} of {self._store!r}>"
+
+    async def _check(self) -> None:
+        """Raise `NotFoundError` unless the thread exists and belongs to the resource."""
+        if self._resource is not None:
+            await self._store.threads.get(self._id, resource_id=self._resource)
 
     @overload
     async def append(
@@ -77,24 +90,63 @@ CLASS = '''class ThreadHandle:
         self, *messages: Message, run: Run | RunChange | NewRun | None = None, **options: Unpack[AppendOptions]
     ) -> Receipt:
         """Commit these messages. `run` and the options are those of `Store.commit`."""
+        await self._check()
         return await self._store.commit(self._id, messages=messages, run=run, **options)
+
+    async def find(self, *, resource_id: str | None = None) -> Thread | None:
+        """The thread, or None. With `resource_id`, only a thread that belongs to this resource."""
+        owner = self._resource if resource_id is None else resource_id
+        thread = await self._store.threads.find(self._id, resource_id=owner)
+        return None if thread is None or self._resource not in (None, thread.resource_id) else thread
+
+    async def ensure(self, **options: Unpack[ThreadOptions]) -> Thread:
+        """The thread, created if it does not exist; of callers at the same time, one creates it.
+
+        The options are those of `store.threads.ensure`.
+        """
+        if self._resource is not None:
+            if options.setdefault("resource_id", self._resource) != self._resource:
+                raise InvalidError("the handle and the call name different resources", hint="leave out resource_id")
+            await self._store.threads.ensure(self._id, **options)
+            return await self._store.threads.get(self._id, resource_id=self._resource)
+        return await self._store.threads.ensure(self._id, **options)
+
+    async def start(self, agent_id: str, **options: Unpack[StartOptions]) -> Run:
+        """A running run, with the messages it was given, in one commit.
+
+        The options are those of `store.runs.start`.
+        """
+        if self._resource is not None and options.setdefault("resource_id", self._resource) != self._resource:
+            raise InvalidError("the handle and the call name different resources", hint="leave out resource_id")
+        return await self._store.runs.start(self._id, agent_id, **options)
 
     def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
         """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
-        return self._store.runs.follow(thread_id=self._id, timeout=timeout)
+        return self._store.runs.follow(thread_id=self._id, timeout=timeout).checked_by(self._check)
 
 '''
 NEEDED = (
     "from typing import TYPE_CHECKING, Unpack, overload",
+    "from perdure.errors import InvalidError",
     "from perdure.model.message import Message",
     "from perdure.model.receipt import Receipt, RunReceipt",
     "from perdure.model.run import NewRun, Run, RunChange",
+    "from perdure.model.thread import Thread, ThreadOptions",
     "from perdure.rules import checks",
     "from perdure.stores.following import Follower",
     "from perdure.stores.options import AppendOptions",
+    "from perdure.stores.runs import StartOptions",
 )
 _OWN = {"thread_id": "self._id", "thread_id=thread_id": "thread_id=self._id"}
 """What a call passes on of its own."""
+
+
+_CLOSINGS = {"follow": ").checked_by(self._check)"}
+_CHECKS = {
+    "buffered": """        if self._resource is not None:
+            raise InvalidError("a handle with a resource_id has no buffered writer", hint="store.buffered(id)")"""
+}
+"""How the methods that are not async check the resource."""
 
 
 def method(node: Method, store: str) -> str:
@@ -114,10 +166,13 @@ def method(node: Method, store: str) -> str:
     doc = f'        """{first}\n\n        The options are those of {called}.\n        """'
     if len(written) == 1:
         doc = f'        """{first}"""'
-    call = "await " if isinstance(node, ast.AsyncFunctionDef) else ""
+    is_async = isinstance(node, ast.AsyncFunctionDef)
+    call = "await " if is_async else ""
     keyword = "" if returns == "None" else "return "
-    body = fill(f"{keyword}{call}{owner}.{node.name}(", arguments, ")", 8)
-    return "\n".join([fill(opening, written, f") -> {returns}:", 4), doc, body]) + "\n"
+    body = fill(f"{keyword}{call}{owner}.{node.name}(", arguments, _CLOSINGS.get(node.name, ")"), 8)
+    check = "        await self._check()" if is_async else _CHECKS.get(node.name, "")
+    lines = [fill(opening, written, f") -> {returns}:", 4), doc, check, body]
+    return "\n".join(line for line in lines if line) + "\n"
 
 
 def generate() -> str:

@@ -48,6 +48,7 @@ from perdure.model.message import (
     Usage,
     Video,
 )
+from perdure.model.message_page import MessagePage
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
 from perdure.model.profile import Profile, ProfileChange
@@ -125,6 +126,7 @@ __all__ = [
     "KeyReused",
     "Label",
     "Message",
+    "MessagePage",
     "MessageRecord",
     "NewRun",
     "NewThread",

@@ -30,6 +30,8 @@ PROFILE_TTL_MS: Final = 100 * 365 * 24 * 3600 * 1000
 reads or writes all of them at once."""
 CUSTOM_BYTES: Final = 64 * 1024
 RUN_BYTES: Final = 1024 * 1024
+RUN_END_BYTES: Final = 64 * 1024
+"""A reserve beyond `RUN_BYTES` that only the end of a run may use, so that every run can end."""
 JSON_DEPTH: Final = 64
 JSON_INTEGER_BITS: Final = 4_096
 
@@ -82,6 +84,10 @@ HINTS_HELD: Final = 4_096
 """How many topics a subscription remembers between two waits; more become "everything"."""
 BATCH_ROWS: Final = 500
 """How many rows an import writes, a copy reads, or a long list of branches asks for at once."""
+TRIM_ENTRIES: Final = 1_000
+TRIM_PIECE: Final = 100
+"""How many entries of a log one `Trim` may remove, and how many a log is trimmed by at once: SQLite's other writers
+wait for some milliseconds of it."""
 ERASE_ROWS: Final = 20
 ERASE_ENTRIES: Final = 100
 """How much of a deleted thread one transaction erases: SQLite's other writers wait for some milliseconds of it."""
@@ -95,8 +101,8 @@ IMPORT_LEASE_MS: Final = 60_000
 IMPORT_AHEAD_MS: Final = 24 * 3600 * 1000
 """How far in the future, by the store's own clock, a time in an import may lie: clocks differ, but not by more."""
 IMPORT_NUMBER_MAX: Final = 2**51
-"""The largest fence or revision that an import accepts: half of the range stays free above it. It has room for fences
-that are times in microseconds."""
+"""The largest fence, revision or first seq that an import accepts: half of the range stays free above it. It has room
+for fences that are times in microseconds."""
 SLOW_COMMIT_MS: Final = 1_000
 """A commit that takes this long is logged as a warning."""
 LOG_AGAIN_MS: Final = 60_000

@@ -130,7 +130,14 @@ def test_the_real_program_fails_with_one_line(program: Program) -> None:
         assert done.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["export"], ["log", "kyoto"], ["tree", "kyoto"], ["threads"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["export"], ["log", "kyoto"], ["tree", "kyoto"], ["threads"], ["completion", "bash"],
+        [], ["--help"], ["show", "--help"], ["doctor", "--help"], ["--version"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
 def test_a_reader_that_leaves_early_is_no_error(program: Program, arguments: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)

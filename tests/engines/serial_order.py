@@ -1,13 +1,14 @@
 """The serial-order test: whatever ran concurrently must equal some order of the same transactions, one after
 another.
 
-Each round starts from a random small state, draws 2 to 5 transactions on a tiny keyspace (deletes, drops, unique
-values, swaps, guarded appends, bounds on the clock, takes of what is due), and lets two processes run them on one
-database at the same time; a process that got several submits them together, so that they share a batch. Then every
-permutation is tried on the memory engine until one gives the same outcomes (applied, conflict, rows taken) and the same
-final dump. The engine's own clock is used, and those of the two processes are eight days off in either direction:
-`serial_takes` says how times are judged. Run it long with `python -m tests.engines.serial_order --engine sqlite
---rounds 30000 [--seed N]`; each violation prints a line that replays it.
+Each round starts from a random small state, draws 2 to 5 transactions on a tiny keyspace (deletes, drops, trims, unique
+values, swaps, guarded appends, appends that say where they start, bounds on the clock, takes of what is due), and lets
+two processes run them on one database at the same time; a process that got several submits them together, so that they
+share a batch. Then every permutation is tried on the memory engine until one gives the same outcomes (applied,
+conflict, rows taken) and the same final dump; now and then the engine checks itself, too. The engine's own clock is
+used, and those of the two processes are eight days off in either direction: `serial_takes` says how times are judged.
+Run it long with `python -m tests.engines.serial_order --engine sqlite --rounds 30000 [--seed N]`; each violation prints
+a line that replays it.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from perdure.kernel.ops import (
     Default,
     Delete,
     Drop,
+    Heads,
     Inc,
     Max,
     Min,
@@ -65,6 +67,7 @@ from perdure.kernel.ops import (
     Scan,
     Seq,
     Swap,
+    Trim,
 )
 from perdure.kernel.validate import check_ops
 from perdure.testkit.cases.clock_skew import wall_clock_off_by
@@ -77,6 +80,9 @@ Outcome = tuple[str, Any]
 KEYS = ("a", "b", "c")
 NAMES = (None, "x", "y")
 TOPICS = ("t", "u")
+LOGS = ("notes", "feed")
+CHECK_EVERY = 25
+"""How many rounds there are to one self-check of the engine."""
 SKEWS = (8 * 24 * 3_600_000, -8 * 24 * 3_600_000)
 """How wrong the clocks of the two processes are, in milliseconds."""
 
@@ -105,17 +111,28 @@ class Draw:
             return ops
 
     def operations(self) -> Transaction:
-        """One to four operations, each on a row or partition of its own."""
+        """One to four operations, each on a row or partition of its own; a trim is alone, or has checks beside it."""
+        if self.rng.random() < 0.2:
+            return self.trimming()
         keys = self.rng.sample(KEYS, self.rng.randint(1, 3))
         ops: Transaction = [self.row(key) for key in keys]
         if self.rng.random() < 0.6:
-            topic = self.rng.choice(TOPICS)
-            ops.append(
-                Drop("notes", topic, self.rng.choice((0, 0, 1, 3))) if self.rng.random() < 0.25 else self.append(topic)
-            )
+            log, topic = self.rng.choice(LOGS), self.rng.choice(TOPICS)
+            keep = self.rng.choice((0, 0, 1, 3, 5))
+            ops.append(Drop(log, topic, keep) if self.rng.random() < 0.25 else self.append(log, topic))
         appended = [op.log for op in ops if isinstance(op, Append)]
         if appended and self.rng.random() < 0.3:
-            ops.append(Patch("pairs", ("p", 1), {"n": Seq("notes")}, default=Default({"n": Seq("notes")})))
+            seq = Seq(appended[0])
+            ops.append(Patch("pairs", ("p", 1), {"n": seq}, default=Default({"n": seq})))
+        self.rng.shuffle(ops)
+        return ops
+
+    def trimming(self) -> Transaction:
+        """A trim, sometimes with a check."""
+        ops: Transaction = [Trim("feed", self.rng.choice(TOPICS), self.rng.choice((0, 1, 2, 4, 5, 6, 9)))]
+        if self.rng.random() < 0.3:
+            condition = self.rng.choice((PRESENT, self.rev(), self.column_condition()))
+            ops.append(Check("items", (self.rng.choice(KEYS),), condition))
         self.rng.shuffle(ops)
         return ops
 
@@ -171,25 +188,30 @@ class Draw:
         """A rev that some row has, or nobody."""
         return self.rng.choice([*self.revs, 1])
 
-    def append(self, topic: str) -> Append:
+    def append(self, log: str, topic: str) -> Append:
         """One or two entries, sometimes guarded, sometimes with an id that others use too."""
         entries = []
         for _ in range(self.rng.randint(1, 2)):
             self.ids += 1
             name = self.rng.choice((f"id{self.ids}", "shared", f"id{self.ids}", None))
             entries.append((name, "k", 0, NOW, b"{}"))
-        return Append("notes", topic, entries, self.rng.choice((None, None, 0, 1, 2)))
+        if log == "feed" and self.rng.random() < 0.3:
+            return Append(log, topic, entries, start=self.rng.choice((1, 2, 5, 6, 7)))
+        return Append(log, topic, entries, self.rng.choice((None, None, 0, 1, 2)))
 
 
 async def dump(engine: Engine, scope: str, base: int) -> Any:
     """Everything in the scope but revs, which are random by design; times as seen from `base`."""
-    reads = [Scan("items"), Scan("pairs"), *[Read("notes", topic) for topic in TOPICS]]
-    items, pairs, *logs = await engine.view(scope, reads)
+    reads = [Scan("items"), Scan("pairs"), *[Heads(log, TOPICS) for log in LOGS]]
+    reads += [Read(log, topic) for log in LOGS for topic in TOPICS]
+    items, pairs, *lengths_and_logs = await engine.view(scope, reads)
+    lengths, logs = lengths_and_logs[: len(LOGS)], lengths_and_logs[len(LOGS) :]
     rows = [
         (row.key, sorted([(name, in_steps(value, base)) for name, value in row.columns.items()], key=str))
         for row in (*items, *pairs)
     ]
-    return rows, [[(entry[0], *[in_steps(value, base) for value in entry[2:6]]) for entry in log] for log in logs]
+    entries = [[(entry[0], *[in_steps(value, base) for value in entry[2:6]]) for entry in log] for log in logs]
+    return rows, lengths, entries
 
 
 async def attempt(engine: Engine, scope: str, move: Move) -> Outcome:
@@ -303,7 +325,10 @@ class Arena:
             shares[rng.randrange(2)].append(i)
         outcomes = self._run(scope, moves, shares)
         final = self.do(dump(self.engine, scope, base))
+        problems = [] if seed % CHECK_EVERY else self.do(self.engine.check())
         self._clear(scope)
+        if problems:
+            return f"damage: seed {seed}\n  state {state}\n  {moves}\n  {problems}"
         if time.monotonic() - begun > LONGEST_ROUND:
             self.unjudged += 1
             return None
@@ -323,7 +348,7 @@ class Arena:
 
     def _clear(self, scope: str) -> None:
         ops: list[Op] = [Delete("items", (key,)) for key in KEYS]
-        ops += [Delete("pairs", ("p", 1)), *[Drop("notes", topic) for topic in TOPICS]]
+        ops += [Delete("pairs", ("p", 1)), *[Drop(log, topic) for log in LOGS for topic in TOPICS]]
         self.do(self.engine.transact(scope, ops))
 
     def do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -352,6 +377,10 @@ def _initial(draw: Draw) -> list[Op]:
             ops.append(Put("items", (key,), columns, None, ABSENT))
     if draw.rng.random() < 0.5:
         ops.append(Append("notes", "t", [("old", "k", 0, NOW, b"{}")]))
+    for topic in TOPICS:
+        if draw.rng.random() < 0.6:
+            entries = [(f"old{n}", "k", n % 2, NOW, b"{}") for n in range(draw.rng.randint(1, 3))]
+            ops.append(Append("feed", topic, entries, start=draw.rng.choice((1, 1, 4))))
     return ops
 
 

@@ -19,7 +19,7 @@ from perdure.kernel.ops import Append, Patch, Put, Read, Scan
 from perdure.kernel.schema import Column, Index, Log, Schema, Table, integer, text
 
 _ITEMS, _PAIRS = SCHEMA.tables
-_NOTES, _PLAIN = SCHEMA.logs
+_NOTES, _PLAIN, _FEED = SCHEMA.logs
 NEWER = Schema(
     version=2,
     tables=(
@@ -37,6 +37,7 @@ NEWER = Schema(
             _NOTES, columns=(Column("tone"), *_NOTES.columns[:2], *integer("w"), *_NOTES.columns[2:])
         ),
         _PLAIN,
+        _FEED,
         Log("more", partition="topic"),
     ),
 )

@@ -12,10 +12,10 @@ from tests.engines import serial_order
 from tests.engines.toys import SERVERS
 
 from perdure.engines.postgres.write.take import Claims
-from perdure.engines.sql.embedded.write import Session
+from perdure.engines.sql.embedded.write import _WRITE, Session
 from perdure.engines.sqlite.write.group_commit import Committer
 from perdure.engines.sqlite.write.jobs import Job
-from perdure.kernel.ops import Append, Scan, Taken
+from perdure.kernel.ops import Append, Scan, Taken, Trim
 
 
 @pytest.mark.parametrize("engine", ["sqlite", *SERVERS])
@@ -60,6 +60,14 @@ def takes_what_is_not_due(pipe: Connection, kind: str, place: str) -> None:
     serial_order.worker(pipe, kind, place)
 
 
+def trims_one_entry_too_many(pipe: Connection, kind: str, place: str) -> None:
+    """A worker whose trims go one entry too far."""
+    _WRITE[Trim] = lambda session, position, op: Session.trim(
+        session, position, Trim(op.log, op.partition, op.upto + 1)
+    )
+    serial_order.worker(pipe, kind, place)
+
+
 def takes_the_newest_first(pipe: Connection, kind: str, place: str) -> None:
     """A worker whose takes begin at the wrong end."""
     take = Claims.take
@@ -77,7 +85,13 @@ def test_a_fault_is_found_though_takes_may_skip_rows(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [keeps_what_a_refused_member_wrote, forgets_the_guard_of_an_append, takes_what_is_not_due]
+    "fault",
+    [
+        keeps_what_a_refused_member_wrote,
+        forgets_the_guard_of_an_append,
+        takes_what_is_not_due,
+        trims_one_entry_too_many,
+    ],
 )
 def test_a_planted_fault_is_found(fault: object, seed: int) -> None:
     print(f"seed {seed}")

@@ -255,11 +255,23 @@ def _with_other_index(schema: Schema) -> Schema:
 
 
 def _with_other_segment(schema: Schema) -> Schema:
-    first, second = schema.logs
-    return newer(schema, logs=(msgspec.structs.replace(first, segment=None), second))
+    first, *others = schema.logs
+    return newer(schema, logs=(msgspec.structs.replace(first, segment=None), *others))
 
 
-@pytest.mark.parametrize("change", [_without_column, _with_unique, _with_other_index, _with_other_segment])
+def _without_trim(schema: Schema) -> Schema:
+    *others, feed = schema.logs
+    return newer(schema, logs=(*others, msgspec.structs.replace(feed, trim=False)))
+
+
+def _with_trim(schema: Schema) -> Schema:
+    first, *others = schema.logs
+    return newer(schema, logs=(msgspec.structs.replace(first, trim=True), *others))
+
+
+@pytest.mark.parametrize(
+    "change", [_without_column, _with_unique, _with_other_index, _with_other_segment, _without_trim, _with_trim]
+)
 def test_changes_that_adding_cannot_make_are_refused(tmp_path: Path, change: Callable[[Schema], Schema]) -> None:
     path = tmp_path / "toy.db"
     touch(path, SCHEMA)
@@ -300,7 +312,7 @@ def test_an_index_is_refined_and_an_older_process_goes_on_reading(tmp_path: Path
 def test_everything_that_can_be_added(tmp_path: Path) -> None:
     path = tmp_path / "toy.db"
     items, pairs = SCHEMA.tables
-    first, second = SCHEMA.logs
+    first, second, feed = SCHEMA.logs
     larger = newer(
         SCHEMA,
         tables=(
@@ -312,7 +324,7 @@ def test_everything_that_can_be_added(tmp_path: Path) -> None:
             pairs,
             Table("fresh", key=text("k"), columns=integer("n"), indexes=(Index("n", by=(), order=("n",)),)),
         ),
-        logs=(msgspec.structs.replace(first, columns=(*first.columns, *text("tag"))), second, Log("added", "p")),
+        logs=(msgspec.structs.replace(first, columns=(*first.columns, *text("tag"))), second, feed, Log("added", "p")),
     )
 
     async def main() -> None:

@@ -54,6 +54,14 @@ SCHEMA = Schema(
             segment="branch",
         ),
         Log("plain", partition="topic"),
+        Log(
+            "feed",
+            partition="topic",
+            columns=text("id", "kind") + integer("branch", "at"),
+            unique=("id",),
+            segment="branch",
+            trim=True,
+        ),
     ),
 )
 

@@ -33,6 +33,7 @@ from tests.planted.bugs_sqlite import SQLITE_BUGS
 from tests.planted.bugs_stored import STORED_BUGS
 from tests.planted.bugs_terminal import TERMINAL_BUGS
 from tests.planted.bugs_threads import THREAD_BUGS
+from tests.planted.bugs_trimming import TRIMMING_BUGS
 from tests.planted.bugs_workers import WORKER_BUGS
 
 BUGS = (
@@ -520,4 +521,5 @@ BUGS = (
     *DUE_BUGS,
     *KIND_BUGS,
     *MESSAGE_BUGS,
+    *TRIMMING_BUGS,
 )

@@ -52,4 +52,25 @@ LIMIT_BUGS = (
         (f"test:{_CANCEL}::test_a_commit_may_be_interrupted_anywhere_and_the_next_goes_through[1]",),
         hangs=True,
     ),
+    Bug(
+        "a run at its size limit cannot be ended",
+        "stores/commit/resumption.py",
+        "return limits.RUN_BYTES if body.outcome is None else",
+        "return limits.RUN_BYTES if body else",
+        ("case:runs/end-at-limit@memory", "case:runs/end-at-limit@sqlite"),
+    ),
+    Bug(
+        "an open run may use the reserve for its end",
+        "stores/commit/resumption.py",
+        "return limits.RUN_BYTES if body.outcome is None else",
+        "return limits.RUN_BYTES if body is None else",
+        ("case:runs/end-at-limit@memory",),
+    ),
+    Bug(
+        "an import takes an open run that cannot be ended",
+        "stores/soundness.py",
+        "if run.outcome is None and size > limits.RUN_BYTES:",
+        "if run.outcome is None and size < 0:",
+        ("test:tests/imports/test_full_runs.py",),
+    ),
 )

@@ -49,8 +49,8 @@ PROFILE_BUGS = (
     ),
     Bug(
         "a follower repeats documents that did not change",
-        "stores/profiles.py",
-        "if revs.get(profile.key) != profile.rev:",
+        "stores/profile_following.py",
+        "if self._revs.get(profile.key) != profile.rev:",
         "if profile.rev:",
         ("case:profiles/follow@memory",),
     ),

@@ -6,6 +6,48 @@ from tests.planted.bug import Bug
 
 RERUN_BUGS = (
     Bug(
+        "a question behind a page of runs belongs to none",
+        "stores/runs_of_messages.py",
+        "if len(rows) < limits.PAGE_MAX:",
+        "if len(rows) <= limits.PAGE_MAX:",
+        ("case:runs/rerun-message-many@memory",),
+    ),
+    Bug(
+        "a message belongs to the run that it names, even of another thread",
+        "stores/runs_of_messages.py",
+        'rows[0] is not None and rows[0]["thread"] == thread_id',
+        "rows[0] is not None",
+        ("case:runs/rerun-message-refused@memory",),
+    ),
+    Bug(
+        "a page hides an open call, and its live updates begin after it",
+        "stores/message_pages.py",
+        "return min([end, *(item.seq - 1 for item in calls if item.seq >= part.position)])",
+        "return end",
+        ("case:messages/page-follow@memory",),
+    ),
+    Bug(
+        "a page of history ends at a summary's own seq",
+        "stores/message_pages.py",
+        "if start is not None and _reaches_end(view.path, end):",
+        "if start is not None:",
+        ("case:messages/page-arguments@memory",),
+    ),
+    Bug(
+        "a handle with a resource follows the thread of another one",
+        "stores/following.py",
+        "            await self._check()\n",
+        "",
+        ("case:threads/handle-owned@memory",),
+    ),
+    Bug(
+        "a handle with a resource changes the thread of another one",
+        "stores/thread_handle.py",
+        "await self._store.threads.get(self._id, resource_id=self._resource)\n\n    @overload",
+        "await self._store.threads.get(self._id)\n\n    @overload",
+        ("case:threads/handle-owned@memory",),
+    ),
+    Bug(
         "a rerun begins at the visible output, so internal messages of the old turn stay",
         "stores/fork_points.py",
         'where={"run": run.id}, limit=1)',

@@ -7,6 +7,8 @@ from tests.planted.bug import Bug
 SCENES = "test:tests/workers/test_scenes.py::test_scene"
 SERVING = "test:tests/workers/test_serving.py"
 HOLDS = "test:tests/workers/test_holds.py"
+ORDER = "test:tests/workers/test_in_order.py"
+FINDING = "test:tests/workers/test_finding.py"
 
 WORKER_BUGS = (
     Bug(
@@ -235,5 +237,47 @@ WORKER_BUGS = (
         "for run in [] if stop.is_set() else runs:",
         "for run in runs:",
         (f"{SERVING}::test_a_stop_during_a_look_takes_no_more_work",),
+    ),
+    Bug(
+        "a decision is only found by going through all waiting runs",
+        "workers/finding.py",
+        "return self._active.get(thread.id) != thread and",
+        "return self._active.get(thread.id) is None and",
+        (f"{FINDING}::test_a_decision_is_found_at_once_however_many_runs_wait",),
+    ),
+    Bug(
+        "a decision is missed if the run was not free yet",
+        "workers/finding.py",
+        "for thread in active if thread.id not in left}",
+        "for thread in active}",
+        (f"{FINDING}::test_a_decision_on_a_run_that_was_not_free_yet_is_not_missed",),
+    ),
+    Bug(
+        "many decisions at once are found late",
+        "workers/finding.py",
+        "            self._rounds = 2  #",
+        "            self._rounds = 0  #",
+        (f"{FINDING}::test_many_decisions_at_once_are_found_too",),
+    ),
+    Bug(
+        "an idle worker reads all waiting runs, again and again",
+        "workers/finding.py",
+        "            self._rounds -= 1\n",
+        "            pass\n",
+        (f"{FINDING}::test_an_idle_look_reads_one_page_of_waiting_runs",),
+    ),
+    Bug(
+        "with a promise of order, the call at which a worker died is certain",
+        "workers/hold.py",
+        "for item in items[:1])",
+        "for item in items[:0])",
+        (f"{ORDER}::test_only_the_first_call_without_a_result_is_uncertain",),
+    ),
+    Bug(
+        "an order is assumed that nobody has promised",
+        "workers/driving.py",
+        "        if self.in_order:\n            await hold.narrow()\n",
+        "        await hold.narrow()\n",
+        (f"{ORDER}::test_only_the_first_call_without_a_result_is_uncertain",),
     ),
 )

@@ -32,7 +32,7 @@ from tests.planted.bug import Bug  # noqa: E402
 from tests.planted.bugs import BUGS  # noqa: E402
 
 AT_ONCE = 2
-HANGING_AT_ONCE = 3
+HANGING_AT_ONCE = 8
 LIMIT = 1200
 SLOWEST = 10
 

@@ -6,6 +6,7 @@ of them uses one database per process, which is emptied for every case.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.support.servers import fresh_database, server
 import perdure
 from perdure.clock import Clock
 from perdure.errors import UnsupportedError
+from perdure.kernel.engine import Engine
+from perdure.kernel.schema import Schema
 from perdure.stores.store import Store
 from perdure.testkit.kit import Provider
 from perdure.testkit.providers import MemoryProvider, SqliteProvider, provider_named, register_provider
@@ -26,12 +29,13 @@ class ServerProvider:
     """
 
     name: str
-    features = frozenset({"durable", "processes"})
+    features = frozenset({"durable", "processes", "schemas"})
     opt_outs: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self._url: str | None = None
         self._clients: list[Store] = []
+        self._engines = 0
 
     @property
     def url(self) -> str:
@@ -49,6 +53,15 @@ class ServerProvider:
         store = await perdure.open(f"{self.url}?connections=4", scope=scope, clock=clock, housekeeping=False)
         self._clients.append(store)
         return store
+
+    async def open_engine(self, schema: Schema, clock: Clock) -> Engine:
+        """An engine on another database."""
+        self._engines += 1
+        url = await fresh_database(server(self.name), f"kit{self._engines}")
+        engine: Engine = await importlib.import_module(f"perdure.engines.{self.name}").open_engine(
+            url, schema, clock=clock
+        )
+        return engine
 
     async def crash(self) -> None:
         """Cut every client off."""

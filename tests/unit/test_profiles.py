@@ -71,7 +71,9 @@ def test_the_blocking_face_follows_and_can_be_closed(tmp_path: Path) -> None:
         assert next(changes).profile == store.profiles.get("app", "k")
         store.profiles.delete("app", "k")
         assert next(changes).profile is None
-        changes.close()  # type: ignore[attr-defined]
+        assert list(store.profiles.follow("app", timeout=0)) == []
+        changes.close()
+        assert list(changes) == []
         assert list(store.profiles.iter("app")) == []
 
 

@@ -31,7 +31,7 @@ async def handler(job):
         print("cancelled", flush=True)
         raise
 
-workers.run(sys.argv[1], handler, scope="tenant", poll_ms=20)
+workers.run(sys.argv[1], handler, scope="tenant", poll_ms=20, log=False)
 print("closed", flush=True)
 """
 DEADLINE = 60

@@ -28,7 +28,6 @@ from perdure import (
 from perdure.clock import ManualClock
 from perdure.workers import LEASES, Job, driving, finding, serve
 from perdure.workers.calls import Calls
-from perdure.workers.driving import _describe
 from perdure.workers.finding import Finder
 from perdure.workers.lease import claim
 
@@ -73,7 +72,7 @@ def test_an_outage_is_survived_and_logged_once(
             await ended(store, run.id)
 
     on_memory(body)
-    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert [record.levelname for record in caplog.records if "listed" in record.msg] == ["WARNING", "INFO"]
 
 
 def test_a_closed_store_ends_it() -> None:
@@ -127,24 +126,6 @@ def test_a_commit_whose_answer_was_lost_takes_effect_once(monkeypatch: pytest.Mo
         assert await texts(store, "t") == ["One.", "Done."]
 
     on_memory(body)
-
-
-class Unspeakable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no")
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (ValueError("\ud800"), "ValueError: ?"),
-        (ValueError(), "ValueError"),
-        (Unspeakable(), "Unspeakable"),
-        (ValueError("x" * 5_000), f"ValueError: {'x' * 1_987}…"),
-    ],
-)
-def test_whatever_an_error_says_can_be_stored(error: Exception, text: str) -> None:
-    assert _describe(error) == text
 
 
 def test_steps_at_the_same_time_take_turns() -> None:
@@ -322,7 +303,7 @@ def test_a_look_finds_the_oldest_runs_and_reaches_all_pages(pages: int, monkeypa
             == {
                 1: [[], [], ["w-420"], []],
                 2: [[], ["w-420"], [], ["w-420"]],
-                10: [["w-420"]] * 4,
+                10: [["w-420"], ["w-420"], [], []],
             }[pages]
         )
         await store.profiles.put(LEASES, "w-420", 1)
@@ -430,7 +411,12 @@ def test_wrong_arguments_of_a_job_are_refused() -> None:
             await ended(store, run.id)
 
     on_memory(body)
-    assert errors == ["run=job.run.step()", "run=job.run.step()", "job.ask(item.call)", "pass item.call"]
+    assert errors == [
+        "run=job.run.step()",
+        "run=job.run.step()",
+        "job.ask(call)",
+        "a call of job.unfinished_calls()",
+    ]
 
 
 def cut_off() -> IncompleteStream:
@@ -443,9 +429,9 @@ def test_an_error_that_may_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch) 
     uncertain: list[bool] = []
 
     async def handler(job: Job) -> None:
-        for item in await job.unfinished_calls():
-            uncertain.append(job.uncertain(item.call))
-            await job.commit(Message.tool(item.call.id, "Unknown."))
+        for call in await job.unfinished_calls():
+            uncertain.append(job.uncertain(call))
+            await job.commit(Message.tool(call.id, "Unknown."))
         if job.run.steps < 6:
             await job.commit(Message.assistant([PAY]))
             raise cut_off() if job.run.steps < 4 else ExceptionGroup("two", [cut_off(), cut_off()])

@@ -146,7 +146,8 @@ async def digest(engine: Engine, scope: str) -> str:
             total.update(repr((table.name, row.key, sorted(row.columns.items()), row.rev, _text(row.body))).encode())
     for log in audit.kernel.schema.logs:
         async for partition in partitions_of(audit, log):
-            reached, length = 0, (await audit.view(Heads(log.name, [partition])))[0][0]
+            (reached,) = await audit.kernel.bases(scope, log.name, [partition])
+            length = (await audit.view(Heads(log.name, [partition])))[0][0]
             while reached < length:
                 entries = (await audit.view(Read(log.name, partition, after=reached, limit=CHUNK)))[0]
                 for entry in entries:

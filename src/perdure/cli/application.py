@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 import perdure
-from perdure.cli.command import USER_ERROR, JsonOption, ScopeOption, StoreOption, report, report_defect
+from perdure.cli.command import USER_ERROR, JsonOption, ScopeOption, StoreOption, leave_pipe, report, report_defect
 from perdure.cli.commands import (
     branch,
     completion,
@@ -85,6 +85,8 @@ def _run() -> int:
         return int(app(standalone_mode=False, prog_name="perdure") or 0)
     except typer.Abort:
         return 130
+    except BrokenPipeError:  # of a help text, or of --version
+        return leave_pipe()
     except Exception as error:  # noqa: BLE001 - a traceback of Python's own may hold anything
         # Typer brings its own click, whose errors have no public name; this is what sets them apart.
         explain = getattr(error, "format_message", None)

@@ -252,9 +252,7 @@ def guarded(work: Callable[[], Coroutine[Any, Any, int | None]], *, as_json: boo
         report(str(warning), None, "insecure_transport", as_json=as_json)
         return USER_ERROR
     except BrokenPipeError:
-        # The reader has seen enough (`| head`); Python must not complain about it when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return leave_pipe()
     except OSError as error:
         report(f"{error.filename or 'the system'}: {error.strerror or error}", None, "system", as_json=as_json)
         return USER_ERROR
@@ -262,6 +260,12 @@ def guarded(work: Callable[[], Coroutine[Any, Any, int | None]], *, as_json: boo
         return 130
     except Exception as error:  # noqa: BLE001 - whatever it is, it is our fault
         return report_defect(error, as_json=as_json)
+
+
+def leave_pipe() -> int:
+    """The reader has seen enough (`| head`): Python must not complain about it when it flushes. The exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def report_defect(error: Exception, *, as_json: bool) -> int:

@@ -310,10 +310,14 @@ def _operations(shape: Shape, batch: Sequence[Item]) -> list[Op]:
     by_partition: dict[str, list[Item]] = {}
     for item in batch:
         by_partition.setdefault(item.key[0], []).append(item)
-    return [
-        Append(shape.name, partition, [(*i.values, i.body) for i in entries], expect=entries[0].key[1] - 1)
-        for partition, entries in by_partition.items()
-    ]
+    ops: list[Op] = []
+    for partition, some in by_partition.items():
+        entries, first = [(*i.values, i.body) for i in some], some[0].key[1]
+        if shape.trim:
+            ops.append(Append(shape.name, partition, entries, start=first))
+        else:
+            ops.append(Append(shape.name, partition, entries, expect=first - 1))
+    return ops
 
 
 def _not_declared(schema: Schema, scope: str, shape: Shape, batch: Sequence[Item]) -> CorruptError:

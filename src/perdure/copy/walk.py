@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,7 @@ MOST_BYTES = limits.COMMIT_BYTES // 4
 
 _FIRST_ROWS = 32
 _NAMES = 100
+_NAMES_WITH_ENTRIES = 10
 _facts = msgspec.msgpack.Encoder()
 _canonical = msgspec.json.Encoder(order="sorted")
 Shape = Table | Log
@@ -59,36 +60,50 @@ def items(engine: Engine, scope: str, shape: Shape) -> AsyncGenerator[Item]:
     return _entries(engine, scope, shape) if isinstance(shape, Log) else _rows(engine, scope, shape)
 
 
+class Ends(NamedTuple):
+    """Where a partition begins and ends: the seq before its first entry, and that of its last."""
+
+    partition: str
+    base: int
+    last: int
+
+
 class Trace:
     """What a walk saw, in so little that a later look can tell whether somebody wrote meanwhile.
 
-    Of a row that is its key and rev, which every write changes. Of a partition it is the length: entries never change,
-    and the stores never drop a partition without writing to rows as well.
+    Of a row that is its key and rev, which every write changes. Of a partition it is where it begins and ends: entries
+    never change, and the stores never drop a partition without writing to rows as well.
     """
 
     def __init__(self, shape: Shape) -> None:
         self._digest = hashlib.sha256()
         self._is_log = isinstance(shape, Log)
-        self._end: tuple[Any, ...] | None = None
+        self._ends: Ends | None = None
 
     def saw(self, item: Item) -> None:
         """The next row or entry of a walk."""
         if not self._is_log:
             self.add(item.key, item.rev)
             return
-        if self._end is not None and self._end[0] != item.key[0]:
-            self.add(*self._end)
-        self._end = item.key
+        partition, seq = item.key
+        ends = self._ends
+        if ends is None or ends.partition != partition:
+            self._flush()
+            ends = Ends(partition, seq - 1, seq)
+        self._ends = Ends(partition, ends.base, seq)
+
+    def _flush(self) -> None:
+        if self._ends is not None:
+            self.add(*self._ends)
+            self._ends = None
 
     def add(self, *facts: Any) -> None:
-        """The next row's key and rev, or partition and length."""
+        """The next row's key and rev, or the ends of the next partition."""
         self._digest.update(_facts.encode(facts))
 
     def result(self) -> bytes:
         """The trace of everything seen."""
-        if self._end is not None:
-            self.add(*self._end)
-            self._end = None
+        self._flush()
         return self._digest.digest()
 
 
@@ -96,9 +111,9 @@ async def look(engine: Engine, scope: str, shape: Shape) -> bytes:
     """The trace of a walk, without reading the entries of logs."""
     trace = Trace(shape)
     if isinstance(shape, Log):
-        async for lengths in _lengths(engine, scope, shape):
-            for partition, length in lengths.items():
-                trace.add(partition, length)
+        async for partitions in _partitions(engine, scope, shape):
+            for ends in partitions:
+                trace.add(*ends)
     else:
         async for row in _rows(engine, scope, shape):
             trace.saw(row)
@@ -154,32 +169,34 @@ async def _rows(engine: Engine, scope: str, table: Table) -> AsyncGenerator[Item
 
 async def _entries(engine: Engine, scope: str, log: Log) -> AsyncGenerator[Item]:
     pace = _Pace()
-    async with aclosing(_lengths(engine, scope, log)) as pages:
-        async for lengths in pages:
-            for reads in _stretches(log.name, lengths, pace):
+    async with aclosing(_partitions(engine, scope, log)) as pages:
+        async for partitions in pages:
+            for reads in _stretches(log.name, partitions, pace):
                 page = _page(reads, await _view(engine, scope, reads), scope)
                 pace.saw(page)
                 for item in page:
                     yield item
 
 
-async def _lengths(engine: Engine, scope: str, log: Log) -> AsyncGenerator[dict[str, int]]:
-    """How long each partition is, some of them at a time."""
+async def _partitions(engine: Engine, scope: str, log: Log) -> AsyncGenerator[list[Ends]]:
+    """Where each partition begins and ends, some of them at a time."""
     after = None
-    while names := await engine.partitions(scope, log.name, after=after, limit=_NAMES):
-        (lengths,) = await _view(engine, scope, [Heads(log.name, names)])
-        yield dict(zip(names, lengths, strict=True))
+    limit = _NAMES_WITH_ENTRIES if log.trim else _NAMES
+    while names := await engine.partitions(scope, log.name, after=after, limit=limit):
+        firsts = [Read(log.name, name, limit=1) for name in names] if log.trim else []
+        lasts, *answers = await _view(engine, scope, [Heads(log.name, names), *firsts])
+        bases = [entries[0][0] - 1 if entries else 0 for entries in answers] or [0] * len(names)
+        yield [Ends(*ends) for ends in zip(names, bases, lasts, strict=True)]
         after = names[-1]
 
 
-def _stretches(log: str, lengths: dict[str, int], pace: _Pace) -> Iterator[list[Read]]:
+def _stretches(log: str, partitions: Sequence[Ends], pace: _Pace) -> Iterator[list[Read]]:
     """Reads that together cover these partitions, gathered into views of as many entries as the pace allows."""
     gathered: list[Read] = []
     room = pace.rows
-    for partition, length in lengths.items():
-        done = 0
-        while done < length:
-            upto = min(length, done + room)
+    for partition, done, last in partitions:
+        while done < last:
+            upto = min(last, done + room)
             gathered.append(Read(log, partition, after=done, upto=upto))
             room -= upto - done
             done = upto

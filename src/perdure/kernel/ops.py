@@ -136,19 +136,27 @@ class Delete(msgspec.Struct, frozen=True, gc=False):
 class Append(msgspec.Struct, frozen=True, gc=False):
     """Add entries to a partition: each is the declared columns' values in order, then the body.
 
-    `expect` is the partition's length before the append. Values may be `Now`.
+    `expect` is the partition's last seq before the append. Values may be `Now`. `start`, for copy and import of logs
+    that are trimmed, is the seq of the first of these entries: the partition must be empty, or end just before it.
     """
 
     log: str
     partition: str
     entries: Sequence[tuple[Any, ...]]
     expect: int | None = None
+    start: int | None = None
+
+    @property
+    def before(self) -> int | None:
+        """The last seq that the partition must have before the append; None if any will do."""
+        return self.expect if self.start is None else self.start - 1
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):
-    """Remove a partition, or all of it but its first `keep` entries; the next append continues after what is left.
+    """Remove a partition, or its entries after seq `keep`; the next append continues after what is left.
 
-    `keep` lets a long log go in bounded pieces, from its end: 5,000 entries are `keep=4_000`, `keep=3_000`, …, 0.
+    `keep` lets a long log go in bounded pieces, from its end: 5,000 entries are `keep=4_000`, `keep=3_000`, …, 0. If
+    all entries up to `keep` were trimmed, nothing is left: the partition is gone, and the next append begins at 1.
     """
 
     log: str
@@ -156,7 +164,20 @@ class Drop(msgspec.Struct, frozen=True, gc=False):
     keep: int = 0
 
 
-Op = Check | Put | Patch | Delete | Append | Drop
+class Trim(msgspec.Struct, frozen=True, gc=False):
+    """Remove the oldest entries of a partition, those with `seq <= upto`; only of a log declared with `trim`.
+
+    The newest entry always stays, so the last seq never falls. One trim removes at most `limits.TRIM_ENTRIES` entries,
+    the oldest; `Kernel.trim` repeats it. Their unique values become free. Trimming what is gone already,
+    or an absent partition, does nothing. It is alone in its transaction, but for any number of `Check`s.
+    """
+
+    log: str
+    partition: str
+    upto: int
+
+
+Op = Check | Put | Patch | Delete | Append | Drop | Trim
 
 
 class Ref(msgspec.Struct, frozen=True, gc=False):

@@ -132,7 +132,7 @@ class Log(msgspec.Struct, frozen=True, dict=True):
     column that segment reads select on (a branch number), so that engines can index it together with `seq`.
 
     `owner` is the partition if each partition belongs to the thread of that id, and is dropped with it. `generation` is
-    that of `Table`.
+    that of `Table`. With `trim`, the oldest entries may be removed: seqs are then gapless from any number on.
     """
 
     name: str
@@ -142,6 +142,7 @@ class Log(msgspec.Struct, frozen=True, dict=True):
     segment: str | None = None
     generation: int = 1
     owner: str | None = None
+    trim: bool = False
 
     def __post_init__(self) -> None:
         if self.owner not in (None, self.partition):
@@ -212,7 +213,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
 
 _NOT_RECORDED = frozenset(("owner", "erase"))
-_LATER: dict[str, Any] = {"generation": 1}
+_LATER: dict[str, Any] = {"generation": 1, "trim": False}
 """Fields that came after the first release, with the default at which they are not recorded."""
 
 

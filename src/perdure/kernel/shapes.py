@@ -35,6 +35,7 @@ from perdure.kernel.ops import (
     Put,
     Seq,
     Swap,
+    Trim,
 )  # fmt: skip
 
 EXPRESSIONS: frozenset[Any] = frozenset((Inc, Max, Min, Now, Swap))
@@ -91,12 +92,14 @@ class RowShape(NamedTuple):
 
 class LogShape(NamedTuple):
     """The shape of an operation on a log; `op` is its class. `expect`: None for any length, False for an empty
-    partition, True for a length that is among the values. `kinds` are those of the columns of entries."""
+    partition, True for a length that is among the values. `kinds` are those of the columns of entries. With `starts`,
+    the last of the values is what the length must be, unless the partition is empty, and `expect` is None."""
 
     op: type
     owner: str
     expect: bool | None = None
     kinds: tuple[str, ...] = ()
+    starts: bool = False
 
 
 Shape = RowShape | LogShape
@@ -140,9 +143,15 @@ def _drop(op: Drop) -> tuple[Shape, Values]:
     return LogShape(Drop, op.log), [op.partition, op.keep]
 
 
+def _trim(op: Trim) -> tuple[Shape, Values]:
+    return LogShape(Trim, op.log), [op.partition, op.upto]
+
+
 def _append(op: Append) -> tuple[Shape, Values]:
     """Values of the head only: the partition, the number of entries, the expected length. Entries: `entry_columns`."""
     values: Values = [op.partition, len(op.entries)]
+    if op.start is not None:
+        return LogShape(Append, op.log, None, _entry_kinds(op.entries), starts=True), [*values, op.start - 1]
     if op.expect:
         values.append(op.expect)
     expect = None if op.expect is None else op.expect > 0
@@ -245,5 +254,6 @@ DESCRIBE: dict[type, Callable[[Any], tuple[Shape, Values]]] = {
     Delete: _guard,
     Append: _append,
     Drop: _drop,
+    Trim: _trim,
 }
 """By class of operation: its shape and its values; engines bind the values in the same order."""

@@ -41,8 +41,10 @@ from perdure.kernel.ops import (
     Seq,
     Swap,
     Taken,
+    Trim,
 )  # fmt: skip
 from perdure.kernel.schema import ColumnType, Log, Schema, Table
+from perdure.kernel.trimming import bases_of, ends_of, trimmed_logs, view_whole
 from perdure.kernel.unique_handover import RowOp, refuse_handover
 
 _logger = logging.getLogger("perdure.commit")
@@ -58,6 +60,7 @@ _STAMPS: dict[ColumnType, frozenset[type]] = {"text": frozenset(), "int": frozen
 
 Fill = Callable[[str, Filled, Sequence[str]], Awaitable[Applied]]
 Join = Callable[[str, Joined], Awaitable[list[list[Values]]]]
+Pause = Callable[[], Awaitable[None]]
 
 
 class Kernel:
@@ -72,6 +75,7 @@ class Kernel:
         """`transact_unchecked` for a transaction of a known kind; None if the engine takes operations only."""
         self.join: Join | None = getattr(engine, "view_joined", None) if joins else None
         """Answers a `Joined` whose scans were built from checked values; None if the engine cannot join."""
+        self._trimmed = trimmed_logs(engine.schema)
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
         """Validate, then apply all or nothing."""
@@ -91,9 +95,42 @@ class Kernel:
         return self.engine.transact(scope, ops, hints)
 
     async def view(self, scope: str, *reads: ReadOp) -> list[Any]:
-        """Validate, then answer every read from one snapshot."""
+        """Validate, then answer every read from one snapshot. Raises `CursorExpired` if a read of a log begins before
+        what was trimmed: see `trimming`."""
         check_reads(self.schema, reads)
+        if self._trimmed:
+            return await view_whole(self.engine, self._trimmed, scope, reads)
         return await self.engine.view(scope, reads)
+
+    async def bases(self, scope: str, log: str, partitions: Sequence[str]) -> list[int]:
+        """The seq after which each partition of a log begins: 0 unless it was trimmed."""
+        _log(self.schema, log)
+        return await bases_of(self.engine, scope, log, partitions)
+
+    async def trim(
+        self,
+        scope: str,
+        log: str,
+        partition: str,
+        upto: int,
+        *,
+        checks: Sequence[Check] = (),
+        pause: Pause | None = None,
+    ) -> int:
+        """Remove the entries up to a seq, but not the newest, in short transactions; returns the base.
+
+        Each transaction makes the `checks`; `pause` is awaited between two of them. A crash leaves a log that is
+        trimmed in part; calling this again goes on.
+        """
+        check_ops(self.schema, [Trim(log, partition, upto), *checks])
+        base, last = await ends_of(self.engine, scope, log, partition)
+        goal = min(upto, last - 1)
+        while base < goal:
+            base = min(goal, base + limits.TRIM_PIECE)
+            await self.transact(scope, [Trim(log, partition, base), *checks])
+            if pause is not None and base < goal:
+                await pause()
+        return base
 
     async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any], hints: Sequence[str] = ()) -> Taken:
         """Validate, then claim the first rows of an index within `scan.upto`; the hints leave if there are any."""
@@ -133,7 +170,7 @@ def check_ops(schema: Schema, ops: Sequence[Op]) -> None:
     tables = schema.table
     for op in ops:
         kind = type(op)
-        if kind is Append or kind is Drop:
+        if kind is Append or kind is Drop or kind is Trim:
             name: tuple[Any, ...] = (op.log, op.partition)  # type: ignore[union-attr]
             _check_log_op(_log(schema, op.log), op)  # type: ignore[union-attr,arg-type]
         else:
@@ -148,17 +185,28 @@ def check_ops(schema: Schema, ops: Sequence[Op]) -> None:
     for table_name, changes in unique.items():
         if len(changes) > 1:
             refuse_handover(tables[table_name], changes)
+    if len(ops) > 1 and any(type(op) is Trim for op in ops) and [type(op) for op in ops].count(Check) != len(ops) - 1:
+        raise InvalidError("a trim is alone in its transaction, but for checks")
 
 
-def _check_log_op(log: Log, op: Append | Drop) -> None:
+def _check_log_op(log: Log, op: Append | Drop | Trim) -> None:
     if type(op.partition) is not str:
         raise InvalidError(f"the partition of {log.name} must be text")
     if isinstance(op, Drop):
         if type(op.keep) is not int or op.keep < 0:
             raise InvalidError(f"a drop keeps a number of entries, not {op.keep!r:.80}")
         return
+    if isinstance(op, Trim):
+        _check_trim(log, op)
+    else:
+        _check_append(log, op)
+
+
+def _check_append(log: Log, op: Append) -> None:
     if not op.entries:
         raise InvalidError(f"an empty append to {log.name}")
+    if op.start is not None:
+        _check_start(log, op)
     kinds = log.kinds
     plain = [log.positions[name] for name in (*log.unique, log.segment) if name is not None]
     for entry in op.entries:
@@ -173,6 +221,22 @@ def _check_log_op(log: Log, op: Append | Drop) -> None:
                 _check_value(f"a column of {log.name}", kind, value)
         if Now in [type(entry[position]) for position in plain]:
             raise InvalidError(f"unique columns and the segment of {log.name} take plain values, not the clock")
+
+
+def _check_trim(log: Log, op: Trim) -> None:
+    if not log.trim:
+        raise InvalidError(f"{log.name} is not declared with trim: its entries stay")
+    if type(op.upto) is not int or not 0 <= op.upto <= limits.INTEGER_MAX:
+        raise InvalidError(f"a trim ends at a seq, not {op.upto!r:.80}")
+
+
+def _check_start(log: Log, op: Append) -> None:
+    if not log.trim:
+        raise InvalidError(f"{log.name} is not declared with trim: its entries are numbered from 1")
+    if op.expect is not None:
+        raise InvalidError(f"an append to {log.name} has either `expect` or `start`")
+    if type(op.start) is not int or not 1 <= op.start <= limits.INTEGER_MAX - len(op.entries):
+        raise InvalidError(f"an append starts at a seq, not {op.start!r:.80}")
 
 
 def _check_stamp(log: Log, stamp: Now) -> None:

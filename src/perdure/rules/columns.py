@@ -214,19 +214,25 @@ def check_plausible(table: str, values: Mapping[str, Any], latest: int) -> None:
 
 MOST_BODY = {
     "threads": limits.CUSTOM_BYTES + 1_024,
-    "runs": limits.RUN_BYTES,
+    "runs": limits.RUN_BYTES + limits.RUN_END_BYTES,
     "state": limits.STATE_BYTES,
     "profiles": limits.PROFILE_BYTES,
     "messages": limits.MESSAGE_BYTES,
     "pending": limits.COMMIT_BYTES,
 }
-"""How many bytes a body may have. Those of `threads` and `pending` wrap something with its own limit."""
+"""How many bytes a body may have. Those of `threads` and `pending` wrap something with its own limit. A run has the end
+of its limit only once it is done."""
+
+
+def body_size(body: bytes | str | None) -> int:
+    """How many bytes a body has."""
+    return len(body.encode() if isinstance(body, str) else body or b"")
 
 
 def size_problem(table: str, body: bytes | str | None) -> str | None:
     """Is a body longer than a store writes?"""
     most = MOST_BODY.get(table)
-    size = len(body.encode() if isinstance(body, str) else body or b"")
+    size = body_size(body)
     return None if most is None or size <= most else f"a body of {size:,} bytes, the limit of {table} is {most:,}"
 
 

@@ -13,7 +13,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Literal, Protocol, TypeVar
@@ -81,8 +81,14 @@ class Follower(Generic[T]):
         self._waiter = waiter
         self._source = source
         self._timeout = timeout
+        self._check: Callable[[], Awaitable[None]] | None = None
         self._records: deque[T] = deque()
         self._reading = threading.Lock()
+
+    def checked_by(self, check: Callable[[], Awaitable[None]]) -> Follower[T]:
+        """Itself; `check` is called before the first record, and what it raises ends the iteration."""
+        self._check = check
+        return self
 
     @property
     def closed(self) -> bool:
@@ -120,6 +126,9 @@ class Follower(Generic[T]):
 
     async def _next(self) -> T | None:
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        if self._check is not None:
+            await self._check()
+            self._check = None
         self._waiter.subscribe()
         while not self.closed:
             if self._records:

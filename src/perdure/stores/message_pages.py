@@ -15,9 +15,9 @@ import msgspec
 
 from perdure.errors import CursorExpired, InvalidError, NotFoundError
 from perdure.kernel.cursor import RESTART, decode_cursor, encode_cursor
-from perdure.kernel.ops import Get, Read
+from perdure.kernel.ops import Get, Read, Row
 from perdure.model.message import MessageRecord
-from perdure.model.page import Page
+from perdure.model.message_page import MessagePage
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, check_branch, read_path, resolve_branch
 from perdure.stores.context import Context
@@ -51,8 +51,13 @@ class PageRequest(msgspec.Struct, frozen=True):
 
     @property
     def query(self) -> tuple[object, ...]:
-        """What a cursor belongs to."""
-        return ("page", self.thread_id, self.branch, self.view, self.before)
+        """What a cursor belongs to.
+
+        It holds the number of its branch, so that a page without `branch=` may be continued with the number that it
+        returned.
+        """
+        named = self.branch if isinstance(self.branch, str) else None
+        return ("page", self.thread_id, named, self.view, self.before)
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -65,15 +70,20 @@ class _End(msgspec.Struct, frozen=True):
 
 
 class _Slice(msgspec.Struct, frozen=True):
-    """The records of a page, whether older ones are shown, and where the first of these stands on which branch."""
+    """The records of a page, whether older ones are shown, and where the first of these stands on which branch.
+
+    `head` is the thread's hot row, and `path` the end of the path, as the view saw them.
+    """
 
     records: Records
     more: bool
     position: int
     branch: int
+    head: Row
+    path: Records
 
 
-async def read_page(context: Context, request: PageRequest) -> Page[MessageRecord]:
+async def read_page(context: Context, request: PageRequest) -> MessagePage:
     """The page that a request asks for."""
     request.check()
     keyset = None if request.cursor is None else decode_cursor(request.cursor, request.query, (int, int))
@@ -83,7 +93,20 @@ async def read_page(context: Context, request: PageRequest) -> Page[MessageRecor
     else:
         part = await _continue(context, request, named, keyset[0], keyset[1])
     more = encode_cursor(request.query, (part.branch, part.position)) if part.more else None
-    return Page(part.records, more)
+    run_id: str | None = part.head["open_run"]
+    hidden_of = None if request.view == "raw" else run_id
+    after_seq = _after_seq(part, hidden_of)
+    return MessagePage(part.records, more, branch=part.branch, after_seq=after_seq, open_run_id=run_id)
+
+
+def _after_seq(part: _Slice, run_id: str | None) -> int:
+    """Where what was read ends, or before the first message that the page shows without an open call of this run."""
+    end = part.path[-1].seq if part.path else 0
+    if run_id is None:
+        return end
+    calls = [item for item in views.unfinished(part.path) if item.run_id == run_id]
+    # A message before the page is not its concern: the page that shows it is older.
+    return min([end, *(item.seq - 1 for item in calls if item.seq >= part.position)])
 
 
 async def _continue(context: Context, request: PageRequest, named: int | None, branch: int, before: int) -> _Slice:
@@ -123,7 +146,8 @@ async def _raw_slice(context: Context, request: PageRequest, end: _End) -> _Slic
     path = await read_path(context, request.thread_id, _path_query(end, limit=request.limit))
     records = path_records(request.thread_id, path.entries, path.parent_id)
     branch = int(path.head["branch"]) if end.branch is None else end.branch
-    return _Slice(records, path.parent_id is not None, records[0].seq if records else 0, branch)
+    position = records[0].seq if records else 0
+    return _Slice(records, path.parent_id is not None, position, branch, path.head, records)
 
 
 async def _external_slice(context: Context, request: PageRequest, end: _End) -> _Slice:
@@ -131,7 +155,8 @@ async def _external_slice(context: Context, request: PageRequest, end: _End) -> 
     tail = Tail(views.external, request.limit + 1, folded=False, as_of_now=True)
     view = await newest_shown(context, request.thread_id, _path_query(end), tail)
     records = view.records[-request.limit :]
-    return _Slice(records, len(view.records) > request.limit, records[0].seq if records else 0, view.branch)
+    position = records[0].seq if records else 0
+    return _Slice(records, len(view.records) > request.limit, position, view.branch, view.head, view.path)
 
 
 async def _history_slice(context: Context, request: PageRequest, end: _End) -> _Slice:
@@ -146,10 +171,19 @@ async def _history_slice(context: Context, request: PageRequest, end: _End) -> _
         start = views.page_start(records, standing, request.limit)
         if start is None and whole:
             start = 0
-        if start is not None:
-            return _Slice(records[start:], start > 0, standing[start] if records else 0, view.branch)
+        if start is not None and _reaches_end(view.path, end):
+            position = standing[start] if records else 0
+            return _Slice(records[start:], start > 0, position, view.branch, view.head, view.path)
         count *= 4
         end = msgspec.structs.replace(end, branch=view.branch)
+
+
+def _reaches_end(path: Records, end: _End) -> bool:
+    """Does the end of a path tell where the page ends? A summary stands where the first record that it covers stood."""
+    marks = [record.message.compaction for record in path if record.seq == end.message_seq]
+    if not marks or marks[0] is None:
+        return True
+    return path[0].seq <= marks[0].from_seq or path[0].parent_id is None
 
 
 class _HistoryBefore:

@@ -18,6 +18,7 @@ from perdure.errors import InvalidError, NotFoundError
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, LogEntry, Read
 from perdure.model.message import MessageRecord, UnfinishedCall
+from perdure.model.message_page import MessagePage
 from perdure.model.page import Page
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, check_branch, read_path, resolve_branch
@@ -172,19 +173,20 @@ class Messages:
         before: End | None = None,
         limit: int = limits.PAGE_DEFAULT,
         cursor: str | None = None,
-    ) -> Page[MessageRecord]:
+    ) -> MessagePage:
         """One page of a branch, for people who scroll up: the newest page first, each page oldest first.
 
         `next_cursor` continues with older records; it is None exactly when the view shows none. A page is a slice of
         the view as it is now: hidden records do not count, and what is committed between two pages neither repeats
-        nor skips a record.
+        nor skips a record. To go on live from the newest page, follow its `branch` from its `after_seq`.
 
         - `branch`: a number or a name, by default the current one. The cursor stays on it, whatever is switched.
         - `view`: `external` is what people may see, `history` what the model sees, `raw` everything.
         - `before`: begin before this seq, or before this message, which must be on the branch.
         - `limit`: 1 to 200 records. A page of `history` never separates a call from its results: it is shorter if it
           has to be, and longer only if a single such group does not fit.
-        - `cursor`: the `next_cursor` of the page before, with the same other arguments; only `limit` may change.
+        - `cursor`: the `next_cursor` of the page before, with the same other arguments; `limit` may change, and
+          `branch` may be the number that the page returned.
 
         The cost follows the page, however long the branch is, with two exceptions. A page of `external` with tool
         calls also looks for retractions, and for missing results, among newer records. `history` is read from the

@@ -43,10 +43,12 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """What a view shows, and the branch whose path it is."""
+    """What a view shows, the branch whose path it is, the thread's hot row, and the end of the path that was read."""
 
     records: Records
     branch: int
+    head: Row
+    path: Records
 
 
 async def newest_shown(context: Context, thread_id: str, query: PathQuery, tail: Tail) -> Shown:
@@ -56,28 +58,29 @@ async def newest_shown(context: Context, thread_id: str, query: PathQuery, tail:
         return await _read_backwards(context, thread_id, query, tail)
 
     view = await retry("thread", thread_id, attempt)
-    return Shown(view.records[-tail.limit :], view.branch)
+    return msgspec.structs.replace(view, records=view.records[-tail.limit :])
 
 
 async def _read_backwards(context: Context, thread_id: str, query: PathQuery, tail: Tail) -> Shown:
     """As much of the path as the view needs, as it shows it; raises `Stale` if another thread took the id."""
     size = tail.limit + _MARGIN
     end = query.upto if tail.as_of_now else None
-    head: Row | None = None
+    first: Row | None = None
     later: _Later | None = None
     records: Records = []
     while True:
         path = await read_path(context, thread_id, msgspec.structs.replace(query, limit=size))
-        if head is not None and path.head["born"] != head["born"]:
-            raise Stale
         head = path.head
+        first = head if first is None else first
+        if head["born"] != first["born"]:
+            raise Stale
         branch = int(head["branch"] if query.branch is None else query.branch)
         if later is None and end is not None:
             later = _Later(context, thread_id, branch, end)
         records = path_records(thread_id, path.entries, path.parent_id) + records
         visible = tail.view(records) if later is None else await later.view(tail.view, records, head)
         if path.parent_id is None or is_settled(records, visible, tail.limit, folded=tail.folded):
-            return Shown(visible, branch)
+            return Shown(visible, branch, first, records)
         # From here on the branch is named, so that a switch does not matter; nor does its deletion.
         query = PathQuery(branch=branch, upto=records[0].seq - 1, even_deleted=True)
         size = 3 * len(records)

@@ -22,10 +22,13 @@ from perdure.model.state import Doc
 from perdure.rules import checks
 from perdure.rules.expiry import has_expired
 from perdure.stores.context import Context
+from perdure.stores.following import Follower, check_timeout
 from perdure.stores.paging import every
+from perdure.stores.profile_following import ProfileSource
 from perdure.stores.records import profile_from
 from perdure.stores.results import row_after_put
 from perdure.stores.retry import retry
+from perdure.stores.waiting import Waiter
 
 TABLE = "profiles"
 Rows = list[Row]
@@ -149,30 +152,17 @@ class Profiles:
             if len(rows) < limits.ERASE_ROWS:
                 return
 
-    async def follow(self, owner: str, *, prefix: str | None = None) -> AsyncIterator[ProfileChange]:
+    def follow(self, owner: str, *, prefix: str | None = None, timeout: float | None = None) -> Follower[ProfileChange]:
         """The owner's documents, then every change of them as it happens, deletion and expiry included.
 
         Of several quick changes of one document only the newest may be seen; its final state always is. Each round
-        reads all documents of the owner (or of the prefix), so give owners with thousands of them a prefix. It ends
-        when the caller closes it.
+        reads all documents of the owner (or of the prefix), so give owners with thousands of them a prefix. It does not
+        end by itself: close it, from any task or thread, or let it end after `timeout` seconds without a change.
         """
         _check_owner(owner, prefix)
-        revs: dict[str, int] = {}
-        watch = self._context.kernel.watch(self._context.scope, [profile_topic(owner)])
-        try:
-            while True:
-                gone = set(revs)
-                async for profile in every_profile(self, owner, prefix):
-                    gone.discard(profile.key)
-                    if revs.get(profile.key) != profile.rev:
-                        revs[profile.key] = profile.rev
-                        yield ProfileChange(owner=owner, key=profile.key, profile=profile)
-                for key in sorted(gone):
-                    del revs[key]
-                    yield ProfileChange(owner=owner, key=key, profile=None)
-                await watch.wait(limits.FOLLOW_POLL_MS / 1000)
-        finally:
-            watch.close()
+        check_timeout(timeout)
+        source = ProfileSource(owner, lambda: every_profile(self, owner, prefix))
+        return Follower(Waiter(self._context, profile_topic(owner)), source, timeout)
 
     async def _row(self, row_key: tuple[str, str]) -> tuple[Row | None, int]:
         """The row, expired or not, and the engine's time."""

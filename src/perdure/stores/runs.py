@@ -33,6 +33,7 @@ from perdure.stores.rerunning import Rerun, rerun_run
 from perdure.stores.retry import Stale, retry
 from perdure.stores.run_cancelling import cancel_run, find_run, get_run
 from perdure.stores.run_following import RunSource, ThreadRunsSource
+from perdure.stores.runs_of_messages import find_run_of_message
 from perdure.stores.waiting import Waiter
 
 RunRecords = list[Run]
@@ -136,8 +137,9 @@ class Runs:
 
     async def rerun(
         self,
-        run_id: str,
+        run_id: str | None = None,
         *,
+        message_id: str | None = None,
         messages: Sequence[Message] | None = None,
         agent_id: str | None = None,
         metadata: dict[str, Any] | None = None,
@@ -155,6 +157,8 @@ class Runs:
         end of its branch. The thread switches to the new branch, and a running run on it is returned. Nothing is
         overwritten or copied, and all of this is one transaction.
 
+        - `run_id`, or `message_id` with a `thread_id`: the run, or any message that it produced or was given. Of
+          several runs that were given a message, the first one counts.
         - `messages`: replace the question. The branch begins before the run's first input message, and these are its
           first messages and the input of the new run. By default the new run has the input of the old one.
         - `agent_id`: the agent that runs; by default the agent of the old run.
@@ -169,12 +173,12 @@ class Runs:
         - `key`: makes a retry safe, as in `commit`. A repeated call returns the run that the first one started, and
           neither makes a branch nor cancels anything.
 
-        Raises `NotFoundError` for a run that does not exist. The branch of the old run may have been deleted: its
-        messages are still there.
+        Raises `NotFoundError` for a run that does not exist, and for a message that belongs to no run. The branch of
+        the old run may have been deleted: its messages are still there.
         """
         return await rerun_run(
             self._context,
-            Rerun(run_id, messages, agent_id, metadata, name, replace, thread_id, new_run_id, fence, key),
+            Rerun(run_id, message_id, messages, agent_id, metadata, name, replace, thread_id, new_run_id, fence, key),
         )
 
     async def decide(self, run_id: str, ticket_id: str, value: Any, *, thread_id: str | None = None) -> Run:
@@ -243,6 +247,15 @@ class Runs:
         """The run; raises `NotFoundError`. With `thread_id`, also for a run of another thread."""
         _check_ids(run_id, thread_id)
         return await get_run(self._context, run_id, thread_id)
+
+    async def of_message(self, thread_id: str, message_id: str) -> Run | None:
+        """The run that produced a message, else the first run that was given it; None if there is none.
+
+        Raises `NotFoundError` if the thread does not have the message.
+        """
+        checks.check_id(thread_id, "thread id")
+        checks.check_id(message_id, "message id")
+        return await find_run_of_message(self._context, thread_id, message_id)
 
     async def latest(self, thread_id: str) -> Run | None:
         """The thread's latest run: the one created, or changed while running, most recently; None if it has none."""

@@ -16,7 +16,7 @@ from perdure.kernel.schema import Log, Table
 from perdure.model import thread as thread_model
 from perdure.model.plain import check_json
 from perdure.rules import checks, message_shape, run_machine
-from perdure.rules.columns import column_problems, presence_problem, size_problem
+from perdure.rules.columns import body_size, column_problems, presence_problem, size_problem
 from perdure.rules.expiry import expiry_problem
 from perdure.rules.soundness.runs import receipt_ids, run_record_problem
 from perdure.rules.soundness.stored import Problem, row_name
@@ -98,6 +98,9 @@ def _read_thread(row: Row) -> None:
 
 def _read_run(row: Row) -> None:
     run = records.run_from(row)
+    size = body_size(row.body)
+    if run.outcome is None and size > limits.RUN_BYTES:
+        raise InvalidError(f"a body of {size:,} bytes, the limit of an open run is {limits.RUN_BYTES:,}")
     run_machine.check_stored(run)
     problem = run_record_problem(run)
     if problem is not None:

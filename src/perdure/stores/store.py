@@ -92,9 +92,14 @@ class Store:
         """The tenant this store sees."""
         return self._context.scope
 
-    def thread(self, thread_id: str) -> ThreadHandle:
-        """A handle of one thread: the calls that take its id, without repeating it. Nothing is read or created."""
-        return ThreadHandle(self, thread_id)
+    def thread(self, thread_id: str, *, resource_id: str | None = None) -> ThreadHandle:
+        """A handle of one thread: the calls that take its id, without repeating it. Nothing is read or created.
+
+        - `resource_id`: the resource that the thread must belong to, such as the user of a request. Every call of the
+          handle checks it first, and raises `NotFoundError` for a thread of another resource, as for a missing one.
+          `start` and `ensure` create a missing thread with it.
+        """
+        return ThreadHandle(self, thread_id, resource_id)
 
     @overload
     async def commit(

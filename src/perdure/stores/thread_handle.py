@@ -1,7 +1,7 @@
 """`store.thread(id)`: the calls on one thread, without repeating its id.
 
 Written by tools/make_handle.py from the stores: edit those instead. A handle holds no state: the thread need not exist,
-and two handles of one thread are as good as one.
+and two handles of one thread are as good as one. With a resource, every call first checks whose thread it is.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from perdure import limits
+from perdure.errors import InvalidError
 from perdure.model.branch import Branch
 from perdure.model.message import Message, MessageRecord
-from perdure.model.page import Page
+from perdure.model.message_page import MessagePage
 from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.model.thread import NewThread, Thread, ThreadOptions
@@ -37,17 +38,29 @@ if TYPE_CHECKING:
 class ThreadHandle:
     """One thread of a store: its calls, without its id. Made by `store.thread`."""
 
-    def __init__(self, store: Store, thread_id: str) -> None:
+    def __init__(self, store: Store, thread_id: str, resource_id: str | None = None) -> None:
         self._store = store
         self._id = checks.check_id(thread_id, "thread id")
+        self._resource = checks.check_owner(resource_id)
 
     @property
     def id(self) -> str:
         """The id of the thread."""
         return self._id
 
+    @property
+    def resource_id(self) -> str | None:
+        """The resource that the thread must belong to, or None."""
+        return self._resource
+
     def __repr__(self) -> str:
-        return f"<perdure.ThreadHandle {self._id!r} of {self._store!r}>"
+        owner = "" if self._resource is None else f" resource_id={self._resource!r}"
+        return f"<perdure.ThreadHandle {self._id!r}{owner} of {self._store!r}>"
+
+    async def _check(self) -> None:
+        """Raise `NotFoundError` unless the thread exists and belongs to the resource."""
+        if self._resource is not None:
+            await self._store.threads.get(self._id, resource_id=self._resource)
 
     @overload
     async def append(
@@ -61,32 +74,47 @@ class ThreadHandle:
         self, *messages: Message, run: Run | RunChange | NewRun | None = None, **options: Unpack[AppendOptions]
     ) -> Receipt:
         """Commit these messages. `run` and the options are those of `Store.commit`."""
+        await self._check()
         return await self._store.commit(self._id, messages=messages, run=run, **options)
 
-    def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
-        """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
-        return self._store.runs.follow(thread_id=self._id, timeout=timeout)
-
-    async def get(self, *, resource_id: str | None = None) -> Thread:
-        """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource.
-
-        The options are those of `store.threads.get`.
-        """
-        return await self._store.threads.get(self._id, resource_id=resource_id)
-
     async def find(self, *, resource_id: str | None = None) -> Thread | None:
-        """The thread, or None. With `resource_id`, only a thread that belongs to this resource.
-
-        The options are those of `store.threads.find`.
-        """
-        return await self._store.threads.find(self._id, resource_id=resource_id)
+        """The thread, or None. With `resource_id`, only a thread that belongs to this resource."""
+        owner = self._resource if resource_id is None else resource_id
+        thread = await self._store.threads.find(self._id, resource_id=owner)
+        return None if thread is None or self._resource not in (None, thread.resource_id) else thread
 
     async def ensure(self, **options: Unpack[ThreadOptions]) -> Thread:
         """The thread, created if it does not exist; of callers at the same time, one creates it.
 
         The options are those of `store.threads.ensure`.
         """
+        if self._resource is not None:
+            if options.setdefault("resource_id", self._resource) != self._resource:
+                raise InvalidError("the handle and the call name different resources", hint="leave out resource_id")
+            await self._store.threads.ensure(self._id, **options)
+            return await self._store.threads.get(self._id, resource_id=self._resource)
         return await self._store.threads.ensure(self._id, **options)
+
+    async def start(self, agent_id: str, **options: Unpack[StartOptions]) -> Run:
+        """A running run, with the messages it was given, in one commit.
+
+        The options are those of `store.runs.start`.
+        """
+        if self._resource is not None and options.setdefault("resource_id", self._resource) != self._resource:
+            raise InvalidError("the handle and the call name different resources", hint="leave out resource_id")
+        return await self._store.runs.start(self._id, agent_id, **options)
+
+    def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
+        """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
+        return self._store.runs.follow(thread_id=self._id, timeout=timeout).checked_by(self._check)
+
+    async def get(self, *, resource_id: str | None = None) -> Thread:
+        """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource.
+
+        The options are those of `store.threads.get`.
+        """
+        await self._check()
+        return await self._store.threads.get(self._id, resource_id=resource_id)
 
     async def update(
         self, *, title: str | Unset | None = UNSET, custom: dict[str, Any] | Unset | None = UNSET,
@@ -97,6 +125,7 @@ class ThreadHandle:
 
         The options are those of `store.threads.update`.
         """
+        await self._check()
         return await self._store.threads.update(
             self._id, title=title, custom=custom, resource_id=resource_id, parent_thread_id=parent_thread_id,
             if_rev=if_rev
@@ -107,6 +136,7 @@ class ThreadHandle:
 
         The options are those of `store.threads.delete`.
         """
+        await self._check()
         await self._store.threads.delete(self._id, strategy=strategy)
 
     @overload
@@ -125,6 +155,7 @@ class ThreadHandle:
 
         The options are those of `Store.commit`.
         """
+        await self._check()
         return await self._store.commit(
             self._id, messages=messages, run=run, branch=branch, expect=expect, expect_head=expect_head, fence=fence,
             state=state, run_state=run_state, expect_state=expect_state, thread=thread, key=key
@@ -135,6 +166,7 @@ class ThreadHandle:
 
         The options are those of `Store.load`.
         """
+        await self._check()
         return await self._store.load(self._id, branch=branch)
 
     def buffered(
@@ -145,6 +177,8 @@ class ThreadHandle:
 
         The options are those of `Store.buffered`.
         """
+        if self._resource is not None:
+            raise InvalidError("a handle with a resource_id has no buffered writer", hint="store.buffered(id)")
         return self._store.buffered(self._id, most=most, every_ms=every_ms, run=run, branch=branch, fence=fence)
 
     async def history(
@@ -154,6 +188,7 @@ class ThreadHandle:
 
         The options are those of `store.messages.history`.
         """
+        await self._check()
         return await self._store.messages.history(self._id, branch=branch, upto=upto, limit=limit)
 
     async def external(
@@ -163,6 +198,7 @@ class ThreadHandle:
 
         The options are those of `store.messages.external`.
         """
+        await self._check()
         return await self._store.messages.external(self._id, branch=branch, upto=upto, limit=limit)
 
     async def path(
@@ -172,16 +208,18 @@ class ThreadHandle:
 
         The options are those of `store.messages.path`.
         """
+        await self._check()
         return await self._store.messages.path(self._id, branch=branch, upto=upto, limit=limit)
 
     async def page(
         self, *, branch: int | str | None = None, view: View = "external", before: End | None = None,
         limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
-    ) -> Page[MessageRecord]:
+    ) -> MessagePage:
         """One page of a branch, for people who scroll up: the newest page first, each page oldest first.
 
         The options are those of `store.messages.page`.
         """
+        await self._check()
         return await self._store.messages.page(
             self._id, branch=branch, view=view, before=before, limit=limit, cursor=cursor
         )
@@ -194,7 +232,9 @@ class ThreadHandle:
 
         The options are those of `store.messages.follow`.
         """
-        return self._store.messages.follow(self._id, after_seq=after_seq, branch=branch, view=view, timeout=timeout)
+        return self._store.messages.follow(
+            self._id, after_seq=after_seq, branch=branch, view=view, timeout=timeout
+        ).checked_by(self._check)
 
     async def unfinished_calls(
         self, *, branch: int | str | None = None, run_id: str | None = None
@@ -203,6 +243,7 @@ class ThreadHandle:
 
         The options are those of `store.messages.unfinished_calls`.
         """
+        await self._check()
         return await self._store.messages.unfinished_calls(self._id, branch=branch, run_id=run_id)
 
     async def fork(
@@ -213,6 +254,7 @@ class ThreadHandle:
 
         The options are those of `store.branches.fork`.
         """
+        await self._check()
         return await self._store.branches.fork(
             self._id, at=at, before=before, name=name, switch=switch, messages=messages, fence=fence, key=key
         )
@@ -222,6 +264,7 @@ class ThreadHandle:
 
         The options are those of `store.branches.checkout`.
         """
+        await self._check()
         return await self._store.branches.checkout(self._id, message_id, name=name)
 
     async def switch(self, branch: int | str) -> Branch:
@@ -229,6 +272,7 @@ class ThreadHandle:
 
         The options are those of `store.branches.switch`.
         """
+        await self._check()
         return await self._store.branches.switch(self._id, branch)
 
     async def variants(
@@ -238,6 +282,7 @@ class ThreadHandle:
 
         The options are those of `store.branches.variants`.
         """
+        await self._check()
         return await self._store.branches.variants(self._id, message_id, run_id=run_id, view=view)
 
     async def tree(self, *, deleted: bool = False, most: int | None = limits.TREE_MESSAGES) -> Tree:
@@ -245,27 +290,22 @@ class ThreadHandle:
 
         The options are those of `store.branches.tree`.
         """
+        await self._check()
         return await self._store.branches.tree(self._id, deleted=deleted, most=most)
 
-    async def start(self, agent_id: str, **options: Unpack[StartOptions]) -> Run:
-        """A running run, with the messages it was given, in one commit.
-
-        The options are those of `store.runs.start`.
-        """
-        return await self._store.runs.start(self._id, agent_id, **options)
-
     async def rerun(
-        self, run_id: str, *, messages: Sequence[Message] | None = None, agent_id: str | None = None,
-        metadata: dict[str, Any] | None = None, name: str | None = None, replace: bool = True,
-        new_run_id: str | None = None, fence: int | None = None, key: str | None = None
+        self, run_id: str | None = None, *, message_id: str | None = None, messages: Sequence[Message] | None = None,
+        agent_id: str | None = None, metadata: dict[str, Any] | None = None, name: str | None = None,
+        replace: bool = True, new_run_id: str | None = None, fence: int | None = None, key: str | None = None
     ) -> Run:
         """Answer again on a new branch: regenerate what a run produced, or edit what it was asked.
 
         The options are those of `store.runs.rerun`.
         """
+        await self._check()
         return await self._store.runs.rerun(
-            run_id, messages=messages, agent_id=agent_id, metadata=metadata, name=name, replace=replace,
-            thread_id=self._id, new_run_id=new_run_id, fence=fence, key=key
+            run_id, message_id=message_id, messages=messages, agent_id=agent_id, metadata=metadata, name=name,
+            replace=replace, thread_id=self._id, new_run_id=new_run_id, fence=fence, key=key
         )
 
     async def cancel(self, run_id: str, detail: str | None = None) -> Run:
@@ -273,6 +313,7 @@ class ThreadHandle:
 
         The options are those of `store.runs.cancel`.
         """
+        await self._check()
         return await self._store.runs.cancel(run_id, detail, thread_id=self._id)
 
     async def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
@@ -280,4 +321,5 @@ class ThreadHandle:
 
         The options are those of `store.runs.decide`.
         """
+        await self._check()
         return await self._store.runs.decide(run_id, ticket_id, value, thread_id=self._id)

@@ -17,23 +17,15 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from perdure import failpoints
 from perdure.clock import Clock, ManualClock
+from perdure.kernel.engine import Engine
+from perdure.kernel.schema import Schema
 from perdure.stores.cleanup import sweep
 from perdure.stores.store import Store
 
 Capability = Literal[
-    "threads",
-    "messages",
-    "branches",
-    "pending",
-    "runs",
-    "state",
-    "profiles",
-    "commit",
-    "load",
-    "scope",
-    "lifecycle",
+    "threads", "messages", "branches", "pending", "runs", "state", "profiles", "commit", "load", "scope", "lifecycle",
     "kernel",
-]
+]  # fmt: skip
 """An area of the API; `kernel` is what an engine must do though no store asks for it yet."""
 CASE_DEADLINE = 120.0
 """Seconds after which a case counts as hanging; no case measures time."""
@@ -73,7 +65,8 @@ class Provider(Protocol):
 
     name: str
     features: frozenset[str]
-    """Of {"durable", "processes"}: what survives a close, and what a second process can open."""
+    """Of {"durable", "processes", "schemas"}: data survives a close; a second process can open it; the provider is a
+    `SchemaProvider`."""
     opt_outs: Mapping[str, str]
     """Case id -> the reason why this engine does not run it."""
 
@@ -94,6 +87,14 @@ class Provider(Protocol):
         ...
 
 
+class SchemaProvider(Protocol):
+    """A provider with the feature "schemas": what no store declares yet is tested with declarations of the kit."""
+
+    async def open_engine(self, schema: Schema, clock: Clock) -> Engine:
+        """An engine with another schema, on data that is fresh and separate from that of `start`."""
+        ...
+
+
 class Kit:
     """What a case works with: an open store on fresh data, a clock, and more clients on demand."""
 
@@ -102,6 +103,14 @@ class Kit:
         self.clock = clock
         self.store = store
         self._others: list[Store] = []
+        self._engines: list[Engine] = []
+
+    async def engine(self, schema: Schema) -> Engine:
+        """An empty engine with these declarations; closed by the kit. For cases that need "schemas"."""
+        provider: Any = self.provider
+        engine: Engine = await provider.open_engine(schema, self.clock)
+        self._engines.append(engine)
+        return engine
 
     async def second(self, *, scope: str = "default", clock: Clock | None = None) -> Store:
         """Another client on the same data, by default with the kit's clock; closed by the kit."""
@@ -131,6 +140,9 @@ class Kit:
         for store in (*self._others, self.store):
             await store.close()
         self._others.clear()
+        for engine in self._engines:
+            await engine.close()
+        self._engines.clear()
 
 
 CaseBody = Callable[[Kit], Coroutine[Any, Any, None]]
@@ -163,8 +175,8 @@ def case(
 ) -> Callable[[CaseBody], CaseBody]:
     """Register `async def case_…(kit)` as the case `<capability>/<name>`.
 
-    `covers` names public methods as `threads.create`, `store.commit`; `line` says in words what is proved (else the
-    docstring does); `needs` are features without which the case does not apply.
+    `covers` names public methods as `threads.create`, `store.commit`, `kernel.view`; `line` says in words what is
+    proved (else the docstring does); `needs` are features without which the case does not apply.
     """
     identity = f"{capability}/{name}"
 

@@ -16,7 +16,10 @@ from pathlib import Path
 import perdure
 from perdure.clock import Clock
 from perdure.engines.memory import MemoryEngine, open_memory
+from perdure.engines.sqlite import open_sqlite
 from perdure.errors import UnsupportedError
+from perdure.kernel.engine import Engine
+from perdure.kernel.schema import Schema
 from perdure.opening import DurabilityChoice
 from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
@@ -30,7 +33,7 @@ class MemoryProvider:
     """The memory engine: a second client shares the engine object, and nothing survives."""
 
     name = "memory"
-    features: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset({"schemas"})
     opt_outs: Mapping[str, str] = {}
 
     def __init__(self) -> None:
@@ -45,6 +48,10 @@ class MemoryProvider:
         if self._engine is None:
             raise UnsupportedError("the provider was not started")
         return Store(self._engine, scope, owner=False)
+
+    async def open_engine(self, schema: Schema, clock: Clock) -> Engine:
+        """Another memory engine."""
+        return await open_memory(schema, clock=clock)
 
     async def crash(self) -> None:
         """A memory engine that crashed has nothing to open again."""
@@ -64,13 +71,13 @@ class SqliteProvider:
     """
 
     name = "sqlite"
-    features = frozenset({"durable", "processes"})
+    features = frozenset({"durable", "processes", "schemas"})
     opt_outs: Mapping[str, str] = {}
 
     def __init__(self, durability: DurabilityChoice = "process") -> None:
         self._durability: DurabilityChoice = durability
         self._folder: Path | None = None
-        self._lives = 0
+        self._lives = self._files = 0
         self._clients: list[Store] = []
 
     @property
@@ -92,6 +99,12 @@ class SqliteProvider:
         )
         self._clients.append(store)
         return store
+
+    async def open_engine(self, schema: Schema, clock: Clock) -> Engine:
+        """An engine on another file."""
+        self._files += 1
+        file = self.path.with_name(f"engine-{self._files}.db")
+        return await open_sqlite(str(file), schema, clock=clock, durability=self._durability)
 
     async def crash(self) -> None:
         """Drop every client as it is and continue with what it left on disk."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from perdure.errors import ConflictError, NotFoundError, PerdureError, shortened
+from perdure.errors import ConflictError, NotFoundError, PerdureError
 from perdure.model.receipt import RunReceipt
 from perdure.model.run import CREATED, RUNNING
 from perdure.stores.store import Store
@@ -17,6 +16,7 @@ from perdure.workers.calls import Calls
 from perdure.workers.hold import Hold, Stopped, may_have_begun, read_calls
 from perdure.workers.job import Job
 from perdure.workers.lease import Lease, claim
+from perdure.workers.logs import LOGGER, brief, described, log_end, log_pick_up, was_driven
 from perdure.workers.trouble import is_retryable, may_pass, until_stored
 
 Handler = Callable[[Job], Coroutine[Any, Any, None]]
@@ -26,7 +26,6 @@ CLEANUP_SECONDS = 10.0
 """How long a handler may clean up after a commit has told it that its run was stopped."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """How many seconds pass before a handler is called again after an error that may pass; the pause doubles each time."""
-_logger = logging.getLogger("perdure.workers")
 
 
 class Driver(NamedTuple):
@@ -38,6 +37,7 @@ class Driver(NamedTuple):
     lease_ms: int
     retries: int
     retry_on: tuple[type[Exception], ...]
+    in_order: bool
 
     async def drive(self, run_id: str) -> bool:
         """Work on a run until the handler ends; False if it should be tried again later."""
@@ -50,7 +50,7 @@ class Driver(NamedTuple):
             finally:
                 await lease.release()
         except (PerdureError, TimeoutError) as error:
-            _logger.warning("run %r is left for later: %s", run_id, type(error).__name__)
+            LOGGER.warning("run %r is left for later: %s", run_id, brief(error))
             return False
 
     async def _with_lease(self, lease: Lease, run_id: str) -> bool:
@@ -58,7 +58,6 @@ class Driver(NamedTuple):
             hold = await self._pick_up(run_id)
         if hold is None:
             return True
-        _logger.debug("run %r is picked up by %r", run_id, self.worker)
         error = await self._call(hold, lease)
         async with asyncio.timeout_at(lease.deadline):
             return await _settle(hold, error)
@@ -79,10 +78,18 @@ class Driver(NamedTuple):
             wait = run_now.body.resumed_from
             # Without tickets there are no decisions, and nothing to read.
             calls = await until_stored(lambda: read_calls(self.store, run_now)) if wait and wait.tickets else Calls()
+            hold = Hold(self.store, run_now, recovered=may_have_begun(run), calls=calls)
+            log_pick_up(run, await self._doubts(hold) if hold.recovered and was_driven(run) else None)
         except (ConflictError, NotFoundError) as error:
-            _logger.debug("run %r was moved while it was picked up: %s", run_id, type(error).__name__)
+            LOGGER.debug("run %r was moved while it was picked up: %s", run_id, type(error).__name__)
             return None
-        return Hold(self.store, run_now, recovered=may_have_begun(run), calls=calls)
+        return hold
+
+    async def _doubts(self, hold: Hold) -> int:
+        """How many calls an earlier worker may have started."""
+        if self.in_order:
+            await hold.narrow()
+        return sum(hold.is_uncertain(item.call) for item in await until_stored(hold.unfinished_calls))
 
     async def _call(self, hold: Hold, lease: Lease) -> BaseException | None:
         """Call the handler until it ends, or the run is no longer ours; returns what it raised."""
@@ -113,9 +120,13 @@ class Driver(NamedTuple):
                 over = hold.end is not None or hold.run.status != RUNNING or may_pass(error)
                 if over or not is_retryable(error, self.retry_on) or failures > self.retries:
                     raise
-                _logger.warning("the handler of run %r is called again: %s", hold.run.id, type(error).__name__)
-            await asyncio.sleep(min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE))
+                pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)
+                LOGGER.warning("the handler of run %r is called again in %g s: %s", hold.run.id, pause, brief(error))
+            await asyncio.sleep(pause)
             hold.begin_again()
+            if self.in_order:
+                with suppress(PerdureError):  # then any call may have begun
+                    await hold.narrow()
 
 
 async def _unshielded(hold: Hold, handling: asyncio.Task[SystemExit | None]) -> None:
@@ -152,15 +163,17 @@ async def _settle(hold: Hold, error: BaseException | None) -> bool:
     """What the end of a handler means for its run; False if it should be tried again later."""
     run = hold.run
     if hold.end is not None:
-        _logger.info("the handler of run %r was stopped: %s", run.id, hold.end)
+        LOGGER.info("the handler of run %r is stopped: %s", run.id, hold.end)
         return _has_moved(hold)
     if error is not None and may_pass(error):
-        _logger.warning("run %r is left for later: %s", run.id, type(error).__name__)
+        LOGGER.warning("run %r is left for later: %s", run.id, brief(error))
         return False
     if error is not None:
-        _logger.error("the handler of run %r failed", run.id, exc_info=error)
+        LOGGER.error("the handler of run %r failed: %s", run.id, brief(error), exc_info=error)
     elif run.status == RUNNING:
-        _logger.error("the handler of run %r returned, but the run is still running", run.id)
+        LOGGER.error("the handler of run %r returned, but the run is still running", run.id)
+    else:
+        log_end(run)
     if run.status == RUNNING:
         with suppress(Stopped):
             await hold.commit((), run.fail(_describe(error)), {})
@@ -173,11 +186,7 @@ def _has_moved(hold: Hold) -> bool:
 
 
 def _describe(error: BaseException | None) -> str:
-    """The text of a failed run. An error may echo anything, even text that is not Unicode."""
+    """The text of a failed run."""
     if error is None:
         return "the handler returned, but the run was still running: end every path with finish, fail, ask or wait"
-    try:
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    except Exception:  # noqa: BLE001 - an error's own __str__ may raise anything
-        text = type(error).__name__
-    return shortened(text, 2_000).encode("utf-8", "replace").decode()
+    return described(error)

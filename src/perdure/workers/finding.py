@@ -3,6 +3,10 @@
 A look reads one page per status; more, up to a bound, while there is no work on them. The next look continues where
 this one ended, for each status on its own. If a page has more work than there are free hands, it begins again: older
 runs come first.
+
+Most waiting runs wait for a person, for days. Once a worker has been through all of them, it reads one page of them per
+look, and the waiting runs of threads that were active since the last look: a decision is a commit, which moves its
+thread to the top of `threads.list`. If there were more such threads than it reads, it goes through all runs again.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 import asyncio
 
 from perdure import limits
+from perdure.errors import CorruptError
 from perdure.model.run import CREATED, RUNNING, WAITING, Run
+from perdure.model.thread import Thread
 from perdure.stores.store import Store
 from perdure.workers.lease import LEASES
 
@@ -18,6 +24,8 @@ Runs = list[Run]
 _STATUSES = (CREATED, RUNNING, WAITING)
 MOST_PAGES = 10
 """How many pages of a status without any work one look reads at most."""
+ACTIVE_THREADS = 20
+"""How many threads a look reads, the last active first."""
 LONGEST_LOOK = 0.1
 """After how many seconds a look reads no further page of a status."""
 
@@ -29,14 +37,45 @@ class Finder:
         self._store = store
         self._agent = agent_id
         self._cursors: dict[str, str | None] = {}
+        self._active: dict[str, Thread] = {}
+        self._rounds = 1
+        """How often it has yet to go through all waiting runs."""
 
     async def look(self, count: int, skip: set[str]) -> Runs:
         """At most so many runs that no worker has, the oldest first; none of those to skip."""
         look = _Look(self._store, self._agent, skip)
-        pages: dict[str, Runs] = {}
+        active = await self._last_active()
+        ready = await look.ready([thread for thread in active if self._may_be_ready(thread)])
+        runs = {run.id: run for run in await look.free(ready)}
         for status in _STATUSES:
-            pages[status], self._cursors[status] = await look.read(status, self._cursors.get(status))
-        runs = sorted((run for page in pages.values() for run in page), key=lambda run: (run.created_at, run.id))
+            pages = MOST_PAGES if status != WAITING or self._rounds else 1
+            page, self._cursors[status] = await look.read(status, self._cursors.get(status), pages)
+            runs |= {run.id: run for run in page}
+        if self._rounds and self._cursors[WAITING] is None:
+            self._rounds -= 1
+        oldest = self._oldest(list(runs.values()), count)
+        # The next look reads these threads again: the worker that let the run wait may not have released it yet.
+        left = {run.thread_id for run in ready} - {run.thread_id for run in oldest}
+        self._active = {thread.id: thread for thread in active if thread.id not in left}
+        return oldest
+
+    async def _last_active(self) -> list[Thread]:
+        """The threads that were active last."""
+        try:
+            active = (await self._store.threads.list(limit=ACTIVE_THREADS)).items
+        except CorruptError:  # one damaged thread must not keep the others from being worked on
+            self._rounds = 2
+            return []
+        if len(active) == ACTIVE_THREADS and not any(self._active.get(thread.id) == thread for thread in active):
+            self._rounds = 2  # perhaps more have moved: finish this round, which may be past them, and add a whole one
+        return active
+
+    def _may_be_ready(self, thread: Thread) -> bool:
+        """Was the thread active since the last look, and may a run wait there?"""
+        return self._active.get(thread.id) != thread and thread.open_run_id is not None and thread.active_run_id is None
+
+    def _oldest(self, runs: Runs, count: int) -> Runs:
+        runs.sort(key=lambda run: (run.created_at, run.id))
         for run in runs[count:]:
             self._cursors[run.status] = None
         return runs[:count]
@@ -52,18 +91,24 @@ class _Look:
         self._leased: set[str] | None = None
         self._until = asyncio.get_running_loop().time() + LONGEST_LOOK
 
-    async def read(self, status: str, cursor: str | None) -> tuple[Runs, str | None]:
+    async def ready(self, threads: list[Thread]) -> Runs:
+        """The runs of these threads that wait and are ready, even if a worker still has them."""
+        pages = [await self._store.runs.list(thread_id=thread.id, status=WAITING) for thread in threads]
+        return [run for page in pages for run in page if run.ready and self._agent in (None, run.agent_id)]
+
+    async def read(self, status: str, cursor: str | None, pages: int) -> tuple[Runs, str | None]:
         """The work on the next page that has any, and where to continue."""
         runs: Runs = []
-        for _ in range(MOST_PAGES):
+        for _ in range(pages):
             # The filter for the agent is applied here: together with a status it would read all runs of the agent.
             page = await self._store.runs.list(status=status, order="asc", limit=limits.PAGE_MAX, cursor=cursor)
-            runs, cursor = await self._free(page.items), page.next_cursor
+            runs, cursor = await self.free(page.items), page.next_cursor
             if runs or cursor is None or asyncio.get_running_loop().time() >= self._until:
                 break
         return runs, cursor
 
-    async def _free(self, runs: Runs) -> Runs:
+    async def free(self, runs: Runs) -> Runs:
+        """Those that may be worked on, and that no worker has."""
         runs = [run for run in runs if self._is_workable(run)]
         if runs and self._leased is None:
             self._leased = {profile.key async for profile in self._store.profiles.iter(LEASES)}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import Sequence
 from uuid import uuid4
 
@@ -19,11 +18,12 @@ from perdure.errors import IllegalTransition, NotFoundError, StaleClaim, Version
 from perdure.model.faithful import Extra
 from perdure.model.message import Message, ToolResult, ToolUse, UnfinishedCall
 from perdure.model.receipt import Receipt, RunReceipt
-from perdure.model.run import RUNNING, WAITING, Run, RunChange
+from perdure.model.run import NATURAL_END, RUNNING, WAITING, Run, RunChange
 from perdure.stores.options import AppendOptions
 from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
 from perdure.workers.calls import Calls
+from perdure.workers.logs import LOGGER
 from perdure.workers.trouble import until_stored
 
 DOUBTS = "uncertain_calls"
@@ -31,7 +31,11 @@ DOUBTS = "uncertain_calls"
 FROM_JOB = "from_job"
 """The field that marks a wait that a job committed: nothing else proves that the run's tools had not started."""
 UnfinishedCalls = list[UnfinishedCall]
-_logger = logging.getLogger("perdure.workers")
+_ENDS = {
+    "cancelled": "cancelled",
+    "error": "ended with an error by another process",
+    NATURAL_END: "finished by another process",
+}
 
 
 class Stopped(Exception):
@@ -67,6 +71,8 @@ class Hold:
         self.unshielded.set()
         self.calls: Calls = calls
         self._doubtful = _doubts(run)
+        self._begun: frozenset[str] | None = None
+        """The calls that an earlier worker or attempt may have started; None: any of them."""
         self._own_calls: set[str] = set()
         self._last_seq = 0
         # Commits take turns, and a look at the run never falls into the middle of one.
@@ -86,12 +92,18 @@ class Hold:
 
     def is_uncertain(self, call: ToolUse) -> bool:
         """May another worker, or an earlier attempt, have started this unfinished call?"""
-        return (self.recovered or call.id in self._doubtful) and call.id not in self._own_calls
+        begun = self.recovered and (self._begun is None or call.id in self._begun)
+        return (begun or call.id in self._doubtful) and call.id not in self._own_calls
 
     def begin_again(self) -> None:
         """The handler is called again: it may have started any of the calls."""
-        self.recovered = True
+        self.recovered, self._begun = True, None
         self._own_calls.clear()
+
+    async def narrow(self) -> None:
+        """The handler keeps the order of the calls, so that only the first one without a result may have begun."""
+        items = await until_stored(self.unfinished_calls)
+        self._begun = frozenset(item.call.id for item in items[:1])
 
     async def commit(self, messages: Sequence[Message], change: RunChange | None, options: AppendOptions) -> RunReceipt:
         """Commit a step, repeated while the store is in trouble; raises `Stopped` if the hold has ended."""
@@ -175,7 +187,7 @@ class Hold:
         newer = {i.call.id for i in await until_stored(self.unfinished_calls) if i.seq > self._last_seq > 0}
         late = [message for message in results if message.tool_call_id not in newer]
         if len(late) < len(results):
-            _logger.warning("a late result of run %r is not stored: the id of its call was used again", self.run.id)
+            LOGGER.warning("a late result of run %r is not stored: the id of its call was used again", self.run.id)
         if not late:
             return
         key = uuid4().hex
@@ -251,7 +263,7 @@ def _results(message: Message) -> list[ToolResult]:
 
 def _cause(run: Run) -> str:
     if run.outcome is not None:
-        return f"run {run.id!r} was ended from outside: {run.outcome.termination.type}"
+        return f"run {run.id!r} was {_ENDS.get(run.outcome.termination.type, 'ended by another process')}"
     if run.status == WAITING:
         return f"run {run.id!r} was paused from outside"
     return f"another worker has taken over run {run.id!r}"

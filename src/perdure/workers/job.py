@@ -15,7 +15,7 @@ from perdure.stores.messages import End, Records
 from perdure.stores.options import AppendOptions
 from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
-from perdure.workers.hold import Hold, UnfinishedCalls
+from perdure.workers.hold import Hold
 
 
 class Job:
@@ -51,14 +51,15 @@ class Job:
         """What the model should see of the run's branch; the options are those of `store.messages.history`."""
         return await self.thread.history(branch=self.run.branch, upto=upto, limit=limit)
 
-    async def unfinished_calls(self) -> UnfinishedCalls:
-        """The tool calls of this run that have no result yet."""
-        return await self._hold.unfinished_calls()
+    async def unfinished_calls(self) -> list[ToolUse]:
+        """The tool calls of this run that have no result yet, in order."""
+        return [item.call for item in await self._hold.unfinished_calls()]
 
     def uncertain(self, call: ToolUse) -> bool:
         """Whether another worker may have started this unfinished call before it died.
 
-        Also after an error that may pass, if this job is called again. False for the calls that this job committed
+        With `in_order`, only the first of the unfinished calls can be. Also after an error that may pass, if this job
+        is called again. False for the calls that this job committed
         since. False after a wait of a job, because it has not started its tools; but a call that was uncertain before
         the wait, and has no ticket, still is. True after a pause from outside: a tool may have been at work then.
         """
@@ -122,8 +123,8 @@ class Job:
         - `message`: a text for the person who is asked.
         """
         if not calls:
-            raise InvalidError("there is nothing to ask: name a call", hint="job.ask(item.call)")
-        tickets = [Ticket.for_call(call) for call in calls]
+            raise InvalidError("there is nothing to ask: name a call", hint="job.ask(call)")
+        tickets = [Ticket.for_call(_checked(call)) for call in calls]
         return await self.commit(run=self.run.wait(tickets, reason=reason, message=message))
 
     @contextmanager
@@ -146,5 +147,5 @@ class Job:
 
 def _checked(call: object) -> ToolUse:
     if not isinstance(call, ToolUse):
-        raise InvalidError(f"call must be a ToolUse, not {short_repr(call)}", hint="pass item.call")
+        raise InvalidError(f"call must be a ToolUse, not {short_repr(call)}", hint="a call of job.unfinished_calls()")
     return call

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import TypedDict, Unpack
 
 from perdure.errors import InvalidError
 from perdure.opening import DurabilityChoice, Opening
 from perdure.opening import open as open_store
+from perdure.rules import checks
 from perdure.workers.driving import Handler
+from perdure.workers.logs import LOGGER, logging_to_stderr
 from perdure.workers.serving import serve
 
-_logger = logging.getLogger("perdure.workers")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -32,6 +32,7 @@ class ServeOptions(TypedDict, total=False):
     drain_ms: int
     retries: int
     retry_on: tuple[type[Exception], ...]
+    in_order: bool
     worker: str | None
 
 
@@ -43,6 +44,7 @@ def run(
     durability: DurabilityChoice = "power",
     housekeeping: bool = True,
     retry_ms: int = 0,
+    log: bool = True,
     **options: Unpack[ServeOptions],
 ) -> None:
     """Open a store and serve it until the process gets SIGTERM or SIGINT: the whole main program of a worker.
@@ -53,10 +55,13 @@ def run(
 
     - `url`, `scope`, `durability`, `housekeeping`, `retry_ms`: as for `perdure.open`.
     - `handler` and the options: as for `serve`.
+    - `log`: write what Perdure logs, from INFO on, to stderr while it runs, unless the program has a logging handler
+      for it.
     """
     _check_thread()
+    checks.check_flag(log, "log")
     opening = open_store(url, scope=scope, durability=durability, housekeeping=housekeeping, retry_ms=retry_ms)
-    with suppress(asyncio.CancelledError):
+    with logging_to_stderr() if log else nullcontext(), suppress(asyncio.CancelledError):
         asyncio.run(_serve(opening, handler, options))
 
 
@@ -76,10 +81,10 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
     def react(number: int) -> None:
         signals.append(number)
         if len(signals) == 1:
-            _logger.info("signal %s: the worker takes no more work, and its handlers may end", number)
+            LOGGER.info("signal %s: the worker stops", number)
             stop.set()
         elif len(signals) == 2 and task is not None:
-            _logger.info("signal %s: the handlers are cancelled", number)
+            LOGGER.info("signal %s: the handlers are cancelled", number)
             task.cancel()
 
     def catch(number: int, _: FrameType | None) -> None:

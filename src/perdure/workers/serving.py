@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import os
 import socket
 from typing import Any
@@ -16,9 +15,9 @@ from perdure.rules import checks
 from perdure.stores.store import Store
 from perdure.workers.driving import Driver, Handler
 from perdure.workers.finding import Finder
+from perdure.workers.logs import LOGGER, brief
 from perdure.workers.trouble import may_pass
 
-_logger = logging.getLogger("perdure.workers")
 _LONGEST_REST = 60.0
 _LONGEST_OUTAGE_REST = 5.0
 _REMEMBERED = 10_000
@@ -36,6 +35,7 @@ async def serve(
     drain_ms: int = 30_000,
     retries: int = 3,
     retry_on: tuple[type[Exception], ...] = (),
+    in_order: bool = False,
     stop: asyncio.Event | None = None,
     worker: str | None = None,
 ) -> None:
@@ -58,6 +58,9 @@ async def serve(
       count.
     - `retry_on`: further classes of errors after which the handler is called again, such as the connection errors of
       your model's SDK.
+    - `in_order`: your promise that the handlers of all workers run the tools of a run one at a time, in the order of
+      `job.unfinished_calls()`, and commit each result before they start the next tool. Then after a crash only the
+      first call without a result is uncertain; else all of them are.
     - `stop`: set it, and `serve` takes no more work, lets the handlers end, and returns. Cancelling `serve` cancels
       them at once. What was cut off stays running, for the next worker.
     - `worker`: the name that its leases show; by default, the host, the process and a random part.
@@ -71,17 +74,21 @@ async def serve(
     _check_range("drain_ms", drain_ms, 0, limits.WORKER_MS)
     _check_range("retries", retries, 0, limits.WORKER_RETRIES)
     _check_classes(retry_on)
+    checks.check_flag(in_order, "in_order")
     worker = worker or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
-    driver = Driver(store, handler, worker, lease_ms, retries, retry_on)
+    driver = Driver(store, handler, worker, lease_ms, retries, retry_on, in_order)
     service = Service(driver, Finder(store, agent_id), concurrency, poll_ms / 1000)
     stop = asyncio.Event() if stop is None else stop
     stopping = asyncio.create_task(stop.wait())
+    agents = "all agents" if agent_id is None else f"agent {agent_id!r}"
+    LOGGER.info("worker %r serves %s in %r", worker, agents, store)
     try:
         await service.work(stop, stopping)
         await service.drain(drain_ms / 1000)
     finally:
         stopping.cancel()
         await service.close()
+        LOGGER.info("worker %r has stopped", worker)
 
 
 class Service:
@@ -106,11 +113,11 @@ class Service:
                 if not (may_pass(error) or isinstance(error, CorruptError)):
                     raise
                 if not outage:
-                    _logger.warning("runs cannot be listed, which is tried again: %s", type(error).__name__)
+                    LOGGER.warning("runs cannot be listed, which is tried again: %s", brief(error))
                 rest, outage = min(2 * rest, max(self._poll, _LONGEST_OUTAGE_REST)), True
             else:
                 if outage:
-                    _logger.info("runs can be listed again")
+                    LOGGER.info("runs can be listed again")
                 rest, outage = self._poll, False
             await self._rest(stopping, rest)
 
@@ -140,7 +147,7 @@ class Service:
             del self._tasks[run_id]
             if task.cancelled() or task.exception() is not None or not task.result():
                 if not task.cancelled() and task.exception() is not None:
-                    _logger.error("work on run %r ended with an error", run_id, exc_info=task.exception())
+                    LOGGER.error("work on run %r ended with an error", run_id, exc_info=task.exception())
                 self._leave_alone(run_id)
             else:
                 self._rests.pop(run_id, None)
@@ -155,6 +162,7 @@ class Service:
     async def drain(self, seconds: float) -> None:
         """Let the handlers end, for so long."""
         if self._tasks:
+            LOGGER.info("the worker takes no more runs; the handlers of %d have %g s to end", len(self._tasks), seconds)
             await asyncio.wait(self._tasks.values(), timeout=seconds)
 
     async def close(self) -> None:

@@ -27,7 +27,7 @@ def answer(scope: Scope, read: ReadOp, earlier: Earlier, now: int) -> Any:
         eq = earlier.eq(read.eq)
         return [] if eq is None else select(scope.tables[read.table], read, eq)
     if isinstance(read, Heads):
-        return [len(scope.logs[read.log].partition(name).entries) for name in read.partitions]
+        return [scope.logs[read.log].partition(name).last for name in read.partitions]
     return _entries(scope.logs[read.log], read)
 
 
@@ -53,7 +53,7 @@ def _matches(value: Any, filter_: Any) -> bool:
 
 def _entries(data: LogData, read: Read) -> list[LogEntry]:
     partition = data.partition(read.partition)
-    low, high = read.after, len(partition.entries)
+    low, high = max(read.after, partition.base), partition.last
     if read.upto is not None:
         high = min(read.upto, high)
     unique = next((name for name, value in read.where.items() if name in data.log.unique and not _null(value)), None)
@@ -70,7 +70,7 @@ def _entries(data: LogData, read: Read) -> list[LogEntry]:
 
 def _stretch(partition: Partition, low: int, high: int, *, desc: bool) -> Iterator[LogEntry]:
     """Entries with `low < seq <= high`, in either order."""
-    positions = range(low, high)
+    positions = range(low - partition.base, high - partition.base)
     return map(partition.entries.__getitem__, reversed(positions) if desc else positions)
 
 
@@ -92,7 +92,7 @@ def _by_unique(partition: Partition, column: str, read: Read, low: int, high: in
     owners, filter_ = partition.owners[column], read.where[column]
     values = filter_ if isinstance(filter_, tuple) else (filter_,)
     seqs = sorted({owners[value] for value in values if value in owners}, reverse=read.desc)
-    return (partition.entries[seq - 1] for seq in seqs if low < seq <= high)
+    return (partition.entries[seq - partition.base - 1] for seq in seqs if low < seq <= high)
 
 
 def _null(filter_: Any) -> bool:

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
 
+from perdure import limits
 from perdure.kernel.ops import LogEntry, Row
 from perdure.kernel.schema import Index, Key, Log, Schema, Table
 
@@ -147,9 +148,11 @@ def _beyond(prefix: Sortable) -> tuple[Sortable]:
 
 
 class Partition:
-    """Entries of one partition, seq 1 first, and by unique column the seq that has each value."""
+    """Entries of one partition, the oldest first, and by unique column the seq that has each value. `base` is the seq
+    before the first: 0 unless the partition was trimmed, or began with another seq than 1."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, base: int = 0) -> None:
+        self.base = base
         self.entries: list[LogEntry] = []
         self.owners: dict[str, dict[Any, int]] = {column: {} for column in log.unique}
         self._positions = [(position_in_entry(log, column), owners) for column, owners in self.owners.items()]
@@ -162,12 +165,27 @@ class Partition:
                 if entry[position] is not None:
                     owners[entry[position]] = entry[0]
 
+    @property
+    def last(self) -> int:
+        """The last seq, 0 if there are no entries."""
+        return self.base + len(self.entries)
+
     def cut(self, keep: int) -> None:
-        """Remove what comes after the first `keep` entries."""
+        """Remove what comes after seq `keep`."""
+        self._remove(slice(max(0, keep - self.base), None))
+
+    def trim(self, upto: int) -> None:
+        """Remove the oldest entries up to a seq, a limited number, but never the newest."""
+        count = min(upto - self.base, len(self.entries) - 1, limits.TRIM_ENTRIES)
+        if count > 0:
+            self._remove(slice(count))
+            self.base += count
+
+    def _remove(self, positions: slice) -> None:
         for position, owners in self._positions:
-            for entry in self.entries[keep:]:
+            for entry in self.entries[positions]:
                 owners.pop(entry[position], None)
-        del self.entries[keep:]
+        del self.entries[positions]
 
 
 def position_in_entry(log: Log, column: str) -> int:
@@ -191,12 +209,12 @@ class LogData:
         """Append finished entries."""
         partition = self.partitions.get(name)
         if partition is None:
-            partition = self.partitions[name] = Partition(self.log)
+            partition = self.partitions[name] = Partition(self.log, entries[0][0] - 1)
         partition.extend(entries)
 
     def drop(self, name: str, keep: int) -> None:
-        """Remove a partition, or what comes after its first `keep` entries."""
-        if keep:
+        """Remove a partition, or what comes after seq `keep`."""
+        if keep > self.partition(name).base:
             self.partition(name).cut(keep)
         else:
             self.partitions.pop(name, None)

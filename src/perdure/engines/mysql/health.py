@@ -108,10 +108,11 @@ async def _gaps(connection: Connection, log: Log) -> list[str]:
     counted = (
         f"SELECT `scope`, {column}, COUNT(*) AS n, MIN(`seq`) AS low, MAX(`seq`) AS high FROM {entries} GROUP BY 1, 2"
     )
+    missing = "m.low < 1 OR m.n <> m.high - m.low + 1" if log.trim else "m.low <> 1 OR m.n <> m.high"
     gaps, orphans = await connection.run(
         f"SELECT m.`scope`, m.{column}, m.n, m.high, h.`last` FROM ({counted}) m"
         f" LEFT JOIN {heads} h ON h.`scope` = m.`scope` AND h.{column} = m.{column}"
-        " WHERE m.low <> 1 OR m.n <> m.high OR h.`last` IS NULL OR h.`last` <> m.high;"
+        f" WHERE {missing} OR h.`last` IS NULL OR h.`last` <> m.high;"
         f"SELECT h.`scope`, h.{column}, h.`last` FROM {heads} h LEFT JOIN {entries} m"
         f" ON m.`scope` = h.`scope` AND m.{column} = h.{column} AND m.`seq` = h.`last` WHERE m.`seq` IS NULL",
         timeout=LONG_WORK,

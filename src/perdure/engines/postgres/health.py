@@ -131,18 +131,20 @@ async def findings(pool: Pool, layout: Layout) -> list[str]:
 async def _gaps(pool: Pool, layout: Layout, log: Log) -> list[str]:
     """One statement, so that entries and heads come from the same snapshot."""
     partition = quote(log.partition)
+    # What was trimmed is not missing: the entries then follow each other from any seq on.
+    begin = "coalesce(e.first - 1, 0)" if log.trim else "0"
     rows = await pool.query(
         f'WITH e AS (SELECT "scope", {partition}, count(*) AS entries, min("seq") AS first, max("seq") AS last'
         f' FROM {layout.table(log.name)} GROUP BY "scope", {partition})'
         f' SELECT coalesce(e."scope", h."scope"), coalesce(e.{partition}, h.{partition}),'
         " coalesce(e.entries, 0), coalesce(e.first, 1), coalesce(e.last, 0), coalesce(h.last, 0)"
         f' FROM e FULL JOIN {layout.heads(log.name)} h ON h."scope" = e."scope" AND h.{partition} = e.{partition}'
-        " WHERE coalesce(e.entries, 0) <> coalesce(h.last, 0) OR coalesce(e.last, 0) <> coalesce(h.last, 0)"
-        " OR coalesce(e.first, 1) <> 1"
+        f" WHERE coalesce(e.entries, 0) <> coalesce(h.last, 0) - {begin}"
+        f" OR coalesce(e.last, 0) <> coalesce(h.last, 0) OR coalesce(e.first, 1) - 1 <> {begin} OR {begin} < 0"
     )
     damage = []
     for scope, name, entries, first, last, head in rows:
-        if entries != last or first != 1:
+        if entries != last - (first - 1) or first < 1 or (first > 1 and not log.trim):
             damage.append(gap_problem(log.name, name, scope, entries, last))
         if head != last:
             damage.append(f"{log.name} {name!r} of scope {scope!r} ends at {last}, its head says {head}")

@@ -98,6 +98,8 @@ def _losses(old: Schema, new: Schema) -> Iterator[str]:
     for log, known_log in _log_pairs(old, new):
         if (log.partition, log.unique, log.segment) != (known_log.partition, known_log.unique, known_log.segment):
             yield f"{log.name} has another partition, uniqueness or segment"
+        if log.trim != known_log.trim:
+            yield f"{log.name} is {'now' if log.trim else 'no longer'} trimmed"
 
 
 def _table_losses(old: Table, new: Table) -> Iterator[str]:

@@ -31,5 +31,5 @@ def partitions_sql(log: Log, table: str, scope: str, after: str, limit: str) -> 
 
 
 def gap_problem(log: str, partition: str, scope: str, count: int, last: int) -> str:
-    """A log whose entries do not number 1 to its end, in words."""
+    """A log whose entries do not follow each other to its end, in words."""
     return f"{log} {partition!r} of scope {scope!r} has {count} entries but ends at {last}"

@@ -113,9 +113,12 @@ def damage(connection: sqlite3.Connection, schema: Schema) -> list[str]:
 
 def _gaps(connection: sqlite3.Connection, log: Log) -> list[str]:
     partition = quote(log.partition)
+    missing = 'count(*) <> max("seq") OR min("seq") <> 1'
+    if log.trim:
+        missing = 'count(*) <> max("seq") - min("seq") + 1 OR min("seq") < 1'
     gaps = connection.execute(
         f'SELECT {partition}, "scope", count(*), max("seq") FROM {quote(log.stored)}'
-        f' GROUP BY "scope", {partition} HAVING count(*) <> max("seq") OR min("seq") <> 1'
+        f' GROUP BY "scope", {partition} HAVING {missing}'
     )
     return [gap_problem(log.name, *gap) for gap in gaps.fetchall()]
 

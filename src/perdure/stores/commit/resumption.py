@@ -33,5 +33,10 @@ def within_limit(body: RunBody) -> RunBody:
     return brief if _fits(brief) else msgspec.structs.replace(body, resumed_from=None)
 
 
+def most_bytes(body: RunBody) -> int:
+    """How long the JSON may be. The end of a run has a reserve: a run that is full can be ended, too."""
+    return limits.RUN_BYTES if body.outcome is None else limits.RUN_BYTES + limits.RUN_END_BYTES
+
+
 def _fits(body: RunBody) -> bool:
-    return len(write(body)) <= limits.RUN_BYTES
+    return len(write(body)) <= most_bytes(body)

@@ -10,13 +10,12 @@ from typing import Any
 
 import msgspec
 
-from perdure import limits
 from perdure.kernel import codec
 from perdure.kernel.ops import NOW, Applied, Inc, Seq
 from perdure.model.faithful import to_json
 from perdure.model.message import ALL, Message
 from perdure.model.run import DONE, RUNNING, NewRun, Run, RunBody, RunChange, RunInput, RunOutput
-from perdure.stores.commit.resumption import resumed, within_limit
+from perdure.stores.commit.resumption import most_bytes, resumed, within_limit
 
 LOG = "messages"
 _PRODUCERS = ("assistant", "tool")
@@ -83,7 +82,7 @@ def _changed_body(change: RunChange) -> RunBody:
 
 def encoded_body(body: RunBody) -> bytes:
     """The stored JSON of a run; raises `InvalidError` beyond the limit."""
-    return codec.encode_checked(to_json(body), "run", limits.RUN_BYTES)
+    return codec.encode_checked(to_json(body), "run", most_bytes(body))
 
 
 def produced(messages: Sequence[Message], run_id: str | None) -> list[int]:

@@ -98,8 +98,11 @@ class Arrival:
     def _chunk(self) -> list[Op]:
         ops: list[Op] = [put_new(line) for line in self._rows]
         for log, lines in self._entries.items():
-            entries = [(*line.values, line.body) for line in lines]
-            ops.append(Append(log, self._thread, entries, lines[0].seq - 1))
+            entries, first = [(*line.values, line.body) for line in lines], lines[0].seq
+            if lines[0].log.trim:
+                ops.append(Append(log, self._thread, entries, start=first))
+            else:
+                ops.append(Append(log, self._thread, entries, first - 1))
         self._rows, self._entries = [], {}
         self._count = self._bytes = 0
         return ops

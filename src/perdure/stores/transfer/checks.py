@@ -94,7 +94,10 @@ class ThreadCheck:
 
     def entry(self, line: EntryLine) -> None:
         """Take in a log entry."""
-        expected = self._lengths.get(line.log.name, 0) + 1
+        begins = line.log.trim and line.log.name not in self._lengths
+        if begins and line.seq > limits.IMPORT_NUMBER_MAX:
+            raise InvalidError(f"{line.log.name} of thread {line.thread!r} begins at {line.seq}")
+        expected = line.seq if begins else self._lengths.get(line.log.name, 0) + 1
         if line.seq != expected:
             raise InvalidError(f"{line.log.name} {line.seq} of thread {line.thread!r} stands where {expected} should")
         self._lengths[line.log.name] = line.seq

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from perdure import limits
-from perdure.errors import ConflictError, CorruptError, NotFoundError, UnsupportedError
+from perdure.errors import ConflictError, CorruptError, CursorExpired, NotFoundError, UnsupportedError
 from perdure.kernel.ops import NOW, Get, LogEntry, Read, Row, Scan
 from perdure.kernel.schema import Log, Schema
 from perdure.rules import checks
@@ -148,10 +148,16 @@ async def _thread_lines(context: Context, thread: str, *, named: bool) -> AsyncI
 
 async def _entries(context: Context, log: Log, head: Row, length: int) -> AsyncIterator[LogEntry]:
     """A log up to the length that the snapshot showed: entries never change, so pages will do."""
-    thread, reached, most = str(head.key[0]), 0, _FIRST_ENTRIES
+    thread, most = str(head.key[0]), _FIRST_ENTRIES
+    (reached,) = await context.kernel.bases(context.scope, log.name, [thread])
+    if reached >= length > 0:
+        raise _trimmed(log, thread)
     while reached < length:
         read = Read(log.name, thread, after=reached, upto=length, limit=most)
-        (now,), entries = await context.view(Get(HOT, [head.key]), read)
+        try:
+            (now,), entries = await context.view(Get(HOT, [head.key]), read)
+        except CursorExpired:
+            raise _trimmed(log, thread) from None
         if now is None or now["born"] != head["born"]:
             raise _deleted(thread)
         for entry in entries:
@@ -167,6 +173,10 @@ async def _entries(context: Context, log: Log, head: Row, length: int) -> AsyncI
 
 def _deleted(thread: str) -> ConflictError:
     return ConflictError(f"thread {thread!r} was deleted during the export", hint="export again")
+
+
+def _trimmed(log: Log, thread: str) -> ConflictError:
+    return ConflictError(f"the {log.name} of thread {thread!r} were trimmed during the export", hint="export again")
 
 
 async def _common_lines(context: Context) -> AsyncIterator[bytes]:

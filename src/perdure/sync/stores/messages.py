@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from perdure import limits
 from perdure.model.message import MessageRecord
+from perdure.model.message_page import MessagePage
 from perdure.model.page import Page
 from perdure.stores import messages as async_messages
 from perdure.stores.following import FollowView
@@ -76,7 +77,7 @@ class Messages(Face[async_messages.Messages], of=async_messages.Messages):
     def page(
         self, thread_id: str, *, branch: int | str | None = None, view: View = "external", before: End | None = None,
         limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
-    ) -> Page[MessageRecord]:
+    ) -> MessagePage:
         """One page of a branch, for people who scroll up: the newest page first, each page oldest first."""
         return self._driver.read(self._inner.page(
             thread_id, branch=branch, view=view, before=before, limit=limit, cursor=cursor

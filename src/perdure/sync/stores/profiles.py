@@ -13,6 +13,7 @@ from perdure.model.page import Page
 from perdure.model.profile import Profile, ProfileChange
 from perdure.stores import profiles as async_profiles
 from perdure.sync.face import Face
+from perdure.sync.follower import Follower
 
 # fmt: off
 
@@ -52,6 +53,8 @@ class Profiles(Face[async_profiles.Profiles], of=async_profiles.Profiles):
         """Remove every document of an owner, some at a time; an owner that has none is fine."""
         return self._driver.run(self._inner.clear(owner))
 
-    def follow(self, owner: str, *, prefix: str | None = None) -> Iterator[ProfileChange]:
+    def follow(
+        self, owner: str, *, prefix: str | None = None, timeout: float | None = None
+    ) -> Follower[ProfileChange]:
         """The owner's documents, then every change of them as it happens, deletion and expiry included."""
-        return self._driver.iterate(self._inner.follow(owner, prefix=prefix))
+        return Follower(self._inner.follow(owner, prefix=prefix, timeout=timeout), self._driver)

@@ -36,14 +36,15 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         return self._driver.run(self._inner.cancel(run_id, detail, thread_id=thread_id))
 
     def rerun(
-        self, run_id: str, *, messages: Sequence[Message] | None = None, agent_id: str | None = None,
-        metadata: dict[str, Any] | None = None, name: str | None = None, replace: bool = True,
-        thread_id: str | None = None, new_run_id: str | None = None, fence: int | None = None, key: str | None = None
+        self, run_id: str | None = None, *, message_id: str | None = None, messages: Sequence[Message] | None = None,
+        agent_id: str | None = None, metadata: dict[str, Any] | None = None, name: str | None = None,
+        replace: bool = True, thread_id: str | None = None, new_run_id: str | None = None, fence: int | None = None,
+        key: str | None = None
     ) -> Run:
         """Answer again on a new branch: regenerate what a run produced, or edit what it was asked."""
         return self._driver.run(self._inner.rerun(
-            run_id, messages=messages, agent_id=agent_id, metadata=metadata, name=name, replace=replace,
-            thread_id=thread_id, new_run_id=new_run_id, fence=fence, key=key
+            run_id, message_id=message_id, messages=messages, agent_id=agent_id, metadata=metadata, name=name,
+            replace=replace, thread_id=thread_id, new_run_id=new_run_id, fence=fence, key=key
         ))
 
     def decide(self, run_id: str, ticket_id: str, value: Any, *, thread_id: str | None = None) -> Run:
@@ -63,6 +64,10 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
     def get(self, run_id: str, *, thread_id: str | None = None) -> Run:
         """The run; raises `NotFoundError`. With `thread_id`, also for a run of another thread."""
         return self._driver.read(self._inner.get(run_id, thread_id=thread_id))
+
+    def of_message(self, thread_id: str, message_id: str) -> Run | None:
+        """The run that produced a message, else the first run that was given it; None if there is none."""
+        return self._driver.run(self._inner.of_message(thread_id, message_id))
 
     def latest(self, thread_id: str) -> Run | None:
         """The thread's latest run: the one created, or changed while running, most recently; None if it has none."""

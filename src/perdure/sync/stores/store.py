@@ -55,9 +55,9 @@ class Store(Face[async_store.Store], of=async_store.Store):
         """The tenant this store sees."""
         return self._inner.scope
 
-    def thread(self, thread_id: str) -> ThreadHandle:
+    def thread(self, thread_id: str, *, resource_id: str | None = None) -> ThreadHandle:
         """A handle of one thread: the calls that take its id, without repeating it. Nothing is read or created."""
-        return ThreadHandle(self._inner.thread(thread_id), self._driver)
+        return ThreadHandle(self._inner.thread(thread_id, resource_id=resource_id), self._driver)
 
     @overload
     def commit(

@@ -11,7 +11,7 @@ from typing import Any, Unpack, overload
 from perdure import limits
 from perdure.model.branch import Branch
 from perdure.model.message import Message, MessageRecord
-from perdure.model.page import Page
+from perdure.model.message_page import MessagePage
 from perdure.model.receipt import Receipt, RunReceipt, Snapshot
 from perdure.model.run import NewRun, Run, RunChange
 from perdure.model.thread import NewThread, Thread, ThreadOptions
@@ -40,6 +40,11 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         """The id of the thread."""
         return self._inner.id
 
+    @property
+    def resource_id(self) -> str | None:
+        """The resource that the thread must belong to, or None."""
+        return self._inner.resource_id
+
     @overload
     def append(
         self, *messages: Message, run: Run | RunChange | NewRun, **options: Unpack[AppendOptions]
@@ -54,14 +59,6 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         """Commit these messages. `run` and the options are those of `Store.commit`."""
         return self._driver.run(self._inner.append(*messages, run=run, **options))
 
-    def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
-        """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
-        return Follower(self._inner.follow_runs(timeout=timeout), self._driver)
-
-    def get(self, *, resource_id: str | None = None) -> Thread:
-        """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource."""
-        return self._driver.read(self._inner.get(resource_id=resource_id))
-
     def find(self, *, resource_id: str | None = None) -> Thread | None:
         """The thread, or None. With `resource_id`, only a thread that belongs to this resource."""
         return self._driver.read(self._inner.find(resource_id=resource_id))
@@ -69,6 +66,18 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
     def ensure(self, **options: Unpack[ThreadOptions]) -> Thread:
         """The thread, created if it does not exist; of callers at the same time, one creates it."""
         return self._driver.run(self._inner.ensure(**options))
+
+    def start(self, agent_id: str, **options: Unpack[StartOptions]) -> Run:
+        """A running run, with the messages it was given, in one commit."""
+        return self._driver.run(self._inner.start(agent_id, **options))
+
+    def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
+        """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
+        return Follower(self._inner.follow_runs(timeout=timeout), self._driver)
+
+    def get(self, *, resource_id: str | None = None) -> Thread:
+        """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource."""
+        return self._driver.read(self._inner.get(resource_id=resource_id))
 
     def update(
         self, *, title: str | Unset | None = UNSET, custom: dict[str, Any] | Unset | None = UNSET,
@@ -134,7 +143,7 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
     def page(
         self, *, branch: int | str | None = None, view: View = "external", before: End | None = None,
         limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
-    ) -> Page[MessageRecord]:
+    ) -> MessagePage:
         """One page of a branch, for people who scroll up: the newest page first, each page oldest first."""
         return self._driver.read(self._inner.page(
             branch=branch, view=view, before=before, limit=limit, cursor=cursor
@@ -180,19 +189,15 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         """The whole thread as a tree of messages, which `draw()` turns into text."""
         return self._driver.read(self._inner.tree(deleted=deleted, most=most))
 
-    def start(self, agent_id: str, **options: Unpack[StartOptions]) -> Run:
-        """A running run, with the messages it was given, in one commit."""
-        return self._driver.run(self._inner.start(agent_id, **options))
-
     def rerun(
-        self, run_id: str, *, messages: Sequence[Message] | None = None, agent_id: str | None = None,
-        metadata: dict[str, Any] | None = None, name: str | None = None, replace: bool = True,
-        new_run_id: str | None = None, fence: int | None = None, key: str | None = None
+        self, run_id: str | None = None, *, message_id: str | None = None, messages: Sequence[Message] | None = None,
+        agent_id: str | None = None, metadata: dict[str, Any] | None = None, name: str | None = None,
+        replace: bool = True, new_run_id: str | None = None, fence: int | None = None, key: str | None = None
     ) -> Run:
         """Answer again on a new branch: regenerate what a run produced, or edit what it was asked."""
         return self._driver.run(self._inner.rerun(
-            run_id, messages=messages, agent_id=agent_id, metadata=metadata, name=name, replace=replace,
-            new_run_id=new_run_id, fence=fence, key=key
+            run_id, message_id=message_id, messages=messages, agent_id=agent_id, metadata=metadata, name=name,
+            replace=replace, new_run_id=new_run_id, fence=fence, key=key
         ))
 
     def cancel(self, run_id: str, detail: str | None = None) -> Run:

@@ -65,7 +65,7 @@ class Queue:
         return None if row is None else row[name]
 
 
-@case("kernel", "due-conditions", covers=("engine.transact",))
+@case("kernel", "due-conditions", covers=("kernel.transact",))
 async def case_due_conditions(kit: Kit) -> None:
     """`AtMost(Now(+ms))` compares a column with the engine's time; NULL is below every time."""
     queue, start = Queue(kit.store), kit.clock.now
@@ -86,7 +86,7 @@ async def case_due_conditions(kit: Kit) -> None:
     await queue.do(Delete(TABLE, (OWNER, "lease"), {"expires_at": AtMost(NOW)}))
 
 
-@case("kernel", "due-changes", covers=("engine.transact",))
+@case("kernel", "due-changes", covers=("kernel.transact",))
 async def case_due_changes(kit: Kit) -> None:
     """`Min(Now(+ms))` only brings a due time forward and `Max(Now(+ms))` only puts it off; NULL becomes the bound."""
     queue, start = Queue(kit.store), kit.clock.now
@@ -109,7 +109,7 @@ async def case_due_changes(kit: Kit) -> None:
         equal(len(due), columns.count(min(columns)), "rows that are due first")
 
 
-@case("kernel", "due-take", covers=("engine.take",))
+@case("kernel", "due-take", covers=("kernel.take",))
 async def case_due_take(kit: Kit) -> None:
     """A take up to NOW gets what is due by the engine's clock, oldest first, and never a row without a due time."""
     queue, start = Queue(kit.store), kit.clock.now
@@ -133,7 +133,7 @@ async def case_due_take(kit: Kit) -> None:
     equal(await queue.keys(due_scan(limit=9), expires_at=None), [], "nothing is left")
 
 
-@case("kernel", "take-hints", covers=("engine.take", "engine.watch"))
+@case("kernel", "take-hints", covers=("kernel.take", "kernel.watch"))
 async def case_take_hints(kit: Kit) -> None:
     """A take that changes rows wakes those who watch its hints, in other clients too; an empty one wakes nobody."""
     here, there = Queue(kit.store), Queue(await kit.second())

@@ -92,6 +92,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "runs.get": ("r",),
     "runs.find": ("r",),
     "runs.latest": ("t",),
+    "runs.of_message": ("t", "m"),
     "runs.with_prefix": ("r",),
     "store.sweep": (),
     "runs.list": (),

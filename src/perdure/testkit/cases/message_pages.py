@@ -12,7 +12,7 @@ from perdure.model.page import Page
 from perdure.stores.message_pages import View
 from perdure.stores.store import Store
 from perdure.testkit.helpers import REFUSED_IDS, calling, expect_cursor_guarded, ids, parents, say, seqs
-from perdure.testkit.kit import Kit, case, equal, expect, raises
+from perdure.testkit.kit import Kit, case, collect, equal, expect, raises
 
 PAGE = ("messages.page",)
 PATH = ("messages.path",)
@@ -227,7 +227,7 @@ async def case_cursors(kit: Kit) -> None:
     await say(kit.store, "t", *"abcdef")
     await say(kit.store, "u", *"xyz")
     await kit.store.branches.fork("t", at="d", name="side")
-    queries: list[dict[str, Any]] = [{}, {"view": "raw"}, {"view": "history"}, {"branch": 0}, {"branch": "main"}]
+    queries: list[dict[str, Any]] = [{}, {"view": "raw"}, {"view": "history"}, {"branch": 1}, {"branch": "main"}]
     queries += [{"before": 6}, {"before": "f"}, {"branch": "side"}]
     other = await kit.second()
     for mine in queries:
@@ -235,11 +235,14 @@ async def case_cursors(kit: Kit) -> None:
         rest = await other.messages.page("t", limit=200, cursor=page.next_cursor, **mine)
         everything = await kit.store.messages.page("t", limit=200, **mine)
         equal(rest.items + page.items, everything.items, f"the pages of {mine}")
-        for query in (query for query in queries if query != mine):
+        for query in (query for query in queries if query != mine and (query or mine != {"branch": 1})):
             attempt = kit.store.messages.page("t", cursor=page.next_cursor, **query)
             await raises(InvalidError, attempt, f"the cursor of {mine} with {query}")
         await raises(InvalidError, kit.store.messages.page("u", cursor=page.next_cursor, **mine), "another thread")
-    cursor = str((await kit.store.messages.page("t", limit=1)).next_cursor)
+    page = await kit.store.messages.page("t", limit=1)
+    cursor = str(page.next_cursor)
+    rest = await kit.store.messages.page("t", branch=page.branch, cursor=cursor)
+    equal(ids(rest.items), [*"abcde"], "the branch may be named by the number that the page returned")
     await expect_cursor_guarded(lambda text: kit.store.messages.page("t", limit=1, cursor=text), cursor)
     await raises(InvalidError, kit.store.messages.list("t", cursor=cursor), "a cursor of pages for a list")
 
@@ -251,7 +254,7 @@ async def case_forged(kit: Kit) -> None:
     await kit.store.branches.fork("t", at="b", name="side")
     await say(kit.store, "t", "g", branch="side")
     for branch, kind in ((0, InvalidError), ("main", CursorExpired)):
-        query = ("page", "t", branch, "external", 5)
+        query = ("page", "t", branch if isinstance(branch, str) else None, "external", 5)
         for end, expected in ((2**52, "abcd"), (9, "abcd"), (3, "ab"), (1, ""), (0, ""), (-(2**52), "")):
             page = await kit.store.messages.page("t", branch=branch, before=5, cursor=encode_cursor(query, (0, end)))
             equal("".join(ids(page.items)), expected, f"continued before {end}")
@@ -310,6 +313,10 @@ async def case_arguments(kit: Kit) -> None:
     await raises(NotFoundError, pages.page("t", before="nobody"), "no message")
     equal(ids((await pages.page("t", before="c", branch="main")).items), ["a", "b"], "on its own branch")
     equal(ids((await pages.page("t", before=1)).items), [], "before the first")
+    await say(kit.store, "u", *"abcdefghijklmnopqrstuvwxyz")
+    await kit.store.commit("u", messages=[Message.summary("x", 1, 1, id="sum")])
+    page = await pages.page("u", view="history", before="sum", limit=1)
+    equal((page.items, page.next_cursor), ([], None), "a summary stands where the first that it covers stood")
     equal(ids((await pages.page("t", before=99)).items), ["a", "b", "d"], "before what is not there yet")
 
 
@@ -322,6 +329,39 @@ async def case_iterates(kit: Kit) -> None:
     empty = await kit.store.messages.page("t", before=1)
     equal((list(empty), len(empty), bool(empty)), ([], 0, False), "a page without")
     equal(bool(Page[int]([], "more")), False, "a cursor does not make it true")
+
+
+@case("messages", "page-follow", covers=(*PAGE, "messages.follow"))
+async def case_page_follow(kit: Kit) -> None:
+    """Following a page from its `after_seq` misses nothing: neither later records nor calls that the page hides."""
+    store = kit.store
+    await say(store, "t", *"abc")
+    page = await store.messages.page("t", limit=2)
+    equal((page.branch, page.after_seq, page.open_run_id), (0, 3, None), "at rest")
+    run = await store.runs.start("t", "agent", messages=[Message.user("q", id="q")])
+    asked = await store.commit("t", messages=[calling("x", id="m", text="Wait.")], run=run.step())
+    ends: dict[View, int] = {"external": 4, "history": 4, "raw": 5}
+    for view, after in ends.items():
+        page = await store.messages.page("t", view=view, limit=2)
+        equal((page.after_seq, page.open_run_id), (after, run.id), f"an open call: {view}")
+    page = await store.messages.page("t")
+    equal(page.items[-1].message.tool_calls, [], "the page hides the call")
+    answered = await store.commit("t", messages=[Message.tool("x", "done", id="r")], run=asked.run.step())
+    followed = await collect(store.messages.follow("t", view="external", after_seq=page.after_seq, timeout=0))
+    equal([(each.message_id, len(each.message.tool_calls)) for each in followed], [("m", 1), ("r", 0)], "what is sent")
+    page = await store.messages.page("t", limit=1)
+    equal((ids(page.items), page.after_seq), (["r"], 6), "the call is answered")
+    left = await store.commit("t", messages=[calling("y", id="n")], run=answered.run.step())
+    hidden = await store.messages.page("t", limit=1)
+    equal((ids(hidden.items), hidden.after_seq), (["r"], 6), "nothing but a call is hidden wholly")
+    await store.runs.cancel(left.run.id)
+    page = await store.messages.page("t", limit=1)
+    equal((page.after_seq, page.open_run_id), (7, None), "nobody answers the calls of a run that is done")
+    await store.branches.fork("t", at="b", name="side")
+    side = await store.messages.page("t", branch="side")
+    equal((side.branch, side.after_seq, ids(side.items)), (1, 2, ["a", "b"]), "the path of another branch")
+    root = await store.branches.fork("t", at=None, name="root")
+    equal((await store.messages.page("t", branch=root.id)).after_seq, 0, "an empty branch")
 
 
 @case("messages", "path", covers=PATH)

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 from perdure.model.profile import ProfileChange
+from perdure.stores.following import Follower
 from perdure.testkit.cases.profiles import ANN
 from perdure.testkit.kit import Kit, case, equal
 
-Follower = AsyncIterator[ProfileChange]
 
-
-async def take(stream: Follower, count: int) -> dict[str, Any]:
+async def take(stream: Follower[ProfileChange], count: int) -> dict[str, Any]:
     """The next changes by key: the value, or None where a document is gone."""
     changes = [await anext(stream) for _ in range(count)]
     return {change.key: None if change.profile is None else change.profile.value for change in changes}
 
 
-async def close(*streams: Follower) -> None:
+async def close(*streams: Follower[ProfileChange]) -> None:
     """End followers, as a caller does."""
     for stream in streams:
-        await stream.aclose()  # type: ignore[attr-defined]
+        await stream.aclose()
 
 
 @case("profiles", "follow", covers=("profiles.follow",))

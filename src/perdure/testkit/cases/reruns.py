@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.kernel.engine import Engine
 from perdure.kernel.ops import ReadOp
 from perdure.model.message import Message
@@ -105,6 +105,68 @@ async def case_rerun_again(kit: Kit) -> None:
     await kit.store.branches.delete("t", second.branch)
     await answered(kit.store, await kit.store.runs.rerun(second.id), says("a4"))
     equal(await line(kit), ["hello", "q", "a4"], "the run of a deleted branch")
+
+
+@case("runs", "rerun-message", covers=("runs.rerun", "runs.of_message"))
+async def case_rerun_message(kit: Kit) -> None:
+    """A message names its run: one that the run produced, or any that it was given, even if the run was stopped."""
+    runs = kit.store.runs
+    await first_turn(kit)
+    asked = await runs.start("t", "agent", messages=asks("q1", "q2", "q3"), run_id="r2")
+    await runs.cancel("r2")
+    owners = [await runs.of_message("t", message_id) for message_id in ("q1", "q2", "q3", "a", "hello")]
+    equal([run and run.id for run in owners], ["r2", "r2", "r2", "r1", None], "whose messages these are")
+    edited = await runs.rerun(message_id="q2", thread_id="t", messages=asks("e"), key="k")
+    equal((edited.agent_id, await line(kit)), ("agent", ["hello", "q", "a", "e"]), "its whole question is replaced")
+    again = await runs.rerun(message_id="q1", thread_id="t")
+    equal((again.input, await line(kit)), (asked.input, [*"hello q a q1 q2 q3".split()]), "answered again")
+    first = await runs.of_message("t", "q1")
+    equal(first and first.id, "r2", "the first run that was given it")
+    retried = await (await kit.second()).runs.rerun(message_id="q2", thread_id="t", messages=asks("e"), key="k")
+    equal(retried.id, edited.id, "a retry")
+    handle = await kit.store.thread("t").rerun(message_id="a")
+    equal((handle.input and handle.input.range, await line(kit)), (SeqRange(2, 2), ["hello", "q"]), "by the answer")
+
+
+@case("runs", "rerun-message-refused", covers=("runs.rerun", "runs.of_message"))
+async def case_rerun_message_refused(kit: Kit) -> None:
+    """A message that belongs to no run, or to no thread that was named, is refused with a hint."""
+    runs = kit.store.runs
+    await first_turn(kit)
+    error = await untouched(
+        kit.store, errors.NotFoundError, runs.rerun(message_id="hello", thread_id="t"), "a message of no run"
+    )
+    expect("runs.start" in (getattr(error, "hint", None) or ""), f"the hint: {error!r}")
+    await untouched(kit.store, errors.NotFoundError, runs.rerun(message_id="none", thread_id="t"), "no such message")
+    await untouched(kit.store, errors.NotFoundError, runs.rerun(message_id="q", thread_id="u"), "no such thread")
+    await raises(errors.NotFoundError, runs.of_message("t", "none"), "no such message")
+    await raises(errors.NotFoundError, runs.of_message("u", "q"), "no such thread")
+    await raises(errors.InvalidError, runs.of_message("t", ""), "a bad id")
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"message_id": "q"},
+        {"run_id": "r1", "message_id": "q", "thread_id": "t"},
+        {"message_id": "", "thread_id": "t"},
+        {"message_id": "q", "thread_id": "t", "new_run_id": "r1"},
+    ]
+    for options in wrong:
+        await untouched(kit.store, errors.InvalidError, runs.rerun(**options), f"{options}")
+    foreign = Message.assistant("x", id="x", run_id="r1")
+    await kit.store.commit("u", messages=[foreign])
+    equal(await runs.of_message("u", "x"), None, "the run of another thread")
+
+
+@case("runs", "rerun-message-many", covers=("runs.of_message",))
+async def case_rerun_message_many(kit: Kit) -> None:
+    """The run of a question is found behind more runs than a page holds."""
+    runs = kit.store.runs
+    for _ in range(limits.PAGE_MAX + 5):
+        kit.clock.advance(1)
+        await runs.create("t", "agent", messages=[Message.user("other")])
+    kit.clock.advance(1)
+    await runs.start("t", "agent", messages=asks("one", "two"), run_id="r")
+    run = await runs.of_message("t", "two")
+    equal(run and run.id, "r", "its run")
 
 
 @case("runs", "rerun-internal", covers=RERUN)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from msgspec import structs
+
+from perdure import limits
 from perdure.errors import ConflictError, IllegalTransition, InvalidError, NotFoundError
 from perdure.model.message import Message
-from perdure.model.run import Run
+from perdure.model.run import Run, RunChange
+from perdure.model.stored_json import write
 from perdure.testkit.kit import Kit, case, equal, raises
 from perdure.testkit.probe import untouched
 
@@ -88,3 +93,48 @@ async def case_cancel_busy(kit: Kit) -> None:
     steps, cancelled = await asyncio.gather(work(), other.runs.cancel(run.id))
     equal((ending(cancelled)[:2], cancelled.steps), (("done", "cancelled"), steps), "the end of the run")
     equal((await kit.store.threads.get("t")).version, steps, "messages of steps that were stored")
+
+
+async def _full(kit: Kit, thread: str) -> Run:
+    """A run whose JSON has no room for another byte."""
+    room = limits.RUN_BYTES - len(write((await kit.store.runs.create(thread, "agent", metadata={"x": ""})).body))
+    too_long = kit.store.runs.start(thread, "agent", metadata={"x": "y" * (room + 1)})
+    await untouched(kit.store, InvalidError, too_long, "one byte more")
+    return await kit.store.runs.start(thread, "agent", metadata={"x": "y" * room})
+
+
+@case("runs", "end-at-limit", covers=("runs.cancel", "runs.rerun", "store.commit"))
+async def case_end_at_limit(kit: Kit) -> None:
+    """A run at its size limit can still end, in every way; nothing else makes it larger."""
+    store, detail = kit.store, "x" * 2_000
+    run = await _full(kit, "t")
+    await untouched(store, InvalidError, store.commit("t", run=run.wait(reason="why")), "a wait")
+    ends: tuple[Callable[[Run], RunChange], ...] = (
+        lambda run: run.finish("Done."),
+        lambda run: run.fail(detail, error={"code": 5}),
+        lambda run: run.stop("limit"),
+        lambda run: run.block("no"),
+    )
+    for end in ends:
+        change = end(run)
+        ended = (await store.commit("t", run=change)).run
+        equal((ended.body.outcome, ended.metadata), (change.outcome, run.metadata), change.id)
+        equal(await store.runs.get(run.id), ended, "as stored")
+        run = await store.runs.start("t", "agent", metadata=run.metadata)
+    equal(ending(await (await kit.second()).runs.cancel(run.id, detail)), ("done", "cancelled", detail), "cancelled")
+    old = await store.runs.start("t", "agent", metadata=run.metadata)
+    await store.runs.rerun(old.id)
+    equal(ending(await store.runs.get(old.id))[:2], ("done", "cancelled"), "replaced")
+
+
+@case("runs", "end-reserve", covers=("store.commit",))
+async def case_end_reserve(kit: Kit) -> None:
+    """The end of a full run has a reserve, and the reserve has a limit."""
+    run = await _full(kit, "t")
+    outcome = run.finish("").outcome
+    room = limits.RUN_END_BYTES - len(write(structs.replace(run.body, outcome=outcome))) + limits.RUN_BYTES
+    too_long = kit.store.commit("t", run=run.finish("y" * (room + 1)))
+    await untouched(kit.store, InvalidError, too_long, "one byte more")
+    ended = (await kit.store.commit("t", run=run.finish("y" * room))).run
+    equal(await kit.store.runs.get(run.id), ended, "as stored")
+    equal(ended.final_output, "y" * room, "whole")

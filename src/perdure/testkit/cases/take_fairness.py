@@ -12,7 +12,7 @@ from perdure.testkit.kit import Kit, case, equal, expect
 ROWS, TAKERS, TURNS = 12, 4, 10
 
 
-@case("kernel", "take-once", covers=("engine.take",))
+@case("kernel", "take-once", covers=("kernel.take",))
 async def case_take_once(kit: Kit) -> None:
     """Concurrent takers of two clients get different rows, each in order, and between them every row."""
     queues = [Queue(kit.store), Queue(await kit.second())]
@@ -29,7 +29,7 @@ async def case_take_once(kit: Kit) -> None:
     equal([keys for keys in batches if keys != sorted(keys)], [], "batches that are out of order")
 
 
-@case("kernel", "take-starves-nobody", covers=("engine.take",))
+@case("kernel", "take-starves-nobody", covers=("kernel.take",))
 async def case_take_starves_nobody(kit: Kit) -> None:
     """Takers come, go, and vanish with a row; every row is taken about as often as any other."""
     queues = [Queue(kit.store), Queue(await kit.second())]

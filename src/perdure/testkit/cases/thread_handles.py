@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from perdure.errors import InvalidError, NotFoundError
 from perdure.model.message import Message
+from perdure.model.tickets import Ticket
+from perdure.stores.thread_handle import ThreadHandle
 from perdure.testkit.kit import Kit, case, collect, equal, raises
+from perdure.testkit.probe import untouched
 
 
 @case("threads", "handle", covers=("store.thread",))
@@ -33,6 +38,68 @@ async def case_handle(kit: Kit) -> None:
     await chat.delete()
     equal(await chat.find(), None, "deleted")
     equal((await other.get()).version, 1, "the other thread is as it was")
+
+
+@case("threads", "handle-owned", covers=("store.thread",))
+async def case_handle_owned(kit: Kit) -> None:
+    """A handle with a resource reaches the threads of this resource; those of others do not exist for it."""
+    mine, theirs = kit.store.thread("t", resource_id="ann"), kit.store.thread("t", resource_id="bob")
+    equal((mine.resource_id, kit.store.thread("t").resource_id), ("ann", None), "the resource")
+    await raises(NotFoundError, mine.append(Message.user("x")), "a missing thread is nobody's")
+    run = await mine.start("agent", messages=[Message.user("q", id="q")])
+    asking = (await mine.commit(run=run.wait([Ticket(ticket_id="k")]))).run
+    equal((await mine.get()).resource_id, "ann", "created with its resource")
+    equal(await theirs.find(), None, "not found")
+    equal(await mine.find(resource_id="bob"), None, "both must hold")
+    refused: dict[str, Callable[[], Awaitable[object]]] = {
+        "get": theirs.get,
+        "get of mine": lambda: mine.get(resource_id="bob"),
+        "ensure": theirs.ensure,
+        "update": lambda: theirs.update(title="x"),
+        "delete": theirs.delete,
+        "append": lambda: theirs.append(Message.user("x")),
+        "commit": lambda: theirs.commit(messages=[Message.user("x")]),
+        "load": theirs.load,
+        "history": theirs.history,
+        "external": theirs.external,
+        "path": theirs.path,
+        "page": theirs.page,
+        "unfinished_calls": theirs.unfinished_calls,
+        "fork": lambda: theirs.fork(at="q"),
+        "checkout": lambda: theirs.checkout("q"),
+        "switch": lambda: theirs.switch(0),
+        "variants": lambda: theirs.variants("q"),
+        "tree": theirs.tree,
+        "start": lambda: theirs.start("agent"),
+        "rerun": lambda: theirs.rerun(run.id),
+        "cancel": lambda: theirs.cancel(run.id),
+        "decide": lambda: theirs.decide(run.id, "k", True),
+        "follow": lambda: collect(theirs.follow(timeout=0)),
+        "follow_runs": lambda: collect(theirs.follow_runs(timeout=0)),
+    }
+    calls = {name for name in vars(ThreadHandle) if not name.startswith("_")} - {"id", "resource_id"}
+    equal(calls - set(refused), {"find", "buffered"}, "calls that this case leaves out")
+    for name, call in refused.items():
+        await untouched(kit.store, NotFoundError, call(), name)
+    equal([each.id for each in await collect(mine.follow_runs(timeout=0))], [asking.id], "its own runs")
+    equal([each.message_id for each in await collect(mine.follow(timeout=0))], ["q"], "its own messages")
+    equal((await mine.ensure()).id, "t", "it exists")
+    equal((await kit.store.thread("u", resource_id="bob").ensure(title="b")).resource_id, "bob", "created for another")
+
+
+@case("threads", "handle-owned-refused", covers=("store.thread",))
+async def case_handle_owned_refused(kit: Kit) -> None:
+    """A handle refuses another resource than its own, and what cannot check it."""
+    mine = kit.store.thread("t", resource_id="ann")
+    await raises(InvalidError, mine.start("agent", resource_id="bob"), "start for another")
+    await raises(InvalidError, mine.ensure(resource_id="bob"), "ensure for another")
+    for attempt in (mine.buffered, lambda: kit.store.thread("t", resource_id="")):
+        try:
+            attempt()
+        except InvalidError:
+            continue
+        raise InvalidError(f"{attempt!r} was accepted")
+    equal(await kit.store.threads.find("t"), None, "nothing was created")
 
 
 @case("threads", "handle-refused", covers=("store.thread",))

@@ -245,6 +245,9 @@ def rerun(scene: Scene) -> Call | None:
         arguments["thread_id"] = scene.thread_id()
     if scene.chance(0.1):
         arguments["fence"] = scene.random.randrange(4)
+    if thread.log and scene.chance(0.3):
+        del arguments["run_id"]
+        arguments |= {"message_id": scene.pick(thread.log).id, "thread_id": thread.id}
     return keyed(scene, Call("runs.rerun", arguments))
 
 

@@ -62,6 +62,7 @@ def single(scene: Scene) -> Call | None:
     choices = [
         Call("messages.get", message),
         Call("messages.find", message),
+        Call("runs.of_message", message),
         Call("branches.variants", {**message, "view": view}),
         Call("branches.variants", {"thread_id": thread.id, "run_id": run_id, "view": view}),
         Call("messages.range", {"thread_id": thread.id, "from_seq": max(1, first), "to_seq": max(1, first + 5)}),

@@ -19,6 +19,7 @@ from perdure.model.branch import Branch, Label, Variant
 from perdure.model.careful import from_json
 from perdure.model.faithful import to_json
 from perdure.model.message import Message, MessageRecord, UnfinishedCall
+from perdure.model.message_page import MessagePage
 from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage, PendingQueue
 from perdure.model.profile import Profile
@@ -240,6 +241,10 @@ def _describe_page(tokens: Tokens, page: Page[Any]) -> Json:
     return {"items": plain(tokens, page.items), "next_cursor": more}
 
 
+def _describe_message_page(tokens: Tokens, page: MessagePage) -> Json:
+    return {**_fields(page), **_describe_page(tokens, page)}
+
+
 def _describe_receipt(tokens: Tokens, receipt: Receipt) -> Json:
     return {**_fields(receipt, "durable"), "run": plain(tokens, receipt.run)}
 
@@ -273,6 +278,7 @@ _DESCRIBE: dict[type, Callable[[Tokens, Any], Json]] = {
     Variant: lambda _, variant: {**_fields(variant, "branch"), "leads": variant.branch is not None},
     UnfinishedCall: _describe_call,
     Page: _describe_page,
+    MessagePage: _describe_message_page,
 }
 
 

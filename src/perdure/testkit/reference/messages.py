@@ -94,8 +94,10 @@ def message_page(
     cursor: Json | None = None,
 ) -> Json:
     """`messages.page`: the end of a view, up to a position; a cursor keeps to the branch that the first page was of."""
-    query = ["page", thread_id, branch, view, before]
+    query = ["page", thread_id, branch if isinstance(branch, str) else None, view, before]
     refuse_page(query, cursor, limit)
+    if cursor is not None and isinstance(branch, int) and branch != cursor["after"][0]:
+        raise Refusal("InvalidError")
     thread = world.thread(thread_id)
     number = thread.branch_number(branch) if cursor is None else _pinned(thread, branch, cursor["after"][0])
     line = path(thread, number)
@@ -107,7 +109,17 @@ def message_page(
     items = [item for item in items if item[0] < end]
     start = page_start(items, limit, whole_calls=view == "history")
     more = {"query": query, "after": [number, items[start][0]]} if start > 0 else None
-    return {"items": [data for _, data in items[start:]], "next_cursor": more}
+    read = line if view == "history" else [m for m in line if m.seq < end]
+    run_id = None if view == "raw" else thread.open_run_id
+    first = items[start][0] if items else 0
+    calls = [call for call in unfinished(read) if call["run_id"] == run_id and call["seq"] >= first] if run_id else []
+    return {
+        "items": [data for _, data in items[start:]],
+        "next_cursor": more,
+        "branch": number,
+        "after_seq": min([read[-1].seq if read else 0, *(call["seq"] - 1 for call in calls)]),
+        "open_run_id": thread.open_run_id,
+    }
 
 
 def _pinned(thread: Thread, branch: int | str | None, pinned: int) -> int:

@@ -8,13 +8,15 @@ from perdure.testkit.reference import commit as commits
 from perdure.testkit.reference.branches import described, free_name, refuse_duplicate
 from perdure.testkit.reference.records import Branch, Json, Message, Refusal, Run, Thread, World
 from perdure.testkit.reference.runs import moved
+from perdure.testkit.reference.views import run_data
 
 
 def rerun(
     world: World,
     *,
-    run_id: str,
     new_run_id: str,
+    run_id: str | None = None,
+    message_id: str | None = None,
     messages: list[Json] | None = None,
     agent_id: str | None = None,
     metadata: Json | None = None,
@@ -27,15 +29,17 @@ def rerun(
     """`runs.rerun`: a branch where the turn begins, or the input if there are messages, and a new run on it."""
     if messages == [] or new_run_id == run_id:
         raise Refusal("InvalidError")
-    old = world.runs.get(run_id)
+    old = world.runs.get(run_id) if run_id is not None else run_of(world, thread_id or "", message_id or "")
     if old is None or thread_id not in (None, old.thread_id):
         raise Refusal("NotFoundError")
+    if new_run_id == old.id:
+        raise Refusal("InvalidError")
     new: Json = {"id": new_run_id, "agent_id": agent_id or old.agent_id, "parent_run_id": old.parent_run_id}
     new["metadata"] = metadata
     if messages is None:
         new |= {"input": old.input, "triggers": old.triggers}
     request = commits.Request(thread_id=old.thread_id, messages=messages or (), run={"new": new}, fence=fence, key=key)
-    request.inputs, request.fork = True, ["rerun", run_id, name]
+    request.inputs, request.fork = True, ["rerun", old.id, name]
     commits.refuse_shape(request)
     thread = world.thread(old.thread_id)
     stored = commits.live_key(world, thread, key)
@@ -59,6 +63,23 @@ def rerun(
     started: Json = commits.write(world, thread, request)["run"]
     thread.branch = number
     return started
+
+
+def of_message(world: World, *, thread_id: str, message_id: str) -> Json | None:
+    """`runs.of_message`."""
+    run = run_of(world, thread_id, message_id)
+    return None if run is None else run_data(run)
+
+
+def run_of(world: World, thread_id: str, message_id: str) -> Run | None:
+    """The run that produced a message, else the first that was given it."""
+    message = world.thread(thread_id).require_message(message_id)
+    producer = world.runs.get(message.body.get("run_id") or "")
+    if producer is not None and producer.thread_id == thread_id:
+        return producer
+    candidates = [run for run in world.runs_of(thread_id) if run.input and run.input[0] <= message.seq <= run.input[1]]
+    exact = [run for run in candidates if run.input and run.input[0] == message.seq]
+    return min(exact or candidates, key=lambda run: (run.created_at, run.id), default=None)
 
 
 def turn(thread: Thread, run: Run) -> tuple[Message | None, Message | None]:

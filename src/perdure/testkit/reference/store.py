@@ -98,6 +98,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "runs.create": _begin("created"),
     "runs.start": _begin("running"),
     "runs.rerun": reruns.rerun,
+    "runs.of_message": reruns.of_message,
     "runs.cancel": _cancel,
     "runs.decide": _decide,
     "runs.get": runs.get,

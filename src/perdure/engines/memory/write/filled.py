@@ -120,7 +120,8 @@ def _plan(kind: Kind, schema: Schema) -> KindPlan | None:
 
 
 def _append_step(shape: LogShape, log: Log, numbers: range) -> AppendStep:
-    if shape.op is not Append or shape.kinds.count(NOW) != 1 or shape.kinds.count(PLAIN) != len(shape.kinds) - 1:
+    one_time = shape.kinds.count(NOW) == 1 and shape.kinds.count(PLAIN) == len(shape.kinds) - 1
+    if shape.op is not Append or shape.starts or not one_time:
         raise _Unplanned
     expect = numbers[2] if shape.expect else None
     unique = tuple((column, log.positions[column]) for column in log.unique)
@@ -245,7 +246,7 @@ def apply_filled(plan: KindPlan, scope: Scope, rev: int, now: int, filled: Fille
         partition = scope.logs[step.log].partitions.get(values[step.partition])
         if partition is None or not _may_append(step, partition, values, filled):
             return None
-        last = len(partition.entries) + len(filled.entries)
+        last = partition.base + len(partition.entries) + len(filled.entries)
         for number in plan.seqs:
             values[number] = last - values[number]
     changes = _changes(plan.rows, scope.tables, values, rev)
@@ -255,7 +256,7 @@ def apply_filled(plan: KindPlan, scope: Scope, rev: int, now: int, filled: Fille
         seqs = {}
     else:
         seqs = {(step.log, values[step.partition]): last}
-        time, first = step.time, len(partition.entries) + 1
+        time, first = step.time, last - len(filled.entries) + 1
         partition.extend(
             [(seq, rev, *entry[:time], now, *entry[time + 1 :]) for seq, entry in enumerate(filled.entries, first)]
         )
@@ -265,7 +266,7 @@ def apply_filled(plan: KindPlan, scope: Scope, rev: int, now: int, filled: Fille
 
 
 def _may_append(step: AppendStep, partition: Partition, values: list[Any], filled: Filled) -> bool:
-    if step.is_empty or (step.expect is not None and values[step.expect] != len(partition.entries)):
+    if step.is_empty or (step.expect is not None and values[step.expect] != partition.base + len(partition.entries)):
         return False
     for column, position in step.unique:
         new = [entry[position] for entry in filled.entries]

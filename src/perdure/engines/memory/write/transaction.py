@@ -8,7 +8,7 @@ from typing import Any
 from perdure.engines.memory.schema import Scope, TableData
 from perdure.engines.shared.decisions import Moment, new_row, refuse_repeated, refuse_unmet, updated_row
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import Append, Check, Delete, Drop, Now, Op, Patch, Put, Row
+from perdure.kernel.ops import Append, Check, Delete, Drop, Now, Op, Patch, Put, Row, Trim
 from perdure.kernel.schema import Key
 
 
@@ -24,7 +24,7 @@ class Transaction:
         self._moment = Moment(now, self._last)
         self._rows: list[tuple[int, TableData, Key, Row | None, bool]] = []
         self._appends: list[tuple[Append, list[tuple[Any, ...]]]] = []
-        self._drops: list[Drop] = []
+        self._drops: list[Drop | Trim] = []
 
     def run(self, ops: Sequence[Op]) -> None:
         """Check every operation, then apply them all; raises `Conflict` before anything is written."""
@@ -32,7 +32,7 @@ class Transaction:
         for position, op in enumerate(ops):
             if isinstance(op, Append):
                 self._stage_append(position, op)
-            elif isinstance(op, Drop):
+            elif isinstance(op, (Drop, Trim)):
                 self._drops.append(op)
             else:
                 row_ops.append((position, op))
@@ -44,9 +44,11 @@ class Transaction:
     def _stage_append(self, position: int, op: Append) -> None:
         log, now = self.scope.logs[op.log], self.now
         partition = log.partition(op.partition)
-        head = len(partition.entries)
-        if op.expect is not None and op.expect != head:
-            raise Conflict(position, "length", op.expect, head)
+        head = partition.last
+        if op.start is not None and not head:
+            head = op.start - 1
+        elif op.before is not None and op.before != head:
+            raise Conflict(position, "length", op.before, head)
         refuse_repeated(position, log.log, op.entries, partition.owners)
         entries = [
             (seq, self.rev, *[now + value.plus if type(value) is Now else value for value in entry])
@@ -86,7 +88,11 @@ class Transaction:
 
     def _apply(self) -> None:
         for drop in self._drops:
-            self.scope.logs[drop.log].drop(drop.partition, drop.keep)
+            log = self.scope.logs[drop.log]
+            if isinstance(drop, Trim):
+                log.partition(drop.partition).trim(drop.upto)
+            else:
+                log.drop(drop.partition, drop.keep)
         for op, entries in self._appends:
             self.scope.logs[op.log].extend(op.partition, entries)
         for _, data, key, row, unique in self._rows:

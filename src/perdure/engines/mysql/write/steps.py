@@ -13,11 +13,11 @@ import msgspec
 
 from perdure.engines.mysql.connections.literals import equal
 from perdure.engines.shared.decisions import old_value
-from perdure.kernel.ops import ABSENT, ANY, Append, Check, Delete, Drop, Inc, Max, Min, Op, Patch, Put, Row, Swap
+from perdure.kernel.ops import ABSENT, ANY, Append, Check, Delete, Drop, Inc, Max, Min, Op, Patch, Put, Row, Swap, Trim
 from perdure.kernel.schema import Log, Schema, Table
 
 RowOp = Check | Put | Patch | Delete
-LogOp = Append | Drop
+LogOp = Append | Drop | Trim
 DELETED_AT_ONCE = 500
 """How many rows one statement deletes at most."""
 _READS_OLD = frozenset((Inc, Max, Min, Swap))
@@ -78,7 +78,7 @@ Group = LogStep | list[RowStep]
 
 def row_of(op: Op) -> tuple[str, tuple[Any, ...]]:
     """The row or partition that an operation names, as the table or log and a key in it."""
-    return (op.log, (op.partition,)) if isinstance(op, (Append, Drop)) else (op.table, op.key)
+    return (op.log, (op.partition,)) if isinstance(op, LogOp) else (op.table, op.key)
 
 
 def plan_steps(schema: Schema, scope: str, ops: Sequence[Op]) -> list[Step]:
@@ -93,7 +93,7 @@ def plan_steps(schema: Schema, scope: str, ops: Sequence[Op]) -> list[Step]:
 
 
 def _plan(schema: Schema, scope: str, position: int, op: Op) -> Step:
-    if isinstance(op, (Append, Drop)):
+    if isinstance(op, LogOp):
         log = schema.log[op.log]
         return LogStep(position, op, log, equal(("scope", log.partition), (scope, op.partition)))
     table = schema.table[op.table]

@@ -22,14 +22,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from perdure import limits
 from perdure.engines.mysql.connections.driver import Rows
 from perdure.engines.mysql.connections.literals import equal, insert, literal, literals, one_of
 from perdure.engines.mysql.schema import names, quote
-from perdure.engines.mysql.write.steps import LogStep, RowStep, group_steps, plan_steps
+from perdure.engines.mysql.write.steps import LogOp, LogStep, RowStep, group_steps, plan_steps
 from perdure.engines.shared.decisions import Moment, decide, refuse_repeated
 from perdure.engines.sql.ddl import heads_name
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import Append, Delete, Drop, Now, Op
+from perdure.kernel.ops import Append, Delete, Drop, Now, Op, Trim
 from perdure.kernel.schema import Schema
 
 STATEMENT_CHARACTERS = 1024 * 1024
@@ -117,8 +118,10 @@ class Transaction:
     def _decide_append(self, step: LogStep, op: Append) -> int:
         """The last seq after an append."""
         head = step.head or 0
-        if op.expect is not None and op.expect != head:
-            raise Conflict(step.position, "length", op.expect, head)
+        if op.start is not None and not head:
+            head = op.start - 1
+        elif op.before is not None and op.before != head:
+            raise Conflict(step.position, "length", op.before, head)
         refuse_repeated(step.position, step.log, op.entries)
         self.seqs[op.log, op.partition] = head + len(op.entries)
         return head + len(op.entries)
@@ -127,13 +130,18 @@ class Transaction:
         """The statements between the locks and the commit."""
         for group in self._groups:
             if isinstance(group, LogStep):
-                yield from self._drop(group, group.op) if isinstance(group.op, Drop) else self._append(group, group.op)
+                yield from self._log(group, group.op)
             elif len(group) > 1:
                 yield f"DELETE t FROM {self._rows_of(group)}"
             elif isinstance((step := group[0]).op, Delete):
                 yield f"DELETE FROM {quote(step.table.stored)} WHERE {step.where}"
             elif step.new is not None:
                 yield self._update(step, step.new) if step.occupied else self._insert(step, step.new)
+
+    def _log(self, step: LogStep, op: LogOp) -> Iterator[str]:
+        if isinstance(op, Append):
+            return self._append(step, op)
+        return self._drop(step, op) if isinstance(op, Drop) else self._trim(step, op)
 
     def _insert(self, step: RowStep, new: dict[str, Any]) -> str:
         columns = ("scope", *step.table.key_names, "rev", *new)
@@ -155,7 +163,7 @@ class Transaction:
         beginning = insert(log.stored, columns, [])
         rows: list[str] = []
         size = 0
-        for seq, entry in enumerate(op.entries, (step.head or 0) + 1):
+        for seq, entry in enumerate(op.entries, last - len(op.entries) + 1):
             values = literals([self.now if type(value) is Now else value for value in entry])
             rows.append(f"({fixed}, {seq}, {self.rev}, {values})")
             size += len(values)
@@ -172,6 +180,16 @@ class Transaction:
         last = min(head, op.keep)
         change = f"UPDATE {heads} SET `last` = {last}" if last else f"DELETE FROM {heads}"
         yield f"{change} WHERE {step.where}"
+        if last and step.log.trim:
+            # All that it would keep may have been trimmed. The head is locked, so nobody adds an entry meanwhile.
+            left = f"SELECT 1 FROM {quote(step.log.stored)} WHERE {step.where}"
+            yield f"DELETE FROM {heads} WHERE {step.where} AND NOT EXISTS ({left})"
+
+    def _trim(self, step: LogStep, op: Trim) -> Iterator[str]:
+        upto = min(op.upto, (step.head or 0) - 1)
+        if upto > 0:
+            oldest = f"`seq` <= {upto} ORDER BY `seq` LIMIT {limits.TRIM_ENTRIES}"
+            yield f"DELETE FROM {quote(step.log.stored)} WHERE {step.where} AND {oldest}"
 
     def owners(self) -> list[Owner]:
         """After a duplicate: the possible owners of each unique value that this transaction takes."""

@@ -38,7 +38,7 @@ def conflict(error: Any, transaction: Transaction, schema: Schema) -> Exception:
     observed = msgspec.json.decode(error.detail) if error.detail else None
     op = member.op
     if code == LENGTH:
-        return Conflict(member.number, "length", op.expect, observed[0] if observed else 0)
+        return Conflict(member.number, "length", op.before, observed[0] if observed else 0)
     expected = PRESENT if type(op) is Patch and op.if_ is ANY else op.if_
     actual: Any = None
     if observed is not None:

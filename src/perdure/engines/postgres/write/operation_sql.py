@@ -98,6 +98,14 @@ class OperationSql:
                 f' WHERE {where} AND t."last" = {binder.bind("bigint")} {returning}'
             )
             return sql, [partition, count]
+        if shape.starts:
+            before = binder.bind("bigint")
+            sql = (
+                f"INSERT INTO {heads} ({names((*key, 'last'))}) SELECT {binder.scope}, {partition}, {before} + {count}"
+                f' ON CONFLICT ({names(key)}) DO UPDATE SET "last" = excluded."last" WHERE t."last" = {before}'
+                f" {returning}"
+            )
+            return sql, [partition, count]
         only = ' WHERE t."last" = 0' if shape.expect is False else ""
         sql = (
             f"INSERT INTO {heads} ({names((*key, 'last'))}) SELECT {binder.scope}, {partition}, {count}{_from(binder)}"

@@ -1,8 +1,8 @@
 """Transactions that one snapshot cannot serve, as steps of the function `run_steps`: still one statement.
 
-Two operations need a fresh snapshot after each wait for a lock. Deleting a row that may be absent first occupies its
-key, so that no other session can insert it in between; dropping a partition first takes its head, then deletes its
-entries. Steps run in lock order like all writes. `Delete("items", ("a",))`, for example, becomes
+Some operations need a fresh snapshot after each wait for a lock. Deleting a row that may be absent first occupies its
+key, so that no other session can insert it in between; dropping or trimming a partition first takes its head, then
+deletes entries. Steps run in lock order like all writes. `Delete("items", ("a",))`, for example, becomes
 
     INSERT INTO items (scope, id, rev) VALUES ($1, ($4)[1]::text, $2) ON CONFLICT … DO UPDATE SET rev = excluded.rev …
     DELETE FROM items WHERE scope = $1 AND id = ($4)[1]::text RETURNING 1
@@ -14,13 +14,14 @@ from typing import Any
 
 import msgspec
 
+from perdure import limits
 from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.schema.functions import CONDITION, LENGTH, run_steps
 from perdure.engines.postgres.write.binders import Binder
 from perdure.engines.postgres.write.operation_sql import EntrySource, OperationSql
 from perdure.engines.postgres.write.transaction import Member, Transaction
 from perdure.engines.sql.ddl import names, quote
-from perdure.kernel.ops import ABSENT, ANY, PRESENT, Append, Delete, Patch
+from perdure.kernel.ops import ABSENT, ANY, PRESENT, Append, Delete, Patch, Trim
 from perdure.kernel.shapes import NO_COLUMNS, LogShape, RowShape, Values, entry_columns
 
 
@@ -54,6 +55,8 @@ class _Script:
                 self._row(position, member, shape)
             elif shape.op is Append:
                 self._append(position, member, shape)
+            elif shape.op is Trim:
+                self._trim(position, member, shape)
             else:
                 self._drop(position, member, shape)
 
@@ -94,6 +97,26 @@ class _Script:
         for table, dropped in ((self._layout.table(log.name), f'"seq" > {keep}'), (heads, '"last" = 0')):
             delete = f"DELETE FROM {table} WHERE {where} AND {dropped} RETURNING 1"
             self._step(position, f"WITH gone AS ({delete}) SELECT count(*) FROM gone")
+        if log.trim:
+            # All that it would keep may have been trimmed: then the partition is gone.
+            left = f"SELECT FROM {self._layout.table(log.name)} WHERE {where}"
+            self._step(position, f"DELETE FROM {heads} WHERE {where} AND NOT EXISTS ({left}) RETURNING 1")
+
+    def _trim(self, position: int, member: Member, shape: LogShape) -> None:
+        """Takes the head, so that no other session shortens the log; then the oldest entries go, never the last."""
+        log = self._layout.schema.log[shape.owner]
+        heads, entries = self._layout.heads(log.name), self._layout.table(log.name)
+        binder = self._binder()
+        partition, upto = binder.bind("text"), binder.bind("bigint")
+        self._add_arguments(member.values)
+        where = f'"scope" = $1 AND {quote(log.partition)} = {partition}'
+        head = f'SELECT "last" FROM {heads} WHERE {where} FOR UPDATE'
+        self._step(position, head)
+        first = f'SELECT min("seq") FROM {entries} WHERE {where}'
+        oldest = f'"seq" <= {upto} AND "seq" < ({first}) + {limits.TRIM_ENTRIES}'
+        # The head is locked once more: a partition may have been made since the first step found none.
+        delete = f'DELETE FROM {entries} WHERE {where} AND {oldest} AND "seq" < (SELECT "last" FROM h) RETURNING 1'
+        self._step(position, f"WITH h AS ({head}), gone AS ({delete}) SELECT count(*) FROM gone")
 
     def _row(self, position: int, member: Member, shape: RowShape) -> None:
         shapes = [shape]

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from perdure.engines.sql.terms import ShapeCache
-from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Drop, Op, Patch, Put
+from perdure.kernel.ops import ABSENT, ANY, Append, Delete, Drop, Op, Patch, Put, Trim
 from perdure.kernel.schema import Schema
 from perdure.kernel.shapes import DESCRIBE, LogShape, RowShape, Shape, Values
 
@@ -64,6 +64,8 @@ class Form:
         # Entries of two partitions of one log could not tell their seqs apart.
         arrays = not stepwise and len(self.lasts) == len(self.appends)
         arrays = arrays and not any(isinstance(m.shape, RowShape) and m.shape.default for m in members)
+        # Where entries start is one parameter, which the rows of an array could not tell an existing head.
+        arrays = arrays and not any(isinstance(m.shape, LogShape) and m.shape.starts for m in members)
         many = len(members) > _SOLO_OPERATIONS
         self.batchable = arrays and len(self.kind) == len(owners)
         self.bulk = arrays and (many or max(owners.values()) > _SOLO_ROWS)
@@ -73,7 +75,7 @@ class Form:
 def _needs_steps(shape: Shape) -> bool:
     """True for an operation on what may be absent, which no lock protects: see `stepwise`."""
     if isinstance(shape, LogShape):
-        return shape.op is Drop
+        return shape.op is Drop or shape.op is Trim
     return shape.op is Delete and (shape.condition is ANY or shape.condition is ABSENT)
 
 

@@ -123,9 +123,9 @@ class Audit:
         segment = False if log.segment is None else columns.index(log.segment) + 1
         members = (b"ZRANGE", base + f"p:{log.name}".encode(), b"0", b"-1")
         for name in await self._network.request(base, *members, shape=reply_shapes.names, room=LARGEST):
-            await self._continuing(self._partition(base, log, name, (unique, segment)))
+            await self._continuing(self._partition(base, log, name, (unique, segment, log.trim)))
 
-    async def _partition(self, base: bytes, log: Log, name: bytes, about: tuple[Any, Any]) -> None:
+    async def _partition(self, base: bytes, log: Log, name: bytes, about: tuple[Any, Any, bool]) -> None:
         partition = text_of(name, self._where, f"a partition of {log.name}")
         entries = base + f"l:{log.name}:{partition}".encode()
         if not await self._network.request(base, b"EXISTS", entries, shape=reply_shapes.number):

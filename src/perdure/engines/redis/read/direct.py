@@ -3,7 +3,8 @@
 A script copies every entry into Lua and out again, which takes the server several times as long as LRANGE alone. So the
 script answers only where the entries are, and LRANGE follows it in the same request. Other commands may run between the
 two, so the script also sends the last entry: entries are never changed and are removed only from the end, so if that
-one is still where it was, all the entries before it are, too. If not, the view is read again by the script alone.
+one is still where it was, all the entries before it are, too. If not, the view is read again by the script alone. The
+entries of a log that is trimmed change their places in the list, so only the script reads it.
 """
 
 from __future__ import annotations
@@ -42,13 +43,16 @@ class Location:
 class DirectReads:
     """Chooses reads for LRANGE, and remembers lists of which it fetched far more than was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, trimmed: frozenset[str] = frozenset()) -> None:
+        self._trimmed = trimmed
         self._scattered: set[bytes] = set()
 
     def choose(self, base: bytes, reads: Sequence[ReadOp]) -> DirectRead | None:
         """The read of a view to be fetched with LRANGE: one of a whole stretch, in order. None if there is none."""
         for number, read in enumerate(reads):
             if type(read) is Read and read.limit is None and not read.desc and not read.where:
+                if read.log in self._trimmed:
+                    continue
                 segments = read.segments or ()
                 low = max([read.after, *[segment.after for segment in segments]])
                 ends = [end for end in (read.upto, *[segment.upto for segment in segments]) if end is not None]

@@ -53,7 +53,7 @@ class Reads:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self.direct = DirectReads()
+        self.direct = DirectReads(frozenset(log.name for log in layout.schema.logs if log.trim))
         self._sources = {table.name: _sources(table) for table in layout.schema.tables}
         self.rows = {table.name: RowDecoder(table) for table in layout.schema.tables}
         self._entries = {
@@ -147,7 +147,7 @@ class Reads:
         if isinstance(read, Scan):
             return self.scan(read, reads)
         if isinstance(read, Heads):
-            return (4, read.log, list(read.partitions))
+            return (4, read.log, list(read.partitions), self._layout.schema.log[read.log].trim)
         if isinstance(read, Now):
             return (5, _or_false(clock), read.plus)
         return self._read(read)
@@ -207,7 +207,7 @@ class Reads:
         elif unique:
             lookup = (unique[0], [stored(value) for value in choices[unique[0]]])
         span = (read.after, _or_false(read.upto), _or_false(read.limit), read.desc)
-        return (3, read.log, read.partition, *span, filters, lookup, segments, len(columns))
+        return (3, read.log, read.partition, *span, filters, lookup, segments, len(columns), log.trim)
 
 
 def _refuse_other_count(answers: int, questions: int) -> None:

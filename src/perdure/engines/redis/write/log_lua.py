@@ -11,6 +11,7 @@ from itertools import pairwise
 from string import Template
 from typing import Any
 
+from perdure import limits
 from perdure.engines.redis.connections.scripts import lua
 from perdure.engines.redis.schema.table_info import pack
 from perdure.engines.redis.write.value_lua import quoted
@@ -18,6 +19,9 @@ from perdure.kernel.ops import Append, Now
 from perdure.kernel.schema import Log
 
 _CHECK, _WRITE, _DROP = Template(lua("append_check")), Template(lua("append_write")), Template(lua("drop"))
+_TRIM = Template(lua("trim"))
+_START = "if not facts[1] then head = tonumber(expected) end"
+"""For entries that start at a seq: an empty partition is as if it ended before them."""
 
 
 class DropCode:
@@ -26,11 +30,26 @@ class DropCode:
     size = 2
 
     def __init__(self, log: Log, columns: Sequence[str]) -> None:
-        # The decoder returns the offset of the rest first, then seq, rev and the columns; Lua counts from 1.
-        positions = {name: columns.index(name) + 4 for name in log.unique}
-        unique = ", ".join(f"[{quoted(f'{name}+')}] = {position}" for name, position in positions.items())
-        last = max(positions.values(), default=3) - 1
-        self.text = _DROP.substitute(log=quoted(log.name), unique=f"{{{unique}}}", columns=last)
+        gone = "math.max(0, tonumber(call('HGET', about, '#') or 0) - call('LLEN', list))" if log.trim else "0"
+        self.text = _DROP.substitute(_unique_facts(log, columns), gone=gone)
+
+
+class TrimCode:
+    """The Lua that removes the oldest entries of a partition: the arguments are its name and the last seq to go."""
+
+    size = 2
+
+    def __init__(self, log: Log, columns: Sequence[str]) -> None:
+        self.text = _TRIM.substitute(_unique_facts(log, columns), most=limits.TRIM_ENTRIES)
+
+
+def _unique_facts(log: Log, columns: Sequence[str]) -> dict[str, Any]:
+    """The name of a log, and how a script finds the unique values of an entry that is stored with these columns."""
+    # The decoder returns the offset of the rest first, then seq, rev and the columns; Lua counts from 1.
+    positions = {name: columns.index(name) + 4 for name in log.unique}
+    unique = ", ".join(f"[{quoted(f'{name}+')}] = {position}" for name, position in positions.items())
+    last = max(positions.values(), default=3) - 1
+    return {"log": quoted(log.name), "unique": f"{{{unique}}}", "columns": last}
 
 
 class LogCodes:
@@ -38,21 +57,23 @@ class LogCodes:
 
     def __init__(self, log: Log, order: tuple[int, ...] | None) -> None:
         stored = range(len(log.columns)) if order is None else order
-        self.drop = DropCode(log, [log.column_names[at] for at in stored])
+        columns = [log.column_names[at] for at in stored]
+        self.drop = DropCode(log, columns)
+        self.trim = TrimCode(log, columns)
         self._log = log
         self._order = order
         self._integers = [position for position, at in enumerate(stored) if log.columns[at].type == "int"]
         self._unique = [(f"{name}+", log.positions[name]) for name in log.unique]
         self._segment = None if log.segment is None else log.positions[log.segment]
-        self._codes: dict[tuple[tuple[int, ...], bool, bool], AppendCode] = {}
+        self._codes: dict[tuple[tuple[int, ...], bool, bool, bool], AppendCode] = {}
 
     def append(self, op: Append) -> tuple[AppendCode, list[bytes]]:
         """The code of an append, and its arguments."""
-        signature = (*self._times(op.entries), self.has_several_segments(op.entries))
+        signature = (*self._times(op.entries), self.has_several_segments(op.entries), op.start is not None)
         code = self._codes.get(signature)
         if code is None:
             code = self._codes[signature] = AppendCode(self._log, *signature)
-        return code, self.arguments(code, op.partition, op.expect, op.entries)
+        return code, self.arguments(code, op.partition, op.before, op.entries)
 
     def arguments(
         self, code: AppendCode, partition: str, expect: int | None, entries: Sequence[tuple[Any, ...]]
@@ -88,12 +109,12 @@ class LogCodes:
 
 
 class AppendCode:
-    """Appends to a log that are alike: in which columns hold the clock (in every entry, unless they are `mixed`), and
-    in whether their entries are of several segments."""
+    """Appends to a log that are alike: in which columns hold the clock (in every entry, unless they are `mixed`), in
+    whether their entries are of several segments, and in whether they say where they start."""
 
-    def __init__(self, log: Log, times: tuple[int, ...], mixed: bool, several: bool) -> None:
+    def __init__(self, log: Log, times: tuple[int, ...], mixed: bool, several: bool, starts: bool) -> None:
         self.log = log
-        self.mixed, self.several = mixed, several
+        self.mixed, self.several, self.starts = mixed, several, starts
         self._times = times
         bounds = [-1, *times, len(log.columns) + 1]
         self._spans = [(slice(first + 1, last), len(_head(last - first - 1))) for first, last in pairwise(bounds)]
@@ -110,8 +131,8 @@ class AppendCode:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all entries hold the clock in the same columns, and are of one segment."""
-        return not (self.mixed or self.several)
+        """Whether all entries hold the clock in the same columns, are of one segment, and follow the last one."""
+        return not (self.mixed or self.several or self.starts)
 
     def check(self, group: int) -> str:
         """The Lua that refuses what must be refused."""
@@ -134,6 +155,7 @@ class AppendCode:
             "pieces_each": count,
             "pieces": (" .. " if self.mixed else " .. packed_clock .. ").join(pieces),
             "start": quoted(_head(len(self.log.columns) + 3)),
+            "begin": _START if self.starts else "",
         }
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from perdure.engines.redis.connections.scripts import COMPILE, Script, lua
-from perdure.engines.redis.write.log_lua import AppendCode, DropCode
+from perdure.engines.redis.write.log_lua import AppendCode, DropCode, TrimCode
 from perdure.engines.redis.write.row_lua import Frame, RowCode
 from perdure.engines.redis.write.value_lua import quoted
 
@@ -28,7 +28,7 @@ MOST_SINGLE = 40
 """With up to this many groups, an operation that is alone in its group gets their own variables: Lua allows few."""
 
 
-Code = RowCode | AppendCode | DropCode
+Code = RowCode | AppendCode | DropCode | TrimCode
 Step = RowCode | tuple[Code]
 """A group of operations with the same code. It is in a tuple if there are several, or if the number of their arguments
 varies."""
@@ -39,7 +39,7 @@ class Group(NamedTuple):
     whose count and arguments follow those of the groups before."""
 
     number: int
-    code: RowCode | DropCode
+    code: RowCode | DropCode | TrimCode
     first: int | None
 
 
@@ -152,7 +152,7 @@ def _checks(group: Group) -> Iterator[str]:
 def _writes(group: Group) -> Iterator[str]:
     number, code, first = group
     yield "do" if first is not None else f"for i, row in ipairs(held[{number}]) do\nlocal first = row.first"
-    if isinstance(code, DropCode):
+    if isinstance(code, (DropCode, TrimCode)):
         yield code.text
     else:
         if first is None:

@@ -20,7 +20,7 @@ from perdure.engines.redis.write.transaction_scripts import MOST_SINGLE, Code, P
 from perdure.engines.redis.write.value_lua import codes_of, plain
 from perdure.errors import CorruptError, InvalidError, PerdureError, UnavailableError
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import ANY, PRESENT, Append, Check, Delete, Drop, Op, Patch, Presence, Put
+from perdure.kernel.ops import ANY, PRESENT, Append, Check, Delete, Drop, Op, Patch, Presence, Put, Trim
 
 _MOST_CODES = 1_000
 
@@ -87,6 +87,8 @@ class Writer:
                 code, arguments = self.logs[op.log].append(op)
             elif type(op) is Drop:
                 code, arguments = self.logs[op.log].drop, [op.partition.encode(), b"%d" % op.keep]
+            elif type(op) is Trim:
+                code, arguments = self.logs[op.log].trim, [op.partition.encode(), b"%d" % op.upto]
             else:
                 code, arguments = self.row(op)  # type: ignore[arg-type]
             members = groups.get(code)
@@ -158,7 +160,7 @@ def _conflict(layout: Layout, ops: Sequence[Op], groups: Groups, report: Conflic
     position, actual = positions[report.position - 1], report.actual
     op: Any = ops[position]
     if report.kind == "length":
-        return Conflict(position, "length", op.expect, int(actual))
+        return Conflict(position, "length", op.before, int(actual))
     if report.kind == "unique":
         return Conflict(position, "unique", None, _rival(layout, op, report))
     condition = op.if_

@@ -82,7 +82,7 @@ class _Planner:
         """Plan the operation at this position; False if it cannot be planned."""
         op, shape, starts = self._kind.template[position], self._kind.shapes[position], self._kind.starts
         numbers = iter(range(FIRST_VALUE + starts[position], FIRST_VALUE + starts[position + 1]))
-        if isinstance(shape, LogShape) and shape.op is Append and shape.kinds.count(NOW) == 1:
+        if isinstance(shape, LogShape) and shape.op is Append and not shape.starts and shape.kinds.count(NOW) == 1:
             self.append = self._append(position, shape, numbers)
         elif isinstance(op, (Check, Put, Patch)) and isinstance(shape, RowShape) and shape.default is None:
             sql, arguments = self._row(op, shape, numbers)

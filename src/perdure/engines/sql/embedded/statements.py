@@ -173,6 +173,8 @@ class LogStatements:
         self.head = f'SELECT max("seq") FROM {name} WHERE "scope" = ? AND {partition} = ?'
         self.head_and_time = f"SELECT ({self.head}), {SQLITE_CLOCK}"
         self.drop = f'DELETE FROM {name} WHERE "scope" = ? AND {partition} = ? AND "seq" > ?'
+        self.trim = f'DELETE FROM {name} WHERE "scope" = ? AND {partition} = ? AND "seq" <= ?'
+        self.first = f'SELECT min("seq") FROM {name} WHERE "scope" = ? AND {partition} = ?'
         # Entries before the refused one are already in, with the rev of this transaction.
         owner = f'SELECT 1 FROM {name} WHERE "scope" = ? AND {partition} = ? AND "rev" <> ?'
         self.unique = [UniqueColumn(c, log.positions[c], f"{owner} AND {quote(c)} = ?") for c in log.unique]

@@ -36,6 +36,7 @@ from perdure.kernel.ops import (
     Scan,
     Swap,
     Taken,
+    Trim,
 )
 from perdure.kernel.schema import Table
 from perdure.kernel.semantics import evaluate, observed, scan_at
@@ -106,8 +107,10 @@ class Session:
 
     def _length(self, position: int, op: Append) -> int:
         length = self.queries.logs[op.log].last(self.cursor, self.scope, op.partition)
-        if op.expect is not None and op.expect != length:
-            raise Conflict(position, "length", op.expect, length)
+        if op.start is not None and not length:
+            return op.start - 1
+        if op.before is not None and op.before != length:
+            raise Conflict(position, "length", op.before, length)
         if length > limits.INTEGER_MAX:
             raise CorruptError(f"an entry has seq {length}", where=f"{op.log} of {op.partition!r}")
         return length
@@ -138,6 +141,14 @@ class Session:
     def drop(self, _position: int, op: Drop) -> None:
         """Remove a partition, or everything after its first entries."""
         self.cursor.execute(self.logs[op.log].drop, (self.scope, op.partition, op.keep))
+
+    def trim(self, _position: int, op: Trim) -> None:
+        """Remove the oldest entries, a limited number, but never the newest."""
+        log, partition = self.logs[op.log], (self.scope, op.partition)
+        last = self.queries.logs[op.log].last(self.cursor, *partition)
+        if last:
+            (first,) = self.cursor.execute(log.first, partition).fetchone()
+            self.cursor.execute(log.trim, (*partition, min(op.upto, last - 1, first + limits.TRIM_ENTRIES - 1)))
 
     def check(self, position: int, op: Check) -> None:
         """Refuse unless the row is as expected."""
@@ -242,4 +253,5 @@ _WRITE: dict[type, Callable[[Session, int, Any], None]] = {
     Patch: Session.patch,
     Delete: Session.delete,
     Drop: Session.drop,
+    Trim: Session.trim,
 }

@@ -4,8 +4,9 @@
 -- {'row', table, keys}: rows that the key order does not name
 -- {'index', sorted set, table, kinds, shape, number of the index, kinds of its order, last member, count}
 -- {'unique', hash, table, kinds, shape, number of the group}
--- {'log', log, partition, unique columns, segment column or false, first seq, count}: entries out of place, unique values
--- that lead elsewhere, stretches that do not say where the segment changes
+-- {'log', log, partition, unique columns, segment column or false, trims, first entry, count}: entries out of place,
+-- unique values that lead elsewhere, stretches that do not say where the segment changes. Entries count from 1; the seq
+-- of the first is 1 as well, unless the log `trims`.
 
 local findings = {}
 
@@ -121,13 +122,13 @@ local function audit_entry(where, about, unique, entry, seq)
 end
 
 -- Each change of the segment has its mark in the stretches, and there are no others.
-local function audit_stretches(where, list, name, about, entries, segment, first)
+local function audit_stretches(where, list, name, about, entries, segment, first, gone)
   local function held(entry)
     return entry and (entry_values(entry, segment)[segment] or '')
   end
   local before, changes = first > 1 and held(call('LINDEX', list, first - 2)) or nil, 0
   for i, entry in ipairs(entries) do
-    local value, seq = held(entry), first + i - 1
+    local value, seq = held(entry), gone + first + i - 1
     if value ~= before then
       changes = changes + 1
       if tonumber(call('ZSCORE', name, decimal(seq) .. ':' .. value)) ~= seq then
@@ -136,10 +137,10 @@ local function audit_stretches(where, list, name, about, entries, segment, first
     end
     before = value
   end
-  if call('ZCOUNT', name, first, first + #entries - 1) ~= changes then
+  if call('ZCOUNT', name, gone + first, gone + first + #entries - 1) ~= changes then
     report(where .. ' has other stretches than its entries say')
   end
-  if first == 1 and call('ZCOUNT', name, 1, call('LLEN', list)) ~= call('ZCARD', name) then
+  if first == 1 and call('ZCOUNT', name, gone + 1, gone + call('LLEN', list)) ~= call('ZCARD', name) then
     report(where .. ' has stretches where it has no entries')
   end
   if first + #entries - 1 == call('LLEN', list) and before ~= nil and call('HGET', about, '=') ~= before then
@@ -147,18 +148,24 @@ local function audit_stretches(where, list, name, about, entries, segment, first
   end
 end
 
-function audits.log(_, log, partition, unique, segment, first, count)
+function audits.log(_, log, partition, unique, segment, trims, first, count)
   local name, where = log .. ':' .. partition, log .. ' ' .. partition
   local list, about = base .. 'l:' .. name, base .. 'q:' .. name
   local entries = call('LRANGE', list, first - 1, first + count - 2)
+  local last = tonumber(call('HGET', about, '#'))
+  local gone = trims and last and math.max(0, last - call('LLEN', list)) or 0
   for i, entry in ipairs(entries) do
-    guarded(where .. ' entry ' .. (first + i - 1), audit_entry, where, about, unique, entry, first + i - 1)
+    local seq = gone + first + i - 1
+    guarded(where .. ' entry ' .. seq, audit_entry, where, about, unique, entry, seq)
   end
   if segment then
-    guarded(where, audit_stretches, where, list, base .. 'g:' .. name, about, entries, segment, first)
+    guarded(where, audit_stretches, where, list, base .. 'g:' .. name, about, entries, segment, first, gone)
   end
-  if tonumber(call('HGET', about, '#')) ~= call('LLEN', list) then
+  if last ~= gone + call('LLEN', list) then
     report(where .. ' has ' .. call('LLEN', list) .. ' entries, which is not its last seq')
+  end
+  if first == 1 and call('HLEN', about) > call('LLEN', list) * #unique + 2 then
+    report(where .. ' holds unique values that none of its entries has')
   end
   local score = call('ZSCORE', base .. 'p:' .. log, partition)
   if not score then

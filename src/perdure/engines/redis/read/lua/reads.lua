@@ -210,6 +210,20 @@ local function entry_values(entry, count)
   return values
 end
 
+-- The last seq of a partition, and how many of its first entries were trimmed: none, unless its log `trims`.
+local function ends_of(name, trims)
+  local list, about = base .. 'l:' .. name, base .. 'q:' .. name
+  local length = checked_reply(list, redis.pcall('LLEN', list))
+  if not trims or length == 0 then
+    return length, 0
+  end
+  local last = checked_reply(about, redis.pcall('HGET', about, '#')) or ''
+  if not find(last, '^%d+$') or #last > 16 or tonumber(last) < length then
+    error('PERDURE_CORRUPT ' .. about .. ' holds an invalid last seq')
+  end
+  return tonumber(last), tonumber(last) - length
+end
+
 -- Append the entries of a stretch to `results`; true when there are enough. They are fetched some at a time, because
 -- the server builds each answer as one string before Lua gets it.
 local function collect(read, results, list, first, last)
@@ -218,7 +232,7 @@ local function collect(read, results, list, first, last)
   while first < last do
     local size = math.min(64, last - first, limit and not filtered and limit - count or 64)
     local from = desc and last - size or first
-    local entries = checked_reply(list, redis.pcall('LRANGE', list, from, from + size - 1))
+    local entries = checked_reply(list, redis.pcall('LRANGE', list, from - read.gone, from - read.gone + size - 1))
     if #entries ~= size then
       error('PERDURE_CORRUPT ' .. list .. ' is shorter than it should be')
     end
@@ -273,12 +287,14 @@ local function locate(read)
   return '\146' .. array_of(#bounds) .. concat(bounds) .. last
 end
 
--- A read: {3, log, partition, after, upto, limit, desc, filters, unique look-up, segments, number of columns, direct}
+-- A read: {3, log, partition, after, upto, limit, desc, filters, unique look-up, segments, number of columns, trims, direct}
 local function read_log(read)
   local results, name = {}, read[2] .. ':' .. read[3]
   local list = base .. 'l:' .. name
-  local head, limit, desc, segments = checked_reply(list, redis.pcall('LLEN', list)), read[6], read[7], read[10]
-  local after, upto = read[4], math.min(read[5] or head, head)
+  local head, gone = ends_of(name, read[12])
+  local limit, desc, segments = read[6], read[7], read[10]
+  local after, upto = math.max(read[4], gone), math.min(read[5] or head, head)
+  read.gone = gone
   if limit and limit < 1 then
     return results
   end

@@ -3,7 +3,7 @@
 -- being filled, the answer is 0. A scope of a newer schema has all that is asked for.
 --
 -- {1, table, keys or false, reference}: rows by key       {2, table, …}: a scan, see below
--- {3, …}: entries of a log, see read_log;                {4, log, partitions}: last seqs
+-- {3, …}: entries of a log, see read_log;                {4, log, partitions, trims}: last seqs
 -- {5, clock or false, offset}: the time
 -- A scan: {2, table, kinds of `order`, sorted set, low, high, limit, desc, filters, pieces, by key, after}. `pieces`
 -- is false unless a value comes from an earlier read: then it lists what the group (or the prefix) is made of.
@@ -125,7 +125,7 @@ local function answer(number, ask, sent)
     local packed, present = packed_rows(ask[2], rows)
     answers[number] = {rows = present, kinds = ask[2][3]}
     sent[last] = packed
-  elseif kind == 3 and ask[12] then
+  elseif kind == 3 and ask[13] then
     sent[last] = locate(ask)
   elseif kind == 3 then
     local entries = read_log(ask)
@@ -136,8 +136,7 @@ local function answer(number, ask, sent)
   elseif kind == 4 then
     sent[last] = array_of(#ask[3])
     for i, partition in ipairs(ask[3]) do
-      local list = base .. 'l:' .. ask[2] .. ':' .. partition
-      sent[last + i] = pack(checked_reply(list, redis.pcall('LLEN', list)))
+      sent[last + i] = pack((ends_of(ask[2] .. ':' .. partition, ask[4])))
     end
   else
     local time = ask[2] or call('TIME')

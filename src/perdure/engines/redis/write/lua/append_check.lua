@@ -2,8 +2,8 @@
 -- partition, the expected length ('' for any), the number of its entries, the field of every unique value ('' where it
 -- is NULL), the segment (one for each entry if they differ), and the pieces of its entries.
 --
--- A partition is a list of packed entries (so its length is its last seq), a hash about it, and the stretches: a sorted
--- set that says at which seq the segment (the branch) changed, by which segment reads find their entries without looking
+-- A partition is a list of packed entries (so its length is its last seq, unless it was trimmed), a hash about it, and
+-- the stretches: a sorted set that says at which seq the segment (the branch) changed, by which segment reads find their entries without looking
 -- at others. The hash holds under `#` the last seq, under `=` the segment of the last entry, and under
 -- `<column>+<value>` the seq of each unique value: an append learns all that it must know from one HMGET.
 held[$group], at = {}, at + 1
@@ -20,6 +20,7 @@ for i = 1, tonumber(ARGV[at]) do
   if facts[1] and (#facts[1] > 16 or not string.find(facts[1], '^%d+$$')) then
     error('PERDURE_CORRUPT ' .. about .. ' holds an invalid last seq')
   end
+  $begin
   if expected ~= '' and tonumber(expected) ~= head then
     return pack({1, {$group, i, 'length', head}})
   end

@@ -3,7 +3,7 @@ local packed_clock = pack(clock)
 for i, facts in ipairs(held[$group]) do
   local head, count, first = facts.head, facts.count, facts.first
   local entries, set, last, segment = {}, {'#', facts.final}, first + count * $unique - 1, facts[2]
-  if head == 0 then
+  if not facts[1] then
     call('ZADD', base .. 'p:' .. $log, 0, ARGV[first - 3])
   end
   local at = last + $segments
