@@ -49,6 +49,8 @@ CHILDREN_NAMED: Final = 10
 
 INTEGER_MAX: Final = 2**52
 """Integers in declared columns stay within ±2^52, which every engine keeps exactly (Redis scripts use doubles)."""
+CLOCK_OFFSET_MS: Final = 2**51
+"""How far `Now` may be from the engine's time, so that their sum stays within `INTEGER_MAX`."""
 
 CONTENTION_ATTEMPTS: Final = 256
 """How often a store repeats a read or a transaction whose guess was stale: each try that loses has lost to another's

@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure import Message, Store, Ticket
 from perdure.errors import AlreadyExists
-from perdure.kernel.ops import NOW, Scan
+from perdure.kernel.ops import NOW, Max, Now, Scan
 
 HOT = "thread-0"
 """The thread that the calls are about; it has something of everything."""
@@ -230,6 +230,7 @@ async def call_everything(store: Store) -> None:
     engine, scope = store.engine, store.scope
     await engine.take(scope, Scan("runs", "status", ("running",), limit=5, upto={}), {"updated_at": NOW})
     await engine.take(scope, Scan("keys", "age", (), limit=5, upto={"at": 1}), {"count": 0})
+    await engine.take(scope, Scan("keys", "age", (), limit=5, upto={"at": Now(-(10**12))}), {"at": Max(NOW)})
     await engine.scopes()
     for log in engine.schema.logs:
         await engine.partitions(scope, log.name, limit=20)

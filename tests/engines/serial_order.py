@@ -2,11 +2,13 @@
 another.
 
 Each round starts from a random small state, draws 2 to 5 transactions on a tiny keyspace (deletes, drops, trims, unique
-values, swaps, guarded appends, appends that say where they start), and lets two processes run them on one database at
-the same time; a process that got several submits them together, so that they share a batch. Then every permutation is
-tried on the memory engine until one gives the same outcomes (applied or conflict) and the same final dump; now and then
-the engine checks itself, too. Run it long with `python -m tests.engines.serial_order --engine sqlite --rounds 30000
-[--seed N]`; each violation prints a line that replays it.
+values, swaps, guarded appends, appends that say where they start, bounds on the clock, takes of what is due), and lets
+two processes run them on one database at the same time; a process that got several submits them together, so that they
+share a batch. Then every permutation is tried on the memory engine until one gives the same outcomes (applied,
+conflict, rows taken) and the same final dump; now and then the engine checks itself, too. The engine's own clock is
+used, and those of the two processes are eight days off in either direction: `serial_takes` says how times are judged.
+Run it long with `python -m tests.engines.serial_order --engine sqlite --rounds 30000 [--seed N]`; each violation prints
+a line that replays it.
 """
 
 from __future__ import annotations
@@ -26,9 +28,19 @@ from typing import Any
 
 import msgspec
 from tests.engines.as_kinds import send
+from tests.engines.serial_takes import (
+    BOUNDS,
+    LONGEST_ROUND,
+    Take,
+    Times,
+    in_steps,
+    loose_rows,
+    replay,
+    taken_keys,
+)
 from tests.engines.toys import SCHEMA, SERVERS, START, drive, empty_place, open_at
 
-from perdure.clock import ManualClock
+from perdure.clock import ManualClock, system_clock
 from perdure.engines.memory import open_memory
 from perdure.errors import InvalidError
 from perdure.kernel.engine import Conflict, Engine
@@ -47,6 +59,7 @@ from perdure.kernel.ops import (
     Inc,
     Max,
     Min,
+    Now,
     Op,
     Patch,
     Put,
@@ -57,16 +70,21 @@ from perdure.kernel.ops import (
     Trim,
 )
 from perdure.kernel.validate import check_ops
+from perdure.testkit.cases.clock_skew import wall_clock_off_by
 
 Transaction = list[Op]
 Worker = Callable[[Connection, str, str], None]
-Outcome = tuple[str, dict[tuple[str, str], int] | None]
+Move = Transaction | Take
+Outcome = tuple[str, Any]
+"""`applied` and the seqs, `conflict`, or `taken` and the keys of the rows."""
 KEYS = ("a", "b", "c")
 NAMES = (None, "x", "y")
 TOPICS = ("t", "u")
 LOGS = ("notes", "feed")
 CHECK_EVERY = 25
 """How many rounds there are to one self-check of the engine."""
+SKEWS = (8 * 24 * 3_600_000, -8 * 24 * 3_600_000)
+"""How wrong the clocks of the two processes are, in milliseconds."""
 
 
 class Draw:
@@ -75,7 +93,12 @@ class Draw:
     def __init__(self, rng: random.Random, revs: list[int]) -> None:
         self.rng = rng
         self.revs = revs
+        self.times = Times(rng)
         self.ids = 0
+
+    def move(self) -> Move:
+        """A transaction, or a take."""
+        return self.times.take() if self.rng.random() < 0.3 else self.transaction()
 
     def transaction(self) -> Transaction:
         """The next transaction that validation accepts: some would hand a unique value from row to row."""
@@ -128,14 +151,16 @@ class Draw:
 
     def columns(self) -> dict[str, Any]:
         """A whole row."""
-        return {"name": self.rng.choice(NAMES), "n": self.rng.choice((None, 0, 1, 2)), "due": NOW}
+        return {"name": self.rng.choice(NAMES), "n": self.rng.choice((None, 0, 1, 2)), "due": self.times.due()}
 
     def changes(self) -> dict[str, Any]:
         """Some columns, by value or expression."""
         found: dict[str, Any] = {
             "n": self.rng.choice((Inc(1), Max(2), Min(1), Swap(1, 5), Swap(None, 1), 0, None)),
-            "rank": self.rng.choice((Inc(1), NOW, None)),
+            "rank": self.rng.choice((Inc(1), NOW, None, Max(NOW), Min(Now(7)))),
         }
+        if self.rng.random() < 0.5:
+            found["due"] = self.times.change()
         if self.rng.random() < 0.5:
             found["name"] = self.rng.choice((*NAMES, Swap("x", "y"), Swap(None, "x")))
         return found
@@ -146,7 +171,18 @@ class Draw:
 
     def column_condition(self) -> dict[str, Any]:
         """Columns as they may well be."""
-        return self.rng.choice(({"n": 1}, {"n": None}, {"n": AtMost(1)}, {"name": "x"}, {"name": None, "n": AtMost(2)}))
+        due = AtMost(self.rng.choice(BOUNDS))
+        return self.rng.choice(
+            (
+                {"n": 1},
+                {"n": None},
+                {"n": AtMost(1)},
+                {"name": "x"},
+                {"name": None, "n": AtMost(2)},
+                {"due": due},
+                {"due": due, "n": AtMost(1)},
+            )
+        )
 
     def rev(self) -> int:
         """A rev that some row has, or nobody."""
@@ -164,34 +200,42 @@ class Draw:
         return Append(log, topic, entries, self.rng.choice((None, None, 0, 1, 2)))
 
 
-async def dump(engine: Engine, scope: str) -> Any:
-    """Everything in the scope but revs, which are random by design."""
+async def dump(engine: Engine, scope: str, base: int) -> Any:
+    """Everything in the scope but revs, which are random by design; times as seen from `base`."""
     reads = [Scan("items"), Scan("pairs"), *[Heads(log, TOPICS) for log in LOGS]]
     reads += [Read(log, topic) for log in LOGS for topic in TOPICS]
     items, pairs, *lengths_and_logs = await engine.view(scope, reads)
     lengths, logs = lengths_and_logs[: len(LOGS)], lengths_and_logs[len(LOGS) :]
-    rows = [(row.key, sorted(row.columns.items(), key=str)) for row in (*items, *pairs)]
-    return rows, lengths, [[(entry[0], *entry[2:6]) for entry in log] for log in logs]
+    rows = [
+        (row.key, sorted([(name, in_steps(value, base)) for name, value in row.columns.items()], key=str))
+        for row in (*items, *pairs)
+    ]
+    entries = [[(entry[0], *[in_steps(value, base) for value in entry[2:6]]) for entry in log] for log in logs]
+    return rows, lengths, entries
 
 
-async def attempt(engine: Engine, scope: str, ops: Transaction) -> Outcome:
-    """Applied with its seqs, or a conflict."""
+async def attempt(engine: Engine, scope: str, move: Move) -> Outcome:
+    """Applied with its seqs, a conflict, or taken rows."""
+    if isinstance(move, Take):
+        return "taken", await taken_keys(engine, scope, move)
     try:
-        applied = await send(engine, scope, ops)
+        applied = await send(engine, scope, move)
     except Conflict:
         return "conflict", None
     return "applied", applied.seqs
 
 
 class Replica:
-    """The memory engine, brought to the state that a round began with. Revs are mapped from the real ones."""
+    """The memory engine, brought to the state that a round began with. Revs are mapped from the real ones. The engine
+    that is judged is of this `kind`."""
 
-    def __init__(self, state: list[Op], revs: dict[str, int]) -> None:
+    def __init__(self, state: list[Op], revs: dict[str, int], kind: str) -> None:
         self.state = state
         self.revs = revs
+        self.kind = kind
 
-    def run(self, order: tuple[int, ...], transactions: list[Transaction]) -> tuple[dict[int, Outcome], Any]:
-        """Outcomes and dump of this order."""
+    def explains(self, order: tuple[int, ...], moves: list[Move], outcomes: list[Outcome], final: Any) -> bool:
+        """Whether this order has these outcomes and this dump."""
         engine = drive(open_memory(SCHEMA, clock=ManualClock(START)))
         if self.state:
             drive(engine.transact("s", self.state))
@@ -199,8 +243,15 @@ class Replica:
         (rows,) = drive(engine.view("s", [Scan("items")]))
         for row in rows:
             mapped[self.revs[row.key[0]]] = row.rev
-        outcomes = {i: drive(attempt(engine, "s", [_with_revs(op, mapped) for op in transactions[i]])) for i in order}
-        return outcomes, drive(dump(engine, "s"))
+        for i in order:
+            move, (kind, keys) = moves[i], outcomes[i]
+            if isinstance(move, Take):
+                loose = loose_rows(self.kind, i, moves, [result for _, result in outcomes], START)
+                if kind != "taken" or not replay(engine, move, keys, loose, START):
+                    return False
+            elif drive(attempt(engine, "s", [_with_revs(op, mapped) for op in move])) != outcomes[i]:
+                return False
+        return bool(drive(dump(engine, "s", START)) == final)
 
 
 def _with_revs(op: Op, mapped: dict[int, int]) -> Op:
@@ -210,29 +261,28 @@ def _with_revs(op: Op, mapped: dict[int, int]) -> Op:
     return msgspec.structs.replace(op, if_=mapped[condition])
 
 
-def serial_order(replica: Replica, transactions: list[Transaction], outcomes: list[Outcome], final: Any) -> bool:
+def serial_order(replica: Replica, moves: list[Move], outcomes: list[Outcome], final: Any) -> bool:
     """True if some order explains what was observed."""
-    observed = dict(enumerate(outcomes))
-    return any(
-        replica.run(order, transactions) == (observed, final) for order in permutations(range(len(transactions)))
-    )
+    return any(replica.explains(order, moves, outcomes, final) for order in permutations(range(len(moves))))
 
 
 def worker(pipe: Connection, kind: str, place: str) -> None:
-    """A process that runs what it is sent: several transactions together, so that they share a batch."""
+    """A process that runs what it is sent: several transactions together, so that they share a batch. The first that it
+    is sent says how wrong its clock is."""
 
     async def main() -> None:
-        engine = await open_at(kind, place, ManualClock(START), durability="process")
+        engine = await open_at(kind, place, system_clock, durability="process")
         loop = asyncio.get_running_loop()
         while True:
             request = await loop.run_in_executor(None, pipe.recv)
             if request is None:
                 break
-            scope, transactions = request
-            pipe.send(await asyncio.gather(*[attempt(engine, scope, ops) for ops in transactions]))
+            scope, moves = request
+            pipe.send(await asyncio.gather(*[attempt(engine, scope, move) for move in moves]))
         await engine.close()
 
-    asyncio.run(main())
+    with wall_clock_off_by(pipe.recv()):
+        asyncio.run(main())
 
 
 class Arena:
@@ -241,15 +291,18 @@ class Arena:
     def __init__(self, kind: str, directory: Path, run_worker: Worker = worker) -> None:
         self.runner = asyncio.Runner()
         place = self.do(empty_place(kind, directory))
-        self.engine: Engine = self.do(open_at(kind, place, ManualClock(START), durability="process"))
+        self.kind = kind
+        self.unjudged = 0
+        self.engine: Engine = self.do(open_at(kind, place, system_clock, durability="process"))
         context = multiprocessing.get_context("spawn")
         self.pipes: list[Connection] = []
         self.processes = []
-        for _ in range(2):
+        for skew in SKEWS:
             here, there = context.Pipe()
             process = context.Process(target=run_worker, args=(there, kind, place), daemon=True)
             process.start()
             there.close()
+            here.send(skew)
             self.pipes.append(here)
             self.processes.append(process)
 
@@ -258,31 +311,36 @@ class Arena:
         rng = random.Random(seed)
         scope = f"r{seed}"
         draw = Draw(rng, [])
+        begun = time.monotonic()
+        (base,) = self.do(self.engine.view(scope, [NOW]))
         state = _initial(draw)
         if state:
             self.do(self.engine.transact(scope, state))
         (rows,) = self.do(self.engine.view(scope, [Scan("items")]))
         revs = {row.key[0]: row.rev for row in rows}
         draw.revs = list(revs.values())
-        transactions = [draw.transaction() for _ in range(rng.randint(2, 5))]
+        moves = [draw.move() for _ in range(rng.randint(2, 5))]
         shares: list[list[int]] = [[], []]
-        for i in range(len(transactions)):
+        for i in range(len(moves)):
             shares[rng.randrange(2)].append(i)
-        outcomes = self._run(scope, transactions, shares)
-        final = self.do(dump(self.engine, scope))
+        outcomes = self._run(scope, moves, shares)
+        final = self.do(dump(self.engine, scope, base))
         problems = [] if seed % CHECK_EVERY else self.do(self.engine.check())
         self._clear(scope)
         if problems:
-            return f"damage: seed {seed}\n  state {state}\n  {transactions}\n  {problems}"
-        if serial_order(Replica(state, revs), transactions, outcomes, final):
+            return f"damage: seed {seed}\n  state {state}\n  {moves}\n  {problems}"
+        if time.monotonic() - begun > LONGEST_ROUND:
+            self.unjudged += 1
             return None
-        return f"violation: seed {seed}\n  state {state}\n  {transactions}\n  {outcomes}\n  {final}"
+        if serial_order(Replica(state, revs, self.kind), moves, outcomes, final):
+            return None
+        return f"violation: seed {seed}\n  state {state}\n  {moves}\n  {outcomes}\n  {final}"
 
-    def _run(self, scope: str, transactions: list[Transaction], shares: list[list[int]]) -> list[Outcome]:
-        outcomes: list[Outcome] = [("lost", None)] * len(transactions)
+    def _run(self, scope: str, moves: list[Move], shares: list[list[int]]) -> list[Outcome]:
+        outcomes: list[Outcome] = [("lost", None)] * len(moves)
         for pipe, share in zip(self.pipes, shares, strict=True):
             if share:
-                pipe.send((scope, [transactions[i] for i in share]))
+                pipe.send((scope, [moves[i] for i in share]))
         for pipe, share in zip(self.pipes, shares, strict=True):
             for i, outcome in zip(share, pipe.recv() if share else [], strict=True):
                 outcomes[i] = outcome
@@ -332,7 +390,10 @@ def play(kind: str, rounds: int, seed: int, run_worker: Worker = worker, *, most
         arena = Arena(kind, Path(directory), run_worker)
         try:
             found = (violation for n in range(rounds) if (violation := arena.round(seed + n)) is not None)
-            return list(islice(found, most))
+            violations = list(islice(found, most))
+            if arena.unjudged > rounds // 10:
+                violations.append(f"{arena.unjudged} of {rounds} rounds were too slow to be judged")
+            return violations
         finally:
             arena.close()
 

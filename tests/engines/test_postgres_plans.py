@@ -21,7 +21,7 @@ from tests.support.servers import fresh_database, server
 import perdure
 from perdure import Message, Store
 from perdure.errors import AlreadyExists
-from perdure.kernel.ops import Get, Heads, Inc, Read, Scan, Segment
+from perdure.kernel.ops import Get, Heads, Inc, Max, Now, Read, Scan, Segment
 from perdure.stores.cleanup import sweep
 
 THREADS, MESSAGES = 3_000, 6
@@ -161,6 +161,12 @@ def _internals() -> Iterable[tuple[str, ReadOp, set[str]]]:
     yield "a refused commit", _refused, {HEAD, COLD, "branches_pkey", "keys_pkey", "runs_pkey", BY_ID}
     due = Scan("runs", "status", ("running",), limit=5, upto={"created_at": 10**15})
     yield "take", lambda s: s.engine.take(SCOPE, due, {"steps": Inc(1)}), {"runs__status", "runs_pkey"}
+    now = Scan("runs", "status", ("running",), limit=5, upto={"created_at": Now(5)})
+    yield (
+        "take of what is due",
+        lambda s: s.engine.take(SCOPE, now, {"steps": Max(Now(-9))}),
+        {"runs__status", "runs_pkey"},
+    )
 
 
 async def _write(store: Store) -> None:

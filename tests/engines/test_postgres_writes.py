@@ -19,7 +19,9 @@ from perdure.errors import OutcomeUnknown, PerdureError, UnavailableError
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import (
     ABSENT,
+    NOW,
     Append,
+    AtMost,
     Check,
     Default,
     Delete,
@@ -27,6 +29,7 @@ from perdure.kernel.ops import (
     Get,
     Heads,
     Inc,
+    Now,
     Op,
     Patch,
     Put,
@@ -285,6 +288,33 @@ def test_a_row_that_came_while_the_statement_waited_is_no_conflict() -> None:
         await holding.commit()
         await waiting
         assert (await columns(engine, "items", "late"))["n"] == 2
+        await stranger.close()
+
+    on_postgres(scenario)
+
+
+def test_a_lease_that_ended_while_the_statement_waited_is_free() -> None:
+    """The server's time comes with the refusal: this client cannot know it."""
+
+    async def scenario(engine: Any, statements: Statements) -> None:
+        await engine.transact(SCOPE, [notes("t", "first"), Put("items", ("lease",), {"due": Now(3_600_000)})])
+        stranger = await asyncpg.connect(await fresh_url(engine))
+        for ended in (True, False):
+            holding = stranger.transaction()
+            await holding.start()
+            await stranger.execute("UPDATE perdure.notes__heads SET last = last")
+            moved = "due - 7200000" if ended else "due + 1"
+            await stranger.execute(f"UPDATE perdure.items SET due = {moved} WHERE id = 'lease'")
+            hold = Patch("items", ("lease",), {"due": Now(3_600_000), "n": Inc(1)}, {"due": AtMost(NOW)})
+            waiting = asyncio.create_task(engine.transact(SCOPE, [notes("t", f"second {ended}"), hold]))
+            await until_somebody_waits(stranger)
+            await holding.commit()
+            if ended:
+                await waiting
+            else:
+                with pytest.raises(Conflict):
+                    await waiting
+        assert (await columns(engine, "items", "lease"))["n"] == 1
         await stranger.close()
 
     on_postgres(scenario)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from typing import Any
 
+import msgspec
 import pytest
 from tests.engines import serial_order
 from tests.engines.toys import SERVERS
 
+from perdure.engines.postgres.write.take import Claims
 from perdure.engines.sql.embedded.write import _WRITE, Session
 from perdure.engines.sqlite.write.group_commit import Committer
 from perdure.engines.sqlite.write.jobs import Job
-from perdure.kernel.ops import Append, Trim
+from perdure.kernel.ops import Append, Scan, Taken, Trim
 
 
 @pytest.mark.parametrize("engine", ["sqlite", *SERVERS])
@@ -48,6 +51,15 @@ def forgets_the_guard_of_an_append(pipe: Connection, kind: str, place: str) -> N
     serial_order.worker(pipe, kind, place)
 
 
+def takes_what_is_not_due(pipe: Connection, kind: str, place: str) -> None:
+    """A worker whose takes have no bound."""
+    take = Session.take
+    Session.take = lambda self, scope, rev, scan, changes: take(  # type: ignore[method-assign]
+        self, scope, rev, msgspec.structs.replace(scan, upto={"due": 2**52}), changes
+    )
+    serial_order.worker(pipe, kind, place)
+
+
 def trims_one_entry_too_many(pipe: Connection, kind: str, place: str) -> None:
     """A worker whose trims go one entry too far."""
     _WRITE[Trim] = lambda session, position, op: Session.trim(
@@ -56,8 +68,30 @@ def trims_one_entry_too_many(pipe: Connection, kind: str, place: str) -> None:
     serial_order.worker(pipe, kind, place)
 
 
+def takes_the_newest_first(pipe: Connection, kind: str, place: str) -> None:
+    """A worker whose takes begin at the wrong end."""
+    take = Claims.take
+
+    async def backwards(self: Claims, pool: Any, scope: str, scan: Scan, *rest: Any) -> Taken:
+        return await take(self, pool, scope, msgspec.structs.replace(scan, desc=True), *rest)
+
+    Claims.take = backwards  # type: ignore[method-assign]
+    serial_order.worker(pipe, kind, place)
+
+
+def test_a_fault_is_found_though_takes_may_skip_rows(seed: int) -> None:
+    print(f"seed {seed}")
+    assert serial_order.play("postgres", 2_000, seed, takes_the_newest_first, most=1)
+
+
 @pytest.mark.parametrize(
-    "fault", [keeps_what_a_refused_member_wrote, forgets_the_guard_of_an_append, trims_one_entry_too_many]
+    "fault",
+    [
+        keeps_what_a_refused_member_wrote,
+        forgets_the_guard_of_an_append,
+        takes_what_is_not_due,
+        trims_one_entry_too_many,
+    ],
 )
 def test_a_planted_fault_is_found(fault: object, seed: int) -> None:
     print(f"seed {seed}")

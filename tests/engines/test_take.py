@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
-from tests.engines.toys import SCOPE, START, do, drive, open_engine
+from tests.engines.mysql_place import stranger
+from tests.engines.toys import (
+    DEADLINE,
+    SCOPE,
+    SERVERS,
+    START,
+    do,
+    drive,
+    empty_place,
+    open_at,
+    open_engine,
+    watching,
+)
 
 from perdure.clock import ManualClock
-from perdure.kernel.engine import Engine
-from perdure.kernel.ops import Inc, Max, Min, Now, Put, Scan, Swap
+from perdure.kernel.engine import EVERYTHING, Engine
+from perdure.kernel.ops import NOW, Inc, Max, Min, Now, Put, Scan, Swap
+
+ENDED = {"due": None}
 
 
 async def fill(engine: Engine, count: int = 6) -> None:
@@ -111,3 +128,108 @@ def test_no_row_is_claimed_twice_by_threads(kind: str, tmp_path: Path, clock: Ma
         thread.join()
     drive(engine.close())
     assert sorted(claimed) == [f"i{n:04}" for n in range(200)]
+
+
+def test_equal_times_are_taken_by_key(on: Any) -> None:
+    async def scenario(engine: Engine) -> None:
+        await do(engine, *[Put("items", (key,), {"due": START}) for key in ("b", "é", "a", "B", "ab")])
+        order = []
+        while rows := (await engine.take(SCOPE, Scan("items", "due", (), limit=2, upto={"due": NOW}), ENDED)).rows:
+            order.append([row.key[0] for row in rows])
+        assert order == [["B", "a"], ["ab", "b"], ["é"]]
+
+    on(scenario)
+
+
+def test_a_take_wakes_watchers_if_it_changed_rows(on_tasks: Any) -> None:
+    async def scenario(engine: Engine) -> None:
+        await fill(engine, 2)
+        watch = await watching(engine, "a", "b")
+        scan = Scan("items", "due", (), limit=1, upto={"due": Now(60_000)})
+        nothing = Scan("items", "due", (), limit=1, upto={"due": Now(-60_000)})
+        assert (await engine.take(SCOPE, nothing, ENDED, ["a"])).rows == []
+        assert (await engine.take("elsewhere", scan, ENDED, ["a"])).rows == []
+        await engine.transact(SCOPE, [Put("pairs", ("p", 1), {})], ["b"])
+        assert await watch.wait(DEADLINE) == {(SCOPE, "b")}, "hints come in order, so there was none before"
+        for topics in (["a", "c"], ["b"]):
+            assert len((await engine.take(SCOPE, scan, ENDED, topics)).rows) == 1
+            assert await watch.wait(DEADLINE) == {(SCOPE, topics[0])}
+        watch.close()
+
+    on_tasks(scenario)
+
+
+def test_a_blocking_take_wakes_a_waiting_thread(tmp_path: Path, clock: ManualClock) -> None:
+    for kind in ("memory", "sqlite"):
+        engine = drive(open_engine(kind, tmp_path, clock)).blocking()
+        assert engine is not None
+        drive(fill(engine, 1))
+        watch = engine.watch(SCOPE, ["a"])
+        scan = Scan("items", "due", (), limit=1, upto={"due": NOW})
+        taker = threading.Thread(target=lambda e=engine, s=scan: drive(e.take(SCOPE, s, ENDED, ["a"])))
+        taker.start()
+        assert drive(watch.wait(DEADLINE)) == {(SCOPE, "a")}
+        taker.join()
+        watch.close()
+        drive(engine.close())
+
+
+@pytest.mark.parametrize("kind", ["sqlite", *SERVERS])
+def test_takes_of_another_engine_are_heard(kind: str, tmp_path: Path, clock: ManualClock) -> None:
+    async def main() -> None:
+        place = await empty_place(kind, tmp_path)
+        here, there = [await open_at(kind, place, clock) for _ in range(2)]
+        await fill(here, 3)
+        one, every = await watching(here, "a"), here.watch(None, ["mailbox"])
+        for watch in (one, every):
+            while await watch.wait(0.5):
+                pass
+        scan = Scan("items", "due", (), limit=1, upto={"due": Now(60_000)})
+        await there.take(SCOPE, scan, ENDED, ["a", "mailbox"])
+        for watch, hints in ((one, {(SCOPE, "a")}), (every, {(SCOPE, "mailbox")})):
+            assert await watch.wait(DEADLINE) == (EVERYTHING if kind == "sqlite" else hints)
+        for engine in (here, there):
+            await engine.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mysql"])
+def test_a_locked_row_is_skipped_and_taken_later(kind: str, tmp_path: Path, clock: ManualClock) -> None:
+    """Whoever holds the oldest row holds up nobody; once it is free, it is the first again."""
+
+    async def main() -> None:
+        place = await empty_place(kind, tmp_path)
+        engine = await open_at(kind, place, clock)
+        await fill(engine, 4)
+
+        async def first(limit: int = 1) -> list[str]:
+            scan = Scan("items", "due", (), limit=limit, upto={"due": Now(60_000)})
+            async with asyncio.timeout(DEADLINE):
+                return [row.key[0] for row in (await engine.take(SCOPE, scan, {"due": Now(90_000)})).rows]
+
+        async with locked_row(kind, place, "i0000"):
+            assert await first() == ["i0001"]
+            assert await first(9) == ["i0002", "i0003"]
+            assert await first() == []
+        assert await first(9) == ["i0000"]
+        await engine.close()
+
+    asyncio.run(main())
+
+
+@contextlib.asynccontextmanager
+async def locked_row(kind: str, place: str, key: str) -> AsyncIterator[None]:
+    """A row that a transaction of somebody else holds."""
+    if kind == "mysql":
+        holder = await stranger(place)
+        await holder.run(f"START TRANSACTION; SELECT * FROM items WHERE id = '{key}' FOR UPDATE")
+        yield
+        await holder.run("ROLLBACK")
+        await holder.close()
+        return
+    link = await asyncpg.connect(place)
+    async with link.transaction():
+        await link.execute(f"SELECT 1 FROM perdure.items WHERE id = '{key}' FOR UPDATE")
+        yield
+    await link.close()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tests.support.servers import fresh_database, server
 
-from perdure.clock import ManualClock
+from perdure.clock import Clock, ManualClock
 from perdure.engines.memory import open_memory
 from perdure.engines.sqlite import open_sqlite
 from perdure.errors import UnavailableError
@@ -89,7 +89,7 @@ async def empty_place(kind: str, directory: Path) -> str:
     return str(directory / "toy.db")
 
 
-async def open_at(kind: str, place: str, clock: ManualClock, *, durability: str = "power") -> Engine:
+async def open_at(kind: str, place: str, clock: Clock, *, durability: str = "power") -> Engine:
     """The engine of this name at that place."""
     if kind == "memory":
         return await open_memory(SCHEMA, clock=clock)

@@ -14,6 +14,7 @@ from tests.planted.bug import Bug
 from tests.planted.bugs_branches import BRANCH_BUGS
 from tests.planted.bugs_content import CONTENT_BUGS
 from tests.planted.bugs_decisions import DECISION_BUGS
+from tests.planted.bugs_due import DUE_BUGS
 from tests.planted.bugs_formats import FORMAT_BUGS
 from tests.planted.bugs_fuzz import FUZZ_BUGS
 from tests.planted.bugs_imports import IMPORT_BUGS
@@ -54,8 +55,8 @@ BUGS = (
     Bug(
         "at most means less than",
         "kernel/semantics.py",
-        "bool(actual <= expected.limit)",
-        "bool(actual < expected.limit)",
+        "bool(actual <= bound_at(expected.limit, now))",
+        "bool(actual < bound_at(expected.limit, now))",
         ("test:tests/engines/test_ops.py::test_column_conditions[memory-3-wanted5-True]",),
     ),
     Bug(
@@ -517,6 +518,7 @@ BUGS = (
     *OWNERSHIP_BUGS,
     *PROFILE_BUGS,
     *DECISION_BUGS,
+    *DUE_BUGS,
     *KIND_BUGS,
     *MESSAGE_BUGS,
     *TRIMMING_BUGS,

@@ -140,8 +140,12 @@ class Engine(Protocol):
         """Answer all reads from one snapshot of durable data."""
         ...
 
-    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
-        """Atomically select the first rows of an index as `scan` says and apply `changes` to them."""
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any], hints: Sequence[str] = ()) -> Taken:
+        """Atomically select the first rows of an index as `scan` says and apply `changes` to them.
+
+        A row that another transaction is changing may be skipped instead of waited for. The hints leave only if rows
+        were taken.
+        """
         ...
 
     def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:

@@ -29,10 +29,21 @@ ABSENT: Final = Presence.ABSENT
 PRESENT: Final = Presence.PRESENT
 
 
+class Now(msgspec.Struct, frozen=True, gc=False):
+    """The engine's clock at this transaction, plus `plus` milliseconds.
+
+    It also stands where a bound does: in `AtMost`, `Max`, `Min` and the `upto` of a `take`. A transaction reads the
+    clock once, so all of them mean the same time. And it is a read: `view(NOW, Get(…))` answers the engine's time with
+    the rows. What an engine stamped is compared with this time only, because the clock of a client may be days off.
+    """
+
+    plus: int = 0
+
+
 class AtMost(msgspec.Struct, frozen=True, gc=False):
     """A column condition: the stored integer is NULL or not above `limit`."""
 
-    limit: int
+    limit: int | Now
 
 
 Condition = Presence | int | dict[str, Any]
@@ -48,23 +59,13 @@ class Inc(msgspec.Struct, frozen=True, gc=False):
 class Max(msgspec.Struct, frozen=True, gc=False):
     """Raise a column to at least `value`; NULL counts as missing."""
 
-    value: int
+    value: int | Now
 
 
 class Min(msgspec.Struct, frozen=True, gc=False):
     """Lower a column to at most `value`; NULL counts as missing."""
 
-    value: int
-
-
-class Now(msgspec.Struct, frozen=True, gc=False):
-    """The engine's clock at this transaction, plus `plus` milliseconds.
-
-    It is also a read: `view(NOW, Get(…))` answers the engine's time with the rows. What an engine stamped is compared
-    with this time only, because the clock of a client may be days off.
-    """
-
-    plus: int = 0
+    value: int | Now
 
 
 class Swap(msgspec.Struct, frozen=True, gc=False):
@@ -201,7 +202,8 @@ class Scan(msgspec.Struct, frozen=True, gc=False):
 
     `eq` is a prefix of `by` (or of the key) and must cover `by` wholly when an order is wanted; NULL matches NULL; one
     value may be a `Ref`. `after` is the keyset of the last row seen: ordering values, then key. `where` (a value, a
-    tuple of values, None for NULL) and `upto` (column at most n) are residual: they cost what they skip.
+    tuple of values, None for NULL) and `upto` (column at most n, never NULL) are residual: they cost what they skip.
+    In a `take`, `upto` may be `Now`, and its bound on the first ordering column ends the walk.
     """
 
     table: str
@@ -211,7 +213,7 @@ class Scan(msgspec.Struct, frozen=True, gc=False):
     limit: int | None = None
     desc: bool = False
     where: Mapping[str, Any] = {}
-    upto: Mapping[str, int] = {}
+    upto: Mapping[str, int | Now] = {}
 
 
 class Segment(msgspec.Struct, frozen=True, gc=False):

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.kernel.ops import ABSENT, ANY, PRESENT, AtMost, Inc, Max, Min, Now, Row, Seq, Swap
+import msgspec
+
+from perdure.kernel.ops import ABSENT, ANY, PRESENT, AtMost, Inc, Max, Min, Now, Row, Scan, Seq, Swap
 
 
 def evaluate(value: Any, old: Any, now: int, last: Mapping[str, int]) -> Any:
@@ -24,14 +26,28 @@ def evaluate(value: Any, old: Any, now: int, last: Mapping[str, int]) -> Any:
     if kind is Seq:
         return last[value.log] - value.back
     if kind is Max:
-        return value.value if old is None else max(old, value.value)
+        bound = bound_at(value.value, now)
+        return bound if old is None else max(old, bound)
     if kind is Min:
-        return value.value if old is None else min(old, value.value)
+        bound = bound_at(value.value, now)
+        return bound if old is None else min(old, bound)
     return value
 
 
-def meets(row: Row | None, condition: Any) -> bool:
-    """True when the row (None: its absence) is what the condition asks for."""
+def bound_at(bound: int | Now, now: int) -> int:
+    """A bound as a number: `Now` is the time of the transaction plus its offset."""
+    return now + bound.plus if type(bound) is Now else bound  # type: ignore[return-value]
+
+
+def scan_at(scan: Scan, now: int) -> Scan:
+    """The same scan, with numbers for bounds."""
+    if Now not in map(type, scan.upto.values()):
+        return scan
+    return msgspec.structs.replace(scan, upto={name: bound_at(bound, now) for name, bound in scan.upto.items()})
+
+
+def meets(row: Row | None, condition: Any, now: int) -> bool:
+    """True when the row (None: its absence) is what the condition asks for at this time."""
     if condition is ANY:
         return True
     if condition is ABSENT:
@@ -42,13 +58,13 @@ def meets(row: Row | None, condition: Any) -> bool:
         return True
     if isinstance(condition, int):
         return row.rev == condition
-    return all(column_meets(row[name], value) for name, value in condition.items())
+    return all(column_meets(row[name], value, now) for name, value in condition.items())
 
 
-def column_meets(actual: Any, expected: Any) -> bool:
+def column_meets(actual: Any, expected: Any, now: int) -> bool:
     """A condition on one column."""
     if isinstance(expected, AtMost):
-        return actual is None or bool(actual <= expected.limit)
+        return actual is None or bool(actual <= bound_at(expected.limit, now))
     return bool(actual == expected)
 
 

@@ -46,6 +46,16 @@ Values = list[Any]
 BODY = "body"
 PLAIN, NULL, NOW, NOW_OR_VALUE = "plain", "null", "now", "now or value"
 """How a column gets its value; classes of expressions (`Inc`, `Swap`, `Now` with an offset) are kinds too."""
+
+
+class Clocked(NamedTuple):
+    """The kind of a bound that is the clock plus an offset, which is its value: `Clocked(AtMost)` of
+    `AtMost(Now(5))`. The others are `Max` and `Min`."""
+
+    bound: type
+
+
+_CLOCKED: dict[type, Clocked] = {bound: Clocked(bound) for bound in (AtMost, Max, Min)}
 CLOCK_MARK = -limits.INTEGER_MAX - 1
 """Sent for the clock in a column where some entries have it and others a value: no stored integer is this small."""
 
@@ -182,8 +192,18 @@ def assigned_values(value: Any) -> Values:
     if kind is Inc:
         return [value.by]
     if kind is Max or kind is Min:
-        return [value.value]
+        return [_sent_bound(value.value)]
     return [value.plus] if kind is Now else [value]
+
+
+def _sent_bound(bound: Any) -> int:
+    return int(bound.plus) if type(bound) is Now else bound
+
+
+def expression_kind(value: Any) -> Any:
+    """The kind of an expression, or of any other value that is assigned: its class, or `Clocked`."""
+    kind = type(value)
+    return _CLOCKED[kind] if (kind is Max or kind is Min) and type(value.value) is Now else kind
 
 
 def describe_columns(columns: Mapping[str, Any], body: bytes | None, values: Values) -> tuple[tuple[Any, ...], ...]:
@@ -197,7 +217,7 @@ def describe_columns(columns: Mapping[str, Any], body: bytes | None, values: Val
         elif kind is Now and not value.plus:
             kinds.append(NOW)
         elif kind in EXPRESSIONS:
-            kinds.append(kind)
+            kinds.append(expression_kind(value))
             values += assigned_values(value)
         else:
             kinds.append(PLAIN)
@@ -215,8 +235,8 @@ def _condition(condition: Condition, values: Values) -> Any:
             if value is None:
                 kinds.append(NULL)
             elif type(value) is AtMost:
-                kinds.append(AtMost)
-                values.append(value.limit)
+                kinds.append(_CLOCKED[AtMost] if type(value.limit) is Now else AtMost)
+                values.append(_sent_bound(value.limit))
             else:
                 kinds.append(PLAIN)
                 values.append(value)

@@ -132,8 +132,8 @@ class Kernel:
                 await pause()
         return base
 
-    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
-        """Validate, then claim the first rows of an index within `scan.upto`."""
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any], hints: Sequence[str] = ()) -> Taken:
+        """Validate, then claim the first rows of an index within `scan.upto`; the hints leave if there are any."""
         table = _table(self.schema, scan.table)
         index = table.index_by_name.get(scan.index or "")
         if index is None or len(scan.eq) != len(index.by):
@@ -142,8 +142,9 @@ class Kernel:
             raise InvalidError(f"take must bound {index.order[0]}, the first ordering column")
         if scan.limit is None or scan.limit < 1:
             raise InvalidError("take needs a limit of at least 1")
+        _check_scan(self.schema, scan, (), 0, bounds=_BOUNDS)
         _check_columns(table, changes)
-        return await self.engine.take(scope, scan, changes)
+        return await self.engine.take(scope, scan, changes, hints)
 
     def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe to hints; in every scope at once, only to the fixed topics."""
@@ -281,7 +282,10 @@ def _check_condition(table: Table, condition: dict[str, Any]) -> None:
         if kind is None:
             raise InvalidError(f"{table.name} has no column {name}")
         if value is not None:
-            _check_value(name, kind, value.limit if type(value) is AtMost else value)
+            if type(value) is AtMost:
+                _check_bound(f"AtMost of {table.name}.{name}", kind, value.limit)
+            else:
+                _check_value(name, kind, value)
 
 
 def _check_columns(
@@ -301,8 +305,37 @@ def _check_columns(
         if value_type in expressions[kind]:
             if value_type is Seq and value.log not in (appended or ()):
                 raise InvalidError(f"Seq names {value.log}, to which this transaction appends nothing")
+            if value_type is Max or value_type is Min:
+                _check_bound(f"{value_type.__name__} of {table.name}.{name}", kind, value.value)
+            elif value_type is Inc:
+                _check_bound(f"Inc of {table.name}.{name}", kind, value.by, _INTEGERS)
+            elif value_type is Now:
+                _check_offset(value)
         else:
             _check_value(f"{table.name}.{name}" if value_type is not int else name, kind, value)
+
+
+_INTEGERS: frozenset[type] = frozenset((int,))
+_BOUNDS: frozenset[type] = frozenset((int, Now))
+
+
+def _check_bound(name: str, kind: ColumnType, bound: Any, bounds: frozenset[type] = _BOUNDS) -> None:
+    """A bound of an integer column: an integer or, unless `bounds` has only these, the clock."""
+    if kind != "int":
+        raise InvalidError(f"{name} bounds a column of text; only integers have bounds")
+    if type(bound) not in bounds:
+        clock = " or Now" if Now in bounds else ""
+        hint = "only a take compares with the clock; a view can read NOW with the rows" if type(bound) is Now else None
+        raise InvalidError(f"{name} must be an integer within ±2^52{clock}, not {short_repr(bound)}", hint=hint)
+    if isinstance(bound, Now):
+        _check_offset(bound)
+    else:
+        _check_value(name, "int", bound)
+
+
+def _check_offset(now: Now) -> None:
+    if type(now.plus) is not int or abs(now.plus) > limits.CLOCK_OFFSET_MS:
+        raise InvalidError(f"the offset of Now must be an integer within ±2^51, not {short_repr(now.plus)}")
 
 
 def _check_value(name: str, kind: ColumnType, value: Any) -> None:
@@ -337,12 +370,14 @@ def _check_read(schema: Schema, read: ReadOp, reads: Sequence[ReadOp], position:
     elif isinstance(read, Heads):
         _log(schema, read.log)
     elif isinstance(read, Now):
-        _check_value("the offset of the clock", "int", read.plus)
+        _check_offset(read)
     else:
         raise InvalidError(f"{read!r} is not a read")
 
 
-def _check_scan(schema: Schema, scan: Scan, reads: Sequence[ReadOp], position: int) -> None:
+def _check_scan(
+    schema: Schema, scan: Scan, reads: Sequence[ReadOp], position: int, bounds: frozenset[type] = _INTEGERS
+) -> None:
     table = _table(schema, scan.table)
     if scan.index is not None and scan.index not in table.index_by_name:
         raise InvalidError(f"{table.name} has no index {scan.index}")
@@ -355,6 +390,8 @@ def _check_scan(schema: Schema, scan: Scan, reads: Sequence[ReadOp], position: i
     for name in (*scan.where, *scan.upto):
         if name not in table.types:
             raise InvalidError(f"{table.name} has no column {name}")
+    for name, bound in scan.upto.items():
+        _check_bound(f"upto of {table.name}.{name}", table.types[name], bound, bounds)
 
 
 def _check_log_read(log: Log, read: Read) -> None:

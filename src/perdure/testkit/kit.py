@@ -26,6 +26,7 @@ Capability = Literal[
     "threads", "messages", "branches", "pending", "runs", "state", "profiles", "commit", "load", "scope", "lifecycle",
     "kernel",
 ]  # fmt: skip
+"""An area of the API; `kernel` is what an engine must do though no store asks for it yet."""
 CASE_DEADLINE = 120.0
 """Seconds after which a case counts as hanging; no case measures time."""
 

@@ -110,9 +110,9 @@ class GatedEngine:
         """Answer from one snapshot."""
         return await self._engine.view(scope, reads)
 
-    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any], hints: Sequence[str] = ()) -> Taken:
         """Claim the first rows of an index."""
-        return await self._engine.take(scope, scan, changes)
+        return await self._engine.take(scope, scan, changes, hints)
 
     def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""

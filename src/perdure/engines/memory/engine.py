@@ -27,6 +27,7 @@ from perdure.kernel.engine import Engine, Health, Watch
 from perdure.kernel.kinds import Filled
 from perdure.kernel.ops import Applied, Op, ReadOp, Scan, Taken
 from perdure.kernel.schema import Schema
+from perdure.kernel.semantics import scan_at
 from perdure.kernel.signals import LoopSignal, Signal, ThreadSignal
 
 _NOTES = {"nothing survives the process": True}
@@ -98,15 +99,17 @@ class MemoryEngine:
                 answers[number] = answer(data, read, earlier, now)
         return answers
 
-    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any], hints: Sequence[str] = ()) -> Taken:
         """Select and update the first rows of an index."""
         with self._lock:
             data = self._scope(scope).tables[scan.table]
             now, rev = self.clock(), new_rev()
-            rows = select(data, scan, scan.eq)
+            rows = select(data, scan_at(scan, now), scan.eq)
             rows = [updated_row(row, changes, rev, Moment(now, {})) for row in rows]
             for row in rows:
                 data.replace(row.key, row)
+        if rows and self._hub.is_watched:
+            self._hub.ring(hints_of(scope, hints))
         return Taken(rows, now)
 
     def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:

@@ -78,10 +78,14 @@ class MysqlEngine:
             await self._durability.refresh()
             return applied
 
-    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any], hints: Sequence[str] = ()) -> Taken:
         """Atomically select and update the first rows of an index that no other transaction holds."""
-        with self._lifecycle.call(write=True), self._sense:
-            return await self._writer.take(scope, scan, changes)
+        with self._lifecycle.call(write=True):
+            with self._sense:
+                claim = await self._writer.take(scope, scan, changes)
+            if claim.rows:
+                self._hub.publish(scope, hints)
+            return claim
 
     async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:
         """Answer all reads from one snapshot."""

@@ -97,11 +97,14 @@ class PostgresEngine:
         with self._sense:
             return await self._reader.view(self._pool, scope, reads)
 
-    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any], hints: Sequence[str] = ()) -> Taken:
         """Atomically select and update the first rows of an index; rows locked by other sessions are skipped."""
         self._lifecycle.check_write()
         with self._sense:
-            return await self._claims.take(self._pool, scope, scan, changes, self._clock.now())
+            claim = await self._claims.take(self._pool, scope, scan, changes, self._clock.now())
+        if hints and claim.rows:
+            self._hub.publish(scope, hints)
+        return claim
 
     def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""

@@ -46,7 +46,7 @@ from perdure.errors import CorruptError, OutcomeUnknown, UnavailableError, Unsup
 from perdure.ids import new_rev
 from perdure.kernel.engine import FIXED_TOPICS, Capabilities, Durability, Engine, Health, Watch
 from perdure.kernel.kinds import Filled
-from perdure.kernel.ops import NOW, Applied, Op, Patch, ReadOp, Scan, Taken
+from perdure.kernel.ops import NOW, Applied, Now, Op, Patch, ReadOp, Scan, Taken
 from perdure.kernel.signals import LoopSignal
 from perdure.kernel.transport import tls_level
 
@@ -227,26 +227,30 @@ class RedisEngine:
         except Lost as lost:
             raise UnavailableError(str(lost), hint="try again") from lost
 
-    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any], hints: Sequence[str] = ()) -> Taken:
         """Atomically select and update the first rows of an index."""
         with self._lifecycle.call(write=True):
             rev = new_rev()
             declared = self.schema.table[scan.table]
             # Members begin with the first ordering value, so the scan can end at its bound.
-            bound = "(" + ordered(scan.upto[declared.index_by_name[scan.index or ""].order[0]] + 1)
+            first = scan.upto[declared.index_by_name[scan.index or ""].order[0]]
+            bound = first.plus if isinstance(first, Now) else "(" + ordered(first + 1)
             request = self._reads.scan(scan)._replace(high=bound)
             patch = Patch(
                 scan.table, tuple("" if column.type == "text" else 0 for column in declared.key), dict(changes)
             )
             code, (_, *values) = self._writer.row(patch)
             program = self._writer.programs.get(code)
-            arguments = [*self._gate(rev, scope), encode_record(request), *values]
+            channels = self._layout.channels(scope, hints)
+            arguments = [*self._gate(rev, scope, hints), encode_record(request), *values, *channels]
             outcome = await self._write(program, scope, rev, arguments, claim_reply)
             if type(outcome) is OtherSchema and outcome.mark is not None:
                 await self._introduce(scope, outcome.mark)
                 outcome = await self._write(program, scope, rev, arguments, claim_reply)
             if isinstance(outcome, Claim):
                 rows = [row for row in self._reads.rows[scan.table].rows(outcome.rows) if row is not None]
+                if rows:
+                    self._hub.ring(hints_of(scope, hints))
                 return Taken(rows, outcome.now)
             if type(outcome) is OtherSchema and outcome.mark is None:
                 return Taken([], (await self.view(scope, [NOW]))[0])

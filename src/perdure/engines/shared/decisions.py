@@ -26,12 +26,12 @@ class Moment(NamedTuple):
     last: Mapping[str, int]
 
 
-def refuse_unmet(position: int, op: Check | Put | Patch | Delete, row: Row | None) -> None:
+def refuse_unmet(position: int, op: Check | Put | Patch | Delete, row: Row | None, now: int) -> None:
     """Raise `Conflict` unless the row (None: its absence) meets the condition of an operation."""
     if row is None and isinstance(op, Patch):
         if op.default is None:
             raise Conflict(position, "condition", PRESENT if op.if_ is ANY else op.if_, None)
-    elif not meets(row, op.if_):
+    elif not meets(row, op.if_, now):
         raise Conflict(position, "condition", op.if_, observed(row, op.if_))
 
 
@@ -39,7 +39,7 @@ def decide(
     position: int, op: Check | Put | Patch | Delete, table: Table, row: Row | None, moment: Moment
 ) -> dict[str, Any] | None:
     """The values that an operation sets, `body` included; None if it sets none. Raises `Conflict`."""
-    refuse_unmet(position, op, row)
+    refuse_unmet(position, op, row, moment.now)
     if isinstance(op, Patch) and row is not None:
         values = {name: evaluate(value, old_value(row, name), *moment) for name, value in op.set.items()}
         return values if op.body is None else {**values, "body": op.body}

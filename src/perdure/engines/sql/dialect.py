@@ -61,6 +61,10 @@ class Marks:
         self.last += 1
         return self._mark(self.last)
 
+    def bound(self, value: Any) -> str:
+        """The next parameter, as the bound of a range."""
+        return self.take()
+
     def scope(self) -> str:
         """The parameter that holds the scope. Dialects with numbered parameters may name the same one every time."""
         return self.take()

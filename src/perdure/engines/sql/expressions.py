@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from perdure.kernel.ops import ABSENT, AtMost, Condition, Inc, Max, Min, Now, Presence, Swap
+from perdure.kernel.semantics import bound_at
+from perdure.kernel.shapes import Clocked
 
 Parameter = Callable[[], str]
 """Writes the next parameter."""
@@ -24,11 +26,13 @@ class Operators(NamedTuple):
     same: str = "{0} IS NOT DISTINCT FROM {1}"
 
 
-def assignment(kind: type, column: str, parameter: Parameter, clock: str, operators: Operators) -> str:
+def assignment(kind: Any, column: str, parameter: Parameter, clock: str, operators: Operators) -> str:
     """The new value of a column that an expression of this kind assigns; `clock` is the SQL of the time now."""
     if kind is Now:
         return f"{clock} + {parameter()}"
     first = parameter()
+    if isinstance(kind, Clocked):
+        kind, first = kind.bound, f"({clock} + {first})"
     if kind is Inc:
         return f"coalesce({column}, 0) + {first}"
     if kind is Max:
@@ -56,8 +60,8 @@ def condition_terms(
     ]
 
 
-def condition_values(condition: Condition) -> list[Any]:
-    """The arguments of `condition_terms`, in the order of its parameters."""
+def condition_values(condition: Condition, now: int) -> list[Any]:
+    """The arguments of `condition_terms`, in the order of its parameters; `now` is the time of the transaction."""
     if isinstance(condition, dict):
-        return [value.limit if type(value) is AtMost else value for value in condition.values()]
+        return [bound_at(value.limit, now) if type(value) is AtMost else value for value in condition.values()]
     return [] if isinstance(condition, Presence) else [condition]

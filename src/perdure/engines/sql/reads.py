@@ -22,7 +22,7 @@ from perdure.engines.sql.terms import (
     where_terms,
 )
 from perdure.kernel.joined import Chosen
-from perdure.kernel.ops import Read, Ref, Row, Scan, Segment
+from perdure.kernel.ops import Now, Read, Ref, Row, Scan, Segment
 from perdure.kernel.schema import Index, Log, Table
 
 Statement = tuple[str, list[Any]]
@@ -74,6 +74,7 @@ class TableReads:
             scan.limit is None,
             *where_shape(scan.where),
             *scan.upto,
+            *[type(bound) is Now for bound in scan.upto.values()],
         )
 
     def scan_arguments(self, scan: Scan, eq: tuple[Any, ...]) -> list[Any]:
@@ -82,7 +83,8 @@ class TableReads:
         if scan.after is not None:
             after = [scan.after[position] for position, _ in self._keyset(scan, len(eq))]
             arguments += beyond_arguments(self._dialect, after)
-        arguments += [*where_arguments(self._dialect, scan.where), *scan.upto.values()]
+        arguments += where_arguments(self._dialect, scan.where)
+        arguments += [bound.plus if type(bound) is Now else bound for bound in scan.upto.values()]
         if scan.limit is not None:
             arguments.append(scan.limit)
         return arguments
@@ -115,7 +117,7 @@ class TableReads:
         if scan.after is not None and keyset:
             terms.append(beyond_term(self._dialect, keyset, marks, desc=scan.desc))
         filters = where_terms(self._dialect, scan.where, marks, "t.")
-        bounds = {column: f"t.{quote(column)} <= {marks.take()}" for column in scan.upto}
+        bounds = {column: f"t.{quote(column)} <= {marks.bound(bound)}" for column, bound in scan.upto.items()}
         way = " DESC" if scan.desc else ""
         ordered = [*self.leading(index, eq), *keyset] if keyset else []
         order = f" ORDER BY {', '.join(c + way for c in ordered)}" if ordered else ""

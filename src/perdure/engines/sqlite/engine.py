@@ -67,9 +67,9 @@ class DatabaseEngine(ABC):
         """The same for a transaction of a known kind."""
         return self._write(FilledJob(scope, filled, hints))
 
-    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
+    async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any], hints: Sequence[str] = ()) -> Taken:
         """Atomically select and update the first rows of an index."""
-        rows: Taken = await self._write(TakeJob(scope, scan, changes))
+        rows: Taken = await self._write(TakeJob(scope, scan, changes, hints))
         return rows
 
     async def view(self, scope: str, reads: Sequence[ReadOp]) -> list[Any]:

@@ -18,7 +18,7 @@ from perdure.kernel.kinds import Filled, Kind
 from perdure.kernel.ops import ABSENT, ANY, PRESENT, Append, AtMost, Check, Inc, Patch, Put, Row, Swap
 from perdure.kernel.schema import Key, Log, Schema, Table
 from perdure.kernel.semantics import evaluate
-from perdure.kernel.shapes import BODY, NOW, NULL, PLAIN, Columns, LogShape, RowShape, SeqOf
+from perdure.kernel.shapes import BODY, NOW, NULL, PLAIN, Clocked, Columns, LogShape, RowShape, SeqOf
 
 _MOST_PLANS = 4_096
 """Kinds are few in practice; the bound is against abuse."""
@@ -69,11 +69,20 @@ class AppendStep(NamedTuple):
 
 
 class KindPlan(NamedTuple):
-    """How to apply a kind. `seqs` are the numbers of values that count back from the last seq of the append."""
+    """How to apply a kind. `seqs` are the numbers of values that count back from the last seq of the append, `times`
+    those of offsets from the time."""
 
     append: AppendStep | None
     seqs: tuple[int, ...]
+    times: tuple[int, ...]
     rows: tuple[RowStep, ...]
+
+
+class _Offsets(NamedTuple):
+    """The numbers of values that are relative: to the last seq, and to the time."""
+
+    seqs: list[int]
+    times: list[int]
 
 
 class Plans:
@@ -95,19 +104,19 @@ class Plans:
 
 
 def _plan(kind: Kind, schema: Schema) -> KindPlan | None:
-    append, rows, seqs = None, [], list[int]()
+    append, rows, offsets = None, [], _Offsets([], [])
     try:
         for position, shape in enumerate(kind.shapes):
             numbers = range(FIRST_VALUE + kind.starts[position], FIRST_VALUE + kind.starts[position + 1])
             if isinstance(shape, LogShape):
                 append = _append_step(shape, schema.log[shape.owner], numbers)
             else:
-                rows.append(_RowPlanner(kind, schema.table[shape.owner], shape, numbers, seqs).step())
+                rows.append(_RowPlanner(kind, schema.table[shape.owner], shape, numbers, offsets).step())
     except _Unplanned:
         return None
-    if seqs and append is None:
+    if offsets.seqs and append is None:
         return None
-    return KindPlan(append, tuple(seqs), tuple(rows))
+    return KindPlan(append, tuple(offsets.seqs), tuple(offsets.times), tuple(rows))
 
 
 def _append_step(shape: LogShape, log: Log, numbers: range) -> AppendStep:
@@ -122,7 +131,7 @@ def _append_step(shape: LogShape, log: Log, numbers: range) -> AppendStep:
 class _RowPlanner:
     """Plans one operation on a row; takes the numbers of its values in their order: key, columns, condition."""
 
-    def __init__(self, kind: Kind, table: Table, shape: RowShape, numbers: range, seqs: list[int]) -> None:
+    def __init__(self, kind: Kind, table: Table, shape: RowShape, numbers: range, offsets: _Offsets) -> None:
         if shape.op not in (Check, Put, Patch) or shape.default is not None:
             raise _Unplanned
         if shape.op is not Check and not _keeps_unique(table, shape):
@@ -130,7 +139,7 @@ class _RowPlanner:
         self._table = table
         self._shape = shape
         self._numbers = iter(numbers)
-        self._seqs = seqs
+        self._seqs, self._times = offsets
         self._updates = shape.op is Patch
         self._old = len(table.columns) if self._updates else 0
         self._after_values = self._old + FIRST_VALUE + kind.starts[-1]
@@ -181,6 +190,9 @@ class _RowPlanner:
             raise _Unplanned
         if kind is Swap:
             next(self._numbers)
+        if isinstance(kind, Clocked):
+            self._times.append(number)
+            kind = kind.bound
         self._computed.append((kind, column, number))
         return self._after_values + len(self._computed) - 1
 
@@ -198,8 +210,10 @@ class _RowPlanner:
         actual, expected, limits = [], [], []
         for name, kind in zip(condition.names, condition.kinds, strict=True):
             column = self._table.positions[name]
-            if kind is AtMost:
-                limits.append((column, next(self._numbers)))
+            if kind is AtMost or isinstance(kind, Clocked):
+                number = next(self._numbers)
+                limits.append((column, number))
+                self._times += [number] if kind is not AtMost else []
             else:
                 actual.append(column)
                 expected.append(NOTHING if kind is NULL else next(self._numbers))
@@ -225,6 +239,8 @@ def apply_filled(plan: KindPlan, scope: Scope, rev: int, now: int, filled: Fille
     """Apply all; returns the last seq of the partition that was appended to. None, and nothing is written, if anything
     is not as expected."""
     values = [None, now, *filled.values]
+    for number in plan.times:
+        values[number] += now
     step, partition, last = plan.append, None, 0
     if step is not None:
         partition = scope.logs[step.log].partitions.get(values[step.partition])

@@ -61,7 +61,7 @@ class Transaction:
     def _stage_row(self, position: int, op: Check | Put | Patch | Delete) -> None:
         data = self.scope.tables[op.table]
         row = data.rows.get(op.key)
-        refuse_unmet(position, op, row)
+        refuse_unmet(position, op, row, self.now)
         unique = bool(data.owners)
         if isinstance(op, Patch) and row is not None:
             new: Row | None = updated_row(row, op.set, self.rev, self._moment, op.body)

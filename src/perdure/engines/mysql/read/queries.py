@@ -19,12 +19,14 @@ from perdure.engines.shared.references import Earlier
 from perdure.engines.sql.ddl import heads_name
 from perdure.engines.sql.dialect import Marks
 from perdure.engines.sql.reads import LogReads, Statement, TableReads, in_order_asked
-from perdure.engines.sql.terms import where_arguments, where_terms
+from perdure.engines.sql.terms import ShapeCache, where_arguments, where_terms
 from perdure.kernel.ops import Get, Heads, LogEntry, Now, Read, ReadOp, Ref, Scan, Segment
 from perdure.kernel.schema import Log, Schema, Table
 
 T = TypeVar("T")
-SERVER_CLOCK = "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
+CLOCK = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
+"""The server's time. It is the same throughout a statement."""
+SERVER_CLOCK = f"SELECT {CLOCK}"
 Answering = Generator[list[str], list[Rows], Any]
 
 KEYS_AT_ONCE = 500
@@ -65,6 +67,28 @@ class TableQueries:
     def sql_scan(self, scope: str, scan: Scan, eq: tuple[Any, ...]) -> str:
         """The statement of a scan; `eq` has no `Ref` any more."""
         return bound(scope, self._reads.scan(scan, eq))
+
+
+class _ClaimMarks(Marks):
+    def bound(self, value: Any) -> str:
+        return f"{CLOCK} + {self.take()}" if type(value) is Now else self.take()
+
+
+class ClaimQueries(TableReads):
+    """The locking reads of one table. Each row comes with the time by which the statement selected it."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table, DIALECT, quote(table.stored))
+        self.chosen += f", {CLOCK}"
+        self._claims: ShapeCache[str] = ShapeCache()
+
+    def sql_claim(self, scope: str, scan: Scan) -> str:
+        """The first rows of an index that no other transaction holds."""
+        shape, eq = self.scan_shape(scan, scan.eq), scan.eq
+        sql = self._claims.get(shape) or self._claims.keep(
+            shape, self.sql_scan(scan, eq, _ClaimMarks(DIALECT), tail=" FOR UPDATE SKIP LOCKED")
+        )
+        return bound(scope, (sql, self.scan_arguments(scan, eq)))
 
 
 class LogQueries:
@@ -126,6 +150,7 @@ class Queries:
         self.schema = schema
         self.clock = clock
         self.tables = {table.name: TableQueries(table) for table in schema.tables}
+        self.claims = {table.name: ClaimQueries(table) for table in schema.tables}
         self.logs = {log.name: LogQueries(log) for log in schema.logs}
 
     def answering(self, scope: str, read: ReadOp, earlier: Earlier) -> Answering:

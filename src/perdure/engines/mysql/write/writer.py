@@ -29,6 +29,7 @@ from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import Applied, Op, Row, Scan, Taken
 from perdure.kernel.schema import Schema, Table
+from perdure.kernel.semantics import scan_at
 
 T = TypeVar("T")
 ATTEMPTS = 200
@@ -165,12 +166,11 @@ class Writer:
     async def take(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> Taken:
         """Select and update the first rows that no other transaction holds."""
         rev = new_rev()
-        table = self._queries.tables[scan.table]
-        select = f"START TRANSACTION;{table.sql_scan(scope, scan, scan.eq)} FOR UPDATE SKIP LOCKED"
+        table = self._queries.claims[scan.table]
 
         async def attempt(connection: Connection) -> Taken:
             try:
-                (result,), now = await self._lock(connection, select)
+                result, now = await self._claim(connection, scope, scan)
                 rows = [updated_row(row, changes, rev, Moment(now, {})) for row in table.rows(result)]
                 if not rows:
                     await connection.run("COMMIT")
@@ -183,6 +183,15 @@ class Writer:
             return Taken(rows, now)
 
         return await self._retry(attempt)
+
+    async def _claim(self, connection: Connection, scope: str, scan: Scan) -> tuple[list[tuple[Any, ...]], int]:
+        """Lock the rows to take; what was read of them, and the time by which they were selected."""
+        clock, claims = self._queries.clock, self._queries.claims[scan.table]
+        set_time = None if clock is system_clock else clock()
+        chosen = scan if set_time is None else scan_at(scan, set_time)
+        locked, time = await connection.run(f"START TRANSACTION;{claims.sql_claim(scope, chosen)};{SERVER_CLOCK}")
+        now = int(locked[0][-1] if locked else time[0][0])
+        return [row[:-1] for row in locked], now if set_time is None else set_time
 
 
 async def _run_last(connection: Connection, last: Sequence[str], rev: int) -> None:

@@ -42,13 +42,21 @@ def conflict(error: Any, transaction: Transaction, schema: Schema) -> Exception:
     expected = PRESENT if type(op) is Patch and op.if_ is ANY else op.if_
     actual: Any = None
     if observed is not None:
-        actual = dict(zip(op.if_, observed[1:], strict=True)) if isinstance(op.if_, dict) else observed[0]
+        rev, *columns = observed
+        # The time may follow the columns.
+        actual = dict(zip(op.if_, columns[: len(op.if_)], strict=True)) if isinstance(op.if_, dict) else rev
     return Conflict(member.number, "condition", expected, actual)
 
 
-def overtaken(refusal: Exception) -> bool:
-    """True when what a refusal observed meets the condition: it was committed while the statement, which keeps its
-    first snapshot, waited for another lock."""
+def observed_time(error: Any) -> int:
+    """The server's time: the last that a refusal observes, if its condition is on the clock; otherwise any number."""
+    observed = msgspec.json.decode(error.detail) if code_of(error) == CONDITION and error.detail else [0]
+    return observed[-1] if type(observed[-1]) is int else 0
+
+
+def overtaken(refusal: Exception, now: int) -> bool:
+    """True when what a refusal observed meets the condition at this time: it was committed while the statement, which
+    keeps its first snapshot, waited for another lock."""
     if not isinstance(refusal, Conflict) or refusal.kind == "unique":
         return False
     expected, actual = refusal.expected, refusal.actual
@@ -57,7 +65,7 @@ def overtaken(refusal: Exception) -> bool:
     if expected is ABSENT or actual is None:
         return expected is ABSENT and actual is None
     if isinstance(expected, dict):
-        return all(column_meets(actual[name], value) for name, value in expected.items())
+        return all(column_meets(actual[name], value, now) for name, value in expected.items())
     return expected is PRESENT or bool(expected == actual)
 
 

@@ -25,7 +25,7 @@ from perdure.engines.postgres.errors import (
 from perdure.engines.postgres.schema.clock import StampClock
 from perdure.engines.postgres.schema.tables import Layout
 from perdure.engines.postgres.write.batch_statement import BatchStatements
-from perdure.engines.postgres.write.conflicts import LOCKED, REFUSALS, RETRIED, conflict, overtaken
+from perdure.engines.postgres.write.conflicts import LOCKED, REFUSALS, RETRIED, conflict, observed_time, overtaken
 from perdure.engines.postgres.write.filled_transaction import FilledTransaction, Plans
 from perdure.engines.postgres.write.job import Job
 from perdure.engines.postgres.write.operation_sql import OperationSql
@@ -91,7 +91,8 @@ class Executor:
         code = code_of(error)
         if code in REFUSALS and isinstance(job.transaction, Transaction):
             refusal = conflict(error, job.transaction, self._schema)
-            if overtaken(refusal) and not last:
+            now = self._clock.now()
+            if overtaken(refusal, observed_time(error) if now is None else now) and not last:
                 return False
             job.fail(refusal)
         elif lost(error):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from perdure.engines.postgres.schema.clock import SERVER_CLOCK
 from perdure.engines.postgres.schema.functions import CONDITION, LENGTH, refuse
 from perdure.engines.postgres.schema.tables import SQL_TYPES, Layout
 from perdure.engines.postgres.write.binders import Binder
@@ -20,9 +21,11 @@ from perdure.kernel.schema import Table
 from perdure.kernel.shapes import (
     BODY,
     CLOCK_MARK,
+    NO_COLUMNS,
     NOW,
     NOW_OR_VALUE,
     NULL,
+    Clocked,
     Columns,
     LogShape,
     RowShape,
@@ -131,13 +134,16 @@ class OperationSql:
 
     def observe(self, shape: Shape) -> str:
         """The query that reads what a refused operation met, by scope and key: a JSON array of the rev and the columns
-        that its condition names, or of the length of a log."""
+        that its condition names, or of the length of a log. A condition on the clock adds the server's time."""
         if isinstance(shape, LogShape):
             log = self.schema.log[shape.owner]
             where = f'"scope" = $1 AND {quote(log.partition)} = ($2)[1]'
             return f'SELECT json_build_array("last") FROM {self.layout.heads(log.name)} WHERE {where}'
         table = self.schema.table[shape.owner]
-        observed = names(("rev", *(shape.condition.names if isinstance(shape.condition, Columns) else ())))
+        condition = shape.condition if isinstance(shape.condition, Columns) else NO_COLUMNS
+        observed = names(("rev", *condition.names))
+        if any(isinstance(kind, Clocked) for kind in condition.kinds):
+            observed += f", {SERVER_CLOCK}"
         terms = ['"scope" = $1']
         for number, column in enumerate(table.key, 1):
             terms.append(f"{quote(column.name)} = ($2)[{number}]::{SQL_TYPES[column.type]}")
@@ -193,6 +199,8 @@ def _condition(table: Table, condition: Any, binder: Binder) -> list[str]:
             terms.append(f"{column} IS NULL")
         elif kind is AtMost:
             terms.append(f"({column} IS NULL OR {column} <= {binder.bind('bigint')})")
+        elif isinstance(kind, Clocked):
+            terms.append(f"({column} IS NULL OR {column} <= {binder.clock} + {binder.bind('bigint')})")
         else:
             terms.append(f"{column} = {binder.bind(SQL_TYPES[table.types[name]])}")
     return terms

@@ -1,7 +1,8 @@
 """`take`: claim the first rows of an index in one statement, skipping rows that other workers are claiming.
 
 `FOR UPDATE SKIP LOCKED` makes competing workers step aside instead of queueing; the server evaluates a row again that
-changed before it was locked. The clock comes back even when there was nothing to take.
+changed before it was locked, but leaves it where it was in the order. The clock comes back even when there was nothing
+to take.
 """
 
 from __future__ import annotations
@@ -24,9 +25,19 @@ from perdure.engines.sql.reads import TableReads
 from perdure.engines.sql.terms import ShapeCache
 from perdure.ids import new_rev
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import Scan, Taken
+from perdure.kernel.ops import Now, Scan, Taken
 from perdure.kernel.schema import Table
-from perdure.kernel.shapes import assigned_values
+from perdure.kernel.shapes import assigned_values, expression_kind
+
+_CLOCK = f"coalesce($3::bigint, {SERVER_CLOCK})"
+
+
+class _Parameters(Parameters):
+    """The parameters of a claim; after its scope, its rev and the clock."""
+
+    def bound(self, value: Any) -> str:
+        """A bound, which may be the clock plus an offset. It is written out, so that an index can use it."""
+        return f"{_CLOCK} + {self.take()}::bigint" if type(value) is Now else self.take()
 
 
 class Claims:
@@ -39,7 +50,7 @@ class Claims:
     async def take(self, pool: Pool, scope: str, scan: Scan, changes: Mapping[str, Any], clock: int | None) -> Taken:
         """Select, update and return the rows, and the clock."""
         table = self._tables[scan.table]
-        shape = (scan.table, table.scan_shape(scan, scan.eq), *changes, *map(type, changes.values()))
+        shape = (scan.table, table.scan_shape(scan, scan.eq), *changes, *map(expression_kind, changes.values()))
         sql = self._statements.get(shape) or self._statements.keep(shape, _statement(table, scan, changes))
         rev = new_rev()
         arguments = [scope, rev, clock, *table.scan_arguments(scan, scan.eq)]
@@ -60,7 +71,7 @@ class Claims:
 
 
 def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str:
-    marks = Parameters(DIALECT, used=3)  # the scope, the rev and the clock
+    marks = _Parameters(DIALECT, used=3)
     declared = table.table
     picked = table.sql_scan(scan, scan.eq, marks, tail=" FOR UPDATE OF t SKIP LOCKED")
     width = len(declared.key) + 2 + len(declared.columns)
@@ -69,7 +80,7 @@ def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str
     assigned = [f"{quote(name)} = {_assign(declared, name, value, marks)}" for name, value in changes.items()]
     changed = ", ".join([*assigned, '"rev" = $2'])
     return (
-        f"WITH moment(now) AS MATERIALIZED (SELECT coalesce($3::bigint, {SERVER_CLOCK})),"
+        f"WITH moment(now) AS MATERIALIZED (SELECT {_CLOCK}),"
         f" picked({columns}) AS MATERIALIZED ({picked}),"
         # The scope comes from the picked rows, or the planner might read all rows of that scope.
         f" numbered AS (SELECT *, row_number() OVER () AS number, $1::text AS scope FROM picked),"
@@ -81,4 +92,5 @@ def _statement(table: TableReads, scan: Scan, changes: Mapping[str, Any]) -> str
 
 def _assign(table: Table, name: str, value: Any, marks: Marks) -> str:
     sql_type = SQL_TYPES[table.types[name]]
-    return assignment(type(value), f"t.{quote(name)}", lambda: f"{marks.take()}::{sql_type}", "moment.now", OPERATORS)
+    kind = expression_kind(value)
+    return assignment(kind, f"t.{quote(name)}", lambda: f"{marks.take()}::{sql_type}", "moment.now", OPERATORS)

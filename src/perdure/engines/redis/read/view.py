@@ -21,7 +21,7 @@ from perdure.errors import CorruptError
 from perdure.kernel.ops import Get, Heads, Now, Read, ReadOp, Ref, Row, Scan
 from perdure.kernel.schema import Column, Index, Table
 
-_EQUAL, _AMONG, _AT_MOST = 1, 2, 3
+_EQUAL, _AMONG, _AT_MOST, _AT_MOST_TIME = 1, 2, 3, 4
 _GROUP, _INTEGER, _TEXT, _LAST = 1, 2, 3, 4
 _PARTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _HEADS = msgspec.msgpack.Decoder(list[int])
@@ -37,7 +37,8 @@ class ScanRequest(NamedTuple):
     """Which of the ordering columns are integers."""
     sorted_set: str
     low: str
-    high: str
+    high: str | int
+    """A number, which only a claim has, is an offset from the clock: of the first ordering value."""
     limit: int | bool
     desc: bool
     filters: list[Any]
@@ -188,10 +189,10 @@ class Reads:
                 parts.append(ordered(value, last=is_last) if index is None else grouped(value))
         return parts if any(isinstance(part, list) for part in parts) else "".join(parts)
 
-    def _row_filters(self, table: Table, where: Mapping[str, Any], upto: Mapping[str, int]) -> list[Any]:
+    def _row_filters(self, table: Table, where: Mapping[str, Any], upto: Mapping[str, int | Now]) -> list[Any]:
         sources = self._sources[table.name]
         packed = [part for name, value in where.items() for part in (sources[name], *_filter(value))]
-        return packed + [part for name, bound in upto.items() for part in (sources[name], _AT_MOST, bound)]
+        return packed + [part for name, bound in upto.items() for part in (sources[name], *_most(bound))]
 
     def _read(self, read: Read) -> tuple[Any, ...]:
         log = self._layout.schema.log[read.log]
@@ -218,6 +219,10 @@ def _filter(value: Any) -> tuple[int, Any]:
     if isinstance(value, tuple):
         return _AMONG, [stored(choice) for choice in value]
     return _EQUAL, stored(value)
+
+
+def _most(bound: int | Now) -> tuple[int, int]:
+    return (_AT_MOST_TIME, bound.plus) if isinstance(bound, Now) else (_AT_MOST, bound)
 
 
 def _key_form(column: Column, is_last: bool) -> int:

@@ -14,6 +14,7 @@ from perdure.engines.redis.write.index_lua import Entry, Term, Terms, UniqueGrou
 from perdure.engines.redis.write.value_lua import (
     ADDED,
     LOWERED,
+    LOWERED_TO_TIME,
     NEEDS_OLD,
     NOTHING,
     SWAPPED,
@@ -183,6 +184,8 @@ class RowCode:
                     unmet.append(actual)
                 elif code == LOWERED:
                     unmet.append(f"{actual} and tonumber({actual}) > tonumber({frame.argument(at)})")
+                elif code == LOWERED_TO_TIME:
+                    unmet.append(f"{actual} and tonumber({actual}) > clock + {frame.argument(at)}")
                 else:
                     unmet.append(f"{actual} ~= {frame.argument(at)}")
             values = ", ".join(old(name).lua for name in self.conditions.names)

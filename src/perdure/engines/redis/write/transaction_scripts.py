@@ -110,7 +110,7 @@ def transaction_text(steps: Sequence[Step]) -> str:
 def take_text(code: RowCode) -> str:
     """The script that claims rows: the change of one row, within the walk of `lua/take.lua`."""
     frame = Frame(lambda k: f"ARGV[{FIRST + k}]", "key", "name", "row", "1, 1", lambda k: f"keys[{k + 1}]")
-    opening, between, closing = lua("take").split("-- $code\n")
+    opening, between, closing = lua("take").replace("$hints", str(FIRST + code.size)).split("-- $code\n")
     changed = "\n".join((opening, *code.checks(frame), between, *code.writes(frame), closing))
     return "\n".join((lua("gate", "common", "text", "swap", "keys", "reads"), changed))
 

@@ -12,13 +12,15 @@ from typing import Any
 from perdure.kernel.ops import NOW, AtMost, Inc, Max, Min, Now, Seq, Swap
 
 LITERAL, NOTHING, TIME, LATER, ADDED, RAISED, LOWERED, SWAPPED = "=", "0", "@", "a", "+", ">", "<", "~"
+RAISED_TO_TIME, LOWERED_TO_TIME = "g", "l"
+"""As `RAISED` and `LOWERED`, with the clock plus an argument as the bound."""
 LAST_SEQ, EARLIER_SEQ = "#", "-"
 """The code of a `Seq` is one of these and the name of its log."""
 
 NULL = b"\xff"
 """NULL where an argument may hold it: no text in UTF-8 has this byte."""
 
-NEEDS_OLD = frozenset((ADDED, RAISED, LOWERED, SWAPPED))
+NEEDS_OLD = frozenset((ADDED, RAISED, LOWERED, SWAPPED, RAISED_TO_TIME, LOWERED_TO_TIME))
 _ARGUMENTS = {NOTHING: 0, TIME: 0, LAST_SEQ: 0, SWAPPED: 2}
 _EXPRESSIONS = {
     LITERAL: "{0}",
@@ -28,6 +30,8 @@ _EXPRESSIONS = {
     ADDED: "format('%.0f', ({old} or 0) + {0})",
     RAISED: "({old} and format('%.0f', math.max({old}, {0})) or {0})",
     LOWERED: "({old} and format('%.0f', math.min({old}, {0})) or {0})",
+    RAISED_TO_TIME: "format('%.0f', math.max({old} or clock + {0}, clock + {0}))",
+    LOWERED_TO_TIME: "format('%.0f', math.min({old} or clock + {0}, clock + {0}))",
     SWAPPED: "swapped({old}, {0}, {1})",
     LAST_SEQ: "seqs[{log}]",
     EARLIER_SEQ: "format('%.0f', seqs[{log}] - {0})",
@@ -61,10 +65,14 @@ def codes_of(values: Iterable[Any], arguments: list[bytes]) -> tuple[str, ...]:
     return tuple(codes)
 
 
+def _bounded(code: str, code_of_time: str, bound: int | Now) -> tuple[Any, ...]:
+    return (code_of_time, bound.plus) if isinstance(bound, Now) else (code, bound)
+
+
 _CODES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    Max: lambda value: (RAISED, value.value),
-    Min: lambda value: (LOWERED, value.value),
-    AtMost: lambda value: (LOWERED, value.limit),
+    Max: lambda value: _bounded(RAISED, RAISED_TO_TIME, value.value),
+    Min: lambda value: _bounded(LOWERED, LOWERED_TO_TIME, value.value),
+    AtMost: lambda value: _bounded(LOWERED, LOWERED_TO_TIME, value.limit),
     Now: lambda value: (LATER, value.plus) if value.plus else (TIME,),
     Seq: lambda value: (EARLIER_SEQ + value.log, value.back) if value.back else (LAST_SEQ + value.log,),
     Swap: lambda value: (SWAPPED, value.old, value.new),

@@ -53,6 +53,8 @@ class FilledSession(Session):
             last = self._begin_append(append, arguments) + len(filled.entries)
             for number in plan.seqs:
                 arguments[number] = last - arguments[number]
+        for number in plan.times:
+            arguments[number] += arguments[TIME]
         position = self._run(plan, arguments, filled, last)
         seqs = {} if append is None else {(append.log, arguments[append.partition]): last}
         applied = Applied(rev, seqs, arguments[TIME])

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from perdure.engines.sql.embedded.statements import Statements
 from perdure.kernel.kinds import Kind
-from perdure.kernel.ops import Append, Check, Patch, Put, Swap
+from perdure.kernel.ops import Append, Check, Now, Patch, Put, Swap
 from perdure.kernel.schema import Schema
-from perdure.kernel.shapes import BODY, NOW, NULL, Columns, LogShape, RowShape, SeqOf
+from perdure.kernel.shapes import BODY, NOW, NULL, Clocked, Columns, LogShape, RowShape, SeqOf
 
 SCOPE, REV, TIME, NOTHING = range(4)
 FIRST_VALUE = 4
@@ -48,11 +48,12 @@ class AppendStep(NamedTuple):
 
 class KindPlan(NamedTuple):
     """How to run a kind: its statements in order, then the append. `seqs` are arguments that count back from the last
-    seq of the append."""
+    seq of the append, `times` are offsets from the time."""
 
     steps: list[Step]
     append: AppendStep | None
     seqs: list[int]
+    times: list[int]
 
 
 def plan_kind(kind: Kind, schema: Schema, statements: Statements) -> KindPlan | None:
@@ -61,16 +62,18 @@ def plan_kind(kind: Kind, schema: Schema, statements: Statements) -> KindPlan | 
     for position in range(len(kind.template)):
         if not planner.add(position):
             return None
-    return KindPlan(planner.steps, planner.append, planner.seqs)
+    return KindPlan(planner.steps, planner.append, planner.seqs, planner.times)
 
 
 class _Planner:
-    """Plans one operation after the other; `seqs` collects the arguments that count back from a seq."""
+    """Plans one operation after the other; `seqs` collects the arguments that count back from a seq, `times` those that
+    are offsets from the time."""
 
     def __init__(self, kind: Kind, schema: Schema, statements: Statements) -> None:
         self.steps: list[Step] = []
         self.append: AppendStep | None = None
         self.seqs: list[int] = []
+        self.times: list[int] = []
         self._kind = kind
         self._schema = schema
         self._statements = statements
@@ -109,7 +112,7 @@ class _Planner:
         table, known = self._schema.table[op.table], self._statements.tables[op.table]
         key = [next(numbers) for _ in table.key]
         columns = self._columns(shape.columns, numbers)
-        condition = list(_condition_numbers(shape.condition, numbers))
+        condition = list(self._condition(shape.condition, numbers))
         if isinstance(op, Check):
             return known.conditional("SELECT 1", op.if_), [SCOPE, *key, *condition]
         body = columns.pop(BODY, [])
@@ -130,12 +133,15 @@ class _Planner:
             positions[name] = [next(numbers), next(numbers)] if kind is Swap else [next(numbers)]
             if isinstance(kind, SeqOf):
                 self.seqs += positions[name]
+            elif kind is Now or isinstance(kind, Clocked):
+                self.times += positions[name]
         return positions
 
-
-def _condition_numbers(condition: Any, numbers: Iterator[int]) -> Iterator[int]:
-    if condition is int:
-        yield next(numbers)
-    elif isinstance(condition, Columns):
-        for kind in condition.kinds:
-            yield NOTHING if kind is NULL else next(numbers)
+    def _condition(self, condition: Any, numbers: Iterator[int]) -> Iterator[int]:
+        if condition is int:
+            yield next(numbers)
+        elif isinstance(condition, Columns):
+            for kind in condition.kinds:
+                number = NOTHING if kind is NULL else next(numbers)
+                self.times += [number] if isinstance(kind, Clocked) else []
+                yield number

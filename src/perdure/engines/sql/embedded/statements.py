@@ -25,6 +25,7 @@ from perdure.engines.sql.expressions import Operators, Parameter, assignment, co
 from perdure.engines.sql.terms import Shape, ShapeCache
 from perdure.kernel.ops import ABSENT, ANY, PRESENT, Condition, Inc, Max, Min, Now, Patch, Presence, Seq, Swap
 from perdure.kernel.schema import Log, Schema, Table
+from perdure.kernel.semantics import bound_at
 
 Getter = Callable[[Any], Any]
 
@@ -45,6 +46,10 @@ class Moment:
     def time(self, value: Now) -> int:
         """The clock plus an offset."""
         return self.now + value.plus
+
+    def bound(self, value: Max | Min) -> int:
+        """The bound of an expression."""
+        return bound_at(value.value, self.now)
 
     def seq(self, value: Seq) -> int:
         """The last seq appended to a log."""
@@ -86,8 +91,8 @@ class TableStatements:
         self.patches: ShapeCache[PatchPlan] = ShapeCache()
         self._getters: dict[type, Getter] = {
             Inc: attrgetter("by"),
-            Max: attrgetter("value"),
-            Min: attrgetter("value"),
+            Max: moment.bound,
+            Min: moment.bound,
             Swap: attrgetter("old"),
             Now: moment.time,
             Seq: moment.seq,

@@ -39,7 +39,7 @@ from perdure.kernel.ops import (
     Trim,
 )
 from perdure.kernel.schema import Table
-from perdure.kernel.semantics import evaluate, observed
+from perdure.kernel.semantics import evaluate, observed, scan_at
 
 
 class _PendingAppend(NamedTuple):
@@ -91,7 +91,7 @@ class Session:
         """Select the first rows of an index and update them; one write transaction, so no row is taken twice."""
         now = self.now()
         table = self.queries.tables[scan.table]
-        keys = [row.key for row in table.scan(self.cursor, scope, scan, scan.eq)]
+        keys = [row.key for row in table.scan(self.cursor, scope, scan_at(scan, now), scan.eq)]
         if not keys:
             return Taken([], now)
         self.apply(scope, rev, now, [Patch(scan.table, key, changes) for key in keys])
@@ -153,7 +153,7 @@ class Session:
     def check(self, position: int, op: Check) -> None:
         """Refuse unless the row is as expected."""
         sql = self.tables[op.table].conditional("SELECT 1", op.if_)
-        arguments = (self.scope, *op.key, *condition_values(op.if_))
+        arguments = (self.scope, *op.key, *condition_values(op.if_, self.moment.now))
         if self.cursor.execute(sql, arguments).fetchone() is None:
             raise self._condition_conflict(position, op, op.if_)
 
@@ -161,7 +161,7 @@ class Session:
         """Write a whole row."""
         statements = self.tables[op.table]
         sql = statements.put(op.if_)
-        arguments = self._row_arguments(statements, op, op) + condition_values(op.if_)
+        arguments = self._row_arguments(statements, op, op) + condition_values(op.if_, self.moment.now)
         if not self._write_row(position, op, sql, arguments):
             raise self._condition_conflict(position, op, op.if_)
 
@@ -178,7 +178,7 @@ class Session:
             arguments.append(body.decode())
         arguments += (self.rev, self.scope, *op.key)
         if condition is not ANY:
-            arguments += condition_values(condition)
+            arguments += condition_values(condition, self.moment.now)
         if not self._write_row(position, op, plan.sql, arguments):
             self._not_patched(position, op)
 
@@ -198,7 +198,7 @@ class Session:
                 raise self._condition_conflict(position, op, ABSENT)
             return
         sql = self.tables[op.table].conditional("DELETE", op.if_)
-        removed = self.cursor.execute(sql, (self.scope, *op.key, *condition_values(op.if_))).rowcount
+        removed = self.cursor.execute(sql, (self.scope, *op.key, *condition_values(op.if_, self.moment.now))).rowcount
         if op.if_ is not ANY and not removed:
             raise self._condition_conflict(position, op, op.if_)
 

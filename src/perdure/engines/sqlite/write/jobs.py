@@ -78,14 +78,17 @@ class FilledJob(Job):
 class TakeJob(Job):
     """`take`."""
 
-    def __init__(self, scope: str, scan: Scan, changes: Mapping[str, Any]) -> None:
+    def __init__(self, scope: str, scan: Scan, changes: Mapping[str, Any], hints: Sequence[str]) -> None:
         super().__init__(scope)
         self.scan = scan
         self.changes = dict(changes)
+        self._hints_if_taken = hints
 
     def run(self, session: FilledSession) -> Taken:
-        """Select and update."""
-        return session.take(self.scope, self.rev, self.scan, self.changes)
+        """Select and update. Without a row there is nothing to hint at."""
+        claim = session.take(self.scope, self.rev, self.scan, self.changes)
+        self.hints = self._hints_if_taken if claim.rows else ()
+        return claim
 
 
 def deliver(jobs: Sequence[Job]) -> None:

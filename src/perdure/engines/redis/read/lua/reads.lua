@@ -1,9 +1,10 @@
 -- Reads: rows by key and by index, stretches of logs. Each answers with the number of its results and their bytes.
 --
 -- A table: {name prefix of rows, fields (rev, columns, body), kinds of the key columns}
--- Filters come in threes: source, test, operand; `test` is EQUAL, AMONG (a list) or AT_MOST.
+-- Filters come in threes: source, test, operand; `test` is EQUAL, AMONG (a list) or AT_MOST. take.lua makes an AT_MOST of
+-- AT_MOST_TIME.
 
-local EQUAL, AMONG, AT_MOST = 1, 2, 3
+local EQUAL, AMONG, AT_MOST, AT_MOST_TIME = 1, 2, 3, 4
 
 -- Turn the lists of AMONG into sets, once for a read: a list would be gone through for every row.
 local function with_sets(filters)
