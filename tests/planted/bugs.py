@@ -84,8 +84,8 @@ BUGS = (
     Bug(
         "memory: the expected length is not compared",
         "engines/memory/write/transaction.py",
-        "if op.expect is not None and op.expect != head:",
-        "if op.expect is not None and op.expect < 0:",
+        "if op.before is not None and op.before != head:",
+        "if op.before is not None and op.before < 0:",
         ("case:commit/expect@memory",),
     ),
     Bug(
@@ -179,8 +179,8 @@ BUGS = (
     Bug(
         "sqlite: the expected length is not compared",
         "engines/sql/embedded/write.py",
-        "if op.expect is not None and op.expect != length:",
-        "if op.expect is not None and op.expect > length:",
+        "if op.before is not None and op.before != length:",
+        "if op.before is not None and op.before > length:",
         ("serial:300",),
     ),
     Bug(

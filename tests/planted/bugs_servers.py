@@ -82,8 +82,8 @@ SERVER_BUGS = (
     Bug(
         "mysql: the expected length is not compared",
         "engines/mysql/write/transaction.py",
-        "if op.expect is not None and op.expect != head:",
-        "if op.expect is not None and op.expect > head:",
+        "if op.before is not None and op.before != head:",
+        "if op.before is not None and op.before > head:",
         ("case:commit/expect@mysql",),
     ),
     Bug(

@@ -100,8 +100,9 @@ async def case_handle_owned_refused(kit: Kit) -> None:
     mine = kit.store.thread("t", resource_id="ann")
     await raises(InvalidError, mine.start("agent", resource_id="bob"), "start for another")
     await raises(InvalidError, mine.ensure(resource_id="bob"), "ensure for another")
-    wrong = [partial(kit.store.thread, "t", resource_id=owner) for owner in ("", " ", "ann ", "\u00a0ann")]
-    for attempt in (mine.buffered, *wrong):
+    attempts: list[Callable[[], object]] = [mine.buffered]
+    attempts += [partial(kit.store.thread, "t", resource_id=owner) for owner in ("", " ", "ann ", "\u00a0ann")]
+    for attempt in attempts:
         try:
             attempt()
         except InvalidError:
