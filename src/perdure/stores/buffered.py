@@ -48,7 +48,7 @@ class BufferedWriter:
         return ids
 
     async def flush(self) -> Receipt | None:
-        """Commit everything that waits; what its receipt names is durable. None if nothing waited.
+        """Commit everything that is waiting; what its receipt names is durable. None if nothing waited.
 
         More than one commit may be needed; the receipt names the messages of all, and the version after the last. If it
         raises, the messages that were not committed are in `waiting`, and the next flush tries them again under the
