@@ -63,7 +63,7 @@ WORKER_JOBS: Final = 1_000
 WORKER_RETRIES: Final = 100
 """How often in a row a worker may call a handler again after an error that may pass."""
 WORKER_MS: Final = 24 * 3600 * 1000
-"""The longest pause between two looks for work, lease, and time to drain of a worker."""
+"""The longest `poll_ms`, `lease_ms` and `drain_ms` of a worker."""
 LEASE_LEAST_MS: Final = 500
 """The shortest lease of a worker: it is renewed three times within it."""
 KEY_RETENTION_MS: Final = 7 * 24 * 3600 * 1000

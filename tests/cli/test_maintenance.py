@@ -124,7 +124,7 @@ def test_copy_takes_no_store(program: Program, tmp_path: Path) -> None:
     assert not (tmp_path / "copy.db").exists()
     told = program("copy", "--help")
     assert "--store" not in told
-    assert "every tenant" in told
+    assert "all tenants" in told
 
 
 @pytest.mark.usefixtures("ctrl_c")

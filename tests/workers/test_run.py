@@ -1,4 +1,4 @@
-"""`workers.run`, the program of a worker: it ends well on signals, and refuses to run where it cannot catch them."""
+"""`workers.run`, a worker program: it shuts down cleanly on signals, and refuses to run where it cannot catch them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from perdure.cli.terminal import console, error_console, guarded_streams
 app = typer.Typer(
     name="perdure",
     cls=Group,
-    help="Look at the durable state of agents: threads, their messages, trees and runs.",
+    help="Inspect the durable state of agents: threads, their messages, trees and runs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -46,12 +46,12 @@ STORE_VARIABLE = "PERDURE_STORE"
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", metavar="URL", help=f"The store, such as sqlite:///agents.db; else ${STORE_VARIABLE}."),
+    typer.Option("--store", metavar="URL", help=f"The store, such as sqlite:///agents.db; default: ${STORE_VARIABLE}."),
 ]
-ScopeOption = Annotated[str | None, typer.Option("--scope", metavar="NAME", help="The tenant; else 'default'.")]
+ScopeOption = Annotated[str | None, typer.Option("--scope", metavar="NAME", help="The tenant; default: 'default'.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, and nothing else, to stdout.")]
 HiddenStoreOption = Annotated[str | None, typer.Option("--store", hidden=True)]
-UrlArgument = Annotated[str | None, typer.Argument(metavar="[URL]", help="The store; else that of --store.")]
+UrlArgument = Annotated[str | None, typer.Argument(metavar="[URL]", help="The store; default: the one in --store.")]
 ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id, or a unique prefix of it.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique prefix of it.")]
 

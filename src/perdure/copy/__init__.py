@@ -1,7 +1,7 @@
 """Copy a whole store to another engine: `await perdure.copy.copy_store("sqlite:///agents.db", "postgresql://…")`.
 
-This is what `perdure copy` runs. Stop all writers first. A write before the copy's last look at
-both sides makes the copy fail; a write during that look or after it may be missed.
+This is what `perdure copy` runs. Stop all writers first. A write before the copy's final check of
+both sides makes the copy fail; a write during that check or after it may be missed.
 """
 
 from __future__ import annotations

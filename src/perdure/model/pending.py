@@ -63,7 +63,7 @@ class PendingQueue(Record, frozen=True):
     items: list[PendingMessage]
     """In order of position."""
     revision: int
-    """Rises with every change of the queue; `reorder` guards on it with `if_revision`."""
+    """Rises with every change to the queue; `reorder` guards on it with `if_revision`."""
 
 
 BODY_READER: Reader[PendingBody] = Reader(PendingBody)

@@ -284,9 +284,9 @@ class Run(Record, frozen=True, kw_only=True, gc=False):
         )
 
     def decide(self, ticket_id: str, value: Any) -> RunChange:
-        """Record the decision on a ticket, any JSON value but null; the run goes on waiting.
+        """Record the decision on a ticket, any JSON value but null; the run keeps waiting.
 
-        Raises `NotFoundError` unless the run waits for this ticket, `VersionConflict` if the ticket has another
+        Raises `NotFoundError` unless the run is waiting for this ticket, `VersionConflict` if the ticket has another
         decision, and `IllegalTransition` if the run is done. `runs.decide` reads, decides and commits in one call.
         """
         check_decision(value)

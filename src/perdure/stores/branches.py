@@ -157,7 +157,7 @@ class Branches:
         - `message_id`: the message that the next commit continues.
         - `name`: what the fork is called if one is made; by default `branch-<number>`.
 
-        Of several branches that end there, the current one stays, else the lowest number is chosen. The branch is
+        Of several branches that end there, the current one stays; otherwise the lowest number is chosen. The branch is
         returned as it was at that moment: a commit that another writer makes on it before the switch is noticed, and
         the search begins again. Two callers who find none may each make a fork.
         """
@@ -250,7 +250,7 @@ class Branches:
         return msgspec.structs.replace(target, current=True)
 
     async def rename(self, thread_id: str, branch: int | str, name: str) -> Branch:
-        """Give a branch another name; raises `AlreadyExists` if a branch of the thread has it.
+        """Rename a branch; raises `AlreadyExists` if a branch of the thread has it.
 
         Its head is returned as this call found it, just before the change.
         """
@@ -270,7 +270,7 @@ class Branches:
     async def delete(self, thread_id: str, branch: int | str) -> None:
         """Remove a branch's pointer; its records and the branches forked from it stay.
 
-        The current branch is refused, and so is one that a run which is not done is pinned to.
+        The current branch is refused, and so is a branch with a run that is not done.
         """
         target = await self.get(thread_id, branch)
 

@@ -48,7 +48,7 @@ class BufferedWriter:
         return ids
 
     async def flush(self) -> Receipt | None:
-        """Commit everything that waits; what its receipt names is durable. None if nothing waited.
+        """Commit everything that is waiting; what its receipt names is durable. None if nothing waited.
 
         More than one commit may be needed; the receipt names the messages of all, and the version after the last. If it
         raises, the messages that were not committed are in `waiting`, and the next flush tries them again under the
@@ -103,7 +103,7 @@ class BufferedWriter:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Flush, also when the block raised: what was appended was meant to be kept.
+        """Flush, even if the block raised an exception: what was appended was meant to be kept.
 
         If that fails after the block raised, the block's own error is the one that is raised, with a note.
         """

@@ -71,9 +71,9 @@ class Source(Protocol[T]):
 
 
 class Follower(Generic[T]):
-    """An async iterator over records as they come; made by `messages.follow` and `runs.follow`.
+    """An async iterator over records as they come, from `messages.follow`, `runs.follow` or `profiles.follow`.
 
-    `close()`, from any task or thread, ends the loop that reads it, also while it waits; so do `aclose()` and leaving
+    `close()`, from any task or thread, ends the loop that reads it, even while it waits; so do `aclose()` and leaving
     an `async with` block. A follower that is dropped closes itself. One task at a time may read it.
     """
 

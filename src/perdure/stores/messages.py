@@ -178,7 +178,7 @@ class Messages:
 
         `next_cursor` continues with older records; it is None exactly when the view shows none. A page is a slice of
         the view as it is now: hidden records do not count, and what is committed between two pages neither repeats
-        nor skips a record. To go on live from the newest page, follow its `branch` from its `after_seq`.
+        nor skips a record. To continue live from the newest page, follow its `branch` from its `after_seq`.
 
         - `branch`: a number or a name, by default the current one. The cursor stays on it, whatever is switched.
         - `view`: `external` is what people may see, `history` what the model sees, `raw` everything.

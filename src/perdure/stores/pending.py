@@ -123,7 +123,7 @@ class Pending:
     async def append(
         self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None
     ) -> PendingMessages:
-        """Add messages at the end of the queue; ids are minted when absent."""
+        """Add messages at the end of the queue; missing ids are generated."""
         fresh = _checked(messages)
         if not fresh:
             raise InvalidError("there is nothing to append")
@@ -151,7 +151,7 @@ class Pending:
         mode: DeliveryMode | None = None,
         if_revision: int | None = None,
     ) -> PendingMessage:
-        """Replace a pending message (its id stays), and its mode if one is given."""
+        """Replace a pending message (its id stays), and its mode if one is passed."""
         checks.check_id(message_id, "message id")
         message_shape.check_block_count(message, "message")
         message_shape.check_message(message, "message")
@@ -248,10 +248,11 @@ class Pending:
     ) -> Receipt:
         """Move what this boundary takes from the queue into the log, with the run that consumes it, in one commit.
 
-        It goes to `branch`, else to the run's, else to the current one. `messages` are appended to the queue first, in
-        the same transaction. `expect_ids` are the pending ids the caller saw selected; another selection raises
-        `SelectionConflict` and changes nothing. So does a new run for which nothing is selected: of two workers that
-        race for one queue, the second learns that there is nothing left. A run that exists takes its step regardless.
+        It goes to `branch`; by default to the run's branch, or without a run to the current one. `messages` are
+        appended to the queue first, in the same transaction. `expect_ids` are the pending ids the caller saw selected;
+        another selection raises `SelectionConflict` and changes nothing. So does a new run for which nothing is
+        selected: of two workers that race for one queue, the second learns that there is nothing left. An existing run
+        takes its step even then.
         """
         _check_boundary(boundary)
         if expect_ids is not None:

@@ -94,7 +94,7 @@ class Profiles:
         """Write a document; the last writer wins, unless `if_rev` guards it.
 
         - `value`: any JSON value, or `Doc(value, schema)`.
-        - `if_rev`: write only over that very revision (0: only if there is no document); else `VersionConflict`.
+        - `if_rev`: write only over that very revision (0: only if there is no document); otherwise `VersionConflict`.
         - `ttl_ms`: how long the document lives from now on, by the engine's clock. Every put decides this anew: one
           without `ttl_ms` makes the document permanent.
         """
@@ -122,7 +122,7 @@ class Profiles:
         return await retry("profile", f"{owner}/{key}", attempt)
 
     async def delete(self, owner: str, key: str, *, if_rev: int | None = None) -> None:
-        """Remove a document; one that is not there is fine unless `if_rev` names it."""
+        """Remove a document; a missing one is ignored, unless `if_rev` is passed."""
         row_key = _row_key(owner, key)
         _check_guard(if_rev)
         if if_rev == 0:
@@ -141,7 +141,7 @@ class Profiles:
     async def clear(self, owner: str) -> None:
         """Remove every document of an owner, some at a time; an owner that has none is fine.
 
-        A document that another client writes meanwhile may stay. Interrupted, it can be called again.
+        A document that another client writes at the same time may stay. If it is interrupted, call it again.
         """
         checks.check_id(owner, "owner")
         while True:
@@ -153,9 +153,9 @@ class Profiles:
                 return
 
     def follow(self, owner: str, *, prefix: str | None = None, timeout: float | None = None) -> Follower[ProfileChange]:
-        """The owner's documents, then every change of them as it happens, deletion and expiry included.
+        """The owner's documents, then every change to them as it happens, deletion and expiry included.
 
-        Of several quick changes of one document only the newest may be seen; its final state always is. Each round
+        Of several quick changes to one document only the newest may be seen; its final state always is. Each round
         reads all documents of the owner (or of the prefix), so give owners with thousands of them a prefix. It does not
         end by itself: close it, from any task or thread, or let it end after `timeout` seconds without a change.
         """

@@ -86,8 +86,8 @@ class Runs:
     async def start(self, thread_id: str, agent_id: str, **options: Unpack[StartOptions]) -> Run:
         """A running run, with the messages it was given, in one commit.
 
-        The options are those of `StartOptions`: `messages` is its input, `key` makes a retry safe, and so on.
-        A missing thread is created, with what `thread` says of it (see `NewThread`); parent and resource come from the
+        The options are those of `StartOptions`: `messages` is its input, `key` makes a retry safe, and so on. A missing
+        thread is created, with what `thread` says about it (see `NewThread`); parent and resource come from the
         activation's trace where it says nothing. `if_idle=True` raises `ConflictError`, which names the run, if a run
         of the thread is running or waiting; of several such calls at the same time, one succeeds. `resource_id` is the
         resource that the thread must belong to: a missing thread is created with it, and a thread of another resource
@@ -120,10 +120,10 @@ class Runs:
         return with_run(await perform(self._context, prepare(request))).run
 
     async def cancel(self, run_id: str, detail: str | None = None, *, thread_id: str | None = None) -> Run:
-        """End a run from outside, however often its worker moves it meanwhile.
+        """End a run from outside, however often its worker changes it at the same time.
 
         A run that is already done is returned as it is. The next commit of its worker with the run is rejected, and
-        nothing of that step is stored.
+        nothing from that step is stored.
 
         - `detail`: says why.
         - `thread_id`: the thread that the run must belong to; a run of another one raises `NotFoundError`.
@@ -168,7 +168,7 @@ class Runs:
         - `replace`: cancel every run of the thread that is running or waiting, in the same transaction, and the old run
           if it has not begun. False leaves them as they are: they can still be decided, and finish on their branches.
         - `thread_id`: the thread that the run must belong to; a run of another one raises `NotFoundError`.
-        - `new_run_id`: the id of the new run; minted if None.
+        - `new_run_id`: the id of the new run; generated if None.
         - `fence`: the number of the caller's claim, as in `commit`.
         - `key`: makes a retry safe, as in `commit`. A repeated call returns the run that the first one started, and
           neither makes a branch nor cancels anything.
@@ -258,7 +258,7 @@ class Runs:
         return await get_run(self._context, run_id, thread_id)
 
     async def of_message(self, thread_id: str, message_id: str) -> Run | None:
-        """The run that produced a message, else the first run that was started with it; None if there is none.
+        """The run that produced a message or, if there is none, the first run that was started with it; otherwise None.
 
         A message that a run took up later, with `pending.freeze`, belongs to none. Raises `NotFoundError` if the thread
         does not have the message.
@@ -285,7 +285,7 @@ class Runs:
         - `status`: `created`, `running`, `waiting` or `done`.
         - `agent_id`: runs of this agent.
         - `resource_id`: runs of threads that belong to this resource now. A run does not record it: the list reads the
-          runs that the other filters admit and skips those of other resources, so give another filter where you can.
+          runs that the other filters admit and skips those of other resources, so pass another filter where you can.
         - `ready`: True for the waiting runs that a worker may resume: each of their tickets has a decision. The list
           reads all waiting runs that the other filters admit and skips the others.
         - `order`: `desc`, or `asc` for oldest first.
@@ -320,7 +320,7 @@ class Runs:
     async def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> RunRecords:
         """The runs whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
 
-        A run whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
+        A run whose id equals the prefix comes first. Use it to look up an id that was abbreviated.
         """
         checks.check_id(prefix, "prefix")
         checks.check_limit(limit)

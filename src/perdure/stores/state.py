@@ -81,7 +81,7 @@ class State:
         )
 
     async def delete(self, thread_id: str, name: str, *, run_id: str | None = None, if_rev: int | None = None) -> None:
-        """Remove a document; one that is not there is fine unless `if_rev` names it."""
+        """Remove a document; a missing one is ignored, unless `if_rev` is passed."""
         key = _key(thread_id, name, run_id)
         if if_rev is not None:
             checks.check_rev(if_rev, "if_rev")

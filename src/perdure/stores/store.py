@@ -93,9 +93,9 @@ class Store:
         return self._context.scope
 
     def thread(self, thread_id: str, *, resource_id: str | None = None) -> ThreadHandle:
-        """A handle of one thread: the calls that take its id, without repeating it. Nothing is read or created.
+        """A handle on one thread: the calls that take its id, without repeating it. Nothing is read or created.
 
-        - `resource_id`: the resource that the thread must belong to, such as the user of a request. Every call of the
+        - `resource_id`: the resource that the thread must belong to, such as the user of a request. Every call on the
           handle checks it first, and raises `NotFoundError` for a thread of another resource, as for a missing one.
           `start` and `ensure` create a missing thread with it.
         """
@@ -125,15 +125,17 @@ class Store:
         thread: NewThread | None = None,
         key: str | None = None,
     ) -> Receipt:
-        """Make everything of one step durable, in one transaction, or nothing of it.
+        """Make everything from one step durable, in one transaction, or none of it.
 
         A missing thread is created, unless the commit presumes that it exists: by an existing run, a fence, an
         `expect` above 0, an `expect_head`, a rev in `expect_state`, or a branch by name or other than 0.
 
         - `messages`: appended to the branch, in order. A message without an id gets one.
-        - `run`: `NewRun(agent_id=…)` creates a run; a change such as `run.step()` or `run.finish()` moves one; a `Run`
-          as it was read only guards that it has not changed. Messages that name no other run are linked to this one.
-        - `branch`: the branch to append to, by number or name. By default the run's, else the current one.
+        - `run`: `NewRun(agent_id=…)` creates a run; a change such as `run.step()` or `run.finish()` changes one; a
+          `Run` as it was read only guards that it has not changed. Messages that name no other run are linked to this
+          one.
+        - `branch`: the branch to append to, by number or name. By default the run's branch; without a run, the current
+          one.
         - `expect`: the thread's version; another one raises `VersionConflict`.
         - `expect_head`: the id of the branch's last message; another one raises `VersionConflict`.
         - `fence`: a number that only rises. A lower one than the thread has seen raises `StaleClaim`: another worker
@@ -143,7 +145,7 @@ class Store:
         - `expect_state`: the rev of each of these documents of the thread. None: the document must not exist yet, and
           this commit must write it. Another rev raises `VersionConflict`.
         - `thread`: what the thread is created with, if this commit creates it: title, resource, parent, metadata. One
-          that exists is left as it is. What it says wins over the trace of a new run's activation.
+          that exists is left as it is. `thread` takes precedence over the trace of a new run's activation.
         - `key`: makes a retry safe. The same key with the same content has one effect, and returns the first receipt
           for a week; with other content it raises `KeyReused`. After a timeout, a cancellation or `OutcomeUnknown`,
           repeat the call with the same key.
@@ -183,10 +185,10 @@ class Store:
         Its `append` returns **before the messages are durable**; `flush`, and leaving the block, make them so. It
         flushes in the background, each time as one keyed commit, and keeps the order.
 
-        - `most`: flush when so many messages wait.
-        - `every_ms`: flush so many milliseconds after the first of them was appended.
-        - `run`: the run that produces the messages. It must not be moved before the last flush: a flush is then refused
-          with `VersionConflict`.
+        - `most`: flush when this many messages are waiting.
+        - `every_ms`: flush this many milliseconds after the first of them was appended.
+        - `run`: the run that produces the messages. It must not change before the last flush; otherwise a flush is
+          refused with `VersionConflict`.
         - `branch`: the branch to append to, by number or name; by default the run's, else the one that is current at
           the time of each flush.
         - `fence`: as in `commit`.
@@ -261,7 +263,7 @@ class Store:
         )
 
     async def close(self) -> None:
-        """Finish what was submitted and let everything go; idempotent, and nothing at all in a forked child."""
+        """Finish what was submitted and release everything; may be called twice, and does nothing in a forked child."""
         if self._owner:
             self._origin.closed = True
             if self._housekeeper is not None:

@@ -121,7 +121,7 @@ class ThreadHandle:
         resource_id: str | Unset | None = UNSET, parent_thread_id: str | Unset | None = UNSET,
         if_rev: int | None = None
     ) -> Thread:
-        """Change what is given and leave the rest; `custom` replaces the whole object, None clears.
+        """Change the fields that are passed and leave the rest; `custom` replaces the whole object, None clears.
 
         The options are those of `store.threads.update`.
         """
@@ -151,7 +151,7 @@ class ThreadHandle:
         fence: int | None = None, state: Mapping[str, Any] | None = None, run_state: Mapping[str, Any] | None = None,
         expect_state: Mapping[str, int | None] | None = None, thread: NewThread | None = None, key: str | None = None
     ) -> Receipt:
-        """Make everything of one step durable, in one transaction, or nothing of it.
+        """Make everything from one step durable, in one transaction, or none of it.
 
         The options are those of `Store.commit`.
         """
@@ -309,7 +309,7 @@ class ThreadHandle:
         )
 
     async def cancel(self, run_id: str, detail: str | None = None) -> Run:
-        """End a run from outside, however often its worker moves it meanwhile.
+        """End a run from outside, however often its worker changes it at the same time.
 
         The options are those of `store.runs.cancel`.
         """

@@ -55,9 +55,9 @@ class Threads:
         self._context = context
 
     async def create(self, thread_id: str | None = None, **options: Unpack[ThreadOptions]) -> Thread:
-        """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing.
+        """Create a thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing.
 
-        - `thread_id`: its id; minted if None.
+        - `thread_id`: its id; generated if None.
         - `title`: what people call it.
         - `resource_id`: the user, account or object it belongs to.
         - `parent_thread_id`: the thread above it in the hierarchy; it must exist.
@@ -91,9 +91,9 @@ class Threads:
         return await retry("thread", name, attempt)
 
     async def ensure(self, thread_id: str, **options: Unpack[ThreadOptions]) -> Thread:
-        """The thread, created if it does not exist; of callers at the same time, one creates it.
+        """The thread, created if it does not exist; of concurrent callers, one creates it.
 
-        The options are those of `create`, and count only if this call creates the thread: one that exists is returned
+        The options are those of `create`, and apply only if this call creates the thread: one that exists is returned
         as it is. Raises `AlreadyExists` while a deleted thread of this id is being erased.
         """
         birth = birth_of(checks.check_id(thread_id, "thread id"), NewThread(**options))
@@ -132,9 +132,9 @@ class Threads:
         parent_thread_id: str | Unset | None = UNSET,
         if_rev: int | None = None,
     ) -> Thread:
-        """Change what is given and leave the rest; `custom` replaces the whole object, None clears.
+        """Change the fields that are passed and leave the rest; `custom` replaces the whole object, None clears.
 
-        With `if_rev`, raises `VersionConflict` unless the thread still has that `rev`. What commits move (version,
+        With `if_rev`, raises `VersionConflict` unless the thread still has that `rev`. What commits change (version,
         branch, runs, children) is returned as this call found it, just before the change.
         """
         checks.check_id(thread_id, "thread id")
@@ -184,9 +184,9 @@ class Threads:
         """Delete a thread and all that belongs to it.
 
         Children: `reject` refuses with `HasChildren`, `detach` makes them roots, `cascade` deletes the whole subtree.
-        Up to 1,000 threads change in one transaction. Of a larger set the thread goes first and the others follow in
-        chunks, before the call returns; until its turn comes, a child can be read and written. If the process dies
-        half way, housekeeping finishes the deletion, and so does deleting the thread again.
+        Up to 1,000 threads change in one transaction. In a larger set, the thread is deleted first, and the others
+        follow in chunks, before the call returns; until its turn comes, a child can be read and written. If the process
+        dies halfway, housekeeping finishes the deletion, and so does deleting the thread again.
         """
         checks.check_id(thread_id, "thread id")
         checks.check_choice(strategy, "strategy", "reject", "detach", "cascade")
@@ -262,7 +262,7 @@ class Threads:
     async def with_prefix(self, prefix: str, *, limit: int = limits.PAGE_DEFAULT) -> ThreadRecords:
         """The threads whose ids start with `prefix`, in the order of their ids, at most `limit` (1 to 200).
 
-        A thread whose id equals the prefix comes first. Use it to look up an id that somebody abbreviated.
+        A thread whose id equals the prefix comes first. Use it to look up an id that was abbreviated.
         """
         checks.check_id(prefix, "prefix")
         checks.check_limit(limit)

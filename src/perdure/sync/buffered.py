@@ -118,7 +118,7 @@ class BufferedWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Flush, also when the block raised: what was appended was meant to be kept.
+        """Flush, even if the block raised an exception: what was appended was meant to be kept.
 
         If that fails after the block raised, the block's own error is the one that is raised, with a note.
         """

@@ -14,9 +14,9 @@ _END: Any = object()
 
 
 class Follower(Generic[T]):
-    """An iterator over records as they come; made by `messages.follow` and `runs.follow`.
+    """An iterator over records as they come, from `messages.follow`, `runs.follow` or `profiles.follow`.
 
-    `close()`, from any thread, ends the loop that reads it, also while it waits; so does leaving a `with` block. A
+    `close()`, from any thread, ends the loop that reads it, even while it waits; so does leaving a `with` block. A
     follower that is dropped closes itself. One thread at a time may read it.
     """
 

@@ -58,10 +58,10 @@ class Job:
     def uncertain(self, call: ToolUse) -> bool:
         """Whether another worker may have started this unfinished call before it died.
 
-        With `in_order`, only the first of the unfinished calls can be. Also after an error that may pass, if this job
-        is called again. False for the calls that this job committed
-        since. False after a wait of a job, because it has not started its tools; but a call that was uncertain before
-        the wait, and has no ticket, still is. True after a pause from outside: a tool may have been at work then.
+        True after a crash, after a pause from outside (a tool may have been running then), and if the handler is called
+        again after an error that may pass: for all unfinished calls or, with `in_order`, only for the first. False for
+        calls that this job has committed since. False after a wait that a job itself committed, because no tool was
+        running; but a call that was uncertain before that wait, and has no ticket, is still uncertain.
         """
         return self._hold.is_uncertain(_checked(call))
 
@@ -81,24 +81,24 @@ class Job:
     async def commit(
         self, *messages: Message, run: RunChange | None = None, **options: Unpack[AppendOptions]
     ) -> RunReceipt:
-        """Commit messages together with a change of the run, and update `job.run`.
+        """Commit messages together with a change to the run, and update `job.run`.
 
         - `messages`: appended to the run's branch, in order.
-        - `run`: a change of `job.run`: `job.run.step()` (the default), `job.run.finish()` or another.
+        - `run`: a change to `job.run`: `job.run.step()` (the default), `job.run.finish()` or another.
         - The options are those of `Store.commit`. By default, the key is made from the run's id and rev.
 
-        While the store is in trouble, it repeats the commit, for as long as this worker holds its lease. It raises
-        `Stopped` if another process has moved the run; only the results of tools are stored then, without the run.
+        While the store is unavailable, it repeats the commit, for as long as this worker holds its lease. It raises
+        `Stopped` if another process has changed the run; then only the results of tools are stored, without the run.
         """
         change: object = run
         if change is not None and (type(change) is not RunChange or change.run.id != self.run.id):
             raise InvalidError(
-                f"run must be a change of run {self.run.id!r}, not {short_repr(change)}", hint="run=job.run.step()"
+                f"run must be a change to run {self.run.id!r}, not {short_repr(change)}", hint="run=job.run.step()"
             )
         return await self._hold.commit(messages, run, options)
 
     async def answer(self, message: Message, **options: Unpack[AppendOptions]) -> RunReceipt:
-        """Commit an answer of the model: a step if it calls tools, else the end of the run.
+        """Commit an answer from the model: a step if it calls tools, otherwise the end of the run.
 
         - `message`: the answer. Its usage is added to the run; its text is the run's final output.
         - The options are those of `commit`.
@@ -113,9 +113,9 @@ class Job:
         return await self.commit(message, run=change, **options)
 
     async def ask(self, *calls: ToolUse, reason: str = "tool_permission", message: str | None = None) -> RunReceipt:
-        """Let the run wait until each of these calls has a decision: `runs.decide(run_id, ticket.ticket_id, …)`.
+        """Make the run wait for a decision on each of these calls: `runs.decide(run_id, ticket.ticket_id, …)`.
 
-        Return from the handler afterwards. When all are decided, a worker calls the handler again.
+        Return from the handler right after this call. When all are decided, a worker calls the handler again.
 
         - `calls`: the tool calls that need a decision. The id of each is the id of its ticket. If the run has used the
           id before, the ticket's id ends in `#2`, `#3` and so on.
@@ -132,7 +132,8 @@ class Job:
         """`with job.shield():` – inside the block, a stop from outside does not cancel the handler.
 
         For a tool that must not be cut off halfway; `commit` then stores its result and raises `Stopped`. The same
-        holds if the lease is lost. Only the end of `serve` still cancels the handler.
+        holds if the lease is lost. Between two shields, the handler is cancelled as soon as it awaits something. The
+        end of `serve` cancels it even inside a shield.
         """
         hold = self._hold
         hold.shields += 1

@@ -1,4 +1,4 @@
-"""`run`: a worker process in one blocking call, which ends well on SIGTERM and SIGINT."""
+"""`run`: a worker process in one blocking call, which shuts down cleanly on SIGTERM and SIGINT."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(
 
     - `url`, `scope`, `durability`, `housekeeping`, `retry_ms`: as for `perdure.open`.
     - `handler` and the options: as for `serve`.
-    - `log`: write what Perdure logs, from INFO on, to stderr while it runs, unless the program has a logging handler
+    - `log`: write what Perdure logs, from INFO up, to stderr while it runs, unless the program has a logging handler
       for it.
     """
     _check_thread()

@@ -50,9 +50,9 @@ async def serve(
     - `handler`: an async function. Blocking work belongs in `asyncio.to_thread`.
     - `agent_id`: only the runs of this agent.
     - `concurrency`: how many runs it works on at the same time.
-    - `poll_ms`: how long it waits between two looks for work.
+    - `poll_ms`: how long it waits between two polls for work.
     - `lease_ms`: how long after the death of a worker another one picks up its runs. A live worker renews its leases.
-    - `drain_ms`: how long handlers may go on after `stop`, before they are cancelled.
+    - `drain_ms`: how long handlers may continue after `stop` before they are cancelled.
     - `retries`: how often in a row the handler is called again after an error with a true `retryable`, such as a
       model's stream that was cut off. The pause is a second at first, and doubles. A commit of the job resets the
       count.
@@ -60,7 +60,7 @@ async def serve(
       your model's SDK.
     - `in_order`: your promise that the handlers of all workers run the tools of a run one at a time, in the order of
       `job.unfinished_calls()`, and commit each result before they start the next tool. Then after a crash only the
-      first call without a result is uncertain; else all of them are.
+      first call without a result is uncertain; otherwise all of them are.
     - `stop`: set it, and `serve` takes no more work, lets the handlers end, and returns. Cancelling `serve` cancels
       them at once. What was cut off stays running, for the next worker.
     - `worker`: the name that its leases show; by default, the host, the process and a random part.

@@ -50,7 +50,7 @@ async def branch(
     delete: Annotated[str | None, typer.Option(metavar="BRANCH", help="Delete a branch; its messages stay.")] = None,
     rename: Annotated[tuple[str, str] | None, typer.Option(metavar="BRANCH NAME", help="Rename a branch.")] = None,
 ) -> None:
-    """List the branches of a thread, or make, rename or delete one."""
+    """List the branches of a thread, or create, rename or delete one."""
     forks = [at is not None, before is not None, root]
     if sum([*forks, delete is not None, rename is not None]) > 1:
         raise InvalidError(
@@ -110,7 +110,7 @@ async def switch(
     thread: ThreadArgument,
     branch: Annotated[str, typer.Argument(metavar="BRANCH", help="A branch's name or number.")],
 ) -> None:
-    """Make a branch the current one: commits that name none go to it."""
+    """Make a branch the current one: commits without a branch and without a run go to it."""
     thread_id = await context.thread_id(thread)
     chosen = await context.branch(thread_id, branch)
     _done(context, await context.store.branches.switch(thread_id, chosen.id), "switched to")

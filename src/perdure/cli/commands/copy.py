@@ -21,7 +21,7 @@ from perdure.kernel.redaction import redacted
 from perdure.opening import is_server
 
 CopiedScopeOption = Annotated[
-    str | None, typer.Option("--scope", metavar="NAME", help="The tenant to copy; else every tenant.")
+    str | None, typer.Option("--scope", metavar="NAME", help="The tenant to copy; default: all tenants.")
 ]
 
 
@@ -37,7 +37,7 @@ async def copy_(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be copied.")] = False,
 ) -> None:
-    """Copy a whole store to another engine, every tenant or that of --scope, and verify it.
+    """Copy a whole store to another engine, all tenants or the one in --scope, and verify it.
 
     An interrupted copy resumes when it is run again.
     """

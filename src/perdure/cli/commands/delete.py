@@ -32,7 +32,7 @@ async def delete(
     thread: ThreadArgument,
     *,
     strategy: Annotated[
-        str, typer.Option("--strategy", help="What becomes of its children: detach, cascade or reject.")
+        str, typer.Option("--strategy", help="What happens to its children: detach, cascade or reject.")
     ] = "detach",
     yes: YesOption = False,
 ) -> None:

@@ -30,9 +30,9 @@ async def export_(
     threads: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="All if none is named.")] = None,
     *,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="The file to write; - is stdout.")] = STANDARD,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists without asking.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file without asking.")] = False,
 ) -> None:
-    """Write threads as lines of JSON: all of them, or those named."""
+    """Write threads as JSON lines: all of them, or only the named ones."""
     chosen = [await context.thread_id(thread) for thread in threads] if threads else None
     latest = TransferProgress("exporting", 0, 0, 0)
     to_stdout = is_stdout(out)

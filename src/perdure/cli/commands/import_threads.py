@@ -35,9 +35,11 @@ async def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is stdin.")],
     *,
     skip_existing: Annotated[bool, typer.Option("--skip-existing", help="Skip threads that already exist.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Make a thread whose parent is missing a root.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Import a thread whose parent is missing as a root.")
+    ] = False,
 ) -> None:
-    """Read threads from an export. A file that is damaged changes nothing; an interrupted import can be run again."""
+    """Import threads from an export. A damaged file changes nothing; an interrupted import can be run again."""
     path = Path(file)
     with transfer_bar("importing", 2 * _size(path)) as update_bar:
         done = await import_lines(

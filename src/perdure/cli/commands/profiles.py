@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 async def profiles(
     context: StoreContext,
     owner: Annotated[str, typer.Argument(metavar="OWNER", help="Whose documents: user:alice, agent:planner, app.")],
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="Only this document, whole.")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="Show only this document, in full.")] = None,
     *,
     prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
     limit: LimitOption = limits.PAGE_DEFAULT,

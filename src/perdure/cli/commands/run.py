@@ -94,7 +94,7 @@ async def decide(
     ticket: Annotated[str, typer.Argument(metavar="TICKET", help="The id of the ticket.")],
     value: Annotated[str, typer.Argument(metavar="JSON", help="The decision: any JSON value but null.")],
 ) -> None:
-    """Decide a ticket of a waiting run. The run waits until a worker resumes it."""
+    """Decide a ticket of a waiting run. The run keeps waiting until a worker resumes it."""
     record = await context.store.runs.decide((await context.run(run)).id, ticket, _decision(value))
     if context.as_json:
         context.emit(run_document(record))
@@ -111,7 +111,9 @@ async def rerun(
     message: Annotated[
         str | None, typer.Option("--message", metavar="TEXT", help="Replaces the question that the run was given.")
     ] = None,
-    agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Another agent than the run's.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="ID", help="A different agent from the run's.")
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The name of the branch.")] = None,
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Makes a repetition safe.")] = None,
     yes: YesOption = False,

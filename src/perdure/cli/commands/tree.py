@@ -27,7 +27,7 @@ async def tree(
     ] = False,
     width: Annotated[
         int | None,
-        typer.Option(metavar="N", min=NARROWEST, max=WIDEST, help="Columns to draw in; else the terminal's."),
+        typer.Option(metavar="N", min=NARROWEST, max=WIDEST, help="Width in columns; default: the terminal's."),
     ] = None,
 ) -> None:
     """Draw a thread's tree: branches, roles, labels, and the current line."""

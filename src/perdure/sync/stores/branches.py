@@ -66,7 +66,7 @@ class Branches(Face[async_branches.Branches], of=async_branches.Branches):
         return self._driver.run(self._inner.switch(thread_id, branch))
 
     def rename(self, thread_id: str, branch: int | str, name: str) -> Branch:
-        """Give a branch another name; raises `AlreadyExists` if a branch of the thread has it."""
+        """Rename a branch; raises `AlreadyExists` if a branch of the thread has it."""
         return self._driver.run(self._inner.rename(thread_id, branch, name))
 
     def delete(self, thread_id: str, branch: int | str) -> None:

@@ -38,14 +38,14 @@ class Pending(Face[async_pending.Pending], of=async_pending.Pending):
     def append(
         self, thread_id: str, messages: Sequence[Message], *, mode: DeliveryMode | None = None
     ) -> PendingMessages:
-        """Add messages at the end of the queue; ids are minted when absent."""
+        """Add messages at the end of the queue; missing ids are generated."""
         return self._driver.run(self._inner.append(thread_id, messages, mode=mode))
 
     def edit(
         self, thread_id: str, message_id: str, message: Message, *, mode: DeliveryMode | None = None,
         if_revision: int | None = None
     ) -> PendingMessage:
-        """Replace a pending message (its id stays), and its mode if one is given."""
+        """Replace a pending message (its id stays), and its mode if one is passed."""
         return self._driver.run(self._inner.edit(thread_id, message_id, message, mode=mode, if_revision=if_revision))
 
     def retract(self, thread_id: str, message_id: str, *, if_revision: int | None = None) -> None:

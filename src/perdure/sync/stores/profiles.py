@@ -46,7 +46,7 @@ class Profiles(Face[async_profiles.Profiles], of=async_profiles.Profiles):
         return self._driver.run(self._inner.put(owner, key, value, if_rev=if_rev, ttl_ms=ttl_ms))
 
     def delete(self, owner: str, key: str, *, if_rev: int | None = None) -> None:
-        """Remove a document; one that is not there is fine unless `if_rev` names it."""
+        """Remove a document; a missing one is ignored, unless `if_rev` is passed."""
         return self._driver.run(self._inner.delete(owner, key, if_rev=if_rev))
 
     def clear(self, owner: str) -> None:
@@ -56,5 +56,5 @@ class Profiles(Face[async_profiles.Profiles], of=async_profiles.Profiles):
     def follow(
         self, owner: str, *, prefix: str | None = None, timeout: float | None = None
     ) -> Follower[ProfileChange]:
-        """The owner's documents, then every change of them as it happens, deletion and expiry included."""
+        """The owner's documents, then every change to them as it happens, deletion and expiry included."""
         return Follower(self._inner.follow(owner, prefix=prefix, timeout=timeout), self._driver)

@@ -32,7 +32,7 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         return self._driver.run(self._inner.start(thread_id, agent_id, **options))
 
     def cancel(self, run_id: str, detail: str | None = None, *, thread_id: str | None = None) -> Run:
-        """End a run from outside, however often its worker moves it meanwhile."""
+        """End a run from outside, however often its worker changes it at the same time."""
         return self._driver.run(self._inner.cancel(run_id, detail, thread_id=thread_id))
 
     def rerun(
@@ -69,7 +69,7 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         return self._driver.read(self._inner.get(run_id, thread_id=thread_id))
 
     def of_message(self, thread_id: str, message_id: str) -> Run | None:
-        """The run that produced a message, else the first run that was started with it; None if there is none."""
+        """The run that produced a message or, if there is none, the first run that was started with it; otherwise None."""
         return self._driver.run(self._inner.of_message(thread_id, message_id))
 
     def latest(self, thread_id: str) -> Run | None:

@@ -42,5 +42,5 @@ class State(Face[async_state.State], of=async_state.State):
         return self._driver.run(self._inner.put(thread_id, name, value, run_id=run_id, if_rev=if_rev))
 
     def delete(self, thread_id: str, name: str, *, run_id: str | None = None, if_rev: int | None = None) -> None:
-        """Remove a document; one that is not there is fine unless `if_rev` names it."""
+        """Remove a document; a missing one is ignored, unless `if_rev` is passed."""
         return self._driver.run(self._inner.delete(thread_id, name, run_id=run_id, if_rev=if_rev))

@@ -56,7 +56,7 @@ class Store(Face[async_store.Store], of=async_store.Store):
         return self._inner.scope
 
     def thread(self, thread_id: str, *, resource_id: str | None = None) -> ThreadHandle:
-        """A handle of one thread: the calls that take its id, without repeating it. Nothing is read or created."""
+        """A handle on one thread: the calls that take its id, without repeating it. Nothing is read or created."""
         return ThreadHandle(self._inner.thread(thread_id, resource_id=resource_id), self._driver)
 
     @overload
@@ -73,7 +73,7 @@ class Store(Face[async_store.Store], of=async_store.Store):
         fence: int | None = None, state: Mapping[str, Any] | None = None, run_state: Mapping[str, Any] | None = None,
         expect_state: Mapping[str, int | None] | None = None, thread: NewThread | None = None, key: str | None = None
     ) -> Receipt:
-        """Make everything of one step durable, in one transaction, or nothing of it."""
+        """Make everything from one step durable, in one transaction, or none of it."""
         return self._driver.run(self._inner.commit(
             thread_id, messages=messages, run=run, branch=branch, expect=expect, expect_head=expect_head, fence=fence,
             state=state, run_state=run_state, expect_state=expect_state, thread=thread, key=key
@@ -109,7 +109,7 @@ class Store(Face[async_store.Store], of=async_store.Store):
         return Store(self._inner.scoped(scope), self._driver, owner=False)
 
     def close(self) -> None:
-        """Finish what was submitted and let everything go; idempotent, and nothing at all in a forked child."""
+        """Finish what was submitted and release everything; may be called twice, and does nothing in a forked child."""
         if self._owner and self._driver.alive:
             try:
                 self._driver.run(self._inner.close())

@@ -84,7 +84,7 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         resource_id: str | Unset | None = UNSET, parent_thread_id: str | Unset | None = UNSET,
         if_rev: int | None = None
     ) -> Thread:
-        """Change what is given and leave the rest; `custom` replaces the whole object, None clears."""
+        """Change the fields that are passed and leave the rest; `custom` replaces the whole object, None clears."""
         return self._driver.run(self._inner.update(
             title=title, custom=custom, resource_id=resource_id, parent_thread_id=parent_thread_id, if_rev=if_rev
         ))
@@ -105,7 +105,7 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         fence: int | None = None, state: Mapping[str, Any] | None = None, run_state: Mapping[str, Any] | None = None,
         expect_state: Mapping[str, int | None] | None = None, thread: NewThread | None = None, key: str | None = None
     ) -> Receipt:
-        """Make everything of one step durable, in one transaction, or nothing of it."""
+        """Make everything from one step durable, in one transaction, or none of it."""
         return self._driver.run(self._inner.commit(
             messages=messages, run=run, branch=branch, expect=expect, expect_head=expect_head, fence=fence,
             state=state, run_state=run_state, expect_state=expect_state, thread=thread, key=key
@@ -201,7 +201,7 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         ))
 
     def cancel(self, run_id: str, detail: str | None = None) -> Run:
-        """End a run from outside, however often its worker moves it meanwhile."""
+        """End a run from outside, however often its worker changes it at the same time."""
         return self._driver.run(self._inner.cancel(run_id, detail))
 
     def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:

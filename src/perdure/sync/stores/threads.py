@@ -24,11 +24,11 @@ class Threads(Face[async_threads.Threads], of=async_threads.Threads):
     """`store.threads`, blocking."""
 
     def create(self, thread_id: str | None = None, **options: Unpack[ThreadOptions]) -> Thread:
-        """Make a new thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing."""
+        """Create a thread; raises `AlreadyExists` if the id is taken, `NotFoundError` if the parent is missing."""
         return self._driver.run(self._inner.create(thread_id, **options))
 
     def ensure(self, thread_id: str, **options: Unpack[ThreadOptions]) -> Thread:
-        """The thread, created if it does not exist; of callers at the same time, one creates it."""
+        """The thread, created if it does not exist; of concurrent callers, one creates it."""
         return self._driver.run(self._inner.ensure(thread_id, **options))
 
     def find(self, thread_id: str, *, resource_id: str | None = None) -> Thread | None:
@@ -44,7 +44,7 @@ class Threads(Face[async_threads.Threads], of=async_threads.Threads):
         resource_id: str | Unset | None = UNSET, parent_thread_id: str | Unset | None = UNSET,
         if_rev: int | None = None
     ) -> Thread:
-        """Change what is given and leave the rest; `custom` replaces the whole object, None clears."""
+        """Change the fields that are passed and leave the rest; `custom` replaces the whole object, None clears."""
         return self._driver.run(self._inner.update(
             thread_id, title=title, custom=custom, resource_id=resource_id, parent_thread_id=parent_thread_id,
             if_rev=if_rev

@@ -1,4 +1,4 @@
-"""Cases: whose it is. A thread of another resource, or a run of another thread, is as good as missing."""
+"""Cases: whose it is. A thread of another resource, or a run of another thread, is treated as missing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def case_of_resource(kit: Kit) -> None:
 
 @case("runs", "of-thread", covers=("runs.get", "runs.find", "runs.cancel", "runs.decide", "runs.rerun"))
 async def case_of_thread(kit: Kit) -> None:
-    """With a thread, a run of another one is neither read nor changed, and is as good as missing."""
+    """With a thread, a run of another one is neither read nor changed, and is treated as missing."""
     store, runs = kit.store, kit.store.runs
     run = await runs.start("t", "agent", messages=[Message.user("q")])
     run = (await store.commit("t", run=run.wait([Ticket(ticket_id="k")]))).run
