@@ -258,7 +258,7 @@ class Runs:
         return await get_run(self._context, run_id, thread_id)
 
     async def of_message(self, thread_id: str, message_id: str) -> Run | None:
-        """The run that produced a message or, if there is none, the first run that was started with it; otherwise None.
+        """The run that produced a message or, if there is none, the first run that was started with it, or None.
 
         A message that a run took up later, with `pending.freeze`, belongs to none. Raises `NotFoundError` if the thread
         does not have the message.

@@ -69,7 +69,7 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         return self._driver.read(self._inner.get(run_id, thread_id=thread_id))
 
     def of_message(self, thread_id: str, message_id: str) -> Run | None:
-        """The run that produced a message or, if there is none, the first run that was started with it; otherwise None."""
+        """The run that produced a message or, if there is none, the first run that was started with it, or None."""
         return self._driver.run(self._inner.of_message(thread_id, message_id))
 
     def latest(self, thread_id: str) -> Run | None:
