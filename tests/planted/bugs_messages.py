@@ -9,6 +9,20 @@ _WAKER = "tests/unit/test_waker.py"
 
 MESSAGE_BUGS = (
     Bug(
+        "a history shows the open calls of the run that is at work as interrupted",
+        "rules/views.py",
+        'interruption.except_run == (record.run_id or "")',
+        'interruption.except_run == ""',
+        ("case:messages/interrupted@memory",),
+    ),
+    Bug(
+        "a history shows a retracted call as interrupted",
+        "rules/views.py",
+        "open_ids = [name for name in calls if (at, name) not in paired and (record.seq, name) not in withdrawn]",
+        "open_ids = [name for name in calls if (at, name) not in paired]",
+        ("case:messages/interrupted@memory",),
+    ),
+    Bug(
         "an older page does not look for retractions",
         "stores/newest.py",
         "            self._markers = await self._read(head, PathQuery(where=_MARKERS))\n",

@@ -10,16 +10,41 @@ import pytest
 from tests.workers.scenes import LEASE, PAY, begun, ended, finish, leases, serving, texts, until
 from tests.workers.test_serving import on_memory
 
-from perdure import Message, Store, UnavailableError
+from perdure import Message, Store, ToolUse, UnavailableError
 from perdure.clock import ManualClock
 from perdure.workers import Job, driving
 from perdure.workers import serving as serving_module
 from perdure.workers.hold import Hold
+from perdure.workers.job import INTERRUPTED
 from perdure.workers.lease import claim
 
 
 async def nothing(_: Hold) -> None:
     """Instead of a look: what happened is heard from commits alone."""
+
+
+def test_the_next_run_learns_of_a_call_that_was_cut_off() -> None:
+    """A worker died in a tool, and the run was stopped before another took over: nobody will answer the call."""
+
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent", messages=[Message.user("Pay.")])
+        await store.commit("t", messages=[Message.assistant([PAY])], run=run.step())
+        await store.runs.cancel(run.id)
+        await store.runs.start("t", "agent", messages=[Message.user("And?")], run_id="next")
+        histories: list[list[str]] = []
+
+        async def handler(job: Job) -> None:
+            for records in (await job.history(), await job.history(interrupted="?"), await job.history(interrupted=None)):
+                histories.append([each.result_text for each in records if each.role == "tool"])
+            await job.commit(Message.assistant([ToolUse("own", "pay", {})]))
+            histories.append([each.result_text for each in await job.history() if each.role == "tool"])
+            await job.commit(run=job.run.finish())
+
+        async with serving(store, handler):
+            await ended(store, "next")
+        assert histories == [[INTERRUPTED], ["?"], [], [INTERRUPTED]], "its own call is not cut off"
+
+    on_memory(scene)
 
 
 def test_a_tool_in_a_shield_may_outlast_the_cleanup_of_another(monkeypatch: pytest.MonkeyPatch) -> None:

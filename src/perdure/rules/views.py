@@ -12,18 +12,36 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.model.message import ALL, INTERNAL, Message, MessageRecord, ToolUse, UnfinishedCall, call_answered
+from perdure.model.message import (
+    ALL,
+    INTERNAL,
+    Message,
+    MessageRecord,
+    Text,
+    ToolResult,
+    ToolUse,
+    UnfinishedCall,
+    call_answered,
+)
 from perdure.rules.plain_paths import is_plain
 
 
-def history(path: Sequence[MessageRecord]) -> list[MessageRecord]:
+class Interruption(NamedTuple):
+    """What a history shows as the result of a call that has none; the calls of one run are left out all the same."""
+
+    text: str
+    except_run: str | None = None
+
+
+def history(path: Sequence[MessageRecord], interruption: Interruption | None = None) -> list[MessageRecord]:
     """What the model should see: compaction folded, tool pairs intact, markers gone, internal messages included.
 
     Of several results of one call, only the first is in it. A retraction holds even where a summary covers its marker.
+    A call without a result is left out, unless an `interruption` says what to show as its result.
     """
     if is_plain(path, external=False):
         return list(path)
-    return _strip(fold(path), _withdrawn(path), external=False)
+    return _strip(fold(path), _withdrawn(path), external=False, interruption=interruption)
 
 
 def external(path: Sequence[MessageRecord]) -> list[MessageRecord]:
@@ -202,8 +220,16 @@ def _start_then_widest(mark: MessageRecord) -> tuple[int, int, int]:
     return (0, 0, 0) if interval is None else (interval.from_seq, -interval.to_seq, -mark.seq)
 
 
-def _strip(path: Sequence[MessageRecord], withdrawn: _Withdrawn, *, external: bool) -> list[MessageRecord]:
+def _strip(
+    path: Sequence[MessageRecord],
+    withdrawn: _Withdrawn,
+    *,
+    external: bool,
+    interruption: Interruption | None = None,
+) -> list[MessageRecord]:
     paired = _paired(path, external=external)
+    interrupted = {} if interruption is None else _interrupted(path, withdrawn.calls, paired, interruption)
+    paired.update((at, result.tool_use_id) for at, results in interrupted.items() for result in results)
     out: list[MessageRecord] = []
     visible_calls: set[str] = set()
     for at, record in enumerate(path):
@@ -225,7 +251,34 @@ def _strip(path: Sequence[MessageRecord], withdrawn: _Withdrawn, *, external: bo
             record = stripped
             visible_calls.update([call.id for call in _calls(record.message)])
         out.append(record)
+        for result in interrupted.get(at, ()):
+            visible_calls.discard(result.tool_use_id)
+            out.append(_result_record(record, result))
     return out
+
+
+def _interrupted(
+    path: Sequence[MessageRecord],
+    withdrawn: set[tuple[int, str]],
+    paired: set[tuple[int, str]],
+    interruption: Interruption,
+) -> dict[int, list[ToolResult]]:
+    """By position, a result for each call that has none and was not withdrawn."""
+    results: dict[int, list[ToolResult]] = {}
+    for at, record in enumerate(path):
+        if record.message.role != "assistant" or interruption.except_run == (record.run_id or ""):
+            continue
+        calls = [call.id for call in _calls(record.message)]
+        open_ids = [name for name in calls if (at, name) not in paired and (record.seq, name) not in withdrawn]
+        if open_ids:
+            results[at] = [ToolResult(name, content=[Text(interruption.text)], is_error=True) for name in open_ids]
+    return results
+
+
+def _result_record(call: MessageRecord, result: ToolResult) -> MessageRecord:
+    """A result that is not stored, as a record right after the call's."""
+    message = Message(role="tool", content=[result], run_id=call.run_id)
+    return msgspec.structs.replace(call, message=message, parent_id=call.message_id)
 
 
 def _calls(message: Message) -> list[ToolUse]:

@@ -7,14 +7,14 @@ reads more messages than the answer needs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
 from perdure import limits
-from perdure.errors import InvalidError, NotFoundError
+from perdure.errors import InvalidError, NotFoundError, short_repr
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, LogEntry, Read
 from perdure.model.message import MessageRecord, UnfinishedCall
@@ -126,18 +126,30 @@ class Messages:
         return await self._records(thread_id, entries, gapless=True)
 
     async def history(
-        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+        self,
+        thread_id: str,
+        *,
+        branch: int | str | None = None,
+        upto: End | None = None,
+        limit: int | None = None,
+        interrupted: str | None = None,
+        run_id: str | None = None,
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
-        `upto` ends the path at a seq, or at a message (on that message's own branch, deleted or not). `limit` keeps
-        the newest records that the view shows; what it hides does not count. Where the cut separates a call from its
-        results, the results are left out as well.
+        - `branch`: a number or a name, by default the current one.
+        - `upto`: ends the path at a seq, or at a message (on that message's own branch, deleted or not).
+        - `limit`: keeps the newest records that the view shows; what it hides does not count. Where the cut separates a
+          call from its results, the results are left out as well.
+        - `interrupted`: a call without a result is shown with this text as its result, an error that is not stored: the
+          model should know that the call may have taken effect. By default, such a call is left out.
+        - `run_id`: with `interrupted`, a run whose calls are left out all the same, because it is at work on them.
         """
         query = await self._query(thread_id, branch, upto, limit)
+        view = _history_view(interrupted, run_id)
         if limit is None:
-            return views.history(await self._path(thread_id, query))
-        tail = await newest_shown(self._context, thread_id, query, Tail(views.history, limit, folded=True))
+            return view(await self._path(thread_id, query))
+        tail = await newest_shown(self._context, thread_id, query, Tail(view, limit, folded=True))
         return views.newest_of_history(tail.records, limit)
 
     async def external(
@@ -270,6 +282,17 @@ class Messages:
         self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool, around: Sequence[LogEntry] = ()
     ) -> Records:
         return await records_with_parents(self._context, thread_id, entries, gapless=gapless, around=around)
+
+
+def _history_view(interrupted: str | None, run_id: str | None) -> Callable[[Sequence[MessageRecord]], Records]:
+    if interrupted is None:
+        if run_id is not None:
+            raise InvalidError("run_id needs interrupted: it names a run whose open calls are not interrupted")
+        return views.history
+    if type(interrupted) is not str:
+        raise InvalidError(f"interrupted must be text, not {short_repr(interrupted)}")
+    own = None if run_id is None else checks.check_id(run_id, "run id")
+    return partial(views.history, interruption=views.Interruption(interrupted, own))
 
 
 def _filters(visibility: Visibility, run_id: str | None) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
 from perdure.workers.hold import Hold
 
+INTERRUPTED = "The call was interrupted: it may or may not have taken effect."
+"""What the model reads as the result of a call that never got one."""
+
 
 class Job:
     """A run that this worker drives. Made by `serve`, and passed to the handler."""
@@ -47,9 +50,18 @@ class Job:
         """Whether the run is known to be no longer this worker's."""
         return self._hold.end is not None
 
-    async def history(self, *, upto: End | None = None, limit: int | None = None) -> Records:
-        """What the model should see of the run's branch; the options are those of `store.messages.history`."""
-        return await self.thread.history(branch=self.run.branch, upto=upto, limit=limit)
+    async def history(
+        self, *, upto: End | None = None, limit: int | None = None, interrupted: str | None = INTERRUPTED
+    ) -> Records:
+        """What the model should see of the run's branch.
+
+        The options are those of `store.messages.history`. A call of an earlier run that never got a result, because the
+        run was stopped, is shown with the text `interrupted` as its result; None leaves such calls out.
+        """
+        own = None if interrupted is None else self.run.id
+        return await self.thread.history(
+            branch=self.run.branch, upto=upto, limit=limit, interrupted=interrupted, run_id=own
+        )
 
     async def unfinished_calls(self) -> list[ToolUse]:
         """The tool calls of this run that have no result yet, in order."""
