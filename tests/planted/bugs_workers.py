@@ -9,6 +9,7 @@ SERVING = "test:tests/workers/test_serving.py"
 HOLDS = "test:tests/workers/test_holds.py"
 ORDER = "test:tests/workers/test_in_order.py"
 FINDING = "test:tests/workers/test_finding.py"
+DAMAGE = "test:tests/workers/test_damage.py"
 
 WORKER_BUGS = (
     Bug(
@@ -265,6 +266,13 @@ WORKER_BUGS = (
         "            self._rounds -= 1\n",
         "            pass\n",
         (f"{FINDING}::test_an_idle_look_reads_one_page_of_waiting_runs",),
+    ),
+    Bug(
+        "a look does not get past a page with a damaged run",
+        "workers/pages.py",
+        "encode_cursor(runs.query, keysets[-1]) if more else None",
+        "cursor if more else None",
+        (f"{DAMAGE}::test_a_look_leaves_out_damaged_runs",),
     ),
     Bug(
         "with a promise of order, the call at which a worker died is certain",

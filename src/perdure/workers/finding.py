@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure import limits
 from perdure.errors import CorruptError
 from perdure.model.run import CREATED, RUNNING, WAITING, Run
 from perdure.model.thread import Thread
 from perdure.stores.store import Store
 from perdure.workers.lease import LEASES
+from perdure.workers.pages import DamageLog, RunPages
 
 Runs = list[Run]
 _STATUSES = (CREATED, RUNNING, WAITING)
@@ -36,6 +36,7 @@ class Finder:
     def __init__(self, store: Store, agent_id: str | None) -> None:
         self._store = store
         self._agent = agent_id
+        self._damage = DamageLog()
         self._cursors: dict[str, str | None] = {}
         self._active: dict[str, Thread] = {}
         self._rounds = 1
@@ -43,7 +44,7 @@ class Finder:
 
     async def look(self, count: int, skip: set[str]) -> Runs:
         """At most so many runs that no worker has, the oldest first; none of those to skip."""
-        look = _Look(self._store, self._agent, skip)
+        look = _Look(self._store, self._agent, skip, self._damage)
         active = await self._last_active()
         ready = await look.ready([thread for thread in active if self._may_be_ready(thread)])
         runs = {run.id: run for run in await look.free(ready)}
@@ -63,7 +64,8 @@ class Finder:
         """The threads that were active last."""
         try:
             active = (await self._store.threads.list(limit=ACTIVE_THREADS)).items
-        except CorruptError:  # one damaged thread must not keep the others from being worked on
+        except CorruptError as error:  # one damaged thread must not keep the others from being worked on
+            self._damage.note(error)
             self._rounds = 2
             return []
         if len(active) == ACTIVE_THREADS and not any(self._active.get(thread.id) == thread for thread in active):
@@ -84,16 +86,18 @@ class Finder:
 class _Look:
     """One look, which reads the leases once at most."""
 
-    def __init__(self, store: Store, agent_id: str | None, skip: set[str]) -> None:
+    def __init__(self, store: Store, agent_id: str | None, skip: set[str], damage: DamageLog) -> None:
         self._store = store
         self._agent = agent_id
         self._skip = skip
+        self._damage = damage
+        self._pages = RunPages(store, damage)
         self._leased: set[str] | None = None
         self._until = asyncio.get_running_loop().time() + LONGEST_LOOK
 
     async def ready(self, threads: list[Thread]) -> Runs:
         """The runs of these threads that wait and are ready, even if a worker still has them."""
-        pages = [await self._store.runs.list(thread_id=thread.id, status=WAITING) for thread in threads]
+        pages = [await self._pages.read(WAITING, thread_id=thread.id) for thread in threads]
         return [run for page in pages for run in page if run.ready and self._agent in (None, run.agent_id)]
 
     async def read(self, status: str, cursor: str | None, pages: int) -> tuple[Runs, str | None]:
@@ -101,7 +105,7 @@ class _Look:
         runs: Runs = []
         for _ in range(pages):
             # The filter for the agent is applied here: together with a status it would read all runs of the agent.
-            page = await self._store.runs.list(status=status, order="asc", limit=limits.PAGE_MAX, cursor=cursor)
+            page = await self._pages.read(status, cursor=cursor)
             runs, cursor = await self.free(page.items), page.next_cursor
             if runs or cursor is None or asyncio.get_running_loop().time() >= self._until:
                 break
@@ -111,8 +115,17 @@ class _Look:
         """Those that may be worked on, and that no worker has."""
         runs = [run for run in runs if self._is_workable(run)]
         if runs and self._leased is None:
-            self._leased = {profile.key async for profile in self._store.profiles.iter(LEASES)}
+            self._leased = await self._leases()
         return [run for run in runs if run.id not in (self._leased or ())]
+
+    async def _leases(self) -> set[str]:
+        leased: set[str] = set()
+        try:
+            async for profile in self._store.profiles.iter(LEASES):
+                leased.add(profile.key)
+        except CorruptError as error:  # those that were not read are found when the run is claimed
+            self._damage.note(error)
+        return leased
 
     def _is_workable(self, run: Run) -> bool:
         if run.id in self._skip or self._agent not in (None, run.agent_id):
