@@ -114,7 +114,7 @@ def test_a_worker_serves_the_others_whatever_is_damaged(
                 await begun(store, name, status)
             with sqlite3.connect(tmp_path / "agents.db") as database:
                 database.execute("PRAGMA ignore_check_constraints = 1")
-                database.execute(f"UPDATE runs SET {column} = '[' WHERE run = 'damaged'")  # noqa: S608
+                database.execute(f"UPDATE runs SET {column} = '[' WHERE run = 'damaged'")
             database.close()
             with pytest.raises(CorruptError):
                 await store.runs.list(status=status)

@@ -46,15 +46,15 @@ class Finder:
         """At most so many runs that no worker has, the oldest first; none of those to skip."""
         look = _Look(self._store, self._agent, skip, self._damage)
         active = await self._last_active()
-        ready = await look.ready([thread for thread in active if self._may_be_ready(thread)])
-        runs = {run.id: run for run in await look.free(ready)}
+        ready = await look.ready([thread for thread in active if self._has_changed(thread)])
+        paged: dict[str, Run] = {}
         for status in _STATUSES:
             pages = MOST_PAGES if status != WAITING or self._rounds else 1
             page, self._cursors[status] = await look.read(status, self._cursors.get(status), pages)
-            runs |= {run.id: run for run in page}
+            paged |= {run.id: run for run in page}
         if self._rounds and self._cursors[WAITING] is None:
             self._rounds -= 1
-        oldest = self._oldest(list(runs.values()), count)
+        oldest = self._oldest({run.id: run for run in await look.free(ready)}, paged, count)
         # The next look reads these threads again: the worker that let the run wait may not have released it yet.
         left = {run.thread_id for run in ready} - {run.thread_id for run in oldest}
         self._active = {thread.id: thread for thread in active if thread.id not in left}
@@ -72,14 +72,18 @@ class Finder:
             self._rounds = 2  # perhaps more have moved: finish this round, which may be past them, and add a whole one
         return active
 
-    def _may_be_ready(self, thread: Thread) -> bool:
-        """Was the thread active since the last look, and may a run wait there?"""
-        return self._active.get(thread.id) != thread and thread.open_run_id is not None and thread.active_run_id is None
+    def _has_changed(self, thread: Thread) -> bool:
+        """Was the thread active since the last look? It may have several runs, so its open run says too little."""
+        return self._active.get(thread.id) != thread
 
-    def _oldest(self, runs: Runs, count: int) -> Runs:
-        runs.sort(key=lambda run: (run.created_at, run.id))
-        for run in runs[count:]:
+    def _oldest(self, active: dict[str, Run], paged: dict[str, Run], count: int) -> Runs:
+        """The oldest of the ready runs of active threads and of the work on pages."""
+        runs = sorted((active | paged).values(), key=lambda run: (run.created_at, run.id))
+        # Runs that no page has led to say nothing of where the oldest are: a walk through the pages must not end there.
+        for run in [run for run in runs[count:] if run.id in paged]:
             self._cursors[run.status] = None
+            if run.status == WAITING:
+                self._rounds = max(self._rounds, 1)
         return runs[:count]
 
 
