@@ -61,6 +61,25 @@ def test_many_decisions_at_once_are_found_too(monkeypatch: pytest.MonkeyPatch) -
     on_memory(body)
 
 
+@pytest.mark.parametrize("future", [1, finding.ACTIVE_THREADS - 1, WAITING])
+def test_decisions_are_found_after_the_clock_was_set_back(future: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads with a time to come stay at the top of the list, however many of them there are."""
+    patient(monkeypatch)
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        finder = await waiting(store, clock)
+        clock.advance(-future)
+        for _ in range(8):
+            await finder.look(8, set())
+        decided = [f"r-{n}" for n in range(400, 400 + 3 * finding.ACTIVE_THREADS)]
+        for run_id in decided:
+            await store.runs.decide(run_id, "x", True)
+        runs = [run.id for _ in range(2) for run in await finder.look(1_000, set())]
+        assert sorted(set(runs)) == sorted(decided)
+
+    on_memory(body)
+
+
 def test_an_idle_look_reads_one_page_of_waiting_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     patient(monkeypatch)
     reads: Counter[str] = Counter()

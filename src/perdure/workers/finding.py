@@ -6,7 +6,8 @@ runs come first.
 
 Most waiting runs wait for a person, for days. Once a worker has been through all of them, it reads one page of them per
 look, and the waiting runs of threads that were active since the last look: a decision is a commit, which moves its
-thread to the top of `threads.list`. If there were more such threads than it reads, it goes through all runs again.
+thread to the top of `threads.list`. If there were more such threads than it reads, it goes through all runs again; so
+it does while the threads at the top are from the future, because the store's clock was set back.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 
 from perdure.errors import CorruptError
+from perdure.kernel.ops import Now
 from perdure.model.run import CREATED, RUNNING, WAITING, Run
 from perdure.model.thread import Thread
 from perdure.stores.store import Store
@@ -39,13 +41,15 @@ class Finder:
         self._damage = DamageLog()
         self._cursors: dict[str, str | None] = {}
         self._active: dict[str, Thread] = {}
+        self._looked_at = 0
         self._rounds = 1
         """How often it has yet to go through all waiting runs."""
 
     async def look(self, count: int, skip: set[str]) -> Runs:
         """At most so many runs that no worker has, the oldest first; none of those to skip."""
         look = _Look(self._store, self._agent, skip, self._damage)
-        active = await self._last_active()
+        (now,) = await self._store.engine.view(self._store.scope, [Now()])
+        active = await self._last_active(now)
         ready = await look.ready([thread for thread in active if self._has_changed(thread)])
         paged: dict[str, Run] = {}
         for status in _STATUSES:
@@ -58,9 +62,10 @@ class Finder:
         # The next look reads these threads again: the worker that let the run wait may not have released it yet.
         left = {run.thread_id for run in ready} - {run.thread_id for run in oldest}
         self._active = {thread.id: thread for thread in active if thread.id not in left}
+        self._looked_at = now
         return oldest
 
-    async def _last_active(self) -> list[Thread]:
+    async def _last_active(self, now: int) -> list[Thread]:
         """The threads that were active last."""
         try:
             active = (await self._store.threads.list(limit=ACTIVE_THREADS)).items
@@ -68,9 +73,17 @@ class Finder:
             self._damage.note(error)
             self._rounds = 2
             return []
-        if len(active) == ACTIVE_THREADS and not any(self._active.get(thread.id) == thread for thread in active):
+        if len(active) == ACTIVE_THREADS and not self._has_all_changes(active, now):
             self._rounds = 2  # perhaps more have moved: finish this round, which may be past them, and add a whole one
         return active
+
+    def _has_all_changes(self, active: list[Thread], now: int) -> bool:
+        """Is one of these threads as it was, and older than every change since the last look? Then no change is below.
+
+        If the clock was set back, threads that have not changed stay above those that do.
+        """
+        oldest = min(now, self._looked_at)
+        return any(thread.updated_at < oldest and not self._has_changed(thread) for thread in active)
 
     def _has_changed(self, thread: Thread) -> bool:
         """Was the thread active since the last look? It may have several runs, so its open run says too little."""
