@@ -9,6 +9,7 @@ SERVING = "test:tests/workers/test_serving.py"
 HOLDS = "test:tests/workers/test_holds.py"
 ORDER = "test:tests/workers/test_in_order.py"
 FINDING = "test:tests/workers/test_finding.py"
+DAMAGE = "test:tests/workers/test_damage.py"
 
 WORKER_BUGS = (
     Bug(
@@ -241,8 +242,8 @@ WORKER_BUGS = (
     Bug(
         "a decision is only found by going through all waiting runs",
         "workers/finding.py",
-        "return self._active.get(thread.id) != thread and",
-        "return self._active.get(thread.id) is None and",
+        "return self._active.get(thread.id) != thread\n",
+        "return self._active.get(thread.id) is None\n",
         (f"{FINDING}::test_a_decision_is_found_at_once_however_many_runs_wait",),
     ),
     Bug(
@@ -265,6 +266,27 @@ WORKER_BUGS = (
         "            self._rounds -= 1\n",
         "            pass\n",
         (f"{FINDING}::test_an_idle_look_reads_one_page_of_waiting_runs",),
+    ),
+    Bug(
+        "ready runs of active threads keep a look on the first page",
+        "workers/finding.py",
+        "for run in runs[count:] if run.id in paged]:",
+        "for run in runs[count:]]:",
+        (f"{FINDING}::test_a_backlog_of_younger_runs_does_not_hide_an_older_one",),
+    ),
+    Bug(
+        "a decision is found late if another run of the thread is running",
+        "workers/finding.py",
+        "return self._active.get(thread.id) != thread\n",
+        "return self._active.get(thread.id) != thread and thread.active_run_id is None\n",
+        (f"{FINDING}::test_a_decision_in_a_thread_with_another_run_is_found_at_once",),
+    ),
+    Bug(
+        "a look does not get past a page with a damaged run",
+        "workers/pages.py",
+        "encode_cursor(runs.query, keysets[-1]) if more else None",
+        "cursor if more else None",
+        (f"{DAMAGE}::test_a_look_leaves_out_damaged_runs",),
     ),
     Bug(
         "with a promise of order, the call at which a worker died is certain",

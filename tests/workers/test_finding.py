@@ -61,6 +61,25 @@ def test_many_decisions_at_once_are_found_too(monkeypatch: pytest.MonkeyPatch) -
     on_memory(body)
 
 
+@pytest.mark.parametrize("future", [1, finding.ACTIVE_THREADS - 1, WAITING])
+def test_decisions_are_found_after_the_clock_was_set_back(future: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads with a time to come stay at the top of the list, however many of them there are."""
+    patient(monkeypatch)
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        finder = await waiting(store, clock)
+        clock.advance(-future)
+        for _ in range(8):
+            await finder.look(8, set())
+        decided = [f"r-{n}" for n in range(400, 400 + 3 * finding.ACTIVE_THREADS)]
+        for run_id in decided:
+            await store.runs.decide(run_id, "x", True)
+        runs = [run.id for _ in range(2) for run in await finder.look(1_000, set())]
+        assert sorted(set(runs)) == sorted(decided)
+
+    on_memory(body)
+
+
 def test_an_idle_look_reads_one_page_of_waiting_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     patient(monkeypatch)
     reads: Counter[str] = Counter()
@@ -80,15 +99,61 @@ def test_an_idle_look_reads_one_page_of_waiting_runs(monkeypatch: pytest.MonkeyP
     assert reads == {"created": 10, "running": 10, "waiting": 10}
 
 
-def test_a_thread_where_another_run_is_running_is_reached_by_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("other", ["created", "running", "done"])
+def test_a_decision_in_a_thread_with_another_run_is_found_at_once(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
     patient(monkeypatch)
 
     async def body(store: Store, clock: ManualClock) -> None:
         finder = await waiting(store, clock)
-        await store.runs.start("t-700", "other")
+        run = await (store.runs.create if other == "created" else store.runs.start)("t-700", "other")
+        if other == "done":
+            await store.commit("t-700", run=run.finish())
         await store.runs.decide("r-700", "x", True)
-        looks = [run.id for _ in range(5) for run in await finder.look(8, set())]
-        assert looks == ["r-700"]
+        assert [run.id for run in await finder.look(8, set())] == ["r-700"]
+
+    on_memory(body)
+
+
+def test_a_backlog_of_younger_runs_does_not_hide_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although there are always more of them than hands, and the older one is far from the last active threads."""
+    patient(monkeypatch)
+    monkeypatch.setattr(finding, "ACTIVE_THREADS", 4)
+    monkeypatch.setattr(finding, "MOST_PAGES", 1)
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        finder = await waiting(store, clock)
+        await finder.look(1, set())
+        younger = [f"r-{n}" for n in range(900, 940)]
+        for run_id in ["r-500", *younger[:5]]:
+            clock.advance(1)
+            await store.runs.decide(run_id, "x", True)
+        names: list[str] = []
+        for run_id in younger[5:20]:
+            for run in await finder.look(1, set()):
+                names.append(run.id)
+                await store.runs.cancel(run.id)
+            clock.advance(1)
+            await store.runs.decide(run_id, "x", True)
+        assert "r-500" in names
+
+    on_memory(body)
+
+
+def test_a_backlog_behind_many_waiting_runs_is_found_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
+    monkeypatch.setattr(finding, "ACTIVE_THREADS", 1)
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        await waiting(store, clock)
+        decided = [f"r-{n}" for n in range(WAITING - 5, WAITING)]
+        for run_id in decided:
+            await store.runs.decide(run_id, "x", True)
+        clock.advance(1)
+        await store.runs.create("t", "other")
+        finder, names = Finder(store, "clerk"), list[str]()
+        for _ in decided:
+            names += [run.id for run in await finder.look(1, set(names))]
+        assert names == decided
 
     on_memory(body)
 

@@ -26,6 +26,8 @@ from perdure import Ticket, workers
 
 async def handler(job):
     os.kill(os.getpid(), signal.SIGTERM)
+    if "later" in sys.argv:
+        configure()
     if job.run.id == "waits":
         await job.commit(run=job.run.wait([Ticket(ticket_id="x")]))
     elif job.run.id == "fails":
@@ -33,8 +35,15 @@ async def handler(job):
     else:
         await job.commit(run=job.run.finish("Done."))
 
-if "own" in sys.argv:
+def configure():
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="own %(message)s")
+
+if "own" in sys.argv:
+    configure()
+if "child" in sys.argv:
+    child = logging.StreamHandler(sys.stdout)
+    child.setFormatter(logging.Formatter("own %(message)s"))
+    logging.getLogger("perdure.workers").addHandler(child)
 workers.run(sys.argv[1], handler, agent_id="clerk", worker="w-1", poll_ms=20, log="silent" not in sys.argv)
 print("handlers:", [type(each).__name__ for each in logging.getLogger("perdure").handlers])
 """
@@ -77,6 +86,20 @@ def test_a_program_that_configures_logging_has_its_way(tmp_path: Path) -> None:
     out, errors = program(tmp_path / "agents.db", "ends", "own")
     assert errors == ""
     assert out.count("own run 'ends' is done") == 1
+
+
+@pytest.mark.parametrize("when", ["child", "later"])
+def test_no_line_comes_twice_if_the_program_has_a_handler_for_a_part_or_adds_one_later(
+    when: str, tmp_path: Path
+) -> None:
+    out, errors = program(tmp_path / "agents.db", "ends", when)
+    own = re.findall(r"^own (.*)$", out, re.MULTILINE)
+    printed = [text.partition(": ")[2] for text in LINE.findall(errors)]
+    assert "run 'ends' is done: natural_end" in own
+    assert not set(own) & set(printed)
+    started = [line for line in [*own, *printed] if line.startswith("worker 'w-1' serves")]
+    assert len(started) == 1
+    assert bool(printed) is (when == "later")
 
 
 def test_it_can_be_silent(tmp_path: Path) -> None:

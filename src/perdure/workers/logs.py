@@ -18,13 +18,14 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def logging_to_stderr() -> Iterator[None]:
     """While the block runs, what Perdure logs from INFO on is on stderr, unless the program has a handler for it."""
     root = logging.getLogger("perdure")
-    handlers = [*root.handlers, *(logging.root.handlers if root.propagate else ())]
-    if any(not isinstance(each, logging.NullHandler) for each in handlers):
+    if _has_handler(root):
         yield
         return
     handler = logging.StreamHandler()
     handler.setLevel(logging.INFO)
     handler.setFormatter(logging.Formatter(_FORMAT))
+    # The program may have a handler for a part of Perdure, or add one later: so each record is looked at.
+    handler.addFilter(lambda record: not _has_handler(logging.getLogger(record.name), but=handler))
     level = root.level
     root.addHandler(handler)
     if level == logging.NOTSET:  # else the program has chosen one
@@ -34,6 +35,16 @@ def logging_to_stderr() -> Iterator[None]:
     finally:
         root.setLevel(level)
         root.removeHandler(handler)
+
+
+def _has_handler(logger: logging.Logger, but: logging.Handler | None = None) -> bool:
+    """Does a handler other than this one get what the logger logs? It may be a handler of a logger above."""
+    above: logging.Logger | None = logger
+    while above is not None:
+        if any(each is not but and not isinstance(each, logging.NullHandler) for each in above.handlers):
+            return True
+        above = above.parent if above.propagate else None
+    return False
 
 
 def described(error: BaseException) -> str:
