@@ -34,8 +34,8 @@ def test_the_next_run_learns_of_a_call_that_was_cut_off() -> None:
         histories: list[list[str]] = []
 
         async def handler(job: Job) -> None:
-            for records in (await job.history(), await job.history(interrupted="?"), await job.history(interrupted=None)):
-                histories.append([each.result_text for each in records if each.role == "tool"])
+            views = (await job.history(), await job.history(interrupted="?"), await job.history(interrupted=None))
+            histories.extend([each.result_text for each in view if each.role == "tool"] for view in views)
             await job.commit(Message.assistant([ToolUse("own", "pay", {})]))
             histories.append([each.result_text for each in await job.history() if each.role == "tool"])
             await job.commit(run=job.run.finish())

@@ -182,14 +182,17 @@ class ThreadHandle:
         return self._store.buffered(self._id, most=most, every_ms=every_ms, run=run, branch=branch, fence=fence)
 
     async def history(
-        self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+        self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None,
+        interrupted: str | None = None, run_id: str | None = None
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact.
 
         The options are those of `store.messages.history`.
         """
         await self._check()
-        return await self._store.messages.history(self._id, branch=branch, upto=upto, limit=limit)
+        return await self._store.messages.history(
+            self._id, branch=branch, upto=upto, limit=limit, interrupted=interrupted, run_id=run_id
+        )
 
     async def external(
         self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None

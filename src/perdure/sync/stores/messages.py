@@ -57,10 +57,13 @@ class Messages(Face[async_messages.Messages], of=async_messages.Messages):
         return self._driver.read(self._inner.range(thread_id, from_seq, to_seq))
 
     def history(
-        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+        self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None,
+        interrupted: str | None = None, run_id: str | None = None
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact."""
-        return self._driver.read(self._inner.history(thread_id, branch=branch, upto=upto, limit=limit))
+        return self._driver.read(self._inner.history(
+            thread_id, branch=branch, upto=upto, limit=limit, interrupted=interrupted, run_id=run_id
+        ))
 
     def external(
         self, thread_id: str, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None

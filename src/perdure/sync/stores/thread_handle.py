@@ -125,10 +125,13 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         ).buffer, self._driver)
 
     def history(
-        self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None
+        self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None,
+        interrupted: str | None = None, run_id: str | None = None
     ) -> Records:
         """What the model should see: one branch's path, compaction folded, tool pairs intact."""
-        return self._driver.read(self._inner.history(branch=branch, upto=upto, limit=limit))
+        return self._driver.read(self._inner.history(
+            branch=branch, upto=upto, limit=limit, interrupted=interrupted, run_id=run_id
+        ))
 
     def external(
         self, *, branch: int | str | None = None, upto: End | None = None, limit: int | None = None

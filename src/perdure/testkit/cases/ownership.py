@@ -20,7 +20,8 @@ async def case_of_resource(kit: Kit) -> None:
     """With a resource, only its own thread is found; the error does not tell a foreign thread from a missing one."""
     store, threads = kit.store, kit.store.threads
     ann, nobody = await threads.create("a", resource_id="ann"), await threads.create("n")
-    equal((await threads.find("a", resource_id="ann"), await threads.get("a", resource_id="ann")), (ann, ann), "its own")
+    own = (await threads.find("a", resource_id="ann"), await threads.get("a", resource_id="ann"))
+    equal(own, (ann, ann), "its own")
     equal(await threads.find("n"), nobody, "without a resource, any thread")
     for name in ("a", "n", "missing"):
         equal(await threads.find(name, resource_id="bob"), None, name)
