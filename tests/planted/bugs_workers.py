@@ -283,7 +283,7 @@ WORKER_BUGS = (
     ),
     Bug(
         "a look does not get past a page with a damaged run",
-        "workers/pages.py",
+        "stores/sound_runs.py",
         "encode_cursor(runs.query, keysets[-1]) if more else None",
         "cursor if more else None",
         (f"{DAMAGE}::test_a_look_leaves_out_damaged_runs",),

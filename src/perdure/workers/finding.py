@@ -15,12 +15,12 @@ from __future__ import annotations
 import asyncio
 
 from perdure.errors import CorruptError
-from perdure.kernel.ops import Now
 from perdure.model.run import CREATED, RUNNING, WAITING, Run
 from perdure.model.thread import Thread
+from perdure.stores.sound_runs import RunPages, engine_time
 from perdure.stores.store import Store
+from perdure.workers.damage import DamageLog
 from perdure.workers.lease import LEASES
-from perdure.workers.pages import DamageLog, RunPages
 
 Runs = list[Run]
 _STATUSES = (CREATED, RUNNING, WAITING)
@@ -48,7 +48,7 @@ class Finder:
     async def look(self, count: int, skip: set[str]) -> Runs:
         """At most so many runs that no worker has, the oldest first; none of those to skip."""
         look = _Look(self._store, self._agent, skip, self._damage)
-        (now,) = await self._store.engine.view(self._store.scope, [Now()])
+        now = await engine_time(self._store)
         active = await self._last_active(now)
         ready = await look.ready([thread for thread in active if self._has_changed(thread)])
         paged: dict[str, Run] = {}
@@ -108,7 +108,7 @@ class _Look:
         self._agent = agent_id
         self._skip = skip
         self._damage = damage
-        self._pages = RunPages(store, damage)
+        self._pages = RunPages(store, damage.note)
         self._leased: set[str] | None = None
         self._until = asyncio.get_running_loop().time() + LONGEST_LOOK
 

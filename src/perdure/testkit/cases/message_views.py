@@ -91,25 +91,25 @@ async def case_unanswered(kit: Kit) -> None:
 async def case_interrupted(kit: Kit) -> None:
     """A call that never got a result is shown with one that says so and is not stored; the calls of one run are not."""
     store = kit.store
+    await put(kit, calling("gone", text="Hm.", id="d"), Message.tool("gone", "x", visibility="internal", id="x"))
     run = await store.runs.start("t", "agent", messages=[Message.user("q", id="q")])
     both = calling("c1", "c2", text="Let me see.", id="a")
     run = (await store.commit("t", messages=[both, Message.tool("c2", "two", id="r2")], run=run.step())).run
     await store.commit("t", messages=[calling("c3", id="b"), calling("c3", id="c"), Message.tool("c3", id="r3")])
-    await put(kit, calling("gone", id="d"), Message.tool("gone", "x", visibility="internal", id="x"))
     query: dict[str, Any] = {"interrupted": "It was cut off."}
     records = await store.messages.history("t", **query)
     about = [each.message.tool_call_id or [call.id for call in each.message.tool_calls] for each in records]
-    equal(about, [[], ["c1", "c2"], "c1", "c2", ["c3"], "c3", ["c3"], "c3"], "every call has a result right after it")
-    cut = records[2]
+    equal(about, [[], [], ["c1", "c2"], "c1", "c2", ["c3"], "c3", ["c3"], "c3"], "every call has a result right after it")
+    cut = records[3]
     texts = (cut.result_text, cut.seq, cut.parent_id, cut.message.id, cut.run_id)
-    equal(texts, ("It was cut off.", 2, "a", None, run.id), "the result that is not stored")
+    equal(texts, ("It was cut off.", 4, "a", None, run.id), "the result that is not stored")
     equal([isinstance(block, ToolResult) and block.is_error for block in cut.content], [True], "an error")
     own = await store.messages.history("t", run_id=run.id, **query)
     equal(calls(own)["a"], ["c2"], "the calls of a run that is at work are left out")
     equal(len(own), len(records) - 1, "and the others are shown")
     newest = await store.messages.history("t", limit=3, **query)
     equal(newest, records[-2:], "the newest: a result never comes without its call")
-    equal(await history(kit), ["q", "a", "r2", "c", "r3"], "without it, such calls are left out")
+    equal(await history(kit), ["d", "q", "a", "r2", "c", "r3"], "without it, such calls are left out")
     await put(kit, Message.tool("c1", "late", id="late"))
     later = await store.messages.history("t", **query)
     equal([each.result_text for each in later if each.message.tool_call_id == "c1"], ["late"], "a late result")

@@ -1,50 +1,39 @@
-"""Reads open runs page by page. A damaged run is left out, and logged once: it must not keep the others from workers.
+"""Runs page by page, without the damaged ones: for workers, whom one damaged run must not keep from all others.
 
-`runs.list` raises `CorruptError` for a whole page, and says nothing of where to continue. Then the page is read from
-the engine, and checked row by row as a store does it.
+`runs.list` raises `CorruptError` for a whole page, and does not say where to continue. Then the page is read from the
+engine, and checked row by row as a store does it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from perdure import limits
 from perdure.errors import CorruptError
 from perdure.kernel.cursor import decode_cursor, encode_cursor
-from perdure.kernel.ops import Get, Row, Scan
+from perdure.kernel.ops import NOW, Get, Row, Scan
 from perdure.model.page import Page
 from perdure.model.run import Run
 from perdure.stores.answer_checks import answer_check
 from perdure.stores.records import run_from
 from perdure.stores.runs import RunList
 from perdure.stores.store import Store
-from perdure.workers.logs import LOGGER, brief
 
 Runs = list[Run]
-_REMEMBERED = 10_000
-"""Of how many damaged records a worker remembers that it has logged them."""
 
 
-class DamageLog:
-    """Logs each damaged record once, however often it is read."""
-
-    def __init__(self) -> None:
-        self._logged: set[str] = set()
-
-    def note(self, error: CorruptError) -> None:
-        """A record was left out because of this error, which names it."""
-        if error.where in self._logged:
-            return
-        if len(self._logged) >= _REMEMBERED:
-            self._logged.clear()
-        self._logged.add(error.where)
-        LOGGER.error("damaged data is left out: %s", brief(error))
+async def engine_time(store: Store) -> int:
+    """The engine's time, by which it stamps what it stores."""
+    time: int = (await store.engine.view(store.scope, [NOW]))[0]
+    return time
 
 
 class RunPages:
-    """The runs of a store, the oldest first, without the damaged ones."""
+    """The runs of a store, the oldest first, without the damaged ones; `note` is called with the error of each."""
 
-    def __init__(self, store: Store, damage: DamageLog) -> None:
+    def __init__(self, store: Store, note: Callable[[CorruptError], None]) -> None:
         self._store = store
-        self._damage = damage
+        self._note = note
 
     async def read(self, status: str, *, cursor: str | None = None, thread_id: str | None = None) -> Page[Run]:
         """A page of the runs with a status: all, or those of a thread."""
@@ -70,7 +59,7 @@ class RunPages:
             answer_check(self._store.engine.schema)([scan], [[row]])
             return run_from(row)
         except CorruptError as error:
-            self._damage.note(error)
+            self._note(error)
             return None
 
     async def _alive(self, runs: Runs) -> Runs:
