@@ -99,7 +99,7 @@ async def case_interrupted(kit: Kit) -> None:
     query: dict[str, Any] = {"interrupted": "It was cut off."}
     records = await store.messages.history("t", **query)
     about = [each.message.tool_call_id or [call.id for call in each.message.tool_calls] for each in records]
-    equal(about, [[], [], ["c1", "c2"], "c1", "c2", ["c3"], "c3", ["c3"], "c3"], "every call has a result right after it")
+    equal(about, [[], [], ["c1", "c2"], "c1", "c2", ["c3"], "c3", ["c3"], "c3"], "a result right after every call")
     cut = records[3]
     texts = (cut.result_text, cut.seq, cut.parent_id, cut.message.id, cut.run_id)
     equal(texts, ("It was cut off.", 4, "a", None, run.id), "the result that is not stored")
