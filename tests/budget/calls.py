@@ -207,6 +207,7 @@ CALLS: dict[str, Call] = {
     "runs.follow": Call(lambda s, m, n: _every(s.runs.follow("r", timeout=0)), ("run",)),
     "runs.get": Call(lambda s, m, n: s.runs.get("r"), ("run",)),
     "runs.latest": Call(lambda s, m, n: s.runs.latest("t"), ("run",)),
+    "runs.of_message": Call(lambda s, m, n: s.runs.of_message("t", "m"), ("message",)),
     "runs.list": Call(lambda s, m, n: s.runs.list(thread_id="t"), ("run",)),
     "runs.iter": Call(lambda s, m, n: _every(s.runs.iter(thread_id="t")), ("run",)),
     "runs.with_prefix": Call(lambda s, m, n: s.runs.with_prefix("r"), ("run",)),

@@ -188,6 +188,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "runs.find": lambda store: store.runs.find("run-0"),
     "runs.get": lambda store: store.runs.get("run-0"),
     "runs.latest": lambda store: store.runs.latest(HOT),
+    "runs.of_message": lambda store: store.runs.of_message(HOT, f"{HOT}-1"),
     "runs.list": _list_runs,
     "runs.iter": lambda store: _every(store.runs.iter(thread_id=HOT)),
     "runs.with_prefix": lambda store: store.runs.with_prefix("run-", limit=3),
