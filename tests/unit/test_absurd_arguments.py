@@ -172,6 +172,7 @@ TAKES = {
     ("state.put", "value"): {"long text"},
     ("profiles.put", "value"): {"long text"},
     ("runs.cancel", "detail"): {"long text"},
+    ("messages.history", "interrupted"): {"long text"},
     ("runs.decide", "value"): {"long text"},
 }
 """What is absurd as an id may be fine as a document."""

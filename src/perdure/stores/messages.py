@@ -15,6 +15,7 @@ import msgspec
 
 from perdure import limits
 from perdure.errors import InvalidError, NotFoundError, short_repr
+from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, LogEntry, Read
 from perdure.model.message import MessageRecord, UnfinishedCall
@@ -145,8 +146,8 @@ class Messages:
           model should know that the call may have taken effect. By default, such a call is left out.
         - `run_id`: with `interrupted`, a run whose calls are left out all the same, because it is at work on them.
         """
-        query = await self._query(thread_id, branch, upto, limit)
         view = _history_view(interrupted, run_id)
+        query = await self._query(thread_id, branch, upto, limit)
         if limit is None:
             return view(await self._path(thread_id, query))
         tail = await newest_shown(self._context, thread_id, query, Tail(view, limit, folded=True))
@@ -291,6 +292,7 @@ def _history_view(interrupted: str | None, run_id: str | None) -> Callable[[Sequ
         return views.history
     if type(interrupted) is not str:
         raise InvalidError(f"interrupted must be text, not {short_repr(interrupted)}")
+    codec.encode_checked(interrupted, "interrupted", limits.MESSAGE_BYTES)
     own = None if run_id is None else checks.check_id(run_id, "run id")
     return partial(views.history, interruption=views.Interruption(interrupted, own))
 
