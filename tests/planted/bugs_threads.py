@@ -48,9 +48,9 @@ THREAD_BUGS = (
         ("case:runs/start-owned-key@memory",),
     ),
     Bug(
-        "a blank owner admits every thread",
+        "space around an owner names the same one",
         "rules/checks.py",
-        "if resource is None and value is not None:",
+        "if resource != value:",
         "if False:",
         ("case:threads/of-resource@memory",),
     ),
