@@ -18,8 +18,8 @@ from perdure.engines.redis.write.value_lua import quoted
 from perdure.kernel.ops import Append, Now
 from perdure.kernel.schema import Log
 
-_CHECK, _WRITE, _DROP = Template(lua("append_check")), Template(lua("append_write")), Template(lua("drop"))
-_TRIM = Template(lua("trim"))
+_CHECK, _WRITE = Template(lua("append_check")), Template(lua("append_write"))
+_DROP, _TRIM = (Template(lua("unique_fields") + "\n" + lua(name)) for name in ("drop", "trim"))
 _START = "if not facts[1] then head = tonumber(expected) end"
 """For entries that start at a seq: an empty partition is as if it ended before them."""
 

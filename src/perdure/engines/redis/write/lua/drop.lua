@@ -10,17 +10,8 @@ if keep == 0 then
   call('ZREM', base .. 'p:' .. $log, partition)
 end
 for _ = keep + 1, keep == 0 and 0 or call('LLEN', list) do
-  local entry = call('RPOP', list)
-  -- The body is binary data, which this decoder does not know: only the columns are read, behind the array's head.
-  local first_byte, second, third = string.byte(entry, 1, 3)
-  local long = first_byte == 220
-  local size = long and second * 256 + third or first_byte - 144
-  local values = {cmsgpack.unpack_limit(entry, math.min($columns, size - 1), long and 3 or 1)}
-  for column, at in pairs($unique) do
-    local value = values[at]
-    if value then
-      call('HDEL', about, column .. (type(value) == 'number' and format('%.0f', value) or value))
-    end
+  for _, field in ipairs(unique_fields(call('RPOP', list))) do
+    call('HDEL', about, field)
   end
 end
 if call('LLEN', list) > 0 then

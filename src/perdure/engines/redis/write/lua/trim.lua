@@ -7,17 +7,9 @@ local gone = tonumber(call('HGET', about, '#') or 0) - length
 local count, fields = math.min(upto - gone, length - 1, $most), {}
 if next($unique) then
   for n = 0, count - 1 do
-    -- One entry at a time is in the script's memory. Its body is binary data, which this decoder does not know.
-    local entry = call('LRANGE', list, n, n)[1]
-    local first_byte, second, third = string.byte(entry, 1, 3)
-    local long = first_byte == 220
-    local size = long and second * 256 + third or first_byte - 144
-    local values = {cmsgpack.unpack_limit(entry, math.min($columns, size - 1), long and 3 or 1)}
-    for column, at in pairs($unique) do
-      local value = values[at]
-      if value then
-        fields[#fields + 1] = column .. (type(value) == 'number' and format('%.0f', value) or value)
-      end
+    -- One entry at a time is in the script's memory.
+    for _, field in ipairs(unique_fields(call('LRANGE', list, n, n)[1])) do
+      fields[#fields + 1] = field
     end
   end
 end
