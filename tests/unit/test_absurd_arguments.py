@@ -181,7 +181,7 @@ TAKES = {
 
 @pytest.fixture(autouse=True)
 def no_collection() -> Iterator[None]:
-    """Some values exhaust the stack: what is collected just then cannot run its finalizer, which is no fault of ours."""
+    """Some values exhaust the stack: an object that is collected just then could not run its finalizer."""
     gc.disable()
     yield
     gc.enable()
