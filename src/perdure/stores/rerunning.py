@@ -56,7 +56,7 @@ async def _old_run(context: Context, asked: Rerun) -> Run:
     run = await find_run_of_message(context, thread_id, message_id)
     if run is None:
         raise NotFoundError(
-            f"no run of thread {thread_id!r} was given or produced message {message_id!r}",
+            f"no run of thread {thread_id!r} was started with or produced message {message_id!r}",
             hint="runs.start(messages=…) makes messages the input of a run",
         )
     return run

@@ -1,4 +1,4 @@
-"""Which run a message belongs to: the one that produced it, or the first that was given it.
+"""Which run a message belongs to: the one that produced it, or the first that was started with it.
 
 A message that a run produced names the run. A question does not, because several runs may have answered it; the row of
 the run that it was committed with says where the run's input begins and ends. A rerun has none of its own in its row.
@@ -16,7 +16,7 @@ from perdure.stores.records import MessageEntry, run_from
 
 
 async def find_run_of_message(context: Context, thread_id: str, message_id: str) -> Run | None:
-    """The run that produced a message, else the first that was given it; None if there is none.
+    """The run that produced a message, else the first that was started with it; None if there is none.
 
     The first, because it stays the same when the message is answered again. Raises `NotFoundError` if the thread does
     not have the message.
