@@ -133,7 +133,7 @@ NEEDED = (
     "from perdure.model.run import NewRun, Run, RunChange",
     "from perdure.model.thread import Thread, ThreadOptions",
     "from perdure.rules import checks",
-    "from perdure.stores.following import Follower",
+    "from perdure.stores.follower import Follower",
     "from perdure.stores.options import AppendOptions",
     "from perdure.stores.runs import StartOptions",
 )

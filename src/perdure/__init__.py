@@ -70,7 +70,7 @@ from perdure.model.tickets import Ticket, Waiting
 from perdure.model.tree import Tree, TreeNode
 from perdure.opening import open
 from perdure.stores.buffered import BufferedWriter
-from perdure.stores.following import Follower
+from perdure.stores.follower import Follower
 from perdure.stores.options import AppendOptions, CommitOptions
 from perdure.stores.pending import FreezeOptions
 from perdure.stores.runs import StartOptions

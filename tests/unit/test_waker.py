@@ -17,7 +17,7 @@ from perdure.engines.memory import open_memory
 from perdure.kernel.engine import Engine, Hints
 from perdure.stores import waker_rounds
 from perdure.stores.feeds import Feed, Seat
-from perdure.stores.following import Follower
+from perdure.stores.follower import Follower
 from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Store
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perdure.model.branch import Variant
 from perdure.model.message import MessageRecord
 from perdure.model.page import Page
 
@@ -19,3 +20,8 @@ class MessagePage(Page[MessageRecord], frozen=True, kw_only=True):
     """
     open_run_id: str | None
     """The thread's `open_run_id`: a run that is not done, or None. `runs.follow(thread_id=…)` knows of all of them."""
+    variants: dict[str, list[Variant]] = {}
+    """With `variants=True`: where lines part, by the id of the record that shows it, what was written there, in order.
+
+    "2 of 3": the place in this list of the variant that is `asked`, and the length of the list.
+    """

@@ -168,3 +168,9 @@ def require(row: Row | None, what: str) -> Row:
     if row is None:
         raise NotFoundError(f"{what} does not exist")
     return row
+
+
+def check_resource(head: Row | None, resource: str | None) -> None:
+    """Raise `NotFoundError` if a thread that exists belongs to another resource than this one; None is any."""
+    if head is not None and resource not in (None, head["resource"]):
+        raise NotFoundError(f"thread {head.key[0]!r} does not exist")

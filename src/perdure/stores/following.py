@@ -1,161 +1,27 @@
-"""Followers: what is there now, then what comes, until somebody closes the follower.
+"""What `messages.follow` reads: the log of a thread, or the path of a branch.
 
-`Follower` knows how to wait, to end and to be closed; a *source* knows what to read. `messages.follow` reads the log of
-a thread or the path of a branch; it remembers the last seq that it read, so it sees each record once, whatever hints
-are lost. What is there at the beginning, and what it falls behind, it reads for itself; what comes then, the `waker`
-reads once for all followers of the thread. `runs.follow` reads one run (`run_following`). A cancelled wait loses
-nothing: the next one goes on.
+It remembers the last seq that it read, so it sees each record once, whatever hints are lost. What is there at the
+beginning, and what it falls behind, it reads for itself; what comes then, the `waker` reads once for all followers of
+the thread.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import time
-from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 from perdure import limits
-from perdure.errors import InvalidError, NotFoundError, short_repr
+from perdure.errors import NotFoundError
 from perdure.kernel.ops import Get, LogEntry, Read, Row
 from perdure.model.message import ALL, MessageRecord
 from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
-from perdure.stores.context import require
+from perdure.stores.context import check_resource, require
 from perdure.stores.feeds import Seat, Shared
 from perdure.stores.parents import LOG, records_with_parents
 from perdure.stores.records import MessageEntry, message_records, path_records
 from perdure.stores.waker import SharedWait
 
-T = TypeVar("T")
 FollowView = Literal["raw", "external"]
-
-
-class Wait(Protocol):
-    """Where a follower waits."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it has ended."""
-        ...
-
-    def subscribe(self) -> None:
-        """Hear of changes from now on; called before every look."""
-        ...
-
-    async def wait(self, seconds: float | None) -> None:
-        """Wait until it may be worth to look again, or for the end; at most `seconds`."""
-        ...
-
-    def close(self) -> None:
-        """End the wait; from any thread, any number of times."""
-        ...
-
-
-class Source(Protocol[T]):
-    """Where a follower reads."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing can come after what was read."""
-        ...
-
-    async def read(self, *, fresh: bool) -> list[T]:
-        """What is new since the last call; nothing if there is nothing yet. A call that is cancelled loses nothing.
-
-        `fresh`: as the store is now, whatever was heard of it.
-        """
-        ...
-
-
-class Follower(Generic[T]):
-    """An async iterator over records as they come, from `messages.follow`, `runs.follow` or `profiles.follow`.
-
-    `close()`, from any task or thread, ends the loop that reads it, even while it waits; so do `aclose()` and leaving
-    an `async with` block. A follower that is dropped closes itself. One task at a time may read it.
-    """
-
-    def __init__(self, waiter: Wait, source: Source[T], timeout: float | None) -> None:
-        self._waiter = waiter
-        self._source = source
-        self._timeout = timeout
-        self._records: deque[T] = deque()
-        self._reading = threading.Lock()
-
-    @property
-    def closed(self) -> bool:
-        """Whether it has ended: at the end of what it follows, closed, timed out, or failed."""
-        return self._waiter.closed
-
-    def close(self) -> None:
-        """End the iteration and the subscription, from any task or thread; may be called twice."""
-        self._waiter.close()
-
-    async def aclose(self) -> None:
-        """The same, as async iterators spell it."""
-        self.close()
-
-    def __aiter__(self) -> Follower[T]:
-        return self
-
-    async def __anext__(self) -> T:
-        """The next record, as soon as there is one; raises `StopAsyncIteration` at the end."""
-        if not self._reading.acquire(blocking=False):
-            raise InvalidError("this follower is being read already", hint="call follow again for a second reader")
-        try:
-            record = await self._next()
-        except asyncio.CancelledError:
-            raise  # nothing is lost: the next call goes on
-        except BaseException:
-            self.close()
-            raise
-        finally:
-            self._reading.release()
-        if record is None:
-            self.close()
-            raise StopAsyncIteration
-        return record
-
-    async def _next(self) -> T | None:
-        deadline = None if self._timeout is None else time.monotonic() + self._timeout
-        self._waiter.subscribe()
-        while not self.closed:
-            if self._records:
-                return self._records.popleft()
-            if self._source.ended:
-                return None
-            remaining = None if deadline is None else deadline - time.monotonic()
-            last = remaining is not None and remaining <= 0
-            self._records.extend(await self._source.read(fresh=last))
-            if self._records:
-                continue
-            if last:
-                return None
-            await self._waiter.wait(remaining)
-        return None
-
-    async def __aenter__(self) -> Follower[T]:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):  # refused before it was complete
-            self.close()
-
-
-def check_timeout(timeout: float | None) -> None:
-    """Raise `InvalidError` for what is not a number of seconds."""
-    number = type(timeout) in (int, float)
-    if timeout is not None and not (number and 0 <= timeout <= limits.INTEGER_MAX):
-        raise InvalidError(
-            f"timeout must be a number of seconds, 0 or more, not {short_repr(timeout)}", hint="leave it out to wait on"
-        )
 
 
 def reborn(thread_id: str) -> NotFoundError:
@@ -276,12 +142,6 @@ def check_thread(wait: SharedWait, head: Row) -> None:
     check_resource(head, wait.seat.resource)
     if wait.seat.born not in (None, head["born"]):
         raise reborn(wait.thread_id)
-
-
-def check_resource(head: Row, resource: str | None) -> None:
-    """Raise `NotFoundError` if a thread belongs to another resource than this one; None is any."""
-    if resource not in (None, head["resource"]):
-        raise NotFoundError(f"thread {head.key[0]!r} does not exist")
 
 
 def advance(seat: Seat, head: Row, entries: Sequence[LogEntry]) -> None:

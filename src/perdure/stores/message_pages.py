@@ -16,13 +16,16 @@ import msgspec
 from perdure.errors import CursorExpired, InvalidError, NotFoundError
 from perdure.kernel.cursor import RESTART, decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, Read, Row
+from perdure.model.branch import Variant
 from perdure.model.message import MessageRecord
 from perdure.model.message_page import MessagePage
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, check_branch, read_path, resolve_branch
 from perdure.stores.context import Context
 from perdure.stores.newest import Tail, newest_shown
+from perdure.stores.page_variants import PageWindow, read_page_variants
 from perdure.stores.records import MessageEntry, path_records
+from perdure.stores.retry import Stale, retry
 
 View = Literal["external", "history", "raw"]
 Records = list[MessageRecord]
@@ -37,6 +40,7 @@ class PageRequest(msgspec.Struct, frozen=True):
     before: int | str | None
     limit: int
     cursor: str | None
+    variants: bool
 
     def check(self) -> None:
         """Raise `InvalidError` for what needs no look at the data."""
@@ -48,6 +52,8 @@ class PageRequest(msgspec.Struct, frozen=True):
             checks.check_id(self.before, "before")
         elif self.before is not None:
             checks.check_count(self.before, "before", least=1)
+        if checks.check_flag(self.variants, "variants") and self.view == "history":
+            raise InvalidError("a page of the history has no variants", hint='view="external" or view="raw"')
 
     @property
     def query(self) -> tuple[object, ...]:
@@ -88,6 +94,14 @@ class _Slice(msgspec.Struct, frozen=True):
 async def read_page(context: Context, request: PageRequest) -> MessagePage:
     """The page that a request asks for."""
     request.check()
+
+    async def attempt() -> MessagePage:
+        return await _read_page(context, request)
+
+    return await retry("thread", request.thread_id, attempt, on=(Stale,))
+
+
+async def _read_page(context: Context, request: PageRequest) -> MessagePage:
     keyset = None if request.cursor is None else decode_cursor(request.cursor, request.query, (int, int))
     named = await resolve_branch(context, request.thread_id, request.branch)
     if keyset is None:
@@ -97,7 +111,17 @@ async def read_page(context: Context, request: PageRequest) -> MessagePage:
     more = encode_cursor(request.query, (part.branch, part.position)) if part.more else None
     run_id: str | None = part.head["open_run"]
     after_seq = _after_seq(part, hides_calls=request.view != "raw")
-    return MessagePage(part.records, more, branch=part.branch, after_seq=after_seq, open_run_id=run_id)
+    variants = await _variants(context, request, part) if request.variants else {}
+    return MessagePage(
+        part.records, more, branch=part.branch, after_seq=after_seq, open_run_id=run_id, variants=variants
+    )
+
+
+async def _variants(context: Context, request: PageRequest, part: _Slice) -> dict[str, list[Variant]]:
+    # Of the raw path nothing is hidden, so only what is on the page has its variants there.
+    after = part.position - 1 if request.view == "raw" else part.previous
+    window = PageWindow(part.records, part.branch, after, part.head)
+    return await read_page_variants(context, window, external=request.view == "external")
 
 
 def _after_seq(part: _Slice, *, hides_calls: bool) -> int:

@@ -24,7 +24,8 @@ from perdure.model.page import Page
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, check_branch, read_path, resolve_branch
 from perdure.stores.context import Context, require
-from perdure.stores.following import BranchReader, Follower, FollowView, LogReader, MessageSource, check_timeout
+from perdure.stores.follower import Follower, check_timeout
+from perdure.stores.following import BranchReader, FollowView, LogReader, MessageSource
 from perdure.stores.message_pages import PageRequest, View, read_page
 from perdure.stores.newest import Tail, newest_shown
 from perdure.stores.paging import every
@@ -186,6 +187,7 @@ class Messages:
         before: End | None = None,
         limit: int = limits.PAGE_DEFAULT,
         cursor: str | None = None,
+        variants: bool = False,
     ) -> MessagePage:
         """One page of a branch, for people who scroll up: the newest page first, each page oldest first.
 
@@ -200,12 +202,15 @@ class Messages:
           has to be, and longer only if a single such group does not fit.
         - `cursor`: the `next_cursor` of the page before, with the same other arguments; `limit` may change, and
           `branch` may be the number that the page returned.
+        - `variants`: also return `page.variants`: for every message of the page that has some, the messages written in
+          its place on other branches ("2 of 3"), as `branches.variants` describes them. Those that the view hides are
+          left out; a turn that begins with hidden messages is listed by its first visible one. Not for `history`.
 
         The cost follows the page, however long the branch is, with two exceptions. A page of `external` with tool
         calls also looks for retractions, and for missing results, among newer records. `history` is read from the
         end of the branch, because a later summary may replace what this page would show.
         """
-        return await read_page(self._context, PageRequest(thread_id, branch, view, before, limit, cursor))
+        return await read_page(self._context, PageRequest(thread_id, branch, view, before, limit, cursor, variants))
 
     async def _query(
         self, thread_id: str, branch: int | str | None, upto: int | str | None, limit: int | None

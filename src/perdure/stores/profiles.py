@@ -22,7 +22,7 @@ from perdure.model.state import Doc
 from perdure.rules import checks
 from perdure.rules.expiry import has_expired
 from perdure.stores.context import Context
-from perdure.stores.following import Follower, check_timeout
+from perdure.stores.follower import Follower, check_timeout
 from perdure.stores.paging import every
 from perdure.stores.profile_following import ProfileSource
 from perdure.stores.records import profile_from

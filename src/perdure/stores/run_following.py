@@ -16,8 +16,8 @@ from perdure import limits
 from perdure.errors import NotFoundError
 from perdure.kernel.ops import NOW, Get, ReadOp, Ref, Row, Scan
 from perdure.model.run import CREATED, DONE, RUNNING, WAITING, Run
-from perdure.stores.context import Context, require, thread_topic
-from perdure.stores.following import check_resource, reborn
+from perdure.stores.context import Context, check_resource, require, thread_topic
+from perdure.stores.following import reborn
 from perdure.stores.records import run_from
 from perdure.stores.waiting import Waiter
 

@@ -26,7 +26,7 @@ from perdure.stores.commit.execute import perform
 from perdure.stores.commit.receipt import with_run
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require, thread_topic
-from perdure.stores.following import Follower, check_timeout
+from perdure.stores.follower import Follower, check_timeout
 from perdure.stores.paging import every
 from perdure.stores.records import run_from
 from perdure.stores.rerunning import Rerun, rerun_run

@@ -22,7 +22,8 @@ from perdure.model.unset import UNSET, Unset
 from perdure.rules import checks
 from perdure.stores.branches import VariantList, VariantView
 from perdure.stores.buffered import BufferedWriter
-from perdure.stores.following import Follower, FollowView
+from perdure.stores.follower import Follower
+from perdure.stores.following import FollowView
 from perdure.stores.message_pages import View
 from perdure.stores.messages import End, Records, UnfinishedCalls
 from perdure.stores.options import AppendOptions, CommitOptions
@@ -216,7 +217,7 @@ class ThreadHandle:
 
     async def page(
         self, *, branch: int | str | None = None, view: View = "external", before: End | None = None,
-        limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
+        limit: int = limits.PAGE_DEFAULT, cursor: str | None = None, variants: bool = False
     ) -> MessagePage:
         """One page of a branch, for people who scroll up: the newest page first, each page oldest first.
 
@@ -224,7 +225,7 @@ class ThreadHandle:
         """
         await self._check()
         return await self._store.messages.page(
-            self._id, branch=branch, view=view, before=before, limit=limit, cursor=cursor
+            self._id, branch=branch, view=view, before=before, limit=limit, cursor=cursor, variants=variants
         )
 
     def follow(

@@ -7,11 +7,11 @@ so the cost follows the branches and the siblings, never the history.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perdure.errors import NotFoundError
-from perdure.kernel.ops import Get, Read, Row, Scan, Segment
+from perdure.kernel.ops import Get, Read, ReadOp, Row, Scan, Segment
 from perdure.model.branch import Variant
 from perdure.model.message import ALL
 from perdure.rules.branch_path import Reach, reach
@@ -25,7 +25,7 @@ from perdure.stores.retry import Stale, retry
 from perdure.stores.tree_reading import origins
 
 
-class _Sibling(NamedTuple):
+class Sibling(NamedTuple):
     """What a variant shows of a message, without its body."""
 
     id: str
@@ -57,10 +57,10 @@ async def read_variants(context: Context, thread_id: str, message_id: str, *, ex
         entry = MessageEntry._make(entries[0])
         branches = {int(row.key[1]): row for row in rows}
         point = await _parent(context, head, entry, branches)
-        siblings = await _siblings(context, head, branches, point)
+        (siblings,) = await read_siblings(context, head, branches, [point])
         if external:
             siblings = [sibling for sibling in siblings if sibling.visibility == ALL]
-        return _variants(thread_id, [_sibling(thread_id, entry)], siblings, branches, head["branch"])
+        return describe(thread_id, [sibling_from(thread_id, entry)], siblings, branches, head["branch"])
 
     return await retry("thread", thread_id, attempt, on=(Stale,))
 
@@ -77,19 +77,19 @@ async def read_turns(context: Context, thread_id: str, run_id: str, *, external:
         # After the turn: the branches that it was read from are among them.
         rows = (await context.view(Scan("branches", eq=(thread_id,))))[0]
         branches = {int(row.key[1]): row for row in rows}
-        siblings = await _siblings(context, head, branches, turn.origin.point)
+        (siblings,) = await read_siblings(context, head, branches, [turn.origin.point])
         siblings = [sibling for sibling in siblings if sibling.run_id is not None]
-        asked = [] if turn.first is None else [_sibling(thread_id, turn.first)]
+        asked = [] if turn.first is None else [sibling_from(thread_id, turn.first)]
         if external:
-            visible = await _first_visible(context, head, {*siblings, *asked})
+            visible = await first_visible(context, head, {*siblings, *asked})
             siblings = [visible[sibling] for sibling in siblings if sibling in visible]
             asked = [visible.get(sibling, sibling) for sibling in asked]
-        return _variants(thread_id, asked, siblings, branches, head["branch"])
+        return describe(thread_id, asked, siblings, branches, head["branch"])
 
     return await retry("thread", thread_id, attempt, on=(Stale,))
 
 
-async def _first_visible(context: Context, head: Row, siblings: Collection[_Sibling]) -> dict[_Sibling, _Sibling]:
+async def first_visible(context: Context, head: Row, siblings: Collection[Sibling]) -> dict[Sibling, Sibling]:
     """The first message for all of each turn, by the message that the turn begins with; a turn without is left out."""
     thread_id = str(head.key[0])
     visible = {sibling: sibling for sibling in siblings if sibling.visibility == ALL}
@@ -100,10 +100,10 @@ async def _first_visible(context: Context, head: Row, siblings: Collection[_Sibl
         firsts = [(sibling, row["output_first"]) for sibling, row in zip(some, rows, strict=True) if row is not None]
         outputs = [(sibling, seq) for sibling, seq in firsts if seq is not None]
         reads = [Read(LOG, thread_id, seq - 1, seq) for _, seq in outputs]
-        for (sibling, _), entries in zip(outputs, await _view(context, head, *reads), strict=True):
+        for (sibling, _), entries in zip(outputs, await view_of(context, head, *reads), strict=True):
             for entry in map(MessageEntry._make, entries):
                 if entry.branch == sibling.branch and entry.run == sibling.run_id:
-                    visible[sibling] = _sibling(thread_id, entry)
+                    visible[sibling] = sibling_from(thread_id, entry)
     return visible
 
 
@@ -111,25 +111,29 @@ async def _parent(context: Context, head: Row, entry: MessageEntry, branches: Ma
     """The message that another one hangs under, by branch and seq."""
     thread_id = str(head.key[0])
     owner = require(branches.get(entry.branch), f"branch {entry.branch} of thread {thread_id!r}")
-    earlier = (await _view(context, head, before_on_branch(thread_id, entry)))[0]
+    earlier = (await view_of(context, head, before_on_branch(thread_id, entry)))[0]
     return (entry.branch, earlier[0][0]) if earlier else fork_point(owner)
 
 
-async def _siblings(context: Context, head: Row, branches: Mapping[int, Row], point: Point | None) -> list[_Sibling]:
-    """Everything that hangs under a message."""
+async def read_siblings(
+    context: Context, head: Row, branches: Mapping[int, Row], points: Sequence[Point | None]
+) -> list[list[Sibling]]:
+    """Everything that hangs under each of some messages; None stands for the roots."""
     thread_id = str(head.key[0])
-    segments = list(_places(branches, point))
-    siblings: list[_Sibling] = []
-    for start in range(0, len(segments), _READS):
-        reads = [Read(LOG, thread_id, segments=(at,), limit=1) for at in segments[start : start + _READS]]
-        for entries in await _view(context, head, *reads):
-            siblings.extend(_sibling(thread_id, MessageEntry._make(entry)) for entry in entries)
-    return siblings
+    places = [(index, place) for index, point in enumerate(points) for place in _places(branches, point)]
+    groups: list[list[Sibling]] = [[] for _ in points]
+    for start in range(0, len(places), _READS):
+        some = places[start : start + _READS]
+        reads = [Read(LOG, thread_id, segments=(place,), limit=1) for _, place in some]
+        for (index, _), entries in zip(some, await view_of(context, head, *reads), strict=True):
+            groups[index].extend(sibling_from(thread_id, MessageEntry._make(entry)) for entry in entries)
+    return groups
 
 
-def _sibling(thread_id: str, entry: MessageEntry) -> _Sibling:
+def sibling_from(thread_id: str, entry: MessageEntry) -> Sibling:
+    """What a variant shows of an entry."""
     text = preview(thread_id, entry)
-    return _Sibling(entry.id, entry.seq, entry.branch, entry.role, entry.at, text, entry.visibility, entry.run)
+    return Sibling(entry.id, entry.seq, entry.branch, entry.role, entry.at, text, entry.visibility, entry.run)
 
 
 def _places(branches: Mapping[int, Row], point: Point | None) -> Iterator[Segment]:
@@ -141,24 +145,25 @@ def _places(branches: Mapping[int, Row], point: Point | None) -> Iterator[Segmen
             yield Segment(number, row["fork_seq"])
 
 
-async def _view(context: Context, head: Row, *reads: Read) -> list[Any]:
-    """Log entries of the thread that `head` is the hot row of; raises `Stale` if it is another one by now."""
+async def view_of(context: Context, head: Row, *reads: ReadOp) -> list[Any]:
+    """Answers about the thread that `head` is the hot row of; raises `Stale` if it is another one by now."""
     heads, *answers = await context.view(Get("thread_heads", [head.key]), *reads)
     if require(heads[0], f"thread {head.key[0]!r}")["born"] != head["born"]:
         raise Stale
     return answers
 
 
-def _variants(
-    thread_id: str, asked: list[_Sibling], siblings: list[_Sibling], branches: Mapping[int, Row], current: int
+def describe(
+    thread_id: str, asked: list[Sibling], siblings: list[Sibling], branches: Mapping[int, Row], current: int
 ) -> list[Variant]:
+    """The variants that a living branch leads to, and those that were asked about, in the order of their commits."""
     where = f"thread {thread_id!r}"
     alive = [number for number, row in branches.items() if row["deleted_at"] is None]
     leads = reach(origins(branches), alive, where=where)
     path = reach(origins(branches), [current], where=where)
     variants: list[Variant] = []
     for sibling in sorted({*asked, *siblings}, key=lambda sibling: sibling.seq):
-        here, via = _via(path, sibling), _via(leads, sibling)
+        here, via = way_to(path, sibling), way_to(leads, sibling)
         if via is None and sibling not in asked:
             continue
         variants.append(
@@ -177,7 +182,7 @@ def _variants(
     return variants
 
 
-def _via(leads: Mapping[int, Reach], sibling: _Sibling) -> int | None:
+def way_to(leads: Mapping[int, Reach], sibling: Sibling) -> int | None:
     """The branch by which a message is reached."""
     end = leads.get(sibling.branch)
     return end.via if end is not None and sibling.seq <= end.upto else None

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from perdure.errors import PerdureError
-from perdure.stores import following
+from perdure.stores import follower
 from perdure.sync.driver import Driver
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ class Follower(Generic[T]):
     follower that is dropped closes itself. One thread at a time may read it.
     """
 
-    def __init__(self, inner: following.Follower[T], driver: Driver) -> None:
+    def __init__(self, inner: follower.Follower[T], driver: Driver) -> None:
         self._inner = inner
         self._driver = driver
 
@@ -60,7 +60,7 @@ class Follower(Generic[T]):
         self.close()
 
 
-async def _next(records: following.Follower[T]) -> T:
+async def _next(records: follower.Follower[T]) -> T:
     """The next record, or `_END`: a coroutine may not raise `StopIteration`."""
     record: T = await anext(records, _END)
     return record

@@ -15,7 +15,7 @@ from perdure.model.page import Page
 from perdure.model.pending import DeliveryMode, PendingMessage
 from perdure.model.receipt import Receipt
 from perdure.model.run import NewRun, Run, RunChange
-from perdure.stores.following import Follower
+from perdure.stores.follower import Follower
 from perdure.stores.store import Store
 from perdure.testkit.kit import CaseFailed, Kit, collect, equal, raises
 

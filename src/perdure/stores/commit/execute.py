@@ -27,7 +27,7 @@ from perdure.stores.commit.plan import EMPTY_QUEUE, Guess, first_guess, operatio
 from perdure.stores.commit.receipt import is_remembered, new_receipt
 from perdure.stores.commit.refuse import explain
 from perdure.stores.commit.request import Prepared
-from perdure.stores.context import Context, thread_topic
+from perdure.stores.context import Context, check_resource, thread_topic
 from perdure.stores.retry import Stale, contention, retry
 
 UNMOVED_ATTEMPTS = 8
@@ -150,6 +150,8 @@ async def check_summaries(context: Context, commit: Prepared) -> None:
         Get("thread_heads", [(commit.thread_id,)]),
         Get("keys", [(commit.thread_id, commit.key)] if commit.key is not None else []),
     )
+    # First of all: how long another's thread is, is not for this caller, not even by way of an error.
+    check_resource(heads[0], commit.resource)
     if keys and is_remembered(keys[0], heads[0], now):
         return
     version = heads[0]["version"] if heads[0] is not None else 0

@@ -28,7 +28,7 @@ from perdure.stores.commit.plan import Guess, first_guess
 from perdure.stores.commit.receipt import is_remembered, replay
 from perdure.stores.commit.request import Prepared
 from perdure.stores.commit.run_change import LOG
-from perdure.stores.context import Context
+from perdure.stores.context import Context, check_resource
 from perdure.stores.records import MessageEntry
 from perdure.stores.thread_creation import Birth, ancestor_checks, is_expired
 
@@ -93,9 +93,8 @@ async def find_receipt(context: Context, commit: Prepared) -> Receipt | None:
 async def explain(context: Context, commit: Prepared, guess: Guess) -> Receipt | Guess:
     """Why a try failed: a stored receipt, an error for the caller, or a better guess."""
     observed = await observe(context, commit, guess)
-    if observed.head is not None and commit.resource not in (None, observed.head["resource"]):
-        # Before the key: what another's commit has stored is not for this caller.
-        raise NotFoundError(f"thread {commit.thread_id!r} does not exist")
+    # Before the key: what another's commit has stored is not for this caller.
+    check_resource(observed.head, commit.resource)
     if is_remembered(observed.key, observed.head, observed.now):
         return replay(context, commit, observed.key, observed.key_run)
     # An expired key is replaced if it is still there; housekeeping may have removed it since the last try.

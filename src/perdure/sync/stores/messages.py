@@ -79,11 +79,11 @@ class Messages(Face[async_messages.Messages], of=async_messages.Messages):
 
     def page(
         self, thread_id: str, *, branch: int | str | None = None, view: View = "external", before: End | None = None,
-        limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
+        limit: int = limits.PAGE_DEFAULT, cursor: str | None = None, variants: bool = False
     ) -> MessagePage:
         """One page of a branch, for people who scroll up: the newest page first, each page oldest first."""
         return self._driver.read(self._inner.page(
-            thread_id, branch=branch, view=view, before=before, limit=limit, cursor=cursor
+            thread_id, branch=branch, view=view, before=before, limit=limit, cursor=cursor, variants=variants
         ))
 
     def unfinished_calls(

@@ -145,11 +145,11 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
 
     def page(
         self, *, branch: int | str | None = None, view: View = "external", before: End | None = None,
-        limit: int = limits.PAGE_DEFAULT, cursor: str | None = None
+        limit: int = limits.PAGE_DEFAULT, cursor: str | None = None, variants: bool = False
     ) -> MessagePage:
         """One page of a branch, for people who scroll up: the newest page first, each page oldest first."""
         return self._driver.read(self._inner.page(
-            branch=branch, view=view, before=before, limit=limit, cursor=cursor
+            branch=branch, view=view, before=before, limit=limit, cursor=cursor, variants=variants
         ))
 
     def follow(

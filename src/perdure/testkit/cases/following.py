@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.errors import InvalidError, NotFoundError, UnavailableError
 from perdure.model.message import Message, MessageRecord
-from perdure.stores.following import Follower
+from perdure.stores.follower import Follower
 from perdure.stores.store import Store
 from perdure.testkit.helpers import REFUSED_IDS, calling, ids, reading, say, seqs
 from perdure.testkit.kit import Kit, case, collect, equal, expect, raises

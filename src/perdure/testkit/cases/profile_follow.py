@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from perdure.model.profile import ProfileChange
-from perdure.stores.following import Follower
+from perdure.stores.follower import Follower
 from perdure.testkit.cases.profiles import ANN
 from perdure.testkit.kit import Kit, case, equal
 

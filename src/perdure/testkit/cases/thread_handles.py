@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from perdure.errors import InvalidError, NotFoundError
-from perdure.model.message import Message
+from perdure.model.message import Compaction, Message
+from perdure.model.thread import NewThread
 from perdure.model.tickets import Ticket
 from perdure.stores.thread_handle import ThreadHandle
 from perdure.testkit.kit import Kit, case, collect, equal, raises
@@ -92,6 +93,17 @@ async def case_handle_owned(kit: Kit) -> None:
     for follower in followers:
         await raises(NotFoundError, anext(follower), "the thread belongs to another one now")
     equal((await kit.store.thread("u", resource_id="bob").ensure(title="b")).resource_id, "bob", "created for another")
+
+
+@case("runs", "start-owned-summary", covers=("runs.start", "runs.create"))
+async def case_start_owned_summary(kit: Kit) -> None:
+    """Whose thread it is comes first: no error tells how long another's thread is."""
+    await kit.store.commit("t", messages=[Message.user("one")], thread=NewThread(resource_id="ann"))
+    for last in (1, 9):
+        summary = Message.user("so far", visibility="internal", compaction=Compaction(1, last))
+        for start in (kit.store.runs.start, kit.store.runs.create):
+            await raises(NotFoundError, start("t", "agent", messages=[summary], resource_id="bob"), f"up to {last}")
+    await raises(InvalidError, kit.store.runs.start("t", "agent", messages=[summary], resource_id="ann"), "one's own")
 
 
 @case("threads", "handle-owned-refused", covers=("store.thread",))

@@ -10,7 +10,7 @@ from perdure.errors import InvalidError, NotFoundError, UnavailableError
 from perdure.model.message import Message
 from perdure.model.run import Run
 from perdure.model.tickets import Ticket
-from perdure.stores.following import Follower
+from perdure.stores.follower import Follower
 from perdure.testkit.cases.following import TIMEOUTS_REFUSED
 from perdure.testkit.cases.run_following import FOLLOW
 from perdure.testkit.helpers import REFUSED_IDS, move, reading, say

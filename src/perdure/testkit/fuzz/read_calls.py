@@ -126,6 +126,8 @@ def _window(scene: Scene, thread_id: str) -> Json:
         arguments["before"] = (
             scene.message_id(thread) if by_message else scene.random.randrange(len(thread.log) + 2) + 1
         )
+    if scene.chance(0.5 if arguments["view"] != "history" else 0.05):
+        arguments["variants"] = True
     return arguments
 
 
@@ -173,6 +175,7 @@ def _all_of(world: World, thread: Thread) -> Iterator[Call]:
         for name in ("history", "external", "path", "unfinished_calls"):
             yield Call(f"messages.{name}", {**whole, "branch": branch.number})
         for view in ("external", "history", "raw"):
-            yield Call("messages.page", {**whole, "branch": branch.number, "view": view, "limit": 7})
+            options = {"branch": branch.number, "view": view, "limit": 7, "variants": view != "history"}
+            yield Call("messages.page", {**whole, **options})
     for run in world.runs_of(thread.id):
         yield Call("state.list", {**whole, "run_id": run.id})

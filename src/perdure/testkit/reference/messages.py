@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.testkit.reference.records import Json, Message, Refusal, Thread, World
+from perdure.testkit.reference.reruns import page_variants
 from perdure.testkit.reference.threads import page, refuse_page
 from perdure.testkit.reference.views import (
     branch_data,
@@ -92,10 +93,13 @@ def message_page(
     before: int | str | None = None,
     limit: int = 50,
     cursor: Json | None = None,
+    variants: bool = False,
 ) -> Json:
     """`messages.page`: the end of a view, up to a position; a cursor keeps to the branch that the first page was of."""
     query = ["page", thread_id, branch if isinstance(branch, str) else None, view, before]
     refuse_page(query, cursor, limit)
+    if variants and view == "history":
+        raise Refusal("InvalidError")
     if cursor is not None and isinstance(branch, int) and branch != cursor["after"][0]:
         raise Refusal("InvalidError")
     thread = world.thread(thread_id)
@@ -112,12 +116,15 @@ def message_page(
     read = line if view == "history" else [m for m in line if m.seq < end]
     previous = items[start - 1][0] if start else 0
     calls = [call for call in unfinished(read) if call["seq"] > previous] if view != "raw" else []
+    shown = [data for _, data in items[start:]]
+    rest = [m for m in line if m.seq > previous] if variants else []
     return {
-        "items": [data for _, data in items[start:]],
+        "items": shown,
         "next_cursor": more,
         "branch": number,
         "after_seq": min([read[-1].seq if read else 0, *(call["seq"] - 1 for call in calls)]),
         "open_run_id": thread.open_run_id,
+        "variants": page_variants(world, thread, rest, shown, external=view == "external"),
     }
 
 

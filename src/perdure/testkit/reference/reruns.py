@@ -122,6 +122,22 @@ def variants(
     return described(thread, sorted(siblings, key=lambda m: m.seq), asked)
 
 
+def page_variants(world: World, thread: Thread, line: list[Message], shown: list[Json], *, external: bool) -> Json:
+    """What `messages.page` shows of variants: for each message of a line, at the first item that is not before it."""
+    groups: Json = {}
+    for own in line:
+        first = next((data for data in shown if data["seq"] >= own.seq), None)
+        others: list[Any] = [m for m in thread.log if m.parent is own.parent and m is not own]
+        if first is None or not others:
+            continue
+        if external:
+            others = [_first_visible(world, thread, m) for m in others]
+            others = [m for m in others if m is not None and m.visibility == "all"]
+        asked = thread.log[first["seq"] - 1]
+        groups[asked.id] = described(thread, sorted([*others, asked], key=lambda m: m.seq), asked)
+    return {message_id: group for message_id, group in groups.items() if len(group) > 1}
+
+
 def _first_visible(world: World, thread: Thread, first: Message) -> Message | None:
     """What an outsider sees of a turn first: its beginning, or the first output of its run on the same branch."""
     run = world.runs.get(first.body.get("run_id", ""))

@@ -1,0 +1,103 @@
+"""Several followers as one: a source that reads, and waits for, whichever of them has something new.
+
+A look reads one member at a time and ends with the first that has something, so that what was read is never lost when
+a look is cancelled. While all wait, one task per member waits for it; the first that is done names what to read next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class Member(Protocol):
+    """One of several followers, as `Follower` lets another one read it."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+    def subscribe(self) -> None:
+        """Hear of changes from now on."""
+        ...
+
+    async def look(self, *, fresh: bool) -> list[Any]:
+        """What is new, without waiting for it."""
+        ...
+
+    async def wait(self, seconds: float | None) -> None:
+        """Wait until it may be worth to look again."""
+        ...
+
+
+class Merged:
+    """What a merged follower reads and where it waits: both are those of its members, in turns.
+
+    It has ended when all of its members have.
+    """
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = members
+        self._due: deque[Member] = deque(members)
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether somebody has closed it."""
+        return self._closed
+
+    @property
+    def ended(self) -> bool:
+        """Whether every member has ended."""
+        return all(member.closed for member in self._members)
+
+    def close(self) -> None:
+        """Close every member; from any thread, any number of times."""
+        self._closed = True
+        for member in self._members:
+            member.close()
+
+    def subscribe(self) -> None:
+        """Hear of what changes for any member."""
+        for member in self._open():
+            member.subscribe()
+
+    async def read(self, *, fresh: bool) -> list[Any]:
+        """What the first member that has something new has; those after it are read by the next call."""
+        if fresh:
+            self._due.extend(member for member in self._open() if member not in self._due)
+        while self._due:
+            member = self._due[0]
+            records = [] if member.closed else await member.look(fresh=fresh)
+            self._due.rotate(-1)  # who had something comes last: a busy member does not starve the others
+            if records:
+                return records
+            self._due.pop()
+        return []
+
+    async def wait(self, seconds: float | None) -> None:
+        """Wait until a member may have something new, or for the end; at most `seconds`."""
+        waits = {asyncio.ensure_future(member.wait(seconds)): member for member in self._open()}
+        if not waits:
+            return
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+            # Here, because a cancelled wait must not lose what a member has heard.
+            self._due.extend(member for task, member in waits.items() if not task.cancelled())
+        for task in waits:
+            if not task.cancelled():
+                task.result()
+
+    def _open(self) -> list[Member]:
+        return [member for member in self._members if not member.closed]

@@ -1,0 +1,110 @@
+"""The variants of a page: for every place on it where lines part, what was written there on other branches.
+
+The rows of the branches say where lines part, so a thread that never branched costs nothing, and a page costs one read
+per branch that forks on it. What hangs under the same message is one group. The page shows a group at the first record
+after that message: usually the variant itself, else, if the page hides that one, the next record that it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from perdure.kernel.ops import Read, Row, Scan
+from perdure.model.branch import Variant
+from perdure.model.message import ALL, MessageRecord
+from perdure.rules.branch_path import Reach, reach
+from perdure.stores.commit.run_change import LOG
+from perdure.stores.context import Context
+from perdure.stores.path_lengths import Point, fork_point
+from perdure.stores.records import MessageEntry
+from perdure.stores.tree_reading import origins
+from perdure.stores.variants import Sibling, describe, first_visible, read_siblings, sibling_from, view_of, way_to
+
+
+class PageWindow(NamedTuple):
+    """The records of a page, oldest first, the branch whose path they are of, and the seq after which the page begins.
+
+    `head` is the thread's hot row, as the page was read with it.
+    """
+
+    records: Sequence[MessageRecord]
+    branch: int
+    after: int
+    head: Row
+
+
+class _Group(NamedTuple):
+    """The variants in one place: the one on the path, the others, and the record that shows them."""
+
+    own: Sibling
+    others: list[Sibling]
+    record: MessageRecord
+
+
+async def read_page_variants(context: Context, window: PageWindow, *, external: bool) -> dict[str, list[Variant]]:
+    """The variants by the id of the record that shows them; records without another variant are left out.
+
+    Raises `Stale` if another thread has the id by now.
+    """
+    head = window.head
+    if head["branches"] == 1 or not window.records:
+        return {}
+    thread_id = str(head.key[0])
+    rows = (await view_of(context, head, Scan("branches", eq=(thread_id,))))[0]
+    branches = {int(row.key[1]): row for row in rows}
+    path = reach(origins(branches), [window.branch], where=f"thread {thread_id!r}")
+    points = _points(branches, path, window)
+    groups = _groups(await read_siblings(context, head, branches, points), path, window)
+    if external:
+        groups = await _visible(context, head, groups)
+    shown = await _shown(context, head, groups)
+    variants = {
+        group.record.message_id: describe(thread_id, [asked], group.others, branches, head["branch"])
+        for group, asked in zip(groups, shown, strict=True)
+    }
+    return {message_id: group for message_id, group in variants.items() if len(group) > 1}
+
+
+def _points(branches: Mapping[int, Row], path: Mapping[int, Reach], window: PageWindow) -> list[Point | None]:
+    """The messages on the page's path under which lines part, from the one before the page on, oldest first."""
+    on_path: dict[int, Point | None] = {}
+    for point in map(fork_point, branches.values()):
+        if point is None:
+            on_path[0] = None
+        elif point[0] in path and point[1] <= path[point[0]].upto:
+            on_path[point[1]] = point
+    # Of those before the page, only the last one can have its next record on the page.
+    before = max((seq for seq in on_path if seq <= window.after), default=0)
+    last = window.records[-1].seq
+    return [point for seq, point in sorted(on_path.items()) if before <= seq < last]
+
+
+def _groups(siblings: Sequence[list[Sibling]], path: Mapping[int, Reach], window: PageWindow) -> list[_Group]:
+    """The groups that the page shows; if two would be shown by one record, the later one."""
+    groups: dict[int, _Group] = {}
+    for together in siblings:
+        own = next((sibling for sibling in together if way_to(path, sibling) is not None), None)
+        if own is None or own.seq <= window.after or len(together) == 1:
+            continue
+        record = next((record for record in window.records if record.seq >= own.seq), None)
+        if record is not None:
+            groups[record.seq] = _Group(own, [sibling for sibling in together if sibling != own], record)
+    return list(groups.values())
+
+
+async def _visible(context: Context, head: Row, groups: Sequence[_Group]) -> list[_Group]:
+    """The same groups, each turn by its first message for all."""
+    visible = await first_visible(context, head, {sibling for group in groups for sibling in group.others})
+    shown = {sibling: first for sibling, first in visible.items() if first.visibility == ALL}
+    return [group._replace(others=[shown[sibling] for sibling in group.others if sibling in shown]) for group in groups]
+
+
+async def _shown(context: Context, head: Row, groups: Sequence[_Group]) -> list[Sibling]:
+    """What the page shows of each group: the variant on its path, or the record that stands for it."""
+    thread_id = str(head.key[0])
+    elsewhere = [group.record.seq for group in groups if group.record.seq != group.own.seq]
+    reads = [Read(LOG, thread_id, seq - 1, seq) for seq in elsewhere]
+    entries = [MessageEntry._make(answer[0]) for answer in await view_of(context, head, *reads)] if reads else []
+    read = {entry.seq: sibling_from(thread_id, entry) for entry in entries}
+    return [read.get(group.record.seq, group.own) for group in groups]

@@ -1,0 +1,139 @@
+"""Cases: several followers merged into one. A tab shows messages, runs and drafts in a single loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from perdure.errors import InvalidError, NotFoundError
+from perdure.model.message import Message, MessageRecord
+from perdure.model.profile import ProfileChange
+from perdure.model.run import Run
+from perdure.stores.follower import Follower
+from perdure.testkit.cases.following import TIMEOUTS_REFUSED
+from perdure.testkit.helpers import move, say
+from perdure.testkit.kit import Kit, case, collect, equal, raises
+
+FOLLOWS = ("messages.follow", "runs.follow", "profiles.follow")
+
+
+def tab(kit: Kit, timeout: float | None = None) -> Follower[Any]:
+    """Everything that a tab shows of thread "t"."""
+    chat = kit.store.thread("t")
+    return chat.follow(view="external").merge(chat.follow_runs(), kit.store.profiles.follow("draft:t"), timeout=timeout)
+
+
+def brief(change: MessageRecord | Run | ProfileChange) -> str:
+    """What came, in a word."""
+    if isinstance(change, MessageRecord):
+        return change.text
+    if isinstance(change, Run):
+        return change.status
+    return "no draft" if change.profile is None else f"draft {change.profile.value}"
+
+
+@case("messages", "follow-merged", covers=FOLLOWS)
+async def case_merged(kit: Kit) -> None:
+    """Messages, runs and documents arrive as they come, each follower's in its own order; closing ends all."""
+    await kit.store.threads.create("t")
+    other = await kit.second()
+    async with tab(kit) as follower:
+        first = asyncio.ensure_future(anext(follower))
+        run = await other.runs.start("t", "agent", messages=[Message.user("hello")])
+        equal({brief(await first), brief(await anext(follower))}, {"hello", "running"}, "a run started")
+        for text in ("H", "Hi"):
+            await other.profiles.put("draft:t", run.id, text)
+            equal(brief(await anext(follower)), f"draft {text}", "words as they come")
+        await other.profiles.delete("draft:t", run.id)
+        equal(brief(await anext(follower)), "no draft", "the draft is gone")
+        await move(other, run.finish())
+        equal(brief(await anext(follower)), "done", "the run is done")
+        waiting = asyncio.ensure_future(anext(follower, None))
+        await asyncio.sleep(0)
+        follower.close()
+        equal(await waiting, None, "closed while it waits")
+    equal(await collect(follower), [], "it stays closed")
+
+
+@case("messages", "follow-merged-complete", covers=FOLLOWS)
+async def case_complete(kit: Kit) -> None:
+    """A reader that is cancelled again and again misses nothing, and no follower starves another."""
+    expected: list[str] = []
+    seen: list[str] = []
+    await kit.store.threads.create("t")
+    async with tab(kit) as follower:
+        for n in range(12):
+            await say(kit.store, "t", f"m{n}")
+            await kit.store.profiles.put("draft:t", f"k{n:02}", n)
+            expected += [f"m{n}", f"draft {n}"]
+            for _ in range(2):
+                reading = asyncio.ensure_future(anext(follower))
+                await asyncio.sleep(0)
+                if n % 3 == 0 and reading.cancel():
+                    await asyncio.wait([reading])
+                if not reading.cancelled():
+                    seen.append(brief(await reading))
+        while len(seen) < len(expected):
+            seen.append(brief(await anext(follower)))
+    equal(sorted(seen), sorted(expected), "each exactly once")
+    for kind in ("m", "draft"):
+        of_kind = [text for text in seen if text.startswith(kind)]
+        equal(of_kind, [text for text in expected if text.startswith(kind)], f"{kind} in order")
+
+
+@case("messages", "follow-merged-fair", covers=FOLLOWS)
+async def case_fair(kit: Kit) -> None:
+    """A follower that always has something new does not hold up the others."""
+    await say(kit.store, "t", "m0")
+    await kit.store.profiles.put("draft:t", "k", 1)
+    async with tab(kit) as follower:
+        seen: list[str] = []
+        while not any(text.startswith("draft") for text in seen) and len(seen) < 20:
+            seen.append(brief(await anext(follower)))
+            await say(kit.store, "t", f"m{len(seen)}")
+    equal("draft 1" in seen, True, f"the draft arrived among {seen}")
+
+
+@case("messages", "follow-merged-ends", covers=FOLLOWS)
+async def case_ends(kit: Kit) -> None:
+    """It ends by its timeout, when all followers have ended, and with the error of one."""
+    store = kit.store
+    await say(store, "t", "one")
+    equal([brief(change) for change in await collect(tab(kit, timeout=0))], ["one"], "timeout")
+    runs = [await store.runs.start("t", "agent") for _ in range(2)]
+    merged = store.runs.follow(runs[0].id).merge(store.runs.follow(runs[1].id))
+    for run in runs:
+        await move(store, run.finish())
+    equal([(run.id, run.status) async for run in merged], [(run.id, "done") for run in runs], "all have ended")
+    equal(merged.closed, True, "closed")
+    async with tab(kit) as follower:
+        equal({brief(await anext(follower)), brief(await anext(follower))}, {"one", "done"}, "what is there")
+        await store.threads.delete("t")
+        await raises(NotFoundError, anext(follower), "the thread was deleted")
+        equal(follower.closed, True, "an error closes it")
+
+
+@case("messages", "follow-merged-refused", covers=FOLLOWS)
+async def case_refused(kit: Kit) -> None:
+    """Only followers that nobody reads, without a timeout of their own; a refusal leaves them as they were."""
+    await say(kit.store, "t", "one")
+    chat = kit.store.thread("t")
+    follower, runs = chat.follow(), chat.follow_runs()
+    wrong: list[Any] = ["t", None, chat, chat.follow(timeout=1), follower]
+    for bad in wrong:
+        _refuse(follower, runs, bad)
+    for timeout in TIMEOUTS_REFUSED:
+        _refuse(follower, runs, timeout=timeout)
+    equal((await anext(follower)).text, "one", "it can still be read")
+    merged = follower.merge(runs, timeout=0)
+    await raises(InvalidError, anext(follower), "it belongs to the merged one")
+    _refuse(runs, chat.follow())
+    equal(await collect(merged), [], "nothing new")
+
+
+def _refuse(follower: Follower[Any], *others: Any, **options: Any) -> None:
+    try:
+        follower.merge(*others, **options)
+    except InvalidError:
+        return
+    raise InvalidError(f"{others!r} {options!r} was accepted")

@@ -1,0 +1,96 @@
+"""Cases: the variants of a whole page, in one call. What "2 of 3" beside the messages of a chat needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.errors import InvalidError
+from perdure.model.message import Message
+from perdure.model.message_page import MessagePage
+from perdure.testkit.cases.reruns import answered, asks, first_turn, says
+from perdure.testkit.helpers import calling
+from perdure.testkit.kit import Kit, case, equal, raises
+
+PAGE = ("messages.page",)
+
+
+def shown(page: MessagePage) -> dict[str, str]:
+    """The variants by message, each by its id, the one on the page in brackets."""
+    return {
+        message_id: " ".join(f"[{v.message_id}]" if v.asked else v.message_id for v in variants)
+        for message_id, variants in page.variants.items()
+    }
+
+
+@case("messages", "page-variants", covers=PAGE)
+async def case_page_variants(kit: Kit) -> None:
+    """Every place where lines part is shown once, as `branches.variants` shows it, whichever branch is asked for."""
+    store = kit.store
+    await first_turn(kit, calling("c", id="call"), Message.tool("c", "sun", id="result"), says("a"))
+    second = await answered(store, await store.runs.rerun("r1"), says("b"))
+    await store.commit("t", messages=asks("q-next"))
+    third = await answered(store, await store.runs.rerun(second.id, messages=asks("q2")), says("d"))
+    pages = {branch: await store.messages.page("t", branch=branch, variants=True) for branch in (0, second.branch)}
+    questions = "[q] q2"
+    equal(shown(pages[0]), {"q": questions, "call": "[call] b"}, "the first line")
+    equal(shown(pages[1]), {"q": questions, "b": "call [b]"}, "the second")
+    page = await store.messages.page("t", variants=True)
+    equal((page.branch, shown(page)), (third.branch, {"q2": "q [q2]"}), "the current one")
+    for message_id, variants in pages[0].variants.items():
+        equal(variants, await store.branches.variants("t", message_id), f"as one by one: {message_id}")
+    raw = await store.messages.page("t", branch=0, view="raw", variants=True)
+    equal(raw.variants, pages[0].variants, "raw")
+    equal((await store.messages.page("t", branch=0)).variants, {}, "not asked for")
+    equal((await store.thread("t").page(variants=True)).variants, page.variants, "by a handle")
+    plain = page.to_json()["variants"]["q2"]
+    equal([variant["message_id"] for variant in plain], ["q", "q2"], "as JSON")
+
+
+@case("messages", "page-variants-across-pages", covers=PAGE)
+async def case_across_pages(kit: Kit) -> None:
+    """A page shows the variants of its own messages, and only those; a thread without forks has none."""
+    store = kit.store
+    first = await store.commit("t", messages=[Message.user(f"m{n}", id=f"m{n}") for n in range(8)])
+    equal((await store.messages.page("t", variants=True, limit=3)).variants, {}, "no forks")
+    for n in (0, 3, 5):
+        await store.branches.fork("t", before=f"m{n}", messages=[Message.user("x", id=f"x{n}")])
+    await store.branches.fork("t", at="m7", name="empty")
+    for view in ("external", "raw"):
+        cursor, pages = None, list[dict[str, str]]()
+        for _ in range(3):
+            page = await store.messages.page("t", view=view, variants=True, limit=3, cursor=cursor)
+            pages.append(shown(page))
+            cursor = page.next_cursor
+        equal(pages, [{"m5": "[m5] x5"}, {"m3": "[m3] x3"}, {"m0": "[m0] x0"}], f"{view}, newest first")
+    equal(first.version, 8, "eight messages on the main branch")
+
+
+@case("messages", "page-variants-hidden", covers=PAGE)
+async def case_hidden(kit: Kit) -> None:
+    """Hidden variants are not shown; a turn that begins with hidden messages is shown by its first visible one."""
+    store = kit.store
+    await first_turn(kit, says("plan", visibility="internal"), says("a"))
+    await answered(store, await store.runs.rerun("r1"), says("b"))
+    await answered(store, await store.runs.rerun("r1"), says("plan-3", visibility="internal"), says("c"))
+    await answered(store, await store.runs.rerun("r1"), says("silent", visibility="internal"))
+    for branch, expected in enumerate(({"a": "[a] b c"}, {"b": "a [b] c"}, {"c": "a b [c]"}, {})):
+        page = await store.messages.page("t", branch=branch, variants=True)
+        equal(shown(page), expected, f"external, branch {branch}")
+    raw = await store.messages.page("t", branch=2, view="raw", variants=True)
+    equal(shown(raw), {"plan-3": "plan b [plan-3] silent"}, "raw")
+
+
+@case("messages", "page-variants-deleted-and-refused", covers=PAGE)
+async def case_deleted(kit: Kit) -> None:
+    """Deleted branches lead nowhere; the history has no variants."""
+    store = kit.store
+    await first_turn(kit)
+    again = await answered(store, await store.runs.rerun("r1"), says("b"))
+    await store.branches.switch("t", 0)
+    page = await store.messages.page("t", variants=True)
+    equal(shown(page), {"a": "[a] b"}, "two answers")
+    await store.branches.delete("t", again.branch)
+    equal((await store.messages.page("t", variants=True)).variants, {}, "one is left")
+    await raises(InvalidError, store.messages.page("t", view="history", variants=True), "the history")
+    wrong: Any = "yes"
+    await raises(InvalidError, store.messages.page("t", variants=wrong), "no flag")
