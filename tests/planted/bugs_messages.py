@@ -137,8 +137,7 @@ MESSAGE_BUGS = (
         "stores/merging.py",
         "            self._due.extend(member for task, member in waits.items() if not task.cancelled())\n        for",
         "        self._due.extend(member for task, member in waits.items() if not task.cancelled())\n        for",
-        ("case:messages/follow-merged-complete@memory",),
-        hangs=True,
+        ("test:tests/unit/test_merging.py::test_a_wait_that_is_cancelled_as_it_ends_is_not_forgotten",),
     ),
     Bug(
         "the variants of a page begin with those of the page before",

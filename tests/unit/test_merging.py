@@ -1,0 +1,80 @@
+"""What a merged follower must not lose, whatever the moment at which its reader is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from perdure.stores.merging import Merged
+
+
+class Scripted:
+    """A member that hears of a change when the test says so."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+        self.looks = 0
+
+    def close(self) -> None:
+        self.closed = True
+
+    def subscribe(self) -> None:
+        pass
+
+    async def look(self, *, fresh: bool) -> list[str]:
+        self.looks += 1
+        return ["news"] if self.heard.is_set() else []
+
+    async def wait(self, seconds: float | None) -> None:
+        await self.heard.wait()
+
+
+def test_a_wait_that_is_cancelled_as_it_ends_is_not_forgotten() -> None:
+    async def story() -> None:
+        member, silent = Scripted(), Scripted()
+        merged = Merged([member, silent])
+        assert await merged.read(fresh=False) == []
+        waiting = asyncio.ensure_future(merged.wait(None))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        member.heard.set()
+        waiting.cancel()  # in the same turn of the loop
+        with suppress(asyncio.CancelledError):
+            await waiting
+        assert await merged.read(fresh=False) == ["news"]
+        assert (member.looks, silent.looks) == (2, 1)
+
+    asyncio.run(story())
+
+
+def test_only_who_heard_something_is_looked_at() -> None:
+    async def story() -> None:
+        members = [Scripted() for _ in range(3)]
+        merged = Merged(members)
+        await merged.read(fresh=False)
+        members[1].heard.set()
+        await merged.wait(None)
+        assert await merged.read(fresh=False) == ["news"]
+        assert [member.looks for member in members] == [1, 2, 1]
+        await merged.read(fresh=True)
+        members[1].heard.clear()
+        assert await merged.read(fresh=True) == []
+        assert [member.looks for member in members] == [2, 4, 2]
+
+    asyncio.run(story())
+
+
+def test_no_task_is_left_behind() -> None:
+    async def story() -> None:
+        members = [Scripted() for _ in range(3)]
+        merged = Merged(members)
+        members[0].heard.set()
+        await merged.wait(None)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        merged.close()
+        assert all(member.closed for member in members)
+        await merged.wait(None)
+
+    asyncio.run(story())
