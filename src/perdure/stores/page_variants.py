@@ -58,10 +58,10 @@ async def read_page_variants(context: Context, window: PageWindow, *, external: 
     groups = _groups(await read_siblings(context, head, branches, points), path, window)
     if external:
         groups = await _visible(context, head, groups)
-    shown = await _shown(context, head, groups)
+    siblings = await _asked(context, head, groups)
     variants = {
         group.record.message_id: describe(thread_id, [asked], group.others, branches, head["branch"])
-        for group, asked in zip(groups, shown, strict=True)
+        for group, asked in zip(groups, siblings, strict=True)
     }
     return {message_id: group for message_id, group in variants.items() if len(group) > 1}
 
@@ -95,12 +95,14 @@ def _groups(siblings: Sequence[list[Sibling]], path: Mapping[int, Reach], window
 
 async def _visible(context: Context, head: Row, groups: Sequence[_Group]) -> list[_Group]:
     """The same groups, each turn by its first message for all."""
-    visible = await first_visible(context, head, {sibling for group in groups for sibling in group.others})
-    shown = {sibling: first for sibling, first in visible.items() if first.visibility == ALL}
-    return [group._replace(others=[shown[sibling] for sibling in group.others if sibling in shown]) for group in groups]
+    firsts = await first_visible(context, head, {sibling for group in groups for sibling in group.others})
+    visible = {sibling: first for sibling, first in firsts.items() if first.visibility == ALL}
+    return [
+        group._replace(others=[visible[sibling] for sibling in group.others if sibling in visible]) for group in groups
+    ]
 
 
-async def _shown(context: Context, head: Row, groups: Sequence[_Group]) -> list[Sibling]:
+async def _asked(context: Context, head: Row, groups: Sequence[_Group]) -> list[Sibling]:
     """What the page shows of each group: the variant on its path, or the record that stands for it."""
     thread_id = str(head.key[0])
     elsewhere = [group.record.seq for group in groups if group.record.seq != group.own.seq]

@@ -120,11 +120,11 @@ async def read_siblings(
 ) -> list[list[Sibling]]:
     """Everything that hangs under each of some messages; None stands for the roots."""
     thread_id = str(head.key[0])
-    places = [(index, place) for index, point in enumerate(points) for place in _places(branches, point)]
+    segments = [(index, segment) for index, point in enumerate(points) for segment in _places(branches, point)]
     groups: list[list[Sibling]] = [[] for _ in points]
-    for start in range(0, len(places), _READS):
-        some = places[start : start + _READS]
-        reads = [Read(LOG, thread_id, segments=(place,), limit=1) for _, place in some]
+    for start in range(0, len(segments), _READS):
+        some = segments[start : start + _READS]
+        reads = [Read(LOG, thread_id, segments=(segment,), limit=1) for _, segment in some]
         for (index, _), entries in zip(some, await view_of(context, head, *reads), strict=True):
             groups[index].extend(sibling_from(thread_id, MessageEntry._make(entry)) for entry in entries)
     return groups

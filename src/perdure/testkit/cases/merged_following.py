@@ -59,7 +59,7 @@ async def case_merged(kit: Kit) -> None:
 async def case_complete(kit: Kit) -> None:
     """A reader that is cancelled again and again misses nothing, and no follower starves another."""
     expected: list[str] = []
-    seen: list[str] = []
+    texts: list[str] = []
     await kit.store.threads.create("t")
     async with tab(kit) as follower:
         for n in range(12):
@@ -72,12 +72,12 @@ async def case_complete(kit: Kit) -> None:
                 if n % 3 == 0 and reading.cancel():
                     await asyncio.wait([reading])
                 if not reading.cancelled():
-                    seen.append(brief(await reading))
-        while len(seen) < len(expected):
-            seen.append(brief(await anext(follower)))
-    equal(sorted(seen), sorted(expected), "each exactly once")
+                    texts.append(brief(await reading))
+        while len(texts) < len(expected):
+            texts.append(brief(await anext(follower)))
+    equal(sorted(texts), sorted(expected), "each exactly once")
     for kind in ("m", "draft"):
-        of_kind = [text for text in seen if text.startswith(kind)]
+        of_kind = [text for text in texts if text.startswith(kind)]
         equal(of_kind, [text for text in expected if text.startswith(kind)], f"{kind} in order")
 
 
@@ -87,11 +87,11 @@ async def case_fair(kit: Kit) -> None:
     await say(kit.store, "t", "m0")
     await kit.store.profiles.put("draft:t", "k", 1)
     async with tab(kit) as follower:
-        seen: list[str] = []
-        while not any(text.startswith("draft") for text in seen) and len(seen) < 20:
-            seen.append(brief(await anext(follower)))
-            await say(kit.store, "t", f"m{len(seen)}")
-    equal("draft 1" in seen, True, f"the draft arrived among {seen}")
+        texts: list[str] = []
+        while not any(text.startswith("draft") for text in texts) and len(texts) < 20:
+            texts.append(brief(await anext(follower)))
+            await say(kit.store, "t", f"m{len(texts)}")
+    equal("draft 1" in texts, True, f"the draft arrived among {texts}")
 
 
 @case("messages", "follow-merged-ends", covers=FOLLOWS)

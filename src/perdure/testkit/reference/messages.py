@@ -116,15 +116,15 @@ def message_page(
     read = line if view == "history" else [m for m in line if m.seq < end]
     previous = items[start - 1][0] if start else 0
     calls = [call for call in unfinished(read) if call["seq"] > previous] if view != "raw" else []
-    shown = [data for _, data in items[start:]]
+    records = [data for _, data in items[start:]]
     rest = [m for m in line if m.seq > previous] if variants else []
     return {
-        "items": shown,
+        "items": records,
         "next_cursor": more,
         "branch": number,
         "after_seq": min([read[-1].seq if read else 0, *(call["seq"] - 1 for call in calls)]),
         "open_run_id": thread.open_run_id,
-        "variants": page_variants(world, thread, rest, shown, external=view == "external"),
+        "variants": page_variants(world, thread, rest, records, external=view == "external"),
     }
 
 

@@ -122,11 +122,11 @@ def variants(
     return described(thread, sorted(siblings, key=lambda m: m.seq), asked)
 
 
-def page_variants(world: World, thread: Thread, line: list[Message], shown: list[Json], *, external: bool) -> Json:
+def page_variants(world: World, thread: Thread, line: list[Message], records: list[Json], *, external: bool) -> Json:
     """What `messages.page` shows of variants: for each message of a line, at the first item that is not before it."""
     groups: Json = {}
     for own in line:
-        first = next((data for data in shown if data["seq"] >= own.seq), None)
+        first = next((data for data in records if data["seq"] >= own.seq), None)
         others: list[Any] = [m for m in thread.log if m.parent is own.parent and m is not own]
         if first is None or not others:
             continue
