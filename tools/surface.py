@@ -25,6 +25,7 @@ PUBLIC = (
     "model",
     "opening.py",
     "otel.py",
+    "sse.py",
     "stores",
     "sync",
     "workers",

@@ -35,6 +35,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "copy": BELOW_STORES | {"opening", "rules"},
     "sync": EVERYTHING_BUT_ENGINES,
     "integrations": EVERYTHING_BUT_ENGINES,
+    "sse": FOUNDATION | {"model", "rules", "stores"},
     "otel": FOUNDATION | {"model", "perdure", "stores", "sync"},
     "audit": FOUNDATION | {"kernel", "model", "rules", "stores"},
     "testkit": EVERYTHING_BUT_ENGINES | {"audit"},

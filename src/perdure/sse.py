@@ -1,0 +1,111 @@
+"""Server-sent events: what a follower yields, as the bytes of a response that a browser's `EventSource` reads.
+
+No framework is needed: return `stream(follower)` as the body of a response with `HEADERS`. Messages have an id, their
+seq, which the browser sends back when it reconnects: `after_seq(header)` reads it, and following goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import msgspec
+
+from perdure.errors import InvalidError, PerdureError, short_repr
+from perdure.model.message import MessageRecord
+from perdure.model.record import Record
+from perdure.rules import checks
+from perdure.stores.follower import Follower
+
+HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
+"""For the response: nothing on the way may keep the events back."""
+
+_HEARTBEAT = b": \n\n"
+_encode = msgspec.json.Encoder().encode
+
+
+def stream(
+    follower: Follower[Any],
+    *,
+    heartbeat: float = 15.0,
+    retry_ms: int = 1_000,
+    describe: Callable[[Any], Any] | None = None,
+) -> AsyncGenerator[bytes, None]:
+    """What a follower yields, as server-sent events; the follower is closed with the stream.
+
+    A message is an event of the default type, with its seq as the id. Anything else has the name of its record as its
+    type, in small letters, such as `run`. An error of Perdure ends the stream with an event `failure` that says why.
+
+    - `follower`: any follower, also a merged one.
+    - `heartbeat`: seconds of silence after which a comment is sent, so that no proxy ends the response.
+    - `retry_ms`: how long the browser waits before it reconnects.
+    - `describe`: makes the JSON data of a record; None leaves the record out. By default it is `record.to_json()`.
+    """
+    if type(heartbeat) not in (int, float) or not heartbeat > 0:
+        raise InvalidError(f"heartbeat must be a number of seconds, not {short_repr(heartbeat)}")
+    checks.check_count(retry_ms, "retry_ms")
+    return _stream(follower, heartbeat, b"retry: %d\n\n" % retry_ms, describe or _to_json)
+
+
+async def _stream(
+    follower: Follower[Any], heartbeat: float, first: bytes, describe: Callable[[Any], Any]
+) -> AsyncGenerator[bytes, None]:
+    async with follower:
+        yield first
+        while True:
+            try:
+                async with asyncio.timeout(heartbeat):
+                    record = await anext(follower, None)  # cut off, it loses nothing
+            except TimeoutError:
+                yield _HEARTBEAT
+                continue
+            except PerdureError as error:
+                yield event(error.to_json(), name="failure")
+                return
+            if record is None:
+                return
+            if (data := describe(record)) is not None:
+                yield _event(record, data)
+
+
+def _to_json(record: Record) -> Any:
+    return record.to_json()
+
+
+def _event(record: Any, data: Any) -> bytes:
+    if isinstance(record, MessageRecord):
+        return event(data, event_id=str(record.seq))
+    return event(data, name=type(record).__name__.lower())
+
+
+def event(data: Any, *, name: str | None = None, event_id: str | None = None) -> bytes:
+    """One event as bytes.
+
+    - `data`: JSON data.
+    - `name`: its type; without one, the browser calls `onmessage`.
+    - `event_id`: what the browser sends back as `Last-Event-ID` when it reconnects.
+    """
+    lines = b""
+    for field, value in (("id", event_id), ("event", name)):
+        if value is not None:
+            if not value or any(character in value for character in "\r\n\0"):
+                raise InvalidError(f"{field} must be one line of text, not {short_repr(value)}")
+            lines += f"{field}: {value}\n".encode()
+    text = _encode(data)  # JSON on one line, though some clients take these three characters for line breaks, too
+    for character in "\x85\u2028\u2029":
+        text = text.replace(character.encode(), b"\\u%04x" % ord(character))
+    return b"%bdata: %b\n\n" % (lines, text)
+
+
+def after_seq(last_event_id: str | None, default: int = 0) -> int:
+    """Where a browser that reconnects goes on: pass it as `after_seq=` to `messages.follow`.
+
+    - `last_event_id`: the header `Last-Event-ID` of the request, or None.
+    - `default`: what a browser that has seen no event yet begins after.
+    """
+    if not last_event_id:
+        return checks.check_count(default, "after_seq", least=0)
+    if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= 16):
+        raise InvalidError(f"Last-Event-ID must be a seq, not {short_repr(last_event_id)}", hint="load the page again")
+    return int(last_event_id)

@@ -1,0 +1,103 @@
+"""Server-sent events: what a browser reads, how it goes on after a cut, and what ends a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Message, MessageRecord, sse
+
+
+def parsed(chunk: bytes) -> dict[str, Any]:
+    """One event by field, its data as JSON, the way a browser takes it apart."""
+    text = chunk.decode()
+    assert text.endswith("\n\n")
+    assert text.count("\n\n") == 1
+    fields = dict(line.split(": ", 1) for line in text.strip().splitlines())
+    return fields | ({"data": json.loads(fields["data"])} if "data" in fields else {})
+
+
+async def collected(chunks: Any) -> list[dict[str, Any]]:
+    return [parsed(chunk) async for chunk in chunks]
+
+
+def test_messages_have_their_seq_as_id_and_a_browser_goes_on_after_it() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            chat = store.thread("t")
+            await chat.append(Message.user("line\nbreak\r\x85\u2028\u2029"), Message.assistant("two"))
+            first, *events = await collected(sse.stream(chat.follow(timeout=0)))
+            assert first == {"retry": "1000"}
+            assert [(e["id"], e["data"]["message"]["role"]) for e in events] == [("1", "user"), ("2", "assistant")]
+            assert events[0]["data"]["message"]["content"][0]["text"] == "line\nbreak\r\x85\u2028\u2029"
+            assert "event" not in events[0]
+            again = sse.stream(chat.follow(after_seq=sse.after_seq("1"), timeout=0))
+            assert [event.get("id") for event in await collected(again)] == [None, "2"]
+
+    asyncio.run(story())
+
+
+def test_other_records_are_events_of_their_own_type() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            chat = store.thread("t")
+            await chat.start("agent", messages=[Message.user("hello")])
+            events = await collected(sse.stream(chat.follow().merge(chat.follow_runs(), timeout=0)))
+            assert {event.get("event") for event in events[1:]} == {None, "run"}
+            described = sse.stream(
+                chat.follow().merge(chat.follow_runs(), timeout=0),
+                describe=lambda record: {"text": record.text} if isinstance(record, MessageRecord) else None,
+            )
+            assert (await collected(described))[1:] == [{"id": "1", "data": {"text": "hello"}}]
+
+    asyncio.run(story())
+
+
+def test_silence_is_filled_with_comments_and_nothing_is_lost_by_it() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            await store.threads.create("t")
+            follower = store.thread("t").follow()
+            body = sse.stream(follower, heartbeat=0.001)
+            assert [await anext(body) for _ in range(4)][1:] == [b": \n\n"] * 3
+            await store.thread("t").append(Message.user("hello"))
+            chunk = await anext(body)
+            while chunk == b": \n\n":
+                chunk = await anext(body)
+            assert parsed(chunk)["id"] == "1"
+            await body.aclose()
+            assert follower.closed
+
+    asyncio.run(story())
+
+
+def test_an_error_is_told_to_the_browser() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            events = await collected(sse.stream(store.thread("none").follow()))
+            assert events[1]["event"] == "failure"
+            assert events[1]["data"]["code"] == "not_found"
+
+    asyncio.run(story())
+
+
+def test_what_is_refused() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            follower = store.thread("t").follow()
+            for options in ({"heartbeat": 0}, {"heartbeat": "1"}, {"heartbeat": True}, {"retry_ms": -1}):
+                with pytest.raises(perdure.InvalidError):
+                    sse.stream(follower, **options)  # type: ignore[arg-type]
+
+    asyncio.run(story())
+    for header in ("x", "-1", "1.5", "٣", "9" * 17, "1\n2"):
+        with pytest.raises(perdure.InvalidError):
+            sse.after_seq(header)
+    assert (sse.after_seq(None), sse.after_seq("", 7), sse.after_seq("12", 7)) == (0, 7, 12)
+    for field in ({"name": "a\nb"}, {"event_id": "1\r"}, {"name": ""}):
+        with pytest.raises(perdure.InvalidError):
+            sse.event({}, **field)
