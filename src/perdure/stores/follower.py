@@ -65,18 +65,27 @@ class Member(Generic[T]):
     """What a follower reads and where it waits: its own, or one of several that a merged follower reads."""
 
     def __init__(self, waiter: Wait, source: Source[T]) -> None:
-        self.source = source
+        self.source: Source[T] = source
         self.records: deque[T] = deque()
-        self.reading = threading.Lock()
-        self.subscribe = waiter.subscribe
-        self.wait = waiter.wait
-        self.close = waiter.close
+        self.reading: threading.Lock = threading.Lock()
         self._waiter = waiter
 
     @property
     def closed(self) -> bool:
         """Whether it has ended."""
         return self._waiter.closed
+
+    def close(self) -> None:
+        """End it; from any thread, any number of times."""
+        self._waiter.close()
+
+    def subscribe(self) -> None:
+        """Hear of changes from now on."""
+        self._waiter.subscribe()
+
+    async def wait(self, seconds: float | None) -> None:
+        """Wait until it may be worth to look again, or for the end; at most `seconds`."""
+        await self._waiter.wait(seconds)
 
     async def look(self, *, fresh: bool) -> list[T]:
         """What is new, without waiting for it; at the end of what it follows, it closes."""
