@@ -37,7 +37,7 @@ METHODS = {
     "store": ("commit", "load", "buffered"),
     "messages": ("history", "external", "path", "page", "follow", "unfinished_calls"),
     "branches": ("fork", "checkout", "switch", "variants", "tree"),
-    "runs": ("rerun", "cancel", "decide"),
+    "runs": ("rerun", "cancel", "decide", "follow_drafts"),
 }
 """What a handle offers, by store."""
 
@@ -152,7 +152,8 @@ def method(node: Method, store: str) -> str:
     """A method of a store as the handle has it."""
     kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
-    filled_in = ("thread_id:", "resource_id:") if node.name == "follow" else ("thread_id:",)
+    follows = node.name.startswith("follow")
+    filled_in = ("thread_id:", "resource_id:") if follows else ("thread_id:",)
     written = [part for part in parameters(node) if not part.startswith(filled_in)]
     if written[-1] == "*":
         del written[-1]
@@ -160,7 +161,7 @@ def method(node: Method, store: str) -> str:
     if is_decorated(node, "overload"):
         return "    @overload\n" + fill(opening, written, f") -> {returns}: ...", 4) + "\n"
     owner = "self._store" if store == "store" else f"self._store.{store}"
-    own = _OWN | ({"resource_id=resource_id": "resource_id=self._resource"} if node.name == "follow" else {})
+    own = _OWN | ({"resource_id=resource_id": "resource_id=self._resource"} if follows else {})
     arguments = [own.get(part, part) for part in call_arguments(node)]
     called = f"`Store.{node.name}`" if store == "store" else f"`store.{store}.{node.name}`"
     first = (ast.get_docstring(node) or "").splitlines()[0]

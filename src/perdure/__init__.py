@@ -29,6 +29,7 @@ from perdure.errors import (
 from perdure.kernel.engine import Capabilities, Health
 from perdure.kernel.transport import InsecureTransportWarning
 from perdure.model.branch import Branch, Label, Variant
+from perdure.model.draft import Draft
 from perdure.model.faithful import Extra, Opaque
 from perdure.model.message import (
     Audio,
@@ -113,6 +114,7 @@ __all__ = [
     "DeliveryMode",
     "Doc",
     "Document",
+    "Draft",
     "Extra",
     "Follower",
     "FreezeOptions",

@@ -205,6 +205,7 @@ CALLS: dict[str, Call] = {
     "runs.decide": Call(_decide, ("value",) * 4, takes=True),
     "runs.rerun": Call(_rerun, ("run",) * 5 + ("message",) * 2, takes=True),
     "runs.follow": Call(lambda s, m, n: _every(s.runs.follow("r", timeout=0)), ("run",)),
+    "runs.follow_drafts": Call(lambda s, m, n: _every(s.runs.follow_drafts("t", timeout=0)), ("run",)),
     "runs.get": Call(lambda s, m, n: s.runs.get("r"), ("run",)),
     "runs.latest": Call(lambda s, m, n: s.runs.latest("t"), ("run",)),
     "runs.of_message": Call(lambda s, m, n: s.runs.of_message("t", "m"), ("message",)),

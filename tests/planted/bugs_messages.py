@@ -140,6 +140,13 @@ MESSAGE_BUGS = (
         ("test:tests/unit/test_merging.py::test_a_wait_that_is_cancelled_as_it_ends_is_not_forgotten",),
     ),
     Bug(
+        "the end of a run overtakes its answer",
+        "stores/merging.py",
+        "self._checks = deque(self._members[: self._members.index(member)])",
+        "self._checks = deque()",
+        ("case:messages/follow-merged-order@memory",),
+    ),
+    Bug(
         "the variants of a page begin with those of the page before",
         "stores/page_variants.py",
         "if own is None or own.seq <= window.after or len(together) == 1:",

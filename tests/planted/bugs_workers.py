@@ -302,4 +302,27 @@ WORKER_BUGS = (
         "        await hold.narrow()\n",
         (f"{ORDER}::test_only_the_first_call_without_a_result_is_uncertain",),
     ),
+    Bug(
+        "the last words of a pausing model are not shown",
+        "workers/drafts.py",
+        "        self._words.append(words)\n        self._news.set()\n",
+        "        self._words.append(words)\n        if self._task is None:\n            self._news.set()\n",
+        ("test:tests/workers/test_drafts.py::test_writes_are_few_and_the_last_words_are_never_left_out",),
+        hangs=True,
+    ),
+    Bug(
+        "a draft outlives its answer",
+        "workers/drafts.py",
+        "            self._over.set()\n            self._news.set()\n",
+        "            self._news.set()\n",
+        ("test:tests/workers/test_drafts.py::test_a_stopped_run_leaves_no_draft",),
+        hangs=True,
+    ),
+    Bug(
+        "a tab is shown the draft of a run that has ended",
+        "stores/draft_following.py",
+        '(row["thread"], row["status"]) == (self._thread_id, RUNNING)',
+        'row["thread"] == self._thread_id',
+        ("case:runs/follow-drafts-of-running-runs@memory",),
+    ),
 )

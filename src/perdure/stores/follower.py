@@ -181,7 +181,9 @@ class Follower(Generic[T]):
         - `timeout`: end after so many seconds without a record from any of them; None waits on. The followers
           themselves must have none.
 
-        Each follower keeps its own order. The merged one ends when all have ended; an error of one ends all.
+        Each follower keeps its own order, and what one yields comes after all that those before it had at that time:
+        in `chat.follow().merge(chat.follow_runs())`, a run that is done comes after its answer. So the most frequent
+        one should be the first. The merged one ends when all have ended; an error of one ends all.
         """
         check_timeout(timeout)
         merged = Merged(_claimed((self, *others)))

@@ -2,6 +2,9 @@
 
 A look reads one member at a time and ends with the first that has something, so that what was read is never lost when
 a look is cancelled. While all wait, one task per member waits for it; the first that is done names what to read next.
+
+Before something is yielded, the members before its own are read once more. So a tab that follows messages and, after
+them, runs learns that a run is done only after it was sent the answer, which was committed with that.
 """
 
 from __future__ import annotations
@@ -46,6 +49,9 @@ class Merged:
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
         self._due: deque[Member] = deque(members)
+        self._checks: deque[Member] = deque()
+        """The members to read once more before `_later` is yielded."""
+        self._later: list[Any] = []
         self._closed = False
 
     @property
@@ -56,7 +62,7 @@ class Merged:
     @property
     def ended(self) -> bool:
         """Whether every member has ended."""
-        return all(member.closed for member in self._members)
+        return not self._later and all(member.closed for member in self._members)
 
     def close(self) -> None:
         """Close every member; from any thread, any number of times."""
@@ -73,14 +79,21 @@ class Merged:
         """What the first member that has something new has; those after it are read by the next call."""
         if fresh:
             self._due.extend(member for member in self._open() if member not in self._due)
-        while self._due:
+        while self._due and not self._later:
             member = self._due[0]
-            records = [] if member.closed else await member.look(fresh=fresh)
+            self._later = [] if member.closed else await member.look(fresh=fresh)
             self._due.rotate(-1)  # who had something comes last: a busy member does not starve the others
+            if self._later:
+                self._checks = deque(self._members[: self._members.index(member)])
+            else:
+                self._due.pop()
+        while self._checks:
+            records = [] if self._checks[0].closed else await self._checks[0].look(fresh=True)
+            self._checks.popleft()
             if records:
                 return records
-            self._due.pop()
-        return []
+        records, self._later = self._later, []
+        return records
 
     async def wait(self, seconds: float | None) -> None:
         """Wait until a member may have something new, or for the end; at most `seconds`."""

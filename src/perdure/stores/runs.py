@@ -15,6 +15,7 @@ from perdure.errors import IllegalTransition, InvalidError, VersionConflict, sho
 from perdure.kernel import codec
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, Ref, Row, Scan
+from perdure.model.draft import Draft
 from perdure.model.message import Message
 from perdure.model.page import Page
 from perdure.model.run import CREATED, RUNNING, STATUSES, WAITING, NewRun, Run, RunBody, RunInput
@@ -26,8 +27,10 @@ from perdure.stores.commit.execute import perform
 from perdure.stores.commit.receipt import with_run
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require, thread_topic
+from perdure.stores.draft_following import DraftSource, draft_owner
 from perdure.stores.follower import Follower, check_timeout
 from perdure.stores.paging import every
+from perdure.stores.profiles import profile_topic
 from perdure.stores.records import run_from
 from perdure.stores.rerunning import Rerun, rerun_run
 from perdure.stores.retry import Stale, retry
@@ -246,6 +249,23 @@ class Runs:
         waiter = Waiter(self._context)
         run_id = checks.check_id(run_id, "run id")
         return Follower(waiter, RunSource(self._context, run_id, waiter, resource), timeout)
+
+    def follow_drafts(
+        self, thread_id: str, *, timeout: float | None = None, resource_id: str | None = None
+    ) -> Follower[Draft]:
+        """The words of the running runs of a thread as they come: each draft as it is now, then after each change.
+
+        A worker shows them with `job.draft`. Drafts that follow each other quickly may be merged. It does not end by
+        itself: close it, from any task or thread. It raises `NotFoundError` when the thread is deleted.
+
+        - `thread_id`: the thread, which must exist.
+        - `timeout`: end after so many seconds without a change.
+        - `resource_id`: the resource that the thread must belong to, for as long as it is followed.
+        """
+        checks.check_id(thread_id, "thread id")
+        check_timeout(timeout)
+        source = DraftSource(self._context, thread_id, checks.check_owner(resource_id))
+        return Follower(Waiter(self._context, profile_topic(draft_owner(thread_id))), source, timeout)
 
     async def find(self, run_id: str, *, thread_id: str | None = None) -> Run | None:
         """The run, or None. With `thread_id`, only a run of this thread."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from perdure import limits
 from perdure.errors import InvalidError
 from perdure.model.branch import Branch
+from perdure.model.draft import Draft
 from perdure.model.message import Message, MessageRecord
 from perdure.model.message_page import MessagePage
 from perdure.model.receipt import Receipt, RunReceipt, Snapshot
@@ -327,3 +328,10 @@ class ThreadHandle:
         """
         await self._check()
         return await self._store.runs.decide(run_id, ticket_id, value, thread_id=self._id)
+
+    def follow_drafts(self, *, timeout: float | None = None) -> Follower[Draft]:
+        """The words of the running runs of a thread as they come: each draft as it is now, then after each change.
+
+        The options are those of `store.runs.follow_drafts`.
+        """
+        return self._store.runs.follow_drafts(self._id, timeout=timeout, resource_id=self._resource)

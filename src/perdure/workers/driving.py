@@ -58,9 +58,12 @@ class Driver(NamedTuple):
             hold = await self._pick_up(run_id)
         if hold is None:
             return True
-        error = await self._call(hold, lease)
-        async with asyncio.timeout_at(lease.deadline):
-            return await _settle(hold, error)
+        try:
+            error = await self._call(hold, lease)
+            async with asyncio.timeout_at(lease.deadline):
+                return await _settle(hold, error)
+        finally:
+            await hold.drafts.close()
 
     async def _pick_up(self, run_id: str) -> Hold | None:
         """Move the run, so that what an earlier worker still commits is rejected; None if there is nothing to do."""
@@ -122,6 +125,8 @@ class Driver(NamedTuple):
                     raise
                 pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)
                 LOGGER.warning("the handler of run %r is called again in %g s: %s", hold.run.id, pause, brief(error))
+            finally:
+                hold.drafts.end()
             await asyncio.sleep(pause)
             hold.begin_again()
             if self.in_order:

@@ -23,6 +23,7 @@ from perdure.stores.options import AppendOptions
 from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
 from perdure.workers.calls import Calls
+from perdure.workers.drafts import Drafts
 from perdure.workers.logs import LOGGER
 from perdure.workers.trouble import until_stored
 
@@ -70,6 +71,7 @@ class Hold:
         self.unshielded: asyncio.Event = asyncio.Event()
         self.unshielded.set()
         self.calls: Calls = calls
+        self.drafts: Drafts = Drafts(store, run.thread_id, run.id)
         self._doubtful = _doubts(run)
         self._begun: frozenset[str] | None = None
         """The calls that an earlier worker or attempt may have started; None: any of them."""

@@ -90,6 +90,21 @@ class Job:
         decision = self.decision(call)
         return (decision.get("approved") if isinstance(decision, dict) else decision) is True
 
+    def draft(self, delta: str | None) -> None:
+        """Show words of an answer before it is committed: `job.draft(stream.add(chunk))`.
+
+        It returns at once: a task of the job stores the text so far, a few times per second, where `follow_drafts` of
+        the thread finds it. The next commit of the job, and the end of the handler, remove the draft; words that come
+        later begin a new one. A draft that cannot be stored never fails or delays the run. Call it in the event loop.
+
+        - `delta`: the new words, which people may see. None and `""` add nothing.
+        """
+        words: object = delta
+        if words is not None and not isinstance(words, str):
+            raise InvalidError(f"delta must be a text or None, not {short_repr(words)}", hint="job.draft(text)")
+        if delta and not self.stopped:
+            self._hold.drafts.add(delta)
+
     async def commit(
         self, *messages: Message, run: RunChange | None = None, **options: Unpack[AppendOptions]
     ) -> RunReceipt:
@@ -107,7 +122,9 @@ class Job:
             raise InvalidError(
                 f"run must be a change to run {self.run.id!r}, not {short_repr(change)}", hint="run=job.run.step()"
             )
-        return await self._hold.commit(messages, run, options)
+        receipt = await self._hold.commit(messages, run, options)
+        self._hold.drafts.end()
+        return receipt
 
     async def answer(self, message: Message, **options: Unpack[AppendOptions]) -> RunReceipt:
         """Commit an answer from the model: a step if it calls tools, otherwise the end of the run.

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Unpack
 
 from perdure import limits
+from perdure.model.draft import Draft
 from perdure.model.message import Message
 from perdure.model.page import Page
 from perdure.model.run import Run
@@ -59,6 +60,12 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         return Follower(self._inner.follow(
             run_id, thread_id=thread_id, timeout=timeout, resource_id=resource_id
         ), self._driver)
+
+    def follow_drafts(
+        self, thread_id: str, *, timeout: float | None = None, resource_id: str | None = None
+    ) -> Follower[Draft]:
+        """The words of the running runs of a thread as they come: each draft as it is now, then after each change."""
+        return Follower(self._inner.follow_drafts(thread_id, timeout=timeout, resource_id=resource_id), self._driver)
 
     def find(self, run_id: str, *, thread_id: str | None = None) -> Run | None:
         """The run, or None. With `thread_id`, only a run of this thread."""

@@ -10,6 +10,7 @@ from typing import Any, Unpack, overload
 
 from perdure import limits
 from perdure.model.branch import Branch
+from perdure.model.draft import Draft
 from perdure.model.message import Message, MessageRecord
 from perdure.model.message_page import MessagePage
 from perdure.model.receipt import Receipt, RunReceipt, Snapshot
@@ -210,3 +211,7 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
     def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
         """Record the decision on a ticket of a waiting run, even while others change the run."""
         return self._driver.run(self._inner.decide(run_id, ticket_id, value))
+
+    def follow_drafts(self, *, timeout: float | None = None) -> Follower[Draft]:
+        """The words of the running runs of a thread as they come: each draft as it is now, then after each change."""
+        return Follower(self._inner.follow_drafts(timeout=timeout), self._driver)

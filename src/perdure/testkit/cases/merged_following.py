@@ -81,6 +81,21 @@ async def case_complete(kit: Kit) -> None:
         equal(of_kind, [text for text in expected if text.startswith(kind)], f"{kind} in order")
 
 
+@case("messages", "follow-merged-order", covers=FOLLOWS)
+async def case_order(kit: Kit) -> None:
+    """What was committed together arrives in the order of the followers: the answer before the end of its run."""
+    await kit.store.threads.create("t")
+    async with tab(kit) as follower:
+        for n in range(10):
+            run = await kit.store.runs.start("t", "agent", messages=[Message.user(f"q{n}")])
+            changes = [brief(await anext(follower)) for _ in range(2)]
+            equal(changes, [f"q{n}", "running"], "the question, then the run")
+            reading = asyncio.ensure_future(anext(follower))
+            await asyncio.sleep(0)
+            await kit.store.commit("t", messages=[Message.assistant(f"a{n}")], run=run.finish())
+            equal([brief(await reading), brief(await anext(follower))], [f"a{n}", "done"], "the answer, then the end")
+
+
 @case("messages", "follow-merged-fair", covers=FOLLOWS)
 async def case_fair(kit: Kit) -> None:
     """A follower that always has something new does not hold up the others."""

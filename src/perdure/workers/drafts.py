@@ -1,0 +1,144 @@
+"""The draft of a job: what the model has written so far, for people to see before the answer is committed.
+
+It is a profile with a time to live. One task per job writes and removes it, one call after the other, so that no write
+can bring back what was removed. A draft is a courtesy: the run never waits for it, and never fails because of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from perdure.errors import InvalidError, PerdureError, VersionConflict
+from perdure.stores.draft_following import draft_owner
+from perdure.stores.store import Store
+from perdure.workers.logs import LOGGER, brief
+
+GAP_SECONDS = 0.2
+"""The least time between two writes."""
+TTL_MS = 60_000
+RENEW_SECONDS = 20.0
+"""How often a draft is written again while the model pauses, so that it does not expire."""
+CLOSE_SECONDS = 5.0
+"""How long the end of a handler waits for the removal; after that the draft expires."""
+
+
+class Drafts:
+    """The drafts of one run, one at a time: `add` words, `end` the draft, `close` when the handler has ended."""
+
+    def __init__(self, store: Store, thread_id: str, run_id: str) -> None:
+        self._profiles = store.profiles
+        self._owner, self._run_id = draft_owner(thread_id), run_id
+        self._words: list[str] = []
+        self._text = ""
+        """The text that was stored last."""
+        self._full = False
+        self._stored = False
+        """Whether there may be a profile of this draft."""
+        self._rev: int | None = None
+        """The rev of that profile, if it is known."""
+        self._over = asyncio.Event()
+        """A draft has ended, and its profile must go."""
+        self._news = asyncio.Event()
+        """There is something to do: words, an end, or the close."""
+        self._closed = False
+        self._logged = False
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, words: str) -> None:
+        """Append words to the draft, or begin one with them."""
+        if self._closed or self._full or not words:
+            return
+        self._words.append(words)
+        self._news.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._work(), name=f"perdure draft {self._run_id}")
+
+    def end(self) -> None:
+        """The draft is over: it is removed in the background, and the next words begin a new one."""
+        self._words, self._full = [], False
+        if self._stored:
+            self._over.set()
+            self._news.set()
+
+    async def close(self) -> None:
+        """Remove the draft, if that is possible now, and end the task. Whoever cancels this waits for its end."""
+        self._closed = True
+        self.end()
+        self._news.set()
+        if self._task is None:
+            return
+        closing = asyncio.create_task(_finish(self._task))
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await closing
+            raise
+
+    async def _work(self) -> None:
+        while True:
+            self._news.clear()
+            if self._over.is_set():
+                self._over.clear()
+                await self._remove()
+            elif self._closed:
+                return
+            elif self._words:
+                await self._show()
+                await _happens(self._over, GAP_SECONDS)
+                await _happens(self._news, RENEW_SECONDS)
+            else:
+                await self._news.wait()
+
+    async def _show(self) -> None:
+        """Store the text so far. The first write takes over what a dead worker left; the others only their own."""
+        text, self._stored = "".join(self._words), True
+        try:
+            profile = await self._profiles.put(self._owner, self._run_id, text, if_rev=self._rev, ttl_ms=TTL_MS)
+        except VersionConflict as error:
+            self._rev = None
+            if error.actual and not self._over.is_set():  # not expired: another worker has the run now
+                self._stop("")
+        except InvalidError as error:
+            LOGGER.debug("the draft of run %r is not updated any more: %s", self._run_id, brief(error))
+            if not self._over.is_set():
+                self._stop(self._text)
+        except PerdureError as error:
+            self._rev = None  # it may have been stored
+            self._log(error)
+        else:
+            self._rev, self._text = profile.rev, text
+
+    def _stop(self, text: str) -> None:
+        """Take no more words for this draft; what is shown of it stays."""
+        self._words, self._full = [text] if text else [], True
+
+    async def _remove(self) -> None:
+        rev, self._stored, self._rev, self._text = self._rev, False, None, ""
+        try:
+            await self._profiles.delete(self._owner, self._run_id, if_rev=rev)
+        except VersionConflict:
+            pass  # it has expired, or another worker shows its own
+        except PerdureError as error:
+            self._log(error)
+
+    def _log(self, error: PerdureError) -> None:
+        if not self._logged:
+            self._logged = True
+            LOGGER.warning("the draft of run %r cannot be shown: %s", self._run_id, brief(error))
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, at most so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+async def _finish(task: asyncio.Task[None]) -> None:
+    """Let a task end, for a while."""
+    try:
+        await asyncio.wait({task}, timeout=CLOSE_SECONDS)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,265 @@
+"""`job.draft`: words that people see before the answer is committed. It may fail, and the run does not notice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.workers.scenes import ended, finish, serving, until
+from tests.workers.test_serving import on_memory
+
+from perdure import Draft, InvalidError, Message, Store, UnavailableError
+from perdure.clock import ManualClock
+from perdure.stores.profiles import Profiles
+from perdure.workers import Job, drafts
+
+
+async def texts(store: Store) -> list[str]:
+    """The drafts of thread "t" that are stored now, of whichever run."""
+    return [profile.value async for profile in store.profiles.iter("draft:t")]
+
+
+def test_words_are_shown_as_they_come_and_are_gone_with_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafts, "GAP_SECONDS", 0.0)
+
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent", messages=[Message.user("Go.")])
+        follower = store.thread("t").follow_drafts()
+
+        async def handler(job: Job) -> None:
+            for words in ("One", None, "", " two"):
+                job.draft(words)
+                if words:
+                    await anext(follower)
+            await job.answer(Message.assistant("One two."))
+
+        async with serving(store, handler):
+            await ended(store, run.id)
+            assert await anext(follower) == Draft(run_id=run.id, text=None)
+        follower.close()
+        assert await texts(store) == []
+
+    on_memory(scene)
+
+
+def test_writes_are_few_and_the_last_words_are_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[str] = []
+    put = Profiles.put
+
+    async def counted(self: Profiles, owner: str, key: str, value: Any, **options: Any) -> Any:
+        if owner == "draft:t":
+            writes.append(value)
+        return await put(self, owner, key, value, **options)
+
+    monkeypatch.setattr(Profiles, "put", counted)
+    monkeypatch.setattr(drafts, "GAP_SECONDS", 0.05)
+
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent")
+
+        async def handler(job: Job) -> None:
+            for n in range(2_000):
+                job.draft(f"{n} ")
+                if n % 100 == 0:
+                    await asyncio.sleep(0)
+            expected = "".join(f"{n} " for n in range(2_000))
+
+            async def complete() -> bool:
+                return await texts(store) == [expected]
+
+            await until(complete)  # the model pauses now: no more words come to push these out
+            await finish(job)
+
+        async with serving(store, handler):
+            await ended(store, run.id)
+        assert len(writes) <= 5, "2,000 words in no time are not 2,000 writes"
+
+    on_memory(scene)
+
+
+async def _returns(job: Job) -> None:
+    await finish(job)
+
+
+async def _raises(job: Job) -> None:
+    raise ValueError("a bug")
+
+
+async def _stays_running(job: Job) -> None:
+    return
+
+
+async def _steps(job: Job) -> None:
+    await job.commit(Message.assistant("A step."))
+    assert await texts_after_end(job) == []
+    job.draft("more words")
+    await finish(job)
+
+
+async def texts_after_end(job: Job) -> list[str]:
+    async def gone() -> bool:
+        return await texts(job.store) == []
+
+    await until(gone)
+    return await texts(job.store)
+
+
+@pytest.mark.parametrize("end", [_returns, _raises, _stays_running, _steps])
+def test_no_end_of_a_handler_leaves_a_draft(end: Callable[[Job], Coroutine[Any, Any, None]]) -> None:
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent")
+
+        async def handler(job: Job) -> None:
+            job.draft("words")
+
+            async def stored() -> bool:
+                return await texts(store) == ["words"]
+
+            await until(stored)
+            await end(job)
+
+        async with serving(store, handler):
+            await ended(store, run.id)
+        assert await texts(store) == []
+        assert [task for task in asyncio.all_tasks() if task.get_name().startswith("perdure draft")] == []
+
+    on_memory(scene)
+
+
+def test_a_stopped_run_leaves_no_draft() -> None:
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent")
+        shown = asyncio.Event()
+
+        async def handler(job: Job) -> None:
+            job.draft("words")
+            await until(lambda: _has(store))
+            shown.set()
+            await asyncio.Event().wait()
+
+        async with serving(store, handler):
+            await shown.wait()
+            await store.runs.cancel(run.id)
+            await until(lambda: _has_none(store))
+
+    on_memory(scene)
+
+
+async def _has(store: Store) -> bool:
+    return bool(await texts(store))
+
+
+async def _more_than(items: list[str], count: int) -> bool:
+    return len(items) > count
+
+
+async def _has_none(store: Store) -> bool:
+    return not await texts(store)
+
+
+def test_a_write_in_flight_does_not_bring_a_draft_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, writing = asyncio.Event(), asyncio.Event()
+    put = Profiles.put
+
+    async def slow(self: Profiles, owner: str, key: str, value: Any, **options: Any) -> Any:
+        if owner == "draft:t":
+            writing.set()
+            await gate.wait()
+        return await put(self, owner, key, value, **options)
+
+    monkeypatch.setattr(Profiles, "put", slow)
+
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent")
+
+        async def handler(job: Job) -> None:
+            job.draft("words")
+            await writing.wait()
+            await finish(job)  # does not wait for the draft
+
+        async with serving(store, handler):
+            await ended(store, run.id)
+            gate.set()
+        assert await texts(store) == []
+
+    on_memory(scene)
+
+
+def test_a_draft_that_cannot_be_stored_does_not_fail_the_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    put, tried = Profiles.put, list[str]()
+
+    async def failing(self: Profiles, owner: str, key: str, value: Any, **options: Any) -> Any:
+        if owner == "draft:t":
+            tried.append(value)
+            raise UnavailableError("the server is gone")
+        return await put(self, owner, key, value, **options)
+
+    monkeypatch.setattr(Profiles, "put", failing)
+    monkeypatch.setattr(drafts, "GAP_SECONDS", 0.0)
+
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent")
+
+        async def handler(job: Job) -> None:
+            for n in range(3):
+                job.draft("words")
+                await until(partial(_more_than, tried, n))
+            await finish(job)
+
+        async with serving(store, handler):
+            assert (await ended(store, run.id)).final_output == "Done."
+
+    on_memory(scene)
+    warnings = [record for record in caplog.records if "the draft of run" in record.message]
+    assert len(warnings) == 1, "said once"
+
+
+def test_only_text_is_a_draft() -> None:
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent")
+
+        async def handler(job: Job) -> None:
+            wrong: Any = b"bytes"
+            with pytest.raises(InvalidError):
+                job.draft(wrong)
+            await finish(job)
+
+        async with serving(store, handler):
+            assert (await ended(store, run.id)).status == "done"
+
+    on_memory(scene)
+
+
+def test_a_draft_beyond_the_limit_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafts, "GAP_SECONDS", 0.0)
+    put, tried = Profiles.put, list[str]()
+
+    async def counted(self: Profiles, owner: str, key: str, value: Any, **options: Any) -> Any:
+        if owner == "draft:t":
+            tried.append(value)
+        return await put(self, owner, key, value, **options)
+
+    monkeypatch.setattr(Profiles, "put", counted)
+
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent")
+
+        async def handler(job: Job) -> None:
+            job.draft("short")
+            await until(lambda: _has(store))
+            job.draft("x" * 1_000_000)
+            await until(partial(_more_than, tried, 1))
+            job.draft("and more")
+            assert await texts(store) == ["short"]
+            await finish(job)
+
+        async with serving(store, handler):
+            assert (await ended(store, run.id)).final_output == "Done."
+        assert await texts(store) == []
+
+    on_memory(scene)
