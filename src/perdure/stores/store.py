@@ -27,6 +27,7 @@ from perdure.stores.cleanup import sweep
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require
+from perdure.stores.handle_help import fill_help
 from perdure.stores.housekeeping import Housekeeper
 from perdure.stores.messages import Messages
 from perdure.stores.options import CommitOptions
@@ -278,3 +279,7 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+_BY_NAME = {"Store": Store, "threads": Threads, "messages": Messages, "branches": Branches, "runs": Runs}
+fill_help(ThreadHandle, _BY_NAME)
