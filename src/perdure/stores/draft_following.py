@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 
 from perdure import limits
-from perdure.kernel.ops import Get
+from perdure.kernel.ops import NOW, Get, Row, Scan
 from perdure.model.draft import Draft
 from perdure.model.run import RUNNING
+from perdure.rules.expiry import has_expired
 from perdure.stores.context import Context, check_resource, require
 from perdure.stores.following import reborn
-from perdure.stores.profiles import Profiles
+from perdure.stores.records import profile_from
 
 
 def draft_owner(thread_id: str) -> str:
@@ -48,15 +49,23 @@ class DraftSource:
         return [Draft(run_id=run_id, text=texts.get(run_id)) for run_id in (*changed, *gone)]
 
     async def _look(self) -> dict[str, str]:
-        """The text of each draft, by run. The thread is checked after the drafts were read, before they are seen."""
-        page = await Profiles(self._context).list(draft_owner(self._thread_id), limit=limits.PAGE_MAX)
-        heads, rows = await self._context.view(
-            Get("thread_heads", [(self._thread_id,)]), Get("runs", [(profile.key,) for profile in page])
+        """The text of each draft, by run: one trip while there are none."""
+        now, heads, rows = await self._context.view(
+            NOW,
+            Get("thread_heads", [(self._thread_id,)]),
+            Scan("profiles", eq=(draft_owner(self._thread_id),), limit=limits.PAGE_MAX),
         )
-        head = require(heads[0], f"thread {self._thread_id!r}")
+        self._check(require(heads[0], f"thread {self._thread_id!r}"))
+        drafts = [profile_from(row) for row in rows if not has_expired(row, now)]
+        if not drafts:
+            return {}
+        runs = (await self._context.view(Get("runs", [(draft.key,) for draft in drafts])))[0]
+        active = {row.key[0] for row in runs if row and (row["thread"], row["status"]) == (self._thread_id, RUNNING)}
+        return {draft.key: draft.value for draft in drafts if draft.key in active and isinstance(draft.value, str)}
+
+    def _check(self, head: Row) -> None:
+        """Raise `NotFoundError` if the thread is another one than before, or belongs to another resource."""
         check_resource(head, self._resource)
         if self._born not in (None, head["born"]):
             raise reborn(self._thread_id)
         self._born = head["born"]
-        active = {row.key[0] for row in rows if row and (row["thread"], row["status"]) == (self._thread_id, RUNNING)}
-        return {each.key: each.value for each in page if each.key in active and isinstance(each.value, str)}
