@@ -76,12 +76,12 @@ def test_another_thread_ends_a_blocked_loop(store: perdure.sync.Store, query: di
 def test_closing_wakes_a_reader_that_would_wait_for_ever(store: perdure.sync.Store) -> None:
     with ThreadPoolExecutor(1) as pool:
         follower, task = reading(pool, store)
-        until(lambda: follower._inner._waiter.seat.waiting)
+        until(lambda: follower._inner._member._waiter.seat.waiting)
         follower.close()
         try:
             assert task.result(timeout=PATIENCE) == ["one"]
         finally:
-            follower._inner._waiter.seat.ring()
+            follower._inner._member._waiter.seat.ring()
 
 
 def test_closing_races_with_everything_a_reader_does(store: perdure.sync.Store) -> None:
@@ -135,7 +135,7 @@ def test_closing_the_store_tells_the_blocked_loop(store: perdure.sync.Store) -> 
 def test_a_second_reader_is_refused_and_harms_nothing(store: perdure.sync.Store) -> None:
     with ThreadPoolExecutor(1) as pool:
         follower, task = reading(pool, store)
-        until(follower._inner._reading.locked)
+        until(follower._inner._member.reading.locked)
         with pytest.raises(InvalidError, match="read already"):
             next(follower)
         store.commit("t", messages=[Message.user("two")])

@@ -79,7 +79,7 @@ async def texts(follower: Follower[MessageRecord], count: int) -> list[str]:
 
 
 async def all_wait(followers: Sequence[Any]) -> None:
-    while not all(follower._waiter.seat.waiting for follower in followers):  # noqa: ASYNC110 - seats have no event
+    while not all(follower._member._waiter.seat.waiting for follower in followers):  # noqa: ASYNC110 - seats have no event
         await asyncio.sleep(0)
 
 
@@ -189,7 +189,7 @@ def test_a_follower_behind_the_tail_reads_for_itself() -> None:
             await asyncio.sleep(0.002)
         expected = [str(n) for n in range(1, 1_001)]
         assert await task == expected
-        feed = slow._waiter._feed  # type: ignore[attr-defined]
+        feed = slow._member._waiter._feed  # type: ignore[attr-defined]
         assert len(feed.entries) <= limits.FOLLOW_TAIL
         assert await texts(slow, 1_000) == expected
         slow.close()
@@ -255,12 +255,12 @@ def test_followers_survive_a_cancelled_waker() -> None:
         for text in "bcd":
             task = asyncio.ensure_future(texts(follower, 1))
             await all_wait([follower])
-            follower._waiter._waker._task.cancel()  # type: ignore[attr-defined]
+            follower._member._waiter._waker._task.cancel()  # type: ignore[attr-defined]
             await asyncio.sleep(0)
             await store.commit("t", messages=[Message.user(text)])
             assert await task == [text]
         follower.close()
-        assert follower._waiter._waker._watch is None  # type: ignore[attr-defined]
+        assert follower._member._waiter._waker._watch is None  # type: ignore[attr-defined]
 
     on_memory(story)
 
