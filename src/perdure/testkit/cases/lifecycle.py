@@ -89,6 +89,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "runs.decide": ("r", "k", True),
     "runs.rerun": ("r",),
     "runs.follow": ("r",),
+    "runs.follow_drafts": ("t",),
     "runs.get": ("r",),
     "runs.find": ("r",),
     "runs.latest": ("t",),
