@@ -10,6 +10,7 @@ from typing import Any
 from perdure import Message, Store, Ticket
 from perdure.errors import AlreadyExists
 from perdure.kernel.ops import NOW, Max, Now, Scan
+from perdure.stores.draft_following import draft_owner
 
 HOT = "thread-0"
 """The thread that the calls are about; it has something of everything."""
@@ -49,6 +50,11 @@ async def _first(items: AsyncIterator[Any]) -> None:
     async for _ in items:
         break
     await items.aclose()  # type: ignore[attr-defined]
+
+
+async def _follow_drafts(store: Store) -> None:
+    await store.profiles.put(draft_owner(HOT), "run-0", "Day one", ttl_ms=60_000)
+    await _first(store.runs.follow_drafts(HOT, timeout=0))
 
 
 async def _list_threads(store: Store) -> None:
@@ -185,6 +191,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "runs.decide": _decide,
     "runs.rerun": _rerun,
     "runs.follow": lambda store: _first(store.runs.follow("run-asking")),
+    "runs.follow_drafts": _follow_drafts,
     "runs.find": lambda store: store.runs.find("run-0"),
     "runs.get": lambda store: store.runs.get("run-0"),
     "runs.latest": lambda store: store.runs.latest(HOT),
