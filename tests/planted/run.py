@@ -1,6 +1,6 @@
 """Plant every bug, one at a time, in a copy of the product, and demand that the suite turns red.
 
-    python tests/planted/run.py [--only WORDS] [--optimized | --plain] [--after-tests]
+    python tests/planted/run.py [--only WORDS] [--optimized | --plain] [--after-tests] [--sample 60 [--seed N]]
 
 Each bug is judged under `python` and under `python -O`, those that need a server under `python` alone: what `-O` leaves
 out is the same whatever engine is below, and starting servers takes time. After the tests, as in `make test`, each bug
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -145,8 +146,14 @@ def main() -> int:
         action="store_true",
         help="the test suite was green just now: one mode a bug; without a bug, run only what is no test or case of it",
     )
+    parser.add_argument("--sample", type=int, help="so many of them, drawn at random")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of the draw")
     asked = parser.parse_args()
     bugs = [bug for bug in BUGS if asked.only in bug.name or asked.only in bug.file]
+    if asked.sample is not None and asked.sample < len(bugs):
+        drawn = set(random.Random(asked.seed).sample(range(len(bugs)), asked.sample))
+        bugs = [bug for number, bug in enumerate(bugs) if number in drawn]
+        print(f"{len(bugs)} of {len(BUGS)} bugs; the same ones again: --sample {asked.sample} --seed {asked.seed}")
     modes = [mode for mode in (False, True) if not (asked.optimized and not mode) and not (asked.plain and mode)]
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="perdure-planted-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
