@@ -114,6 +114,12 @@ class SelectionConflict(ConflictError):
     code = "selection_conflict"
 
 
+class ThreadBusy(ConflictError):
+    """A run was to start only on an idle thread, and another run is running or waiting; `actual` is its id."""
+
+    code = "thread_busy"
+
+
 class HasChildren(ConflictError):
     """A thread with child threads could not be deleted with the `reject` strategy."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import InvalidError, PerdureError, short_repr
+from perdure.errors import InvalidError, PerdureError, UnavailableError, short_repr
 from perdure.model.message import MessageRecord
 from perdure.model.record import Record
 from perdure.rules import checks
@@ -35,7 +35,8 @@ def stream(
     """What a follower yields, as server-sent events; the follower is closed with the stream.
 
     A message is an event of the default type, with its seq as the id. Anything else has the name of its record as its
-    type, in small letters, such as `run`. An error of Perdure ends the stream with an event `failure` that says why.
+    type, in small letters, such as `run`. If the store is unavailable, the stream ends, and the browser reconnects. Any
+    other error of Perdure ends it with an event `failure` that says why.
 
     - `follower`: any follower, also a merged one.
     - `heartbeat`: seconds of silence after which a comment is sent, so that no proxy ends the response.
@@ -53,20 +54,34 @@ async def _stream(
 ) -> AsyncGenerator[bytes, None]:
     async with follower:
         yield first
-        while True:
-            try:
-                async with asyncio.timeout(heartbeat):
-                    record = await anext(follower, None)  # cut off, it loses nothing
-            except TimeoutError:
-                yield _HEARTBEAT
-                continue
-            except PerdureError as error:
+        reading = _begin(follower)
+        try:
+            while True:
+                # The read goes on during a heartbeat: a slow one would never end, nor the follower's timeout.
+                done, _ = await asyncio.wait({reading}, timeout=heartbeat)
+                if not done:
+                    yield _HEARTBEAT
+                    continue
+                record = reading.result()
+                if record is None:
+                    return
+                if (data := describe(record)) is not None:
+                    yield _event(record, data)
+                reading = _begin(follower)
+        except PerdureError as error:
+            # The end alone makes the browser try again, at this process or, if its store is closed, at another.
+            if not (error.retryable or isinstance(error, UnavailableError)):
                 yield event(error.to_json(), name="failure")
-                return
-            if record is None:
-                return
-            if (data := describe(record)) is not None:
-                yield _event(record, data)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+
+def _begin(follower: Follower[Any]) -> asyncio.Task[Any]:
+    async def read() -> Any:
+        return await anext(follower, None)
+
+    return asyncio.create_task(read(), name="perdure sse")
 
 
 def _to_json(record: Record) -> Any:

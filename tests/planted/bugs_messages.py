@@ -135,9 +135,24 @@ MESSAGE_BUGS = (
     Bug(
         "a cancelled wait of a merged follower forgets what was heard",
         "stores/merging.py",
-        "            self._due.extend(member for task, member in waits.items() if not task.cancelled())\n        for",
-        "        self._due.extend(member for task, member in waits.items() if not task.cancelled())\n        for",
-        ("test:tests/unit/test_merging.py::test_a_wait_that_is_cancelled_as_it_ends_is_not_forgotten",),
+        "            try:\n                await asyncio.gather(*waits, return_exceptions=True)\n            finally:",
+        "            await asyncio.gather(*waits, return_exceptions=True)\n            if True:",
+        ("test:tests/unit/test_merging.py::test_a_wait_that_is_cancelled_while_it_cleans_up_is_not_forgotten",),
+    ),
+    Bug(
+        "a busy follower puts off the regular looks of those that it is merged with",
+        "stores/merging.py",
+        "if not task.cancelled() or self._looked.get(member, overdue) <= overdue",
+        "if not task.cancelled()",
+        ("test:tests/unit/test_merging.py::test_a_busy_member_does_not_put_off_the_regular_looks_at_the_others",),
+        hangs=True,
+    ),
+    Bug(
+        "only one page of answers comes before the end of a run",
+        "stores/merging.py",
+        "            if not (records and member.behind):",
+        "            if True:",
+        ("case:messages/follow-merged-behind@memory",),
     ),
     Bug(
         "the end of a run overtakes its answer",
@@ -151,7 +166,14 @@ MESSAGE_BUGS = (
         "stores/page_variants.py",
         "if own is None or own.seq <= window.after or len(together) == 1:",
         "if own is None or len(together) == 1:",
-        ("case:messages/page-variants-across-pages@memory",),
+        ("case:messages/page-variants-within-a-turn@memory",),
+    ),
+    Bug(
+        "the variants of a stopped turn are shown at the next question",
+        "stores/page_variants.py",
+        "own.run_id is not None and record.run_id == own.run_id)",
+        "True)",
+        ("case:messages/page-variants-of-a-stopped-turn@memory",),
     ),
     Bug(
         "the variants of a page show what its view hides",

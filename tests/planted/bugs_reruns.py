@@ -113,7 +113,7 @@ RERUN_BUGS = (
     Bug(
         "turns that begin with an internal message are not counted by people",
         "stores/variants.py",
-        "visible = await _first_visible(context, head, {*siblings, *asked})",
+        "visible = await first_visible(context, head, {*siblings, *asked})",
         "visible = {one: one for one in siblings if one.visibility == ALL}",
         ("case:branches/variants-of-internal-turns@memory",),
     ),

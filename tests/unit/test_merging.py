@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+import pytest
+
+from perdure.stores import merging
 from perdure.stores.merging import Merged
 
 
@@ -12,6 +15,7 @@ class Scripted:
     """A member that hears of a change when the test says so."""
 
     closed = False
+    behind = False
 
     def __init__(self) -> None:
         self.heard = asyncio.Event()
@@ -45,6 +49,45 @@ def test_a_wait_that_is_cancelled_as_it_ends_is_not_forgotten() -> None:
             await waiting
         assert await merged.read(fresh=False) == ["news"]
         assert (member.looks, silent.looks) == (2, 1)
+
+    asyncio.run(story())
+
+
+def test_a_wait_that_is_cancelled_while_it_cleans_up_is_not_forgotten() -> None:
+    """The waits of the others take a turn of the loop to end; a heartbeat may cut in just then."""
+
+    async def story(turns: int) -> bool:
+        member, silent = Scripted(), Scripted()
+        merged = Merged([member, silent])
+        await merged.read(fresh=False)
+        waiting = asyncio.ensure_future(merged.wait(None))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        member.heard.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        cancelled = waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+        assert await merged.read(fresh=False) == ["news"], turns
+        return cancelled
+
+    assert [asyncio.run(story(turns)) for turns in range(8)].count(True) >= 3
+
+
+def test_a_busy_member_does_not_put_off_the_regular_looks_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "_LOOK_AGAIN", 0.05)
+
+    async def story() -> None:
+        busy, quiet = Scripted(), Scripted()
+        merged = Merged([busy, quiet])
+        busy.heard.set()
+        async with asyncio.timeout(30):
+            while quiet.looks < 3:
+                assert await merged.read(fresh=False) == ["news"]
+                await merged.wait(None)
+                await asyncio.sleep(0.001)
+        assert busy.looks > quiet.looks
 
     asyncio.run(story())
 

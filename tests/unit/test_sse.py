@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Message, MessageRecord, sse
+from perdure import Draft, Message, MessageRecord, sse
+from perdure.stores.follower import Follower
 
 
 def parsed(chunk: bytes) -> dict[str, Any]:
@@ -75,12 +76,72 @@ def test_silence_is_filled_with_comments_and_nothing_is_lost_by_it() -> None:
     asyncio.run(story())
 
 
+def test_a_follower_ends_in_time_whatever_the_heartbeat() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            await store.threads.create("t")
+            async with asyncio.timeout(30):
+                chunks = [chunk async for chunk in sse.stream(store.thread("t").follow(timeout=0.3), heartbeat=0.05)]
+            assert chunks[1:] == [b": \n\n"] * (len(chunks) - 1)
+
+    asyncio.run(story())
+
+
+class Slow:
+    """A source that takes its time."""
+
+    ended = behind = False
+
+    async def read(self, *, fresh: bool) -> list[Draft]:
+        await asyncio.sleep(0.2)
+        return [Draft(run_id="r", branch=0, text="words")]
+
+
+class Never:
+    """A wait that is not needed."""
+
+    closed = False
+
+    def subscribe(self) -> None:
+        pass
+
+    async def wait(self, seconds: float | None) -> None:
+        await asyncio.Event().wait()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_read_that_is_slower_than_the_heartbeat_comes_through() -> None:
+    async def story() -> None:
+        body = sse.stream(Follower(Never(), Slow(), None), heartbeat=0.02)
+        async with asyncio.timeout(30):
+            while (chunk := await anext(body)) in (b": \n\n", b"retry: 1000\n\n"):
+                pass
+        assert parsed(chunk)["event"] == "draft"
+        await body.aclose()
+        assert [task for task in asyncio.all_tasks() if task.get_name() == "perdure sse"] == []
+
+    asyncio.run(story())
+
+
 def test_an_error_is_told_to_the_browser() -> None:
     async def story() -> None:
         async with perdure.open("memory://") as store:
             events = await collected(sse.stream(store.thread("none").follow()))
             assert events[1]["event"] == "failure"
             assert events[1]["data"]["code"] == "not_found"
+
+    asyncio.run(story())
+
+
+def test_a_browser_reconnects_while_the_store_is_unavailable() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            await store.threads.create("t")
+            body = sse.stream(store.thread("t").follow())
+            await anext(body)
+        assert await collected(body) == [], "no event, only the end"
 
     asyncio.run(story())
 

@@ -19,7 +19,7 @@ from perdure.workers import Job, drafts
 
 async def texts(store: Store) -> list[str]:
     """The drafts of thread "t" that are stored now, of whichever run."""
-    return [profile.value async for profile in store.profiles.iter("draft:t")]
+    return [profile.value["text"] async for profile in store.profiles.iter("draft:t")]
 
 
 def test_words_are_shown_as_they_come_and_are_gone_with_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,9 +38,53 @@ def test_words_are_shown_as_they_come_and_are_gone_with_the_answer(monkeypatch: 
 
         async with serving(store, handler):
             await ended(store, run.id)
-            assert await anext(follower) == Draft(run_id=run.id, text=None)
+            assert await anext(follower) == Draft(run_id=run.id, branch=0, text=None)
         follower.close()
         assert await texts(store) == []
+
+    on_memory(scene)
+
+
+def test_each_answer_has_its_own_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written before a commit is void after it, even while its profile is still there."""
+    monkeypatch.setattr(drafts, "GAP_SECONDS", 0.0)
+
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent", messages=[Message.user("Go.")])
+        shown: list[str | None] = []
+
+        async def handler(job: Job) -> None:
+            for text in ("One", "Two"):
+                job.draft(text)
+                async for draft in store.runs.follow_drafts("t"):
+                    shown.append(draft.text)
+                    if draft.text == text:
+                        break
+                await job.commit(Message.assistant(text))
+            await finish(job)
+
+        async with serving(store, handler):
+            await ended(store, run.id)
+        assert [text for text in shown if text is not None] == ["One", "Two"]
+
+    on_memory(scene)
+
+
+def test_a_stop_keeps_what_people_have_read() -> None:
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent", messages=[Message.user("Go.")])
+
+        async def handler(job: Job) -> None:
+            job.draft("Half an ans")
+            await asyncio.Event().wait()
+
+        async with serving(store, handler):
+            await anext(store.runs.follow_drafts("t"))
+            await store.runs.cancel(run.id, keep_draft=True)
+            await store.commit("t", messages=[Message.user("Next.")])
+            await until(lambda: _has_none(store))
+        history = await store.messages.history("t")
+        assert [record.text for record in history] == ["Go.", "Half an ans", "Next."]
 
     on_memory(scene)
 

@@ -37,19 +37,31 @@ print("closed", flush=True)
 DEADLINE = 60
 
 
-@contextmanager
-def worker(path: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
-    """A worker process that is inside the handler of a new run."""
+def start(path: Path, run_id: str) -> None:
+    """Start a run."""
     with perdure.sync.open(path, scope="tenant") as store:
         store.runs.start("t", "clerk", run_id=run_id)
-    command = [sys.executable, "-c", PROGRAM, str(path)]
+
+
+@contextmanager
+def program(path: Path, code: str = PROGRAM) -> Iterator[subprocess.Popen[str]]:
+    """A worker process."""
+    command = [sys.executable, "-c", code, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "begun\n"
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def worker(path: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker process that is inside the handler of a new run."""
+    start(path, run_id)
+    with program(path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        yield process
 
 
 def left(path: Path, run_id: str) -> Run:
@@ -81,6 +93,31 @@ def test_a_second_signal_cancels_them(tmp_path: Path) -> None:
         assert process.communicate(timeout=DEADLINE) == ("cancelled\nclosed\n", "")
         assert process.returncode == 0
     assert left(path, "hangs").status == "running"
+
+
+LOGGED = PROGRAM.replace("log=False", "log=True")
+
+
+def test_it_waits_for_a_store_that_is_not_there_yet(tmp_path: Path) -> None:
+    path = tmp_path / "later" / "agents.db"
+    with program(path, LOGGED) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "the store cannot be opened; the next try is in 1 s" in process.stderr.readline()
+        path.parent.mkdir()
+        start(path, "quick")
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=DEADLINE) == 0
+    assert left(path, "quick").final_output == "Done."
+
+
+def test_a_signal_ends_the_wait_for_a_store(tmp_path: Path) -> None:
+    with program(tmp_path / "never" / "agents.db", LOGGED) as process:
+        assert process.stderr is not None
+        assert "cannot be opened" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=DEADLINE) == 0
 
 
 def test_it_refuses_a_thread_and_a_running_loop() -> None:

@@ -10,5 +10,7 @@ class Draft(Record, frozen=True, kw_only=True):
 
     run_id: str
     """The run whose answer it is."""
+    branch: int
+    """The number of the branch that the answer will be on."""
     text: str | None
     """All the words so far; None when the draft has gone: the answer was committed, or will not come."""

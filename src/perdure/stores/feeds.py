@@ -30,13 +30,14 @@ class Seat:
 
     - `position`: the seq up to which it needs no entries any more.
     - `born`, `branch`: which thread it follows, and the only branch, once it knows them.
+    - `behind`: whether its last read of its own was a full page.
     - `caught_up`: whether it was at the head once. From then on, only entries of its own branch concern it.
     - `resource`: whose thread it must be, or None.
     - `stale`: it must read for itself: the shared read failed, or its thread or branch may be gone, or another's.
     - `error`: what it raises next.
     """
 
-    __slots__ = ("born", "branch", "caught_up", "error", "position", "resource", "signal", "stale", "waiting")
+    __slots__ = ("behind", "born", "branch", "caught_up", "error", "position", "resource", "signal", "stale", "waiting")
 
     def __init__(self, position: int, resource: str | None = None) -> None:
         self.position: int = position
@@ -44,6 +45,7 @@ class Seat:
         self.signal: Signal | None = None
         self.born: int | None = None
         self.branch: int | None = None
+        self.behind: bool = False
         self.caught_up: bool = False
         self.stale: bool = False
         self.waiting: bool = False

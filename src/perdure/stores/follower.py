@@ -53,6 +53,11 @@ class Source(Protocol[T]):
         """Whether nothing can come after what was read."""
         ...
 
+    @property
+    def behind(self) -> bool:
+        """Whether the last read left something that was there already."""
+        ...
+
     async def read(self, *, fresh: bool) -> list[T]:
         """What is new since the last call; nothing if there is nothing yet. A call that is cancelled loses nothing.
 
@@ -74,6 +79,11 @@ class Member(Generic[T]):
     def closed(self) -> bool:
         """Whether it has ended."""
         return self._waiter.closed
+
+    @property
+    def behind(self) -> bool:
+        """Whether the last look left something that was there already."""
+        return self.source.behind
 
     def close(self) -> None:
         """End it; from any thread, any number of times."""
@@ -177,7 +187,8 @@ class Follower(Generic[T]):
     def merge(self, *others: Follower[Any], timeout: float | None = None) -> Follower[Any]:
         """One follower that yields what this one and the others yield, as it comes: all that a tab shows, in one loop.
 
-        - `others`: more followers. From now on only the merged one may read them; closing it closes all of them.
+        - `others`: more followers, none of them merged. From now on only the merged one may read them; closing it
+          closes all of them.
         - `timeout`: end after so many seconds without a record from any of them; None waits on. The followers
           themselves must have none.
 
@@ -211,6 +222,8 @@ def _claimed(followers: Sequence[Follower[Any]]) -> list[Member[Any]]:
         if not isinstance(cast(object, follower), Follower):
             raise InvalidError(f"merge takes followers, not {short_repr(follower)}", hint="chat.follow().merge(…)")
         member, timeout = follower._member, follower._timeout  # noqa: SLF001 - of this module's own class
+        if isinstance(member.source, Merged):
+            raise InvalidError("a merged follower is not merged again", hint="first.merge(second, third)")
         if timeout is not None:
             raise InvalidError("a follower that is merged has no timeout of its own", hint="merge(…, timeout=25)")
         members.append(member)

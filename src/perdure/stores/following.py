@@ -51,6 +51,11 @@ class MessageSource:
         self._reader = reader
         self._external = view == "external"
 
+    @property
+    def behind(self) -> bool:
+        """Whether its last read was a full page."""
+        return self._wait.seat.behind
+
     async def read(self, *, fresh: bool) -> list[MessageRecord]:
         """The next records that the view shows, read on past those that it does not."""
         while True:
@@ -146,7 +151,8 @@ def check_thread(wait: SharedWait, head: Row) -> None:
 
 def advance(seat: Seat, head: Row, entries: Sequence[LogEntry]) -> None:
     """After a read of its own: a full page ends at its last entry, another one at the head of the thread."""
-    if len(entries) >= limits.PAGE_MAX:
+    seat.behind = len(entries) >= limits.PAGE_MAX
+    if seat.behind:
         seat.position = entries[-1][0]
     else:
         seat.position = max(seat.position, head["version"])

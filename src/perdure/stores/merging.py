@@ -3,16 +3,25 @@
 A look reads one member at a time and ends with the first that has something, so that what was read is never lost when
 a look is cancelled. While all wait, one task per member waits for it; the first that is done names what to read next.
 
-Before something is yielded, the members before its own are read once more. So a tab that follows messages and, after
-them, runs learns that a run is done only after it was sent the answer, which was committed with that.
+Before something is yielded, the members before its own are read once more, as far as they have got by then. So a tab
+that follows messages and, after them, runs learns that a run is done only after it was sent the answer, which was
+committed with that.
+
+Hints may be lost, and nobody hints that something expired: whoever waits alone looks again every second. Here, a busy
+member would cut that wait short again and again, so a wait also ends for those that nobody has looked at for so long.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
+
+from perdure import limits
+
+_LOOK_AGAIN = limits.FOLLOW_POLL_MS / 1000
 
 
 class Member(Protocol):
@@ -21,6 +30,11 @@ class Member(Protocol):
     @property
     def closed(self) -> bool:
         """Whether it has ended."""
+        ...
+
+    @property
+    def behind(self) -> bool:
+        """Whether the last look left something that was there already."""
         ...
 
     def close(self) -> None:
@@ -46,11 +60,15 @@ class Merged:
     It has ended when all of its members have.
     """
 
+    behind = False  # it is no member itself: merged followers are not merged again
+
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
         self._due: deque[Member] = deque(members)
         self._checks: deque[Member] = deque()
         """The members to read once more before `_later` is yielded."""
+        self._looked: dict[Member, float] = {}
+        """When each member was looked at last."""
         self._later: list[Any] = []
         self._closed = False
 
@@ -81,18 +99,28 @@ class Merged:
             self._due.extend(member for member in self._open() if member not in self._due)
         while self._due and not self._later:
             member = self._due[0]
-            self._later = [] if member.closed else await member.look(fresh=fresh)
+            self._later = await self._look(member, fresh=fresh)
             self._due.rotate(-1)  # who had something comes last: a busy member does not starve the others
             if self._later:
                 self._checks = deque(self._members[: self._members.index(member)])
             else:
                 self._due.pop()
         while self._checks:
-            records = [] if self._checks[0].closed else await self._checks[0].look(fresh=True)
-            self._checks.popleft()
+            member = self._checks[0]
+            records = await self._look(member, fresh=True)
+            if not (records and member.behind):  # one look may bring one page of many
+                self._checks.popleft()
             if records:
                 return records
         records, self._later = self._later, []
+        return records
+
+    async def _look(self, member: Member, *, fresh: bool) -> list[Any]:
+        """What a member has, unless it has ended."""
+        if member.closed:
+            return []
+        records = await member.look(fresh=fresh)
+        self._looked[member] = time.monotonic()
         return records
 
     async def wait(self, seconds: float | None) -> None:
@@ -105,9 +133,15 @@ class Merged:
         finally:
             for task in waits:
                 task.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-            # Here, because a cancelled wait must not lose what a member has heard.
-            self._due.extend(member for task, member in waits.items() if not task.cancelled())
+            try:
+                await asyncio.gather(*waits, return_exceptions=True)
+            finally:  # wherever this is cancelled, it must not lose what a member has heard
+                overdue = time.monotonic() - _LOOK_AGAIN
+                self._due.extend(
+                    member
+                    for task, member in waits.items()
+                    if not task.cancelled() or self._looked.get(member, overdue) <= overdue
+                )
         for task in waits:
             if not task.cancelled():
                 task.result()

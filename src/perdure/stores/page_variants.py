@@ -1,8 +1,8 @@
 """The variants of a page: for every place on it where lines part, what was written there on other branches.
 
 The rows of the branches say where lines part, so a thread that never branched costs nothing, and a page costs one read
-per branch that forks on it. What hangs under the same message is one group. The page shows a group at the first record
-after that message: usually the variant itself, else, if the page hides that one, the next record that it shows.
+per branch that forks on it. What hangs under the same message is one group. The page shows a group at the variant on
+its path or, if it hides that one, at the next record of the same run: a turn may begin with what people do not see.
 """
 
 from __future__ import annotations
@@ -59,11 +59,12 @@ async def read_page_variants(context: Context, window: PageWindow, *, external: 
     if external:
         groups = await _visible(context, head, groups)
     siblings = await _asked(context, head, groups)
-    variants = {
-        group.record.message_id: describe(thread_id, [asked], group.others, branches, head["branch"])
-        for group, asked in zip(groups, siblings, strict=True)
-    }
-    return {message_id: group for message_id, group in variants.items() if len(group) > 1}
+    page: dict[str, list[Variant]] = {}
+    for group, asked in zip(groups, siblings, strict=True):
+        variants = describe(thread_id, [asked], group.others, branches, head["branch"])
+        if len(variants) > 1:  # of two groups at one record, the later one counts
+            page[group.record.message_id] = variants
+    return page
 
 
 def _points(branches: Mapping[int, Row], path: Mapping[int, Reach], window: PageWindow) -> list[Point | None]:
@@ -81,16 +82,21 @@ def _points(branches: Mapping[int, Row], path: Mapping[int, Reach], window: Page
 
 
 def _groups(siblings: Sequence[list[Sibling]], path: Mapping[int, Reach], window: PageWindow) -> list[_Group]:
-    """The groups that the page shows; if two would be shown by one record, the later one."""
-    groups: dict[int, _Group] = {}
+    """The groups that the page can show, in the order of their places."""
+    groups: list[_Group] = []
     for together in siblings:
         own = next((sibling for sibling in together if way_to(path, sibling) is not None), None)
         if own is None or own.seq <= window.after or len(together) == 1:
             continue
-        record = next((record for record in window.records if record.seq >= own.seq), None)
+        record = next((record for record in window.records if _shows(record, own)), None)
         if record is not None:
-            groups[record.seq] = _Group(own, [sibling for sibling in together if sibling != own], record)
-    return list(groups.values())
+            groups.append(_Group(own, [sibling for sibling in together if sibling != own], record))
+    return groups
+
+
+def _shows(record: MessageRecord, own: Sibling) -> bool:
+    """Whether a record stands for a variant: it is this one, or a later one of the same run."""
+    return record.seq == own.seq or (record.seq > own.seq and own.run_id is not None and record.run_id == own.run_id)
 
 
 async def _visible(context: Context, head: Row, groups: Sequence[_Group]) -> list[_Group]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from perdure.errors import ConflictError, IllegalTransition, NotFoundError, VersionConflict
 from perdure.kernel.ops import NOW, Get, Op, Patch, Ref, Scan
+from perdure.model.message import Message
 from perdure.model.run import DONE, RUNNING, WAITING, Run
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.receipt import with_run
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.commit.run_change import changed_columns, effect_of
 from perdure.stores.context import Context, require
+from perdure.stores.drafts import read_draft
 from perdure.stores.records import run_from
 from perdure.stores.retry import Stale, retry
 
@@ -37,7 +39,9 @@ async def get_run(context: Context, run_id: str, thread_id: str | None = None) -
     return run
 
 
-async def cancel_run(context: Context, run_id: str, detail: str | None, thread_id: str | None = None) -> Run:
+async def cancel_run(
+    context: Context, run_id: str, detail: str | None, thread_id: str | None = None, *, keep_draft: bool = False
+) -> Run:
     """End a run however often its worker moves it meanwhile; one that is done is returned as it is."""
     attempts = 0
 
@@ -50,7 +54,10 @@ async def cancel_run(context: Context, run_id: str, detail: str | None, thread_i
         if attempts > POLITE_ATTEMPTS:
             run = await _overtake(context, run)
         try:
-            request = Request(thread_id=run.thread_id, run=run.cancel(detail))
+            # The draft is of this very rev, so it is not part of an answer that was committed meanwhile.
+            words = await read_draft(context, run) if keep_draft else ""
+            messages = [Message.assistant(words, stop_reason="cancelled")] if words else []
+            request = Request(thread_id=run.thread_id, messages=messages, run=run.cancel(detail))
             return with_run(await perform(context, prepare(request))).run
         except (IllegalTransition, VersionConflict):
             raise Stale from None

@@ -27,7 +27,8 @@ from perdure.stores.commit.execute import perform
 from perdure.stores.commit.receipt import with_run
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.context import Context, require, thread_topic
-from perdure.stores.draft_following import DraftSource, draft_owner
+from perdure.stores.draft_following import DraftSource
+from perdure.stores.drafts import draft_owner
 from perdure.stores.follower import Follower, check_timeout
 from perdure.stores.paging import every
 from perdure.stores.profiles import profile_topic
@@ -91,7 +92,7 @@ class Runs:
 
         The options are those of `StartOptions`: `messages` is its input, `key` makes a retry safe, and so on. A missing
         thread is created, with what `thread` says about it (see `NewThread`); parent and resource come from the
-        activation's trace where it says nothing. `if_idle=True` raises `ConflictError`, which names the run, if a run
+        activation's trace where it says nothing. `if_idle=True` raises `ThreadBusy`, which names the run, if a run
         of the thread is running or waiting; of several such calls at the same time, one succeeds. `resource_id` is the
         resource that the thread must belong to: a missing thread is created with it, and a thread of another resource
         raises `NotFoundError`. The check is part of the transaction.
@@ -122,13 +123,17 @@ class Runs:
         )
         return with_run(await perform(self._context, prepare(request))).run
 
-    async def cancel(self, run_id: str, detail: str | None = None, *, thread_id: str | None = None) -> Run:
+    async def cancel(
+        self, run_id: str, detail: str | None = None, *, keep_draft: bool = False, thread_id: str | None = None
+    ) -> Run:
         """End a run from outside, however often its worker changes it at the same time.
 
         A run that is already done is returned as it is. The next commit of its worker with the run is rejected, and
         nothing from that step is stored.
 
         - `detail`: says why.
+        - `keep_draft`: store the words that the run shows now (`job.draft`) as a message of the assistant, in the same
+          transaction, with the stop reason `"cancelled"`. Without such words, nothing is stored.
         - `thread_id`: the thread that the run must belong to; a run of another one raises `NotFoundError`.
         """
         _check_ids(run_id, thread_id)
@@ -136,7 +141,7 @@ class Runs:
             if type(detail) is not str:
                 raise InvalidError(f"detail must be text, not {short_repr(detail)}")
             codec.encode_checked(detail, "detail", limits.RUN_BYTES)
-        return await cancel_run(self._context, run_id, detail, thread_id)
+        return await cancel_run(self._context, run_id, detail, thread_id, keep_draft=keep_draft)
 
     async def rerun(
         self,
@@ -251,7 +256,12 @@ class Runs:
         return Follower(waiter, RunSource(self._context, run_id, waiter, resource), timeout)
 
     def follow_drafts(
-        self, thread_id: str, *, timeout: float | None = None, resource_id: str | None = None
+        self,
+        thread_id: str,
+        *,
+        branch: int | None = None,
+        timeout: float | None = None,
+        resource_id: str | None = None,
     ) -> Follower[Draft]:
         """The words of the running runs of a thread as they come: each draft as it is now, then after each change.
 
@@ -259,12 +269,15 @@ class Runs:
         itself: close it, from any task or thread. It raises `NotFoundError` when the thread is deleted.
 
         - `thread_id`: the thread, which must exist.
+        - `branch`: the number of a branch: only the drafts of runs on it.
         - `timeout`: end after so many seconds without a change.
         - `resource_id`: the resource that the thread must belong to, for as long as it is followed.
         """
         checks.check_id(thread_id, "thread id")
+        if branch is not None:
+            checks.check_count(branch, "branch", least=0)
         check_timeout(timeout)
-        source = DraftSource(self._context, thread_id, checks.check_owner(resource_id))
+        source = DraftSource(self._context, thread_id, branch, checks.check_owner(resource_id))
         return Follower(Waiter(self._context, profile_topic(draft_owner(thread_id))), source, timeout)
 
     async def find(self, run_id: str, *, thread_id: str | None = None) -> Run | None:

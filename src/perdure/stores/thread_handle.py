@@ -313,13 +313,13 @@ class ThreadHandle:
             replace=replace, thread_id=self._id, new_run_id=new_run_id, fence=fence, key=key
         )
 
-    async def cancel(self, run_id: str, detail: str | None = None) -> Run:
+    async def cancel(self, run_id: str, detail: str | None = None, *, keep_draft: bool = False) -> Run:
         """End a run from outside, however often its worker changes it at the same time.
 
         The options are those of `store.runs.cancel`.
         """
         await self._check()
-        return await self._store.runs.cancel(run_id, detail, thread_id=self._id)
+        return await self._store.runs.cancel(run_id, detail, keep_draft=keep_draft, thread_id=self._id)
 
     async def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
         """Record the decision on a ticket of a waiting run, even while others change the run.
@@ -329,9 +329,9 @@ class ThreadHandle:
         await self._check()
         return await self._store.runs.decide(run_id, ticket_id, value, thread_id=self._id)
 
-    def follow_drafts(self, *, timeout: float | None = None) -> Follower[Draft]:
+    def follow_drafts(self, *, branch: int | None = None, timeout: float | None = None) -> Follower[Draft]:
         """The words of the running runs of a thread as they come: each draft as it is now, then after each change.
 
         The options are those of `store.runs.follow_drafts`.
         """
-        return self._store.runs.follow_drafts(self._id, timeout=timeout, resource_id=self._resource)
+        return self._store.runs.follow_drafts(self._id, branch=branch, timeout=timeout, resource_id=self._resource)

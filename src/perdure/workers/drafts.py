@@ -1,7 +1,8 @@
 """The draft of a job: what the model has written so far, for people to see before the answer is committed.
 
-It is a profile with a time to live. One task per job writes and removes it, one call after the other, so that no write
-can bring back what was removed. A draft is a courtesy: the run never waits for it, and never fails because of it.
+It is a profile with a time to live (`stores/drafts.py`). One task per job writes and removes it, one call after the
+other, so that no write can bring back what was removed. A draft is a courtesy: the run never waits for it, and never
+fails because of it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from perdure.errors import InvalidError, PerdureError, VersionConflict
-from perdure.stores.draft_following import draft_owner
+from perdure.errors import InvalidError, PerdureError
+from perdure.stores.drafts import draft_key, draft_owner, draft_value
 from perdure.stores.store import Store
 from perdure.workers.logs import LOGGER, brief
 
@@ -19,8 +20,8 @@ GAP_SECONDS = 0.2
 TTL_MS = 60_000
 RENEW_SECONDS = 20.0
 """How often a draft is written again while the model pauses, so that it does not expire."""
-CLOSE_SECONDS = 5.0
-"""How long the end of a handler waits for the removal; after that the draft expires."""
+CLOSE_SECONDS = 0.5
+"""How long the end of a handler waits for the removal; after that the draft, which nobody is shown, expires."""
 
 
 class Drafts:
@@ -29,14 +30,14 @@ class Drafts:
     def __init__(self, store: Store, thread_id: str, run_id: str) -> None:
         self._profiles = store.profiles
         self._owner, self._run_id = draft_owner(thread_id), run_id
+        self._key = ""
+        """The key of the draft that words are added to."""
         self._words: list[str] = []
         self._text = ""
-        """The text that was stored last."""
+        """What was stored last of this draft."""
         self._full = False
-        self._stored = False
-        """Whether there may be a profile of this draft."""
-        self._rev: int | None = None
-        """The rev of that profile, if it is known."""
+        self._stored: str | None = None
+        """The key of the profile that may be stored."""
         self._over = asyncio.Event()
         """A draft has ended, and its profile must go."""
         self._news = asyncio.Event()
@@ -45,10 +46,12 @@ class Drafts:
         self._logged = False
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, words: str) -> None:
-        """Append words to the draft, or begin one with them."""
+    def add(self, words: str, rev: int) -> None:
+        """Append words to the draft, or begin one with them, for an answer to the run as it has this rev."""
         if self._closed or self._full or not words:
             return
+        if not self._words:
+            self._key = draft_key(rev)
         self._words.append(words)
         self._news.set()
         if self._task is None:
@@ -56,8 +59,8 @@ class Drafts:
 
     def end(self) -> None:
         """The draft is over: it is removed in the background, and the next words begin a new one."""
-        self._words, self._full = [], False
-        if self._stored:
+        self._words, self._text, self._full = [], "", False
+        if self._stored is not None:
             self._over.set()
             self._news.set()
 
@@ -91,34 +94,24 @@ class Drafts:
                 await self._news.wait()
 
     async def _show(self) -> None:
-        """Store the text so far. The first write takes over what a dead worker left; the others only their own."""
-        text, self._stored = "".join(self._words), True
+        """Store the text so far. If it is too long, what is shown stays, without more words."""
+        self._stored, text = self._key, "".join(self._words)
         try:
-            profile = await self._profiles.put(self._owner, self._run_id, text, if_rev=self._rev, ttl_ms=TTL_MS)
-        except VersionConflict as error:
-            self._rev = None
-            if error.actual and not self._over.is_set():  # not expired: another worker has the run now
-                self._stop("")
+            await self._profiles.put(self._owner, self._stored, draft_value(self._run_id, text), ttl_ms=TTL_MS)
         except InvalidError as error:
             LOGGER.debug("the draft of run %r is not updated any more: %s", self._run_id, brief(error))
             if not self._over.is_set():
-                self._stop(self._text)
+                self._words, self._full = [self._text] if self._text else [], True
         except PerdureError as error:
-            self._rev = None  # it may have been stored
             self._log(error)
         else:
-            self._rev, self._text = profile.rev, text
-
-    def _stop(self, text: str) -> None:
-        """Take no more words for this draft; what is shown of it stays."""
-        self._words, self._full = [text] if text else [], True
+            self._text = "" if self._over.is_set() else text
 
     async def _remove(self) -> None:
-        rev, self._stored, self._rev, self._text = self._rev, False, None, ""
+        key, self._stored = self._stored, None
         try:
-            await self._profiles.delete(self._owner, self._run_id, if_rev=rev)
-        except VersionConflict:
-            pass  # it has expired, or another worker shows its own
+            if key is not None:
+                await self._profiles.delete(self._owner, key)
         except PerdureError as error:
             self._log(error)
 

@@ -103,7 +103,7 @@ class Job:
         if words is not None and not isinstance(words, str):
             raise InvalidError(f"delta must be a text or None, not {short_repr(words)}", hint="job.draft(text)")
         if delta and not self.stopped:
-            self._hold.drafts.add(delta)
+            self._hold.drafts.add(delta, self.run.rev)
 
     async def commit(
         self, *messages: Message, run: RunChange | None = None, **options: Unpack[AppendOptions]

@@ -11,12 +11,13 @@ from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import TypedDict, Unpack
 
-from perdure.errors import InvalidError
+from perdure.errors import InvalidError, UnavailableError
 from perdure.opening import DurabilityChoice, Opening
 from perdure.opening import open as open_store
 from perdure.rules import checks
-from perdure.workers.driving import Handler
-from perdure.workers.logs import LOGGER, logging_to_stderr
+from perdure.stores.store import Store
+from perdure.workers.driving import FIRST_PAUSE, LONGEST_PAUSE, Handler
+from perdure.workers.logs import LOGGER, brief, logging_to_stderr
 from perdure.workers.serving import serve
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -53,6 +54,8 @@ def run(
     them. Either way it releases the leases, closes the store and returns. Call it in the main thread, where no event
     loop runs; elsewhere, await `serve`.
 
+    While the store is unavailable at the start, it tries again, with a pause that doubles each time up to a minute.
+
     - `url`, `scope`, `durability`, `housekeeping`, `retry_ms`: as for `perdure.open`.
     - `handler` and the options: as for `serve`.
     - `log`: write what Perdure logs, from INFO up, to stderr while it runs, unless the program has a logging handler
@@ -68,8 +71,26 @@ def run(
 async def _serve(opening: Opening, handler: Handler, options: ServeOptions) -> None:
     stop = asyncio.Event()
     with _signals(stop):
-        async with opening as store:
+        store = await _opened(opening, stop)
+        if store is None:
+            return
+        async with store:
             await serve(store, handler, stop=stop, **options)
+
+
+async def _opened(opening: Opening, stop: asyncio.Event) -> Store | None:
+    """The open store, as soon as it is available; None if the worker is to stop before."""
+    pause = FIRST_PAUSE
+    while not stop.is_set():
+        try:
+            return await opening
+        except UnavailableError as error:
+            LOGGER.warning("the store cannot be opened; the next try is in %g s: %s", pause, brief(error))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await stop.wait()
+        pause = min(pause * 2, LONGEST_PAUSE)
+    return None
 
 
 @contextmanager

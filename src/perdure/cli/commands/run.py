@@ -73,13 +73,14 @@ async def cancel(
     run: RunArgument,
     *,
     detail: Annotated[str | None, typer.Option("--detail", metavar="TEXT", help="Why the run is cancelled.")] = None,
+    keep_draft: Annotated[bool, typer.Option("--keep-draft", help="Store the words that are shown so far.")] = False,
     yes: YesOption = False,
 ) -> None:
     """End a run that is not done, as cancelled. Its worker's next commit is refused."""
     record = await context.run(run)
     _refuse_done(record)
     await confirm(f"Cancel run {record.id!r} of agent {record.agent_id!r} ({record.status})?", answered=yes)
-    ended = await context.store.runs.cancel(record.id, detail)
+    ended = await context.store.runs.cancel(record.id, detail, keep_draft=keep_draft)
     if ended.outcome is None or ended.outcome.termination.type != "cancelled":
         _refuse_done(ended)
     if context.as_json:

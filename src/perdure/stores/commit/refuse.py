@@ -11,11 +11,11 @@ import msgspec
 
 from perdure.errors import (
     AlreadyExists,
-    ConflictError,
     CorruptError,
     IllegalTransition,
     NotFoundError,
     StaleClaim,
+    ThreadBusy,
     VersionConflict,
 )
 from perdure.kernel.ops import NOW, Get, Read, Ref, Row, Scan
@@ -256,7 +256,7 @@ _MOVES_FROM = {
 def _refuse_busy(commit: Prepared, observed: Observed) -> None:
     if commit.if_idle and observed.busy:
         run = observed.busy[0]
-        raise ConflictError(
+        raise ThreadBusy(
             f"thread {commit.thread_id!r} is not idle: run {run.key[0]!r} is {run['status']}",
             actual=run.key[0],
             hint="finish or cancel that run first, or put the messages into the queue with pending.append",

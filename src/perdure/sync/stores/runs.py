@@ -32,9 +32,11 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         """A running run, with the messages it was given, in one commit."""
         return self._driver.run(self._inner.start(thread_id, agent_id, **options))
 
-    def cancel(self, run_id: str, detail: str | None = None, *, thread_id: str | None = None) -> Run:
+    def cancel(
+        self, run_id: str, detail: str | None = None, *, keep_draft: bool = False, thread_id: str | None = None
+    ) -> Run:
         """End a run from outside, however often its worker changes it at the same time."""
-        return self._driver.run(self._inner.cancel(run_id, detail, thread_id=thread_id))
+        return self._driver.run(self._inner.cancel(run_id, detail, keep_draft=keep_draft, thread_id=thread_id))
 
     def rerun(
         self, run_id: str | None = None, *, message_id: str | None = None, messages: Sequence[Message] | None = None,
@@ -62,10 +64,13 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         ), self._driver)
 
     def follow_drafts(
-        self, thread_id: str, *, timeout: float | None = None, resource_id: str | None = None
+        self, thread_id: str, *, branch: int | None = None, timeout: float | None = None,
+        resource_id: str | None = None
     ) -> Follower[Draft]:
         """The words of the running runs of a thread as they come: each draft as it is now, then after each change."""
-        return Follower(self._inner.follow_drafts(thread_id, timeout=timeout, resource_id=resource_id), self._driver)
+        return Follower(self._inner.follow_drafts(
+            thread_id, branch=branch, timeout=timeout, resource_id=resource_id
+        ), self._driver)
 
     def find(self, run_id: str, *, thread_id: str | None = None) -> Run | None:
         """The run, or None. With `thread_id`, only a run of this thread."""

@@ -204,14 +204,14 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
             replace=replace, new_run_id=new_run_id, fence=fence, key=key
         ))
 
-    def cancel(self, run_id: str, detail: str | None = None) -> Run:
+    def cancel(self, run_id: str, detail: str | None = None, *, keep_draft: bool = False) -> Run:
         """End a run from outside, however often its worker changes it at the same time."""
-        return self._driver.run(self._inner.cancel(run_id, detail))
+        return self._driver.run(self._inner.cancel(run_id, detail, keep_draft=keep_draft))
 
     def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
         """Record the decision on a ticket of a waiting run, even while others change the run."""
         return self._driver.run(self._inner.decide(run_id, ticket_id, value))
 
-    def follow_drafts(self, *, timeout: float | None = None) -> Follower[Draft]:
+    def follow_drafts(self, *, branch: int | None = None, timeout: float | None = None) -> Follower[Draft]:
         """The words of the running runs of a thread as they come: each draft as it is now, then after each change."""
-        return Follower(self._inner.follow_drafts(timeout=timeout), self._driver)
+        return Follower(self._inner.follow_drafts(branch=branch, timeout=timeout), self._driver)

@@ -7,8 +7,9 @@ from typing import Any
 
 from perdure.errors import InvalidError, NotFoundError
 from perdure.model.draft import Draft
+from perdure.model.message import Message
 from perdure.model.run import Run
-from perdure.stores.draft_following import draft_owner
+from perdure.stores.drafts import draft_key, draft_owner, draft_value
 from perdure.stores.store import Store
 from perdure.testkit.cases.following import TIMEOUTS_REFUSED
 from perdure.testkit.helpers import REFUSED_IDS, move
@@ -19,12 +20,22 @@ DRAFTS = ("runs.follow_drafts",)
 
 async def write(store: Store, run: Run, text: Any) -> None:
     """Show a draft, as `job.draft` of a worker does."""
-    await store.profiles.put(draft_owner(run.thread_id), run.id, text, ttl_ms=60_000)
+    await put(store, run, draft_value(run.id, text))
+
+
+async def put(store: Store, run: Run, value: Any, ttl_ms: int = 60_000) -> None:
+    """Store a value where the draft of a run belongs."""
+    await store.profiles.put(draft_owner(run.thread_id), draft_key(run.rev), value, ttl_ms=ttl_ms)
 
 
 async def remove(store: Store, run: Run) -> None:
     """Take it back."""
-    await store.profiles.delete(draft_owner(run.thread_id), run.id)
+    await store.profiles.delete(draft_owner(run.thread_id), draft_key(run.rev))
+
+
+def draft(run: Run, text: str | None) -> Draft:
+    """What a follower yields."""
+    return Draft(run_id=run.id, branch=run.branch, text=text)
 
 
 async def current(kit: Kit) -> list[Draft]:
@@ -39,31 +50,103 @@ async def case_follow(kit: Kit) -> None:
     other = await kit.second()
     await write(other, run, "One")
     async with kit.store.thread("t").follow_drafts() as follower:
-        equal(await anext(follower), Draft(run_id=run.id, text="One"), "what is there")
+        equal(await anext(follower), draft(run, "One"), "what is there")
         for text in ("One two", "One two three"):
             waiting = asyncio.ensure_future(anext(follower))
             await write(other, run, text)
-            equal(await waiting, Draft(run_id=run.id, text=text), "a change")
+            equal(await waiting, draft(run, text), "a change")
         await remove(other, run)
-        equal(await anext(follower), Draft(run_id=run.id, text=None), "gone")
-        equal(Draft(run_id="r", text="a").to_json(), {"run_id": "r", "text": "a"}, "as JSON")
+        equal(await anext(follower), draft(run, None), "gone")
+        json = {"run_id": "r", "branch": 2, "text": "a"}
+        equal(Draft(run_id="r", branch=2, text="a").to_json(), json, "as JSON")
     equal(await current(kit), [], "nothing is left")
 
 
 @case("runs", "follow-drafts-of-running-runs", covers=DRAFTS)
 async def case_running(kit: Kit) -> None:
-    """A draft that its worker could not remove is not shown once its run has ended, nor in another thread."""
+    """A draft that its worker could not remove is not shown once its run has moved or ended, nor in another thread."""
     run = await kit.store.runs.start("t", "agent")
     foreign = await kit.store.runs.start("u", "agent")
     await write(kit.store, run, "half an answer")
-    await kit.store.profiles.put(draft_owner("t"), foreign.id, "of another thread")
-    await kit.store.profiles.put(draft_owner("t"), "no-run", "of no run")
-    equal(await current(kit), [Draft(run_id=run.id, text="half an answer")], "its own only")
-    await write(kit.store, run, {"not": "a text"})
-    equal(await current(kit), [], "not a text")
+    profiles = kit.store.profiles
+    await profiles.put(draft_owner("t"), draft_key(foreign.rev), draft_value(foreign.id, "of another thread"))
+    await profiles.put(draft_owner("t"), "1", draft_value("no-run", "of no run"))
+    await profiles.put(draft_owner("t"), "2", draft_value(run.id, "of an older rev"))
+    equal(await current(kit), [draft(run, "half an answer")], "its own only")
+    for wrong in ("a text", {"run_id": run.id, "text": 5}, draft_value("no-run", "of no run")):
+        await put(kit.store, run, wrong)
+        equal(await current(kit), [], "no draft of this run")
     await write(kit.store, run, "half an answer")
+    run = await move(kit.store, run.step())
+    equal(await current(kit), [], "the answer is committed")
+    await write(kit.store, run, "another half")
+    equal(await current(kit), [draft(run, "another half")], "the next one")
     await move(kit.store, run.finish())
     equal(await current(kit), [], "the run has ended")
+
+
+@case("runs", "follow-drafts-of-a-branch", covers=DRAFTS)
+async def case_branch(kit: Kit) -> None:
+    """A tab that shows one branch is sent the drafts of that branch only."""
+    first = await kit.store.runs.start("t", "agent", messages=[Message.user("Go.")])
+    branch = await kit.store.branches.fork("t", before=await first_id(kit), switch=True)
+    second = await kit.store.runs.start("t", "agent", messages=[Message.user("Go on.")])
+    for run in (first, second):
+        await write(kit.store, run, f"on {run.branch}")
+    for run, number in ((first, 0), (second, branch.id)):
+        shown = await collect(kit.store.runs.follow_drafts("t", branch=number, timeout=0))
+        equal(shown, [draft(run, f"on {number}")], "of one branch")
+    equal(len(await current(kit)), 2, "of all branches")
+
+
+async def first_id(kit: Kit) -> str:
+    """The id of the first message."""
+    return (await kit.store.messages.list("t")).items[0].message_id
+
+
+@case("runs", "cancel-keeps-draft", covers=("runs.cancel",))
+async def case_cancel_keeps(kit: Kit) -> None:
+    """The words that a stopped run shows become a message of it, in the same transaction and before what comes next."""
+    run = await kit.store.runs.start("t", "agent", messages=[Message.user("Go.")])
+    await write(kit.store, run, "Half an ans")
+    ended = await kit.store.runs.cancel(run.id, "stop", keep_draft=True)
+    equal((ended.status, ended.outcome and ended.outcome.termination.type), ("done", "cancelled"), "the run")
+    again = await kit.store.runs.cancel(run.id, keep_draft=True)
+    equal(again.rev, ended.rev, "a second stop keeps nothing twice")
+    await kit.store.runs.start("t", "agent", messages=[Message.user("Next.")])
+    history = await kit.store.messages.history("t")
+    equal([record.text for record in history], ["Go.", "Half an ans", "Next."], "in order")
+    equal((history[1].message.stop_reason, history[1].run_id), ("cancelled", run.id), "whose it is")
+
+
+@case("runs", "cancel-keeps-own-draft", covers=("runs.cancel",))
+async def case_cancel_keeps_own(kit: Kit) -> None:
+    """Nothing is kept of an answer that is committed already, of what has expired, or unless it is asked for."""
+    run = await kit.store.runs.start("t", "agent", messages=[Message.user("Go.")])
+    await write(kit.store, run, "The answ")
+    run = await move(kit.store, run.step(), messages=[Message.assistant("The answer.")])
+    await kit.store.runs.cancel(run.id, keep_draft=True)
+    second = await kit.store.runs.start("t", "agent")
+    await put(kit.store, second, draft_value(second.id, "old words"), ttl_ms=1)
+    kit.clock.advance(1_000)
+    await kit.store.runs.cancel(second.id, keep_draft=True)
+    third = await kit.store.runs.start("t", "agent")
+    await write(kit.store, third, "not asked for")
+    await kit.store.runs.cancel(third.id)
+    fourth = await kit.store.runs.start("t", "agent")
+    await put(kit.store, fourth, draft_value(third.id, "of another run"))
+    await kit.store.runs.cancel(fourth.id, keep_draft=True)
+    equal([record.text for record in await kit.store.messages.history("t")], ["Go.", "The answer."], "nothing more")
+
+
+@case("runs", "follow-drafts-among-many", covers=DRAFTS)
+async def case_many(kit: Kit) -> None:
+    """Whatever dead workers left, the draft of a running run is found, and nothing else is."""
+    for n in range(250):
+        await kit.store.profiles.put(draft_owner("t"), f"{n}", draft_value(f"run-{n}", "left behind"), ttl_ms=60_000)
+    run = await kit.store.runs.start("t", "agent")
+    await write(kit.store, run, "words")
+    equal(await current(kit), [draft(run, "words")], "the only one")
 
 
 @case("runs", "follow-drafts-ends", covers=DRAFTS)
@@ -89,6 +172,8 @@ async def case_refused(kit: Kit) -> None:
     await kit.store.threads.create("t")
     for bad in REFUSED_IDS:
         _refuse(kit, bad)
+    for branch in (-1, "main", True, 1.0):
+        _refuse(kit, "t", branch=branch)
     for timeout in TIMEOUTS_REFUSED:
         _refuse(kit, "t", timeout=timeout)
     long = "t" * 256
@@ -96,7 +181,7 @@ async def case_refused(kit: Kit) -> None:
     run = await kit.store.runs.start(long, "agent")
     await write(kit.store, run, "words")
     drafts = await collect(kit.store.runs.follow_drafts(long, timeout=0))
-    equal(drafts, [Draft(run_id=run.id, text="words")], "an id of any length")
+    equal(drafts, [draft(run, "words")], "an id of any length")
 
 
 def _refuse(kit: Kit, thread_id: Any, **options: Any) -> None:

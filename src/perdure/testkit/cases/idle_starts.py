@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.errors import AlreadyExists, ConflictError, InvalidError, StaleClaim, VersionConflict
+from perdure.errors import AlreadyExists, InvalidError, StaleClaim, ThreadBusy, VersionConflict
 from perdure.model.message import Message
 from perdure.model.run import NewRun
 from perdure.testkit.helpers import race
@@ -16,8 +16,8 @@ async def refused(kit: Kit, thread: str, run_id: str, status: str) -> None:
     """Starting and creating are refused, in words that name the run, and nothing is written."""
     for begin in (kit.store.runs.start, kit.store.runs.create):
         attempt = begin(thread, "agent", if_idle=True, messages=[Message.user("x")])
-        error = await untouched(kit.store, ConflictError, attempt, f"{run_id} is {status}")
-        equal((type(error), error.actual, error.retryable), (ConflictError, run_id, False), "the conflict")
+        error = await untouched(kit.store, ThreadBusy, attempt, f"{run_id} is {status}")
+        equal((type(error), error.actual, error.retryable), (ThreadBusy, run_id, False), "the conflict")
         expect(f"{run_id!r} is {status}" in str(error), f"the run is named: {error}")
 
 
@@ -97,7 +97,7 @@ async def case_if_idle_overtaken(kit: Kit) -> None:
         lambda s: s.runs.start("t", "agent", run_id="slow", if_idle=True),
         lambda s: s.commit("t", run=NewRun(agent_id="agent", id="fast")),
     )
-    equal((type(slow), getattr(slow, "actual", None)), (ConflictError, "fast"), "a start in between")
+    equal((type(slow), getattr(slow, "actual", None)), (ThreadBusy, "fast"), "a start in between")
     running: Any = fast.run
     await kit.store.commit("t", run=running.finish())
     slow, fast = await overtaken(

@@ -96,6 +96,17 @@ async def case_order(kit: Kit) -> None:
             equal([brief(await reading), brief(await anext(follower))], [f"a{n}", "done"], "the answer, then the end")
 
 
+@case("messages", "follow-merged-behind", covers=FOLLOWS)
+async def case_behind(kit: Kit) -> None:
+    """However far behind a tab is, a run that is done comes after its answer."""
+    chat = kit.store.thread("t")
+    for n in range(5):
+        await chat.append(*[Message.user(f"{n}-{i}") for i in range(100)])
+    run = await chat.start("agent", messages=[Message.user("question")])
+    await chat.append(Message.assistant("answer"), run=run.finish())
+    equal([brief(change) for change in await collect(tab(kit, timeout=0))][-2:], ["answer", "done"], "at the end")
+
+
 @case("messages", "follow-merged-fair", covers=FOLLOWS)
 async def case_fair(kit: Kit) -> None:
     """A follower that always has something new does not hold up the others."""
@@ -141,6 +152,8 @@ async def case_refused(kit: Kit) -> None:
         _refuse(follower, runs, timeout=timeout)
     equal((await anext(follower)).text, "one", "it can still be read")
     merged = follower.merge(runs, timeout=0)
+    _refuse(merged, chat.follow())
+    _refuse(chat.follow(), merged)
     await raises(InvalidError, anext(follower), "it belongs to the merged one")
     _refuse(runs, chat.follow())
     equal(await collect(merged), [], "nothing new")

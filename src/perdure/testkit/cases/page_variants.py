@@ -65,6 +65,20 @@ async def case_across_pages(kit: Kit) -> None:
     equal(first.version, 8, "eight messages on the main branch")
 
 
+@case("messages", "page-variants-within-a-turn", covers=PAGE)
+async def case_within_turn(kit: Kit) -> None:
+    """A turn that fills several pages has its variants on the page on which it begins, and only there."""
+    store = kit.store
+    await first_turn(kit, calling("c", id="call"), Message.tool("c", "sun", id="result"), says("a"))
+    await answered(store, await store.runs.rerun("r1"), says("b"))
+    cursor, pages = None, list[dict[str, str]]()
+    for _ in range(4):
+        page = await store.messages.page("t", branch=0, view="raw", variants=True, limit=1, cursor=cursor)
+        pages.append(shown(page))
+        cursor = page.next_cursor
+    equal(pages, [{}, {}, {"call": "[call] b"}, {}], "newest first")
+
+
 @case("messages", "page-variants-hidden", covers=PAGE)
 async def case_hidden(kit: Kit) -> None:
     """Hidden variants are not shown; a turn that begins with hidden messages is shown by its first visible one."""
@@ -78,6 +92,26 @@ async def case_hidden(kit: Kit) -> None:
         equal(shown(page), expected, f"external, branch {branch}")
     raw = await store.messages.page("t", branch=2, view="raw", variants=True)
     equal(shown(raw), {"plan-3": "plan b [plan-3] silent"}, "raw")
+
+
+@case("messages", "page-variants-of-a-stopped-turn", covers=PAGE)
+async def case_stopped(kit: Kit) -> None:
+    """A turn of which nothing is shown has no variants: the next question is not taken for one."""
+    store = kit.store
+    await store.runs.start("t", "agent", run_id="r1", messages=asks("q"))
+    await store.commit("t", messages=[calling("c", id="call")], run=(await store.runs.get("r1")).step())
+    await store.runs.cancel("r1")
+    await answered(store, await store.runs.rerun("r1"), says("b"))
+    await store.branches.switch("t", 0)
+    await store.commit("t", messages=asks("q-next"))
+    equal((await store.messages.page("t", variants=True)).variants, {}, "no other question")
+    again = await store.branches.fork("t", before="q-next", messages=[Message.user("n", id="n", visibility="internal")])
+    equal((await store.messages.page("t", variants=True)).variants, {}, "a hidden question")
+    await store.commit("t", messages=[Message.tool("c", "late", id="late")], branch=0)
+    page = await store.messages.page("t", variants=True)
+    equal(shown(page), {"call": "[call] b"}, "the call is answered, so it is shown")
+    raw = await store.messages.page("t", branch=again.id, view="raw", variants=True)
+    equal(shown(raw), {"call": "[call] b", "n": "q-next [n]"}, "raw")
 
 
 @case("messages", "page-variants-deleted-and-refused", covers=PAGE)

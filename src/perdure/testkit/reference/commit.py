@@ -100,7 +100,7 @@ def refuse_content(world: World, thread: Thread, request: Request) -> None:
     _refuse_guards(thread, request)
     refuse_run(world, request)
     if request.if_idle and any(run.status in ("running", "waiting") for run in world.runs_of(thread.id)):
-        raise Refusal("ConflictError")
+        raise Refusal("ThreadBusy")
     _refuse_documents(thread, request)
     if any(thread.message(m["id"]) is not None for m in request.messages):
         raise Refusal("AlreadyExists")

@@ -123,10 +123,13 @@ def variants(
 
 
 def page_variants(world: World, thread: Thread, line: list[Message], records: list[Json], *, external: bool) -> Json:
-    """What `messages.page` shows of variants: for each message of a line, at the first item that is not before it."""
+    """What `messages.page` shows of variants: for each message of a line, at its item or a later one of its run."""
     groups: Json = {}
     for own in line:
-        first = next((data for data in records if data["seq"] >= own.seq), None)
+        run_id = own.body.get("run_id")
+        later = [data for data in records if data["seq"] >= own.seq]
+        same = [data for data in later if data["seq"] == own.seq or (run_id is not None and data["run_id"] == run_id)]
+        first = same[0] if same else None
         others: list[Any] = [m for m in thread.log if m.parent is own.parent and m is not own]
         if first is None or not others:
             continue
@@ -134,8 +137,10 @@ def page_variants(world: World, thread: Thread, line: list[Message], records: li
             others = [_first_visible(world, thread, m) for m in others]
             others = [m for m in others if m is not None and m.visibility == "all"]
         asked = thread.log[first["seq"] - 1]
-        groups[asked.id] = described(thread, sorted([*others, asked], key=lambda m: m.seq), asked)
-    return {message_id: group for message_id, group in groups.items() if len(group) > 1}
+        group = described(thread, sorted([*others, asked], key=lambda m: m.seq), asked)
+        if len(group) > 1:
+            groups[asked.id] = group
+    return groups
 
 
 def _first_visible(world: World, thread: Thread, first: Message) -> Message | None:
