@@ -137,6 +137,7 @@ class Runs:
         - `thread_id`: the thread that the run must belong to; a run of another one raises `NotFoundError`.
         """
         _check_ids(run_id, thread_id)
+        checks.check_flag(keep_draft, "keep_draft")
         if detail is not None:
             if type(detail) is not str:
                 raise InvalidError(f"detail must be text, not {short_repr(detail)}")

@@ -94,8 +94,8 @@ async def case_branch(kit: Kit) -> None:
     for run in (first, second):
         await write(kit.store, run, f"on {run.branch}")
     for run, number in ((first, 0), (second, branch.id)):
-        shown = await collect(kit.store.runs.follow_drafts("t", branch=number, timeout=0))
-        equal(shown, [draft(run, f"on {number}")], "of one branch")
+        drafts = await collect(kit.store.runs.follow_drafts("t", branch=number, timeout=0))
+        equal(drafts, [draft(run, f"on {number}")], "of one branch")
     equal(len(await current(kit)), 2, "of all branches")
 
 
