@@ -10,7 +10,7 @@ from typing import Any
 from perdure import Message, Store, Ticket
 from perdure.errors import AlreadyExists
 from perdure.kernel.ops import NOW, Max, Now, Scan
-from perdure.stores.draft_following import draft_owner
+from perdure.stores.drafts import draft_key, draft_owner, draft_value
 
 HOT = "thread-0"
 """The thread that the calls are about; it has something of everything."""
@@ -53,7 +53,8 @@ async def _first(items: AsyncIterator[Any]) -> None:
 
 
 async def _follow_drafts(store: Store) -> None:
-    await store.profiles.put(draft_owner(HOT), "run-0", "Day one", ttl_ms=60_000)
+    for run in (await store.runs.list(thread_id=HOT)).items:
+        await store.profiles.put(draft_owner(HOT), draft_key(run.rev), draft_value(run.id, "Day one"), ttl_ms=60_000)
     await _first(store.runs.follow_drafts(HOT, timeout=0))
 
 

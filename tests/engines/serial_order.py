@@ -398,6 +398,16 @@ def play(kind: str, rounds: int, seed: int, run_worker: Worker = worker, *, most
             arena.close()
 
 
+def play_again(kind: str, rounds: int, seed: int) -> str | None:
+    """Play one round again and again, as chance decides who is first; the first violation, or None."""
+    with tempfile.TemporaryDirectory() as directory:
+        arena = Arena(kind, Path(directory))
+        try:
+            return next((violation for _ in range(rounds) if (violation := arena.round(seed)) is not None), None)
+        finally:
+            arena.close()
+
+
 def main() -> int:
     """The long run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

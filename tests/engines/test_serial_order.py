@@ -24,6 +24,12 @@ def test_concurrent_transactions_equal_some_serial_order(engine: str, seed: int)
     assert serial_order.play(engine, 300, seed) == []
 
 
+@pytest.mark.parametrize("engine", SERVERS)
+def test_a_default_counts_only_while_its_row_is_absent(engine: str) -> None:
+    """Another transaction may insert the row, and take the unique value of its default: then it is no conflict."""
+    assert serial_order.play_again(engine, 100, 1238502693) is None
+
+
 def keeps_what_a_refused_member_wrote(pipe: Connection, kind: str, place: str) -> None:
     """A worker whose batches do not undo a member that failed half way."""
 

@@ -121,4 +121,11 @@ SERVER_BUGS = (
         "turn = self._waiting.pop()",
         ("case:commit/fair-turns@redis", "case:load/fair-turns@redis"),
     ),
+    Bug(
+        "mysql: the unique value of a default is refused although the row has appeared",
+        "engines/mysql/write/transaction.py",
+        "if isinstance(step.op, Patch) and not step.occupied:",
+        "if step.occupied is None:",
+        ("test:tests/engines/test_serial_order.py::test_a_default_counts_only_while_its_row_is_absent[mysql]",),
+    ),
 )

@@ -46,3 +46,8 @@ async def lookups(r: Recorder) -> None:
     await r.do("branches.checkout", "kyoto", "no-such")
     await r.do("runs.start", "nowhere", "planner", if_idle=5)
     await r.do("runs.cancel", "nobody")
+
+
+async def busy(r: Recorder) -> None:
+    """A thread whose run is still running starts no other, if that is asked for."""
+    await r.do("runs.start", "queue", "planner", if_idle=True)

@@ -7,14 +7,14 @@ from typing import Any
 
 from tests.recorded import refusals, workload
 from tests.recorded.contents import all_contents
-from tests.recorded.pages import lookups, pages
+from tests.recorded.pages import busy, lookups, pages
 from tests.recorded.plain import plain
 from tests.recorded.recorder import Recorder, start_clock
 from tests.recorded.support import audit, opened
 from tests.recorded.transfers import transfers
 
 Line = dict[str, Any]
-CHAPTERS = (*workload.CHAPTERS, transfers, *refusals.CHAPTERS, pages, lookups, workload.profiles)
+CHAPTERS = (*workload.CHAPTERS, transfers, *refusals.CHAPTERS, pages, lookups, workload.profiles, busy)
 
 
 class Played:

@@ -126,10 +126,7 @@ def page_variants(world: World, thread: Thread, line: list[Message], records: li
     """What `messages.page` shows of variants: for each message of a line, at its item or a later one of its run."""
     groups: Json = {}
     for own in line:
-        run_id = own.body.get("run_id")
-        later = [data for data in records if data["seq"] >= own.seq]
-        same = [data for data in later if data["seq"] == own.seq or (run_id is not None and data["run_id"] == run_id)]
-        first = same[0] if same else None
+        first = next((data for data in records if data["seq"] >= own.seq and _stands_for(data, own)), None)
         others: list[Any] = [m for m in thread.log if m.parent is own.parent and m is not own]
         if first is None or not others:
             continue
@@ -141,6 +138,11 @@ def page_variants(world: World, thread: Thread, line: list[Message], records: li
         if len(group) > 1:
             groups[asked.id] = group
     return groups
+
+
+def _stands_for(data: Json, own: Message) -> bool:
+    run_id = own.body.get("run_id")
+    return bool(data["seq"] == own.seq or (run_id is not None and data.get("run_id") == run_id))
 
 
 def _first_visible(world: World, thread: Thread, first: Message) -> Message | None:

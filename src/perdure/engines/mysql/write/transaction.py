@@ -6,6 +6,7 @@ second writes and commits. At READ COMMITTED a row that exists is held by its lo
 locked, so
 
 - an insert is guarded by its primary key: a duplicate means that another transaction was first, and all runs again;
+- a duplicate of another unique value is a conflict if the row that was to be inserted is still absent;
 - a `Delete` or a `Drop` of an absent row first inserts a placeholder (rev 0), which the transaction removes.
 
 Every lock is held to the end, so the outcome equals the order in which transactions commit. For example,
@@ -30,7 +31,7 @@ from perdure.engines.mysql.write.steps import LogOp, LogStep, RowStep, group_ste
 from perdure.engines.shared.decisions import Moment, decide, refuse_repeated
 from perdure.engines.sql.ddl import heads_name
 from perdure.kernel.engine import Conflict
-from perdure.kernel.ops import Append, Delete, Drop, Now, Op, Trim
+from perdure.kernel.ops import Append, Delete, Drop, Now, Op, Patch, Trim
 from perdure.kernel.schema import Schema
 
 STATEMENT_CHARACTERS = 1024 * 1024
@@ -209,7 +210,11 @@ class Transaction:
                 held = equal(("scope", *group), (self.scope, *values))
                 other = f"NOT ({equal(table.key_names, step.op.key)})"
                 conflict = Conflict(step.position, "unique", None, dict(zip(group, values, strict=True)))
-                yield Owner(conflict, f"SELECT 1 FROM {quote(table.stored)} WHERE {held} AND {other}")
+                sql = f"SELECT 1 FROM {quote(table.stored)} WHERE {held} AND {other}"
+                # A default only counts while the row is absent, and nothing has held it absent since it was read.
+                if isinstance(step.op, Patch) and not step.occupied:
+                    sql += f" AND NOT EXISTS (SELECT 1 FROM {quote(table.stored)} AS own WHERE {step.where})"
+                yield Owner(conflict, sql)
 
     def _entry_owners(self, step: LogStep, op: Append) -> Iterator[Owner]:
         for column in step.log.unique:
