@@ -126,23 +126,23 @@ def page_variants(world: World, thread: Thread, line: list[Message], records: li
     """What `messages.page` shows of variants: for each message of a line, at its item or a later one of its run."""
     groups: Json = {}
     for own in line:
-        first = next((data for data in records if data["seq"] >= own.seq and _stands_for(data, own)), None)
+        items = [thread.log[data["seq"] - 1] for data in records]
+        asked = next((m for m in items if m.seq >= own.seq and _stands_for(m, own)), None)
         others: list[Any] = [m for m in thread.log if m.parent is own.parent and m is not own]
-        if first is None or not others:
+        if asked is None or not others:
             continue
         if external:
             others = [_first_visible(world, thread, m) for m in others]
             others = [m for m in others if m is not None and m.visibility == "all"]
-        asked = thread.log[first["seq"] - 1]
         group = described(thread, sorted([*others, asked], key=lambda m: m.seq), asked)
         if len(group) > 1:
             groups[asked.id] = group
     return groups
 
 
-def _stands_for(data: Json, own: Message) -> bool:
+def _stands_for(message: Message, own: Message) -> bool:
     run_id = own.body.get("run_id")
-    return bool(data["seq"] == own.seq or (run_id is not None and data.get("run_id") == run_id))
+    return message is own or (run_id is not None and message.body.get("run_id") == run_id)
 
 
 def _first_visible(world: World, thread: Thread, first: Message) -> Message | None:
