@@ -150,15 +150,15 @@ MESSAGE_BUGS = (
     Bug(
         "only one page of answers comes before the end of a run",
         "stores/merging.py",
-        "            if not (records and member.behind):",
+        "            if not (earlier and member.behind):",
         "            if True:",
         ("case:messages/follow-merged-behind@memory",),
     ),
     Bug(
         "the end of a run overtakes its answer",
         "stores/merging.py",
-        "self._checks = deque(self._members[: self._members.index(member)])",
-        "self._checks = deque()",
+        "self._held.append((records, self._members.index(member)))",
+        "self._held.append((records, 0))",
         ("case:messages/follow-merged-order@memory",),
     ),
     Bug(
@@ -169,10 +169,24 @@ MESSAGE_BUGS = (
         ("case:messages/page-variants-within-a-turn@memory",),
     ),
     Bug(
+        "an answer is sent while its draft is still shown",
+        "stores/merging.py",
+        "self._held.append((earlier, before - 1))",
+        "self._held.append((earlier, 0))",
+        ("test:tests/unit/test_merging.py::test_what_was_committed_before_an_answer_comes_before_it",),
+    ),
+    Bug(
+        "a version of which nothing is visible is listed",
+        "stores/variants.py",
+        "if item.visibility == ALL and (item.run_id is None or not item.only_calls)]",
+        "if item.visibility == ALL]",
+        ("case:messages/page-variants-of-nothing@memory",),
+    ),
+    Bug(
         "the variants of a stopped turn are shown at the next question",
         "stores/page_variants.py",
-        "own.run_id is not None and record.run_id == own.run_id)",
-        "True)",
+        "(own.run_id is not None and record.run_id == own.run_id)",
+        "True",
         ("case:messages/page-variants-of-a-stopped-turn@memory",),
     ),
     Bug(

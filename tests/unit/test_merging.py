@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -17,9 +18,12 @@ class Scripted:
     closed = False
     behind = False
 
-    def __init__(self) -> None:
+    def __init__(self, news: str = "news", *, once: bool = False) -> None:
+        self.once = once
         self.heard = asyncio.Event()
         self.looks = 0
+        self.news = news
+        self.before_look: Callable[[], None] | None = None
 
     def close(self) -> None:
         self.closed = True
@@ -29,7 +33,12 @@ class Scripted:
 
     async def look(self, *, fresh: bool) -> list[str]:
         self.looks += 1
-        return ["news"] if self.heard.is_set() else []
+        if self.before_look is not None:
+            self.before_look()
+        heard = self.heard.is_set()
+        if self.once:
+            self.heard.clear()
+        return [self.news] if heard else []
 
     async def wait(self, seconds: float | None) -> None:
         await self.heard.wait()
@@ -88,6 +97,27 @@ def test_a_busy_member_does_not_put_off_the_regular_looks_at_the_others(monkeypa
                 await merged.wait(None)
                 await asyncio.sleep(0.001)
         assert busy.looks > quiet.looks
+
+    asyncio.run(story())
+
+
+def test_what_was_committed_before_an_answer_comes_before_it() -> None:
+    """The draft is taken back and the answer committed while what is to be yielded first is looked for."""
+
+    async def story() -> None:
+        drafts, messages, runs = [Scripted(news, once=True) for news in ("no draft", "answer", "done")]
+        merged = Merged([drafts, messages, runs])
+        assert await merged.read(fresh=False) == []
+        runs.heard.set()
+
+        def commit() -> None:
+            drafts.heard.set()
+            messages.heard.set()
+            messages.before_look = None
+
+        messages.before_look = commit
+        await merged.wait(None)
+        assert [await merged.read(fresh=False) for _ in range(3)] == [["no draft"], ["answer"], ["done"]]
 
     asyncio.run(story())
 

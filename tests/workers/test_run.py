@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,9 +45,9 @@ def start(path: Path, run_id: str) -> None:
 
 
 @contextmanager
-def program(path: Path, code: str = PROGRAM) -> Iterator[subprocess.Popen[str]]:
+def program(store: Path | str, code: str = PROGRAM) -> Iterator[subprocess.Popen[str]]:
     """A worker process."""
-    command = [sys.executable, "-c", code, str(path)]
+    command = [sys.executable, "-c", code, str(store)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -118,6 +119,17 @@ def test_a_signal_ends_the_wait_for_a_store(tmp_path: Path) -> None:
         assert "cannot be opened" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=DEADLINE) == 0
+
+
+def test_a_signal_ends_an_attempt_to_open_a_store() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(DEADLINE)
+        with program(f"redis://127.0.0.1:{silent.getsockname()[1]}/0", LOGGED) as process:
+            peer, _ = silent.accept()
+            with peer:
+                process.send_signal(signal.SIGTERM)
+                _, errors = process.communicate(timeout=DEADLINE)
+        assert (process.returncode, "the next try" in errors) == (0, False)
 
 
 def test_it_refuses_a_thread_and_a_running_loop() -> None:

@@ -5,6 +5,8 @@ Only the running runs of the thread are asked for, each as it is now: what dead 
 
 from __future__ import annotations
 
+import msgspec
+
 from perdure import limits
 from perdure.kernel.ops import Get, Row, Scan
 from perdure.model.draft import Draft
@@ -37,11 +39,14 @@ class DraftSource:
 
     async def _look(self) -> dict[str, Draft]:
         """Each draft by its run: one trip while no run is running."""
-        heads, rows = await self._context.view(
-            Get("thread_heads", [(self._thread_id,)]),
-            Scan("runs", "thread_status", (self._thread_id, RUNNING), limit=limits.PAGE_MAX),
-        )
+        scan = Scan("runs", "thread_status", (self._thread_id, RUNNING), limit=limits.PAGE_MAX)
+        heads, rows = await self._context.view(Get("thread_heads", [(self._thread_id,)]), scan)
         self._check(require(heads[0], f"thread {self._thread_id!r}"))
+        page = rows
+        while len(page) == limits.PAGE_MAX:
+            after = (page[-1]["created_at"], str(page[-1].key[0]))
+            page = (await self._context.view(msgspec.structs.replace(scan, after=after)))[0]
+            rows = [*rows, *page]
         runs = {str(row.key[0]): row for row in rows if self._branch in (None, row["branch"])}
         if not runs:
             return {}

@@ -41,8 +41,12 @@ def draft_value(run_id: str, text: str) -> dict[str, str]:
 async def read_drafts(context: Context, thread_id: str, runs: Sequence[tuple[str, int]]) -> dict[str, str]:
     """The words that are shown of some runs of a thread, each named by its id and rev; only those that show any."""
     owner, revs = draft_owner(thread_id), list(dict.fromkeys(rev for _, rev in runs))  # imported runs may share one
-    now, rows = await context.view(NOW, Get("profiles", [(owner, draft_key(rev)) for rev in revs]))
-    drafts = dict(zip(revs, rows, strict=True))
+    drafts: dict[int, Row | None] = {}
+    now = 0
+    for start in range(0, len(revs), limits.BATCH_ROWS):
+        some = revs[start : start + limits.BATCH_ROWS]
+        now, rows = await context.view(NOW, Get("profiles", [(owner, draft_key(rev)) for rev in some]))
+        drafts |= dict(zip(some, rows, strict=True))
     texts = {run_id: _text(drafts[rev], run_id, now) for run_id, rev in runs}
     return {run_id: text for run_id, text in texts.items() if text}
 

@@ -3,9 +3,9 @@
 A look reads one member at a time and ends with the first that has something, so that what was read is never lost when
 a look is cancelled. While all wait, one task per member waits for it; the first that is done names what to read next.
 
-Before something is yielded, the members before its own are read once more, as far as they have got by then. So a tab
-that follows messages and, after them, runs learns that a run is done only after it was sent the answer, which was
-committed with that.
+Before something is yielded, the members before its own are read once more, from the nearest to the first, and what they
+have is yielded before it. So a tab that follows drafts, messages and runs learns that a run is done only after it was
+sent the answer, which was committed with that, and is sent the answer only after the draft was taken back.
 
 Hints may be lost, and nobody hints that something expired: whoever waits alone looks again every second. Here, a busy
 member would cut that wait short again and again, so a wait also ends for those that nobody has looked at for so long.
@@ -65,11 +65,10 @@ class Merged:
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
         self._due: deque[Member] = deque(members)
-        self._checks: deque[Member] = deque()
-        """The members to read once more before `_later` is yielded."""
+        self._held: list[tuple[list[Any], int]] = []
+        """What was read, the first to yield last; each with the number of members to read once more before it."""
         self._looked: dict[Member, float] = {}
         """When each member was looked at last."""
-        self._later: list[Any] = []
         self._closed = False
 
     @property
@@ -80,7 +79,7 @@ class Merged:
     @property
     def ended(self) -> bool:
         """Whether every member has ended."""
-        return not self._later and all(member.closed for member in self._members)
+        return not self._held and all(member.closed for member in self._members)
 
     def close(self) -> None:
         """Close every member; from any thread, any number of times."""
@@ -97,23 +96,25 @@ class Merged:
         """What the first member that has something new has; those after it are read by the next call."""
         if fresh:
             self._due.extend(member for member in self._open() if member not in self._due)
-        while self._due and not self._later:
+        while self._due and not self._held:
             member = self._due[0]
-            self._later = await self._look(member, fresh=fresh)
+            records = await self._look(member, fresh=fresh)
             self._due.rotate(-1)  # who had something comes last: a busy member does not starve the others
-            if self._later:
-                self._checks = deque(self._members[: self._members.index(member)])
+            if records:
+                self._held.append((records, self._members.index(member)))
             else:
                 self._due.pop()
-        while self._checks:
-            member = self._checks[0]
-            records = await self._look(member, fresh=True)
-            if not (records and member.behind):  # one look may bring one page of many
-                self._checks.popleft()
-            if records:
-                return records
-        records, self._later = self._later, []
-        return records
+        while self._held:
+            records, before = self._held[-1]
+            if not before:
+                return self._held.pop()[0]
+            member = self._members[before - 1]
+            earlier = await self._look(member, fresh=True)
+            if not (earlier and member.behind):  # one look may bring one page of many
+                self._held[-1] = (records, before - 1)
+            if earlier:
+                self._held.append((earlier, before - 1))
+        return []
 
     async def _look(self, member: Member, *, fresh: bool) -> list[Any]:
         """What a member has, unless it has ended."""

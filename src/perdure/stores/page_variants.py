@@ -2,7 +2,8 @@
 
 The rows of the branches say where lines part, so a thread that never branched costs nothing, and a page costs one read
 per branch that forks on it. What hangs under the same message is one group. The page shows a group at the variant on
-its path or, if it hides that one, at the next record of the same run: a turn may begin with what people do not see.
+its path or, if it hides that one, at the next record, if that is of the same run: a turn may begin with what people do
+not see.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from perdure.kernel.ops import Read, Row, Scan
 from perdure.model.branch import Variant
-from perdure.model.message import ALL, MessageRecord
+from perdure.model.message import MessageRecord
 from perdure.rules.branch_path import Reach, reach
 from perdure.stores.commit.run_change import LOG
 from perdure.stores.context import Context
@@ -88,23 +89,22 @@ def _groups(siblings: Sequence[list[Sibling]], path: Mapping[int, Reach], window
         own = next((sibling for sibling in together if way_to(path, sibling) is not None), None)
         if own is None or own.seq <= window.after or len(together) == 1:
             continue
-        record = next((record for record in window.records if _shows(record, own)), None)
-        if record is not None:
+        record = next((record for record in window.records if record.seq >= own.seq), None)
+        if record is not None and _shows(record, own):
             groups.append(_Group(own, [sibling for sibling in together if sibling != own], record))
     return groups
 
 
 def _shows(record: MessageRecord, own: Sibling) -> bool:
     """Whether a record stands for a variant: it is this one, or a later one of the same run."""
-    return record.seq == own.seq or (record.seq > own.seq and own.run_id is not None and record.run_id == own.run_id)
+    return record.seq == own.seq or (own.run_id is not None and record.run_id == own.run_id)
 
 
 async def _visible(context: Context, head: Row, groups: Sequence[_Group]) -> list[_Group]:
     """The same groups, each turn by its first message for all."""
     firsts = await first_visible(context, head, {sibling for group in groups for sibling in group.others})
-    visible = {sibling: first for sibling, first in firsts.items() if first.visibility == ALL}
     return [
-        group._replace(others=[visible[sibling] for sibling in group.others if sibling in visible]) for group in groups
+        group._replace(others=[firsts[sibling] for sibling in group.others if sibling in firsts]) for group in groups
     ]
 
 

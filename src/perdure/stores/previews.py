@@ -41,6 +41,15 @@ def preview(thread_id: str, entry: MessageEntry) -> str:
     return text[: _MOST - 1] + "…" if len(text) > _MOST else text
 
 
+def only_calls(entry: MessageEntry) -> bool:
+    """Whether a message consists of tool calls and thinking: people see it only once a call has a result."""
+    try:
+        kinds = {block.type for block in _glance(entry.body).content}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return "tool_use" in kinds and kinds <= {"tool_use", "thinking"}
+
+
 def _glanced(entry: MessageEntry) -> str | None:
     """The message's text, or None if a glance is not enough to know."""
     if None in (entry.id, entry.role, entry.branch, entry.visibility, entry.at):

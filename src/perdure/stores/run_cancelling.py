@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from perdure.errors import ConflictError, IllegalTransition, NotFoundError, VersionConflict
 from perdure.kernel.ops import NOW, Get, Op, Patch, Ref, Scan
 from perdure.model.message import Message
@@ -51,11 +53,13 @@ async def cancel_run(
         run = await get_run(context, run_id, thread_id)
         if run.status == DONE:
             return run
+        # The draft is of this very rev, so it is not part of an answer that was committed meanwhile.
+        words = await read_draft(context, run) if keep_draft else ""
         if attempts > POLITE_ATTEMPTS:
-            run = await _overtake(context, run)
+            before, run = run, await _overtake(context, run)
+            if before != msgspec.structs.replace(run, rev=before.rev, updated_at=before.updated_at):
+                words = ""  # its worker has finished that step
         try:
-            # The draft is of this very rev, so it is not part of an answer that was committed meanwhile.
-            words = await read_draft(context, run) if keep_draft else ""
             messages = [Message.assistant(words, stop_reason="cancelled")] if words else []
             request = Request(thread_id=run.thread_id, messages=messages, run=run.cancel(detail))
             return with_run(await perform(context, prepare(request))).run

@@ -19,7 +19,7 @@ from perdure.stores.commit.run_change import LOG
 from perdure.stores.context import Context, require
 from perdure.stores.fork_points import before_on_branch, find_turn
 from perdure.stores.path_lengths import Point, fork_point
-from perdure.stores.previews import preview
+from perdure.stores.previews import only_calls, preview
 from perdure.stores.records import MessageEntry, run_from
 from perdure.stores.retry import Stale, retry
 from perdure.stores.tree_reading import origins
@@ -36,6 +36,7 @@ class Sibling(NamedTuple):
     preview: str
     visibility: str
     run_id: str | None
+    only_calls: bool
 
 
 _READS = 50
@@ -90,21 +91,32 @@ async def read_turns(context: Context, thread_id: str, run_id: str, *, external:
 
 
 async def first_visible(context: Context, head: Row, siblings: Collection[Sibling]) -> dict[Sibling, Sibling]:
-    """The first message for all of each turn, by the message that the turn begins with; a turn without is left out."""
+    """The first message of each turn that people see, by the message that the turn begins with.
+
+    A turn of which they see nothing is left out: all of it is hidden, or it was stopped before a call had a result.
+    """
     thread_id = str(head.key[0])
-    visible = {sibling: sibling for sibling in siblings if sibling.visibility == ALL}
-    hidden = [sibling for sibling in siblings if sibling.visibility != ALL and sibling.run_id is not None]
-    for start in range(0, len(hidden), _READS):
-        some = hidden[start : start + _READS]
+    # Of a message without a run, nothing says which turn it belongs to.
+    alone = [item for item in siblings if item.visibility == ALL and (item.run_id is None or not item.only_calls)]
+    visible = dict(zip(alone, alone, strict=True))
+    others = [sibling for sibling in siblings if sibling not in visible and sibling.run_id is not None]
+    for start in range(0, len(others), _READS):
+        some = others[start : start + _READS]
         rows = (await context.view(Get("runs", [(sibling.run_id or "",) for sibling in some])))[0]
-        firsts = [(sibling, row["output_first"]) for sibling, row in zip(some, rows, strict=True) if row is not None]
-        outputs = [(sibling, seq) for sibling, seq in firsts if seq is not None]
-        reads = [Read(LOG, thread_id, seq - 1, seq) for _, seq in outputs]
-        for (sibling, _), entries in zip(outputs, await view_of(context, head, *reads), strict=True):
+        lasts = {sibling: row["output_last"] for sibling, row in zip(some, rows, strict=True) if row is not None}
+        turns = [sibling for sibling, last in lasts.items() if last is not None and last > sibling.seq]
+        reads = [_next_visible(thread_id, sibling, lasts[sibling]) for sibling in turns]
+        for sibling, entries in zip(turns, await view_of(context, head, *reads), strict=True):
             for entry in map(MessageEntry._make, entries):
-                if entry.branch == sibling.branch and entry.run == sibling.run_id:
-                    visible[sibling] = sibling_from(thread_id, entry)
+                # What begins with a call for all was continued by its result, or by an answer.
+                visible[sibling] = sibling if sibling.visibility == ALL else sibling_from(thread_id, entry)
     return visible
+
+
+def _next_visible(thread_id: str, sibling: Sibling, last: int) -> Read:
+    """The next message for all of the run that wrote a message, up to the run's last one."""
+    where = {"run": sibling.run_id, "visibility": ALL, "branch": sibling.branch}
+    return Read(LOG, thread_id, sibling.seq, last, where=where, limit=1)
 
 
 async def _parent(context: Context, head: Row, entry: MessageEntry, branches: Mapping[int, Row]) -> Point | None:
@@ -132,8 +144,8 @@ async def read_siblings(
 
 def sibling_from(thread_id: str, entry: MessageEntry) -> Sibling:
     """What a variant shows of an entry."""
-    text = preview(thread_id, entry)
-    return Sibling(entry.id, entry.seq, entry.branch, entry.role, entry.at, text, entry.visibility, entry.run)
+    text, calls = preview(thread_id, entry), only_calls(entry)
+    return Sibling(entry.id, entry.seq, entry.branch, entry.role, entry.at, text, entry.visibility, entry.run, calls)
 
 
 def _places(branches: Mapping[int, Row], point: Point | None) -> Iterator[Segment]:

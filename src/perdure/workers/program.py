@@ -80,17 +80,26 @@ async def _serve(opening: Opening, handler: Handler, options: ServeOptions) -> N
 
 async def _opened(opening: Opening, stop: asyncio.Event) -> Store | None:
     """The open store, as soon as it is available; None if the worker is to stop before."""
+    trying, stopping = asyncio.create_task(_open(opening)), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({trying, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return trying.result() if trying.done() else None
+    finally:
+        for task in (trying, stopping):
+            task.cancel()
+        await asyncio.gather(trying, stopping, return_exceptions=True)
+
+
+async def _open(opening: Opening) -> Store:
+    """The open store, as soon as it is available."""
     pause = FIRST_PAUSE
-    while not stop.is_set():
+    while True:
         try:
             return await opening
         except UnavailableError as error:
             LOGGER.warning("the store cannot be opened; the next try is in %g s: %s", pause, brief(error))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await stop.wait()
+        await asyncio.sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE)
-    return None
 
 
 @contextmanager

@@ -114,6 +114,29 @@ async def case_stopped(kit: Kit) -> None:
     equal(shown(raw), {"call": "[call] b", "n": "q-next [n]"}, "raw")
 
 
+@case("messages", "page-variants-in-the-middle", covers=PAGE)
+async def case_middle(kit: Kit) -> None:
+    """A fork beside a hidden message in the middle of a turn: the next visible message of the turn stands for it."""
+    store = kit.store
+    await first_turn(kit, says("o1"), says("o2", visibility="internal"), says("o3"))
+    fork = await store.branches.fork("t", at="o1", messages=asks("x"))
+    for branch, expected in ((fork.id, {"x": "o3 [x]"}), (0, {"o3": "[o3] x"})):
+        page = await store.messages.page("t", branch=branch, variants=True)
+        equal(shown(page), expected, f"branch {branch}")
+
+
+@case("messages", "page-variants-of-nothing", covers=PAGE)
+async def case_nothing(kit: Kit) -> None:
+    """A version of which people see nothing is not listed: it was stopped before its call had a result."""
+    store = kit.store
+    await first_turn(kit, calling("c", id="call"))
+    await answered(store, await store.runs.rerun("r1"), says("b"))
+    equal((await store.messages.page("t", variants=True)).variants, {}, "the call alone")
+    await store.commit("t", messages=[Message.tool("c", "sun", id="result", run_id="r1")], branch=0)
+    raw = await store.messages.page("t", view="raw", variants=True)
+    equal(shown(raw), {"b": "call [b]"}, "raw")
+
+
 @case("messages", "page-variants-deleted-and-refused", covers=PAGE)
 async def case_deleted(kit: Kit) -> None:
     """Deleted branches lead nowhere; the history has no variants."""

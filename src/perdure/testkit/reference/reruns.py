@@ -127,13 +127,12 @@ def page_variants(world: World, thread: Thread, line: list[Message], records: li
     groups: Json = {}
     for own in line:
         items = [thread.log[data["seq"] - 1] for data in records]
-        asked = next((m for m in items if m.seq >= own.seq and _stands_for(m, own)), None)
+        asked = next((m for m in items if m.seq >= own.seq), None)
         others: list[Any] = [m for m in thread.log if m.parent is own.parent and m is not own]
-        if asked is None or not others:
+        if asked is None or not others or not _stands_for(asked, own):
             continue
         if external:
-            others = [_first_visible(world, thread, m) for m in others]
-            others = [m for m in others if m is not None and m.visibility == "all"]
+            others = [visible for m in others if (visible := _first_visible(world, thread, m)) is not None]
         group = described(thread, sorted([*others, asked], key=lambda m: m.seq), asked)
         if len(group) > 1:
             groups[asked.id] = group
@@ -146,10 +145,14 @@ def _stands_for(message: Message, own: Message) -> bool:
 
 
 def _first_visible(world: World, thread: Thread, first: Message) -> Message | None:
-    """What an outsider sees of a turn first: its beginning, or the first output of its run on the same branch."""
-    run = world.runs.get(first.body.get("run_id", ""))
-    if first.visibility == "all" or run is None or not run.output or run.output[1] > len(thread.log):
+    """What an outsider sees of a turn first; None if that is nothing, or only calls that nothing followed."""
+    run_id = first.body.get("run_id")
+    kinds = {block["type"] for block in first.body["content"]}
+    calls = "tool_use" in kinds and kinds <= {"tool_use", "thinking"}
+    if first.visibility == "all" and (run_id is None or not calls):
         return first
-    message = thread.log[run.output[1] - 1]
-    same = message.branch == first.branch and message.body.get("run_id") == run.id
-    return message if same else first
+    run = world.runs.get(run_id or "")
+    last = run.output[2] if run is not None and run.output else 0
+    later = [m for m in thread.written_on(first.branch) if first.seq < m.seq <= last and m.body.get("run_id") == run_id]
+    seen = next((m for m in later if m.visibility == "all"), None)
+    return first if seen is not None and first.visibility == "all" else seen
