@@ -120,9 +120,14 @@ CLASS = '''class ThreadHandle:
             raise InvalidError("the handle and the call name different resources", hint="leave out resource_id")
         return await self._store.runs.start(self._id, agent_id, **options)
 
-    def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
-        """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
-        return self._store.runs.follow(thread_id=self._id, timeout=timeout, resource_id=self._resource)
+    def follow_runs(self, *, branch: int | None = None, timeout: float | None = None) -> Follower[Run]:
+        """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`.
+
+        `branch` is the number of a branch: then only the runs on it.
+        """
+        return self._store.runs.follow(
+            thread_id=self._id, branch=branch, timeout=timeout, resource_id=self._resource
+        )
 
 '''
 NEEDED = (

@@ -24,6 +24,7 @@ from perdure.kernel.redaction import STARS, redacted
 from perdure.kernel.url import BAD_ESCAPE, has_bad_escape
 from perdure.rules.checks import check_count, check_flag, check_own_scope, check_scope
 from perdure.stores.housekeeping import Housekeeper
+from perdure.stores.patience import Patience
 from perdure.stores.schema import SCHEMA
 from perdure.stores.store import Origin, Store
 
@@ -73,7 +74,7 @@ class Opening(Awaitable[Store]):
         return self._open().__await__()
 
     async def _open(self) -> Store:
-        engine = await open_engine(self._url, **self._options)
+        engine = await Patience(self._retry_ms).repeat(lambda: open_engine(self._url, **self._options))
         read_only = self._options["read_only"]
         tidy = self._housekeeping and not read_only
         return make_store(
@@ -120,7 +121,7 @@ def open(
     - `retry_ms`: how long a call is repeated while it fails for a reason that may pass, up to 600,000. Any call is
       repeated after `UnavailableError`. With a key, `commit`, `runs.start`, `runs.create`, `runs.rerun`,
       `branches.fork` and `pending.freeze` are also repeated after `OutcomeUnknown` and contention. A call that makes
-      several transactions may wait this long for each. Opening is not repeated.
+      several transactions may wait this long for each. Opening is repeated, too.
 
     Raises `InvalidError` for a URL or an option that cannot be right, `UnavailableError` for a store that cannot be
     reached, and `UnsupportedError` for one that this version cannot open.

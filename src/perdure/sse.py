@@ -15,6 +15,7 @@ import msgspec
 from perdure.errors import InvalidError, PerdureError, UnavailableError, short_repr
 from perdure.model.message import MessageRecord
 from perdure.model.record import Record
+from perdure.model.run import Run
 from perdure.rules import checks
 from perdure.stores.follower import Follower
 
@@ -41,7 +42,8 @@ def stream(
     - `follower`: any follower, also a merged one.
     - `heartbeat`: seconds of silence after which a comment is sent, so that no proxy ends the response.
     - `retry_ms`: how long the browser waits before it reconnects.
-    - `describe`: makes the JSON data of a record; None leaves the record out. By default it is `record.to_json()`.
+    - `describe`: makes the JSON data of a record; None leaves the record out. By default it is `public_json()` of
+      messages and runs, which has nothing that a user should not see, and `to_json()` of anything else.
     """
     if type(heartbeat) not in (int, float) or not heartbeat > 0:
         raise InvalidError(f"heartbeat must be a number of seconds, not {short_repr(heartbeat)}")
@@ -85,7 +87,7 @@ def _begin(follower: Follower[Any]) -> asyncio.Task[Any]:
 
 
 def _to_json(record: Record) -> Any:
-    return record.to_json()
+    return record.public_json() if isinstance(record, (MessageRecord, Run)) else record.to_json()
 
 
 def _event(record: Any, data: Any) -> bytes:

@@ -43,6 +43,16 @@ def test_a_whole_stream_is_the_answer_without_one(name: str) -> None:
         assert "" not in texts
 
 
+def test_a_character_that_a_server_split_is_whole_again() -> None:
+    stream = openai.Stream()
+    deltas = [{"content": text} for text in ("a ", "\ud83d", "\ude00 b", "\ud83d")]
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    texts = [stream.add(chunk) for chunk in chunks]
+    stream.add({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    assert texts == ["a ", None, "😀 b", None]
+    assert stream.message().text == "a 😀 b\ufffd", "a half that stays alone cannot be stored"
+
+
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_stream_that_was_cut_is_an_error(name: str) -> None:
     make, chunks, _, _ = STREAMS[name]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,6 +201,31 @@ def test_blocking_callers_wait_on_their_own_thread() -> None:
         assert (receipt.version, script.faults) == (1, [])
         script.faults[:] = ["down"] * 2
         assert store.scoped("default").threads.get("t").version == 1
+
+
+def test_opening_is_repeated_too(tmp_path: Path) -> None:
+    async def opened(path: Path) -> bool:
+        async with perdure.open(path, retry_ms=LONG) as store:
+            return (await store.threads.list()).items == []
+
+    for number, open_it in enumerate((lambda path: asyncio.run(opened(path)), _opened_blocking)):
+        path = tmp_path / str(number) / "agents.db"
+        making = threading.Timer(0.2, path.parent.mkdir)
+        making.start()
+        assert open_it(path)
+        making.join()
+    with pytest.raises(UnavailableError, match="does not exist"):
+        asyncio.run(_opened_once(tmp_path / "never" / "agents.db"))
+
+
+def _opened_blocking(path: Path) -> bool:
+    with perdure.sync.open(path, retry_ms=LONG) as store:
+        return store.threads.list().items == []
+
+
+async def _opened_once(path: Path) -> None:
+    async with perdure.open(path):
+        pass
 
 
 def test_each_repetition_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,6 +17,7 @@ from perdure.workers import serving as serving_module
 from perdure.workers.hold import Hold
 from perdure.workers.job import INTERRUPTED
 from perdure.workers.lease import claim
+from perdure.workers.trouble import RetryOn
 
 
 async def nothing(_: Hold) -> None:
@@ -206,7 +207,12 @@ def test_a_claim_or_release_that_is_cancelled_leaves_no_lease(monkeypatch: pytes
     on_memory(body)
 
 
-def test_errors_that_the_caller_names_pass_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "retry_on",
+    [(TimeoutError, ConnectionError), lambda error: isinstance(error, ConnectionError)],
+    ids=["classes", "function"],
+)
+def test_errors_that_the_caller_names_pass_too(retry_on: RetryOn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driving, "FIRST_PAUSE", 0.001)
     calls: list[str] = []
 
@@ -218,7 +224,7 @@ def test_errors_that_the_caller_names_pass_too(monkeypatch: pytest.MonkeyPatch) 
 
     async def body(store: Store, _: ManualClock) -> None:
         run = await store.runs.start("t", "clerk")
-        async with serving(store, handler, retry_on=(TimeoutError, ConnectionError)):
+        async with serving(store, handler, retry_on=retry_on):
             assert (await ended(store, run.id)).final_output == "Done."
 
     on_memory(body)

@@ -37,6 +37,7 @@ from perdure.formats.reading import (
 )
 from perdure.formats.streams import Collector
 from perdure.formats.writing import Conversation, Sendable, fresh, messages_of, results_after_calls
+from perdure.model.halves import with_whole_characters
 from perdure.model.message import Message, MessageFields, ToolResult, ToolUse, Usage
 
 _ANSWER = ("role", "content", "id", "type", "model", "stop_reason", "usage")
@@ -168,6 +169,7 @@ class Stream(Collector):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._response: Turn | None = None
         self._blocks: dict[int, Turn] = {}
         self._pieces: dict[int, dict[str, list[Any]]] = {}
@@ -232,8 +234,8 @@ def _whole_block(block: Turn, pieces: dict[str, list[Any]]) -> Turn:
         if name == "citations":
             whole[name] = [*(before if isinstance(before, list) else []), *items]
         elif name == "input":
-            text = "".join(items)
+            text = with_whole_characters("".join(items))
             whole[name] = read_arguments(text) if text else before
         else:
-            whole[name] = (before if isinstance(before, str) else "") + "".join(items)
+            whole[name] = with_whole_characters((before if isinstance(before, str) else "") + "".join(items))
     return whole

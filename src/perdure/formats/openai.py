@@ -104,6 +104,7 @@ class Stream(Collector):
 
     def __init__(self, *, choice: int = 0) -> None:
         """`choice` says which of the choices to collect, if the request asked for several."""
+        super().__init__()
         self._choice = choice
         self._message: dict[str, Any] = {}
         self._response: dict[str, Any] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.formats.reading import plain
+from perdure.model.halves import with_whole_characters
 
 _ONCE = frozenset(("id", "type", "role", "name", "index"))
 """Fields that servers may repeat in every chunk; all other text is a piece of a longer one."""
@@ -87,7 +88,7 @@ def _append(whole: dict[str, Any], name: str, piece: str) -> None:
 def joined(value: Any) -> Any:
     """What was collected, as plain data."""
     if isinstance(value, _Pieces):
-        return "".join(value)
+        return with_whole_characters("".join(value))
     if isinstance(value, _Calls):
         return [joined(call) for call in value.in_order()]
     if isinstance(value, dict):

@@ -185,6 +185,7 @@ class Stream(Collector):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._response: Item | None = None
         self._items: dict[int, Item] = {}
 

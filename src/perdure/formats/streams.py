@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from perdure.errors import IncompleteStream, short_repr
 from perdure.formats.reading import Payload, plain
+from perdure.model.halves import Halves
 from perdure.model.message import Message, MessageFields
 
 
@@ -15,6 +16,9 @@ class Collector(ABC):
 
     It works with `for` and `async for` alike, and never makes a message of a stream that was cut.
     """
+
+    def __init__(self) -> None:
+        self._halves = Halves()
 
     def add(self, chunk: Payload) -> str | None:
         """Take the next chunk or event; returns the text that it brings, or None.
@@ -26,7 +30,8 @@ class Collector(ABC):
         if data.get("error"):
             error = f"the stream ended with an error: {short_repr(data['error'])}"
             raise IncompleteStream(error, hint="nothing of the answer is usable: ask the model again")
-        return self._take(data)
+        text = self._take(data)
+        return None if text is None else self._halves.joined(text) or None
 
     @property
     def done(self) -> bool:

@@ -16,6 +16,7 @@ from perdure import limits
 from perdure.errors import InvalidError, short_repr
 from perdure.model.careful import from_json
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful, Opaque, as_dict, to_json
+from perdure.model.public_json import message_json
 from perdure.model.record import Record
 from perdure.model.stored_json import Reader, encodable, encode, write
 
@@ -376,6 +377,10 @@ class MessageRecord(Record, frozen=True, gc=False):
         """Plain JSON data of the record and its message."""
         position = {"seq": self.seq, "branch": self.branch, "parent_id": self.parent_id, "at": self.at}
         return {"thread_id": self.thread_id, **position, "message": self.message.to_json()}
+
+    def public_json(self) -> dict[str, Any]:
+        """JSON data for the browser of a user: without thinking, metadata, usage and fields of a provider."""
+        return message_json(self)
 
 
 class UnfinishedCall(Record, frozen=True):

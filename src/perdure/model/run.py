@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypedDict, Unpack, cast
 from perdure.errors import IllegalTransition, InvalidError, NotFoundError, short_repr
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful
 from perdure.model.message import Usage
+from perdure.model.public_json import run_json
 from perdure.model.record import Record
 from perdure.model.run_snapshots import RunActivation, RunRequest, SeqRange
 from perdure.model.stored_json import Reader
@@ -250,6 +251,10 @@ class Run(Record, frozen=True, kw_only=True, gc=False):
     def request(self) -> RunRequest | None:
         """The snapshot of the request behind it."""
         return self.body.request
+
+    def public_json(self) -> dict[str, Any]:
+        """JSON data for the browser of a user: status, open tickets and outcome, without details and metadata."""
+        return run_json(self)
 
     def begin(self, **counters: Unpack[Counters]) -> RunChange:
         """Start executing a created run, or go on with a running one. A waiting run is not begun but resumed."""

@@ -83,9 +83,12 @@ class ThreadRunsSource:
 
     ended = behind = False
 
-    def __init__(self, context: Context, thread_id: str, resource: str | None = None) -> None:
+    def __init__(
+        self, context: Context, thread_id: str, branch: int | None = None, resource: str | None = None
+    ) -> None:
         self._context = context
         self._thread_id = thread_id
+        self._branch = branch
         self._resource = resource
         self._born: int | None = None
         self._since: int | None = None
@@ -128,8 +131,9 @@ class ThreadRunsSource:
             now, latest, pages = await self._view(*scans)
             times.append(now)
             for index, page in ((None, latest), *zip([scan.index for scan in scans], pages, strict=True)):
-                rows |= {str(row.key[0]): row for row in page}
-                current |= {str(row.key[0]) for row in page if index != "thread"}
+                runs = {str(row.key[0]): row for row in page if self._branch in (None, row["branch"])}
+                rows |= runs
+                current |= runs.keys() if index != "thread" else set()
             scans = _rest(scans, pages)
         rows |= await self._get([run_id for run_id in self._open if run_id not in rows])
         return ThreadLook(min(times), rows, str(latest[0].key[0]) if latest else None, current)
@@ -143,10 +147,16 @@ class ThreadRunsSource:
             rows |= {str(row.key[0]): row for row in pages[0] if row is not None}
         return rows
 
+    def _latest(self) -> ReadOp:
+        """The latest run, of the branch if there is one."""
+        if self._branch is None:
+            return Get("runs", Ref(1, ("latest_run",)))
+        return Scan("runs", "thread", (self._thread_id,), limit=1, desc=True, where={"branch": self._branch})
+
     async def _view(self, *reads: ReadOp) -> tuple[int, list[Row], list[list[Any]]]:
         """The engine's time, the latest run if there is one, and the answers, all of the thread that is followed."""
         now, heads, latest, *pages = await self._context.view(
-            NOW, Get("thread_heads", [(self._thread_id,)]), Get("runs", Ref(1, ("latest_run",))), *reads
+            NOW, Get("thread_heads", [(self._thread_id,)]), self._latest(), *reads
         )
         born = require(heads[0], f"thread {self._thread_id!r}")["born"]
         check_resource(heads[0], self._resource)

@@ -222,6 +222,7 @@ class Runs:
         run_id: str | None = None,
         *,
         thread_id: str | None = None,
+        branch: int | None = None,
         timeout: float | None = None,
         resource_id: str | None = None,
     ) -> Follower[Run]:
@@ -232,6 +233,8 @@ class Runs:
         - `run_id`: this run. It ends after the run is done.
         - `thread_id`: the runs of this thread that are open, oldest first, and its latest run even if it is done; then
           every run that starts or changes, without knowing its id. It does not end by itself.
+
+        With a thread, `branch` is the number of a branch: then only the runs on it, and the latest of those.
 
         Read it with `async for`. States that follow each other quickly may be merged: you see the latest, and each run
         that ends as done. It also ends when it is closed, from any task or thread, or after `timeout` seconds without a
@@ -245,11 +248,15 @@ class Runs:
             )
         check_timeout(timeout)
         resource = checks.check_owner(resource_id)
+        if branch is not None:
+            checks.check_count(branch, "branch", least=0)
+            if thread_id is None:
+                raise InvalidError("runs.follow takes a branch only with a thread_id")
         if thread_id is not None:
             checks.check_id(thread_id, "thread id")
             return Follower(
                 Waiter(self._context, thread_topic(thread_id)),
-                ThreadRunsSource(self._context, thread_id, resource),
+                ThreadRunsSource(self._context, thread_id, branch, resource),
                 timeout,
             )
         waiter = Waiter(self._context)

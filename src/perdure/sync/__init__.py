@@ -13,6 +13,7 @@ from perdure.clock import Clock, system_clock
 from perdure.errors import UnsupportedError
 from perdure.opening import DurabilityChoice, as_text, check_options, is_server, make_store, open_engine
 from perdure.rules.checks import check_own_scope
+from perdure.stores.patience import Patience
 from perdure.sync.buffered import BufferedWriter
 from perdure.sync.driver import Driver, LoopDriver
 from perdure.sync.follower import Follower
@@ -68,7 +69,9 @@ def open(
     url = as_text(url)
     driver = LoopDriver() if is_server(url) else Driver()
     try:
-        engine = driver.run(open_engine(url, durability=durability, read_only=read_only, clock=clock))
+        engine = driver.run(
+            Patience(retry_ms).repeat(lambda: open_engine(url, durability=durability, read_only=read_only, clock=clock))
+        )
         tidy = housekeeping and not read_only
         engine = engine.blocking() or engine
         inner = make_store(engine, scope, url, housekeeping=tidy, read_only=read_only, retry_ms=retry_ms)

@@ -17,7 +17,7 @@ from perdure.workers.hold import Hold, Stopped, may_have_begun, read_calls
 from perdure.workers.job import Job
 from perdure.workers.lease import Lease, claim
 from perdure.workers.logs import LOGGER, brief, described, log_end, log_pick_up, was_driven
-from perdure.workers.trouble import is_retryable, may_pass, until_stored
+from perdure.workers.trouble import RetryOn, is_retryable, may_pass, until_stored
 
 Handler = Callable[[Job], Coroutine[Any, Any, None]]
 CHECK_SECONDS = 1.0
@@ -36,7 +36,7 @@ class Driver(NamedTuple):
     worker: str
     lease_ms: int
     retries: int
-    retry_on: tuple[type[Exception], ...]
+    retry_on: RetryOn
     in_order: bool
 
     async def drive(self, run_id: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack, cast
 
@@ -16,6 +16,7 @@ from perdure.stores.options import AppendOptions
 from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
 from perdure.workers.hold import Hold
+from perdure.workers.tool_calls import result_of
 
 INTERRUPTED = "The call was interrupted: it may or may not have taken effect."
 """What the model reads as the result of a call that never got one."""
@@ -104,6 +105,19 @@ class Job:
             raise InvalidError(f"delta must be a text or None, not {short_repr(words)}", hint="job.draft(text)")
         if delta and not self.stopped:
             self._hold.drafts.add(delta, self.run.rev)
+
+    async def call_tool(self, call: ToolUse, function: Callable[..., Any] | None) -> Message:
+        """Run a tool with the arguments of a call; returns the result for `commit`, whatever comes of it.
+
+        An async function is awaited, any other runs in a thread. Text is the result as it is, other JSON data as JSON.
+        If the tool raises an error, does not exist or does not take the arguments, the model reads about it. A result
+        that is too long to be stored is cut. Nothing is committed here, and nothing keeps a tool from being run twice:
+        ask `uncertain` before.
+
+        - `call`: a call of `unfinished_calls()`.
+        - `function`: the tool, such as `TOOLS.get(call.name)`; None if the model named one that does not exist.
+        """
+        return await result_of(_checked(call), function)
 
     async def commit(
         self, *messages: Message, run: RunChange | None = None, **options: Unpack[AppendOptions]

@@ -19,6 +19,7 @@ from perdure.stores.store import Store
 from perdure.workers.driving import FIRST_PAUSE, LONGEST_PAUSE, Handler
 from perdure.workers.logs import LOGGER, brief, logging_to_stderr
 from perdure.workers.serving import serve
+from perdure.workers.trouble import RetryOn
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -32,7 +33,7 @@ class ServeOptions(TypedDict, total=False):
     lease_ms: int
     drain_ms: int
     retries: int
-    retry_on: tuple[type[Exception], ...]
+    retry_on: RetryOn
     in_order: bool
     worker: str | None
 

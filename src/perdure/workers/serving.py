@@ -16,7 +16,7 @@ from perdure.stores.store import Store
 from perdure.workers.driving import Driver, Handler
 from perdure.workers.finding import Finder
 from perdure.workers.logs import LOGGER, brief
-from perdure.workers.trouble import may_pass
+from perdure.workers.trouble import RetryOn, may_pass
 
 _LONGEST_REST = 60.0
 _LONGEST_OUTAGE_REST = 5.0
@@ -34,7 +34,7 @@ async def serve(
     lease_ms: int = 30_000,
     drain_ms: int = 30_000,
     retries: int = 3,
-    retry_on: tuple[type[Exception], ...] = (),
+    retry_on: RetryOn = (),
     in_order: bool = False,
     stop: asyncio.Event | None = None,
     worker: str | None = None,
@@ -56,8 +56,8 @@ async def serve(
     - `retries`: how often in a row the handler is called again after an error with a true `retryable`, such as a
       model's stream that was cut off. The pause is a second at first, and doubles. A commit of the job resets the
       count.
-    - `retry_on`: further classes of errors after which the handler is called again, such as the connection errors of
-      your model's SDK.
+    - `retry_on`: further errors after which the handler is called again, such as the connection errors of your model's
+      SDK: a tuple of classes, or a function that is given the error and returns True.
     - `in_order`: your promise that the handlers of all workers run the tools of a run one at a time, in the order of
       `job.unfinished_calls()`, and commit each result before they start the next tool. Then after a crash only the
       first call without a result is uncertain; otherwise all of them are.
@@ -192,7 +192,9 @@ def _check_range(name: str, value: int, least: int, most: int) -> None:
 
 
 def _check_classes(classes: Any) -> None:
+    if callable(classes) and not isinstance(classes, type):
+        return
     if type(classes) is not tuple or not all(
         isinstance(each, type) and issubclass(each, Exception) for each in classes
     ):
-        raise InvalidError(f"retry_on must be a tuple of exception classes, not {short_repr(classes)}")
+        raise InvalidError(f"retry_on must be a tuple of exception classes or a function, not {short_repr(classes)}")

@@ -20,11 +20,19 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, (UnavailableError, OutcomeUnknown, ConflictError)) and error.retryable
 
 
-def is_retryable(error: BaseException, classes: tuple[type[Exception], ...]) -> bool:
-    """May the error pass: is it of one of these classes, or does it say so? Of a group, all of them must."""
+RetryOn = tuple[type[Exception], ...] | Callable[[Exception], bool]
+"""Which errors of a handler may pass: those of some classes, or those of which a function says so."""
+
+
+def is_retryable(error: BaseException, retry_on: RetryOn) -> bool:
+    """May the error pass: does the caller say so, or the error itself? Of a group, all of them must."""
     if isinstance(error, BaseExceptionGroup):
-        return all(is_retryable(each, classes) for each in error.exceptions)
-    return isinstance(error, classes) or getattr(error, "retryable", False) is True
+        return all(is_retryable(each, retry_on) for each in error.exceptions)
+    if getattr(error, "retryable", False) is True:
+        return True
+    if isinstance(retry_on, tuple):
+        return isinstance(error, retry_on)
+    return isinstance(error, Exception) and retry_on(error) is True
 
 
 async def until_stored(attempt: Callable[[], Awaitable[T]]) -> T:

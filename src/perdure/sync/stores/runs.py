@@ -55,12 +55,12 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         return self._driver.run(self._inner.decide(run_id, ticket_id, value, thread_id=thread_id))
 
     def follow(
-        self, run_id: str | None = None, *, thread_id: str | None = None, timeout: float | None = None,
-        resource_id: str | None = None
+        self, run_id: str | None = None, *, thread_id: str | None = None, branch: int | None = None,
+        timeout: float | None = None, resource_id: str | None = None
     ) -> Follower[Run]:
         """A run, or the runs of a thread: as they are now, then after each change."""
         return Follower(self._inner.follow(
-            run_id, thread_id=thread_id, timeout=timeout, resource_id=resource_id
+            run_id, thread_id=thread_id, branch=branch, timeout=timeout, resource_id=resource_id
         ), self._driver)
 
     def follow_drafts(

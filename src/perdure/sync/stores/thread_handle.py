@@ -72,9 +72,9 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         """A running run, with the messages it was given, in one commit."""
         return self._driver.run(self._inner.start(agent_id, **options))
 
-    def follow_runs(self, *, timeout: float | None = None) -> Follower[Run]:
+    def follow_runs(self, *, branch: int | None = None, timeout: float | None = None) -> Follower[Run]:
         """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
-        return Follower(self._inner.follow_runs(timeout=timeout), self._driver)
+        return Follower(self._inner.follow_runs(branch=branch, timeout=timeout), self._driver)
 
     def get(self, *, resource_id: str | None = None) -> Thread:
         """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource."""

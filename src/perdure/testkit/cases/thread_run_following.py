@@ -34,6 +34,34 @@ def statuses(runs: list[Run]) -> dict[str, str]:
     return {run.id: run.status for run in runs}
 
 
+@case("runs", "follow-thread-branch", covers=FOLLOW)
+async def case_branch(kit: Kit) -> None:
+    """Of one branch: its open runs and its latest, whatever happens on others."""
+    first = await kit.store.runs.start("t", "agent", messages=[Message.user("one", id="one")])
+    first = await move(kit.store, first.fail("no"))
+    fork = await kit.store.branches.fork("t", before="one", messages=[Message.user("two")])
+    async with kit.store.thread("t").follow_runs(branch=0) as follower:
+        second = await kit.store.runs.start("t", "agent", branch=fork.id)
+        equal(await anext(follower), first, "the latest of its branch")
+        second = await move(kit.store, second.step())
+        third = await kit.store.runs.start("t", "agent", branch=0)
+        equal(await anext(follower), third, "the next one on it")
+    for branch, expected in ((0, [third]), (fork.id, [second]), (7, []), (None, [second, third])):
+        runs = await collect(kit.store.runs.follow(thread_id="t", branch=branch, timeout=0))
+        equal(runs, expected, f"branch {branch}")
+    for wrong in (-1, "main", True):
+        _refuse_branch(kit, thread_id="t", branch=wrong)
+    _refuse_branch(kit, run_id=first.id, branch=0)
+
+
+def _refuse_branch(kit: Kit, **options: Any) -> None:
+    try:
+        kit.store.runs.follow(**options)
+    except InvalidError:
+        return
+    raise InvalidError(f"{options!r} was accepted")
+
+
 @case("runs", "follow-thread", covers=(*FOLLOW, "runs.decide"))
 async def case_follow(kit: Kit) -> None:
     """A client that knows the thread alone sees a run of another client start, wait, be decided, go on and end."""

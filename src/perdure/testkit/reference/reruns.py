@@ -154,5 +154,5 @@ def _first_visible(world: World, thread: Thread, first: Message) -> Message | No
     run = world.runs.get(run_id or "")
     last = run.output[2] if run is not None and run.output else 0
     later = [m for m in thread.written_on(first.branch) if first.seq < m.seq <= last and m.body.get("run_id") == run_id]
-    seen = next((m for m in later if m.visibility == "all"), None)
-    return first if seen is not None and first.visibility == "all" else seen
+    message = next((m for m in later if m.visibility == "all"), None)
+    return first if message is not None and first.visibility == "all" else message

@@ -1,0 +1,72 @@
+"""What the browser of a user may be sent of messages and runs: an allow-list, unlike `to_json`, which has everything.
+
+It leaves out what may hold secrets or is nobody else's business: the details of errors (the text of an exception may
+name a server, or a key), metadata, thinking, usage, blocks of unknown types and fields that Perdure does not know, such
+as what a provider added.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, to_json
+
+if TYPE_CHECKING:
+    from perdure.model.message import MessageRecord
+    from perdure.model.run import Outcome, Run
+    from perdure.model.tickets import Waiting
+
+_HIDDEN = frozenset(("thinking",))
+
+
+def message_json(record: MessageRecord) -> dict[str, Any]:
+    """A message in its place: its id, who spoke, and the blocks that people may see."""
+    message = record.message
+    content = [_known(block) for block in message.content if not isinstance(block, Opaque)]
+    fields = {
+        "id": message.id,
+        "role": message.role,
+        "content": [block for block in map(to_json, content) if block["type"] not in _HIDDEN],
+        "run_id": message.run_id,
+        "stop_reason": message.stop_reason,
+    }
+    position = {"seq": record.seq, "branch": record.branch, "parent_id": record.parent_id, "at": record.at}
+    return {"thread_id": record.thread_id, **position, "message": fields}
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """A run: where it stands, what it asks people, and how it ended."""
+    names = ("id", "thread_id", "agent_id", "status", "branch", "steps")
+    times = ("created_at", "started_at", "finished_at", "updated_at")
+    fields = {name: getattr(run, name) for name in (*names, *times)}
+    return {**fields, "waiting": _waiting(run.waiting), "outcome": _outcome(run.outcome)}
+
+
+def _waiting(wait: Waiting | None) -> dict[str, Any] | None:
+    if wait is None:
+        return None
+    names = ("ticket_id", "tool_call_id", "tool_name", "arguments", "reason")
+    tickets = [{name: getattr(ticket, name) for name in names} for ticket in wait.tickets if ticket.decision is None]
+    return {"reason": wait.reason, "message": wait.message, "open_tickets": tickets}
+
+
+def _outcome(outcome: Outcome | None) -> dict[str, Any] | None:
+    if outcome is None:
+        return None
+    return {
+        "type": outcome.termination.type,
+        "code": outcome.termination.code,
+        "final_output": outcome.final_output,
+    }
+
+
+def _known(value: Any) -> Any:
+    """A block without the fields that Perdure does not know, at every level."""
+    if isinstance(value, list):
+        return [_known(item) for item in value if not isinstance(item, Opaque)]
+    if not isinstance(value, Faithful):
+        return value
+    nested = {name: _known(getattr(value, name)) for name in value.__struct_fields__ if name not in ("extra", "input")}
+    return msgspec.structs.replace(value, **nested, extra=NO_EXTRA)

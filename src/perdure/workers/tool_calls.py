@@ -1,0 +1,77 @@
+"""Runs a tool for a call of the model. Whatever comes of it is a result that can be stored: the tool has run, or not.
+
+An error of the tool, an unknown tool and arguments that do not fit are for the model to read. A text that is too long
+or holds half a character is shortened or mended, because a result that cannot be stored would end the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any
+
+from perdure import limits
+from perdure.errors import InvalidError, short_repr
+from perdure.model.halves import with_whole_characters
+from perdure.model.message import Message, ToolUse
+
+_CUT = " […] The result was cut here: it was too long to be stored."
+_MOST = limits.MESSAGE_BYTES - 64 * 1024
+"""How many bytes the JSON of a result's text may have; the rest is for the message around it."""
+
+
+async def result_of(call: ToolUse, function: Callable[..., Any] | None) -> Message:
+    """The result of a call: what the function returns for its arguments, or why there is none."""
+    checked: object = function
+    if checked is not None and not callable(checked):
+        raise InvalidError(f"function must be a function or None, not {short_repr(checked)}", hint="the tool to run")
+    if function is None:
+        return _failure(call, f"there is no tool {call.name!r}")
+    arguments: object = call.input
+    if not isinstance(arguments, dict):
+        return _failure(call, f"the arguments of {call.name!r} must be a JSON object")
+    try:
+        value = await _run(function, arguments)
+        text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+    except Exception as error:  # noqa: BLE001 - the model reads about it
+        return _failure(call, f"{type(error).__name__}: {error}")
+    return Message.tool(call.id, _storable(text))
+
+
+async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """What the function returns; a blocking one runs in a thread."""
+    if inspect.iscoroutinefunction(function):
+        return await function(**arguments)
+    value, error = await asyncio.to_thread(_caught, function, arguments)
+    if error is not None:
+        raise error
+    return await value if inspect.isawaitable(value) else value
+
+
+def _caught(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Any, Exception | None]:
+    try:
+        return function(**arguments), None
+    except StopIteration as error:  # an asyncio future cannot carry it: the caller would wait for ever
+        return None, RuntimeError(f"the tool raised {error!r}")
+    except Exception as error:  # noqa: BLE001 - raised again by the caller
+        return None, error
+
+
+def _failure(call: ToolUse, text: str) -> Message:
+    return Message.tool(call.id, _storable(text), is_error=True)
+
+
+def _storable(text: str) -> str:
+    """The text with whole characters, cut where its JSON would be too long."""
+    text = with_whole_characters(text)
+    if len(text) * 6 <= _MOST or len(json.dumps(text, ensure_ascii=False).encode()) <= _MOST:
+        return text
+    most = _MOST - len(_CUT.encode())
+    low, high = most // 6, min(len(text), most)  # a character takes one to six bytes
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = len(json.dumps(text[:middle], ensure_ascii=False).encode()) <= most
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return text[:low] + _CUT

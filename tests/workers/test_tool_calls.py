@@ -1,0 +1,100 @@
+"""`job.call_tool`: whatever comes of a tool is a result that can be stored."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from tests.workers.scenes import ended, finish, serving
+from tests.workers.test_serving import on_memory
+
+import perdure
+from perdure import InvalidError, Message, Store, ToolUse
+from perdure.clock import ManualClock
+from perdure.workers import Job
+from perdure.workers.tool_calls import result_of
+
+
+def call(arguments: Any = None) -> ToolUse:
+    return ToolUse("c", "tool", {} if arguments is None else arguments)
+
+
+def outcome(message: Message) -> tuple[str, bool]:
+    """The text of a result, and whether it is an error."""
+    data = message.to_json()["content"][0]
+    return message.result_text, data.get("is_error", False)
+
+
+def ran(function: Any, arguments: Any = None) -> tuple[str, bool]:
+    return outcome(asyncio.run(result_of(call(arguments), function)))
+
+
+def test_what_a_tool_returns_is_its_result() -> None:
+    async def twice(n: int) -> int:
+        return 2 * n
+
+    def stop() -> None:
+        raise StopIteration
+
+    assert ran(lambda: "Sunny, 24 °C") == ("Sunny, 24 °C", False)
+    assert ran(lambda city: {"city": city, "sun": True}, {"city": "Kyoto"}) == ('{"city": "Kyoto", "sun": true}', False)
+    assert ran(lambda: None) == ("", False)
+    assert ran(twice, {"n": 2}) == ("4", False)
+    assert ran(lambda n: twice(n), {"n": 3}) == ("6", False), "a plain function that returns an awaitable"
+    assert ran(lambda: threading.current_thread() is threading.main_thread()) == ("false", False)
+    assert ran(None) == ("there is no tool 'tool'", True)
+    assert ran(lambda: 1 / 0) == ("ZeroDivisionError: division by zero", True)
+    assert ran(stop) == ("RuntimeError: the tool raised StopIteration()", True)
+    assert ran(lambda: {1, 2})[1], "not JSON"
+    text, failed = ran(lambda city: city, {"town": "Kyoto"})
+    assert (failed, "town" in text) == (True, True)
+
+
+def test_arguments_that_are_no_object_are_for_the_model_to_read() -> None:
+    wrong: Any = ToolUse("c", "tool", "not JSON {")  # type: ignore[arg-type]
+    assert outcome(asyncio.run(result_of(wrong, lambda: "x"))) == (
+        "the arguments of 'tool' must be a JSON object",
+        True,
+    )
+
+
+@pytest.mark.parametrize("text", ["x" * 5_000_000, "\0" * 1_000_000, "é" * 3_000_000, "a\ud83db", "\ud83d\ude00"])
+def test_every_result_can_be_stored(text: str) -> None:
+    async def story() -> str:
+        async with perdure.open("memory://") as store:
+            await store.commit("t", messages=[await result_of(call(), lambda: text)])
+            return (await store.messages.list("t")).items[0].result_text
+
+    stored = asyncio.run(story())
+    if len(text) < 10:
+        assert stored in ("a\ufffdb", "😀")
+    else:
+        assert stored.endswith("too long to be stored.")
+        assert stored.startswith(text[:500_000])
+
+
+def test_a_job_runs_tools() -> None:
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent", messages=[Message.user("Go.")])
+
+        async def handler(job: Job) -> None:
+            for each in await job.unfinished_calls():
+                await job.commit(await job.call_tool(each, lambda **arguments: arguments))
+                await finish(job)
+                return
+            wrong: Any = "c"
+            with pytest.raises(InvalidError):
+                await job.call_tool(wrong, None)
+            with pytest.raises(InvalidError):
+                await job.call_tool(call(), wrong)
+            await job.commit(Message.assistant([ToolUse("c", "tool", {"a": 1})]))
+            await handler(job)
+
+        async with serving(store, handler):
+            await ended(store, run.id)
+        history = await store.messages.history("t")
+        assert [record.result_text for record in history if record.role == "tool"] == ['{"a": 1}']
+
+    on_memory(scene)
