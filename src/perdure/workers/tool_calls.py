@@ -1,7 +1,7 @@
 """Runs a tool for a call of the model. Whatever comes of it is a result that can be stored: the tool has run, or not.
 
 An error of the tool, an unknown tool and arguments that do not fit are for the model to read. A text that is too long
-or holds half a character is shortened or mended, because a result that cannot be stored would end the run.
+or holds half a character is shortened or corrected, because a result that cannot be stored would end the run.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ async def result_of(call: ToolUse, function: Callable[..., Any] | None) -> Messa
         return _failure(call, f"the arguments of {call.name!r} must be a JSON object")
     try:
         value = await _run(function, arguments)
-        text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
     except Exception as error:  # noqa: BLE001 - the model reads about it
         return _failure(call, f"{type(error).__name__}: {error}")
-    return Message.tool(call.id, _storable(text))
+    if value is None or isinstance(value, str):
+        return Message.tool(call.id, _storable(value or ""))
+    try:
+        return Message.tool(call.id, _storable(json.dumps(value, ensure_ascii=False)))
+    except (TypeError, ValueError, RecursionError) as error:
+        return _failure(call, f"{call.name!r} has run, but its result is not JSON: {error}")
 
 
 async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
