@@ -57,15 +57,20 @@ def marked() -> Iterator[Marks]:
 def watch_engine(subject: Any, marks: Marks) -> None:
     """Note when Perdure's stores hand their operations to the engine; a raw subject has no such moment."""
     engine = subject.store.engine
-    inner = engine.transact
 
-    async def transact(*given: Any, **named: Any) -> Any:
-        marks.append(("transacts", time.perf_counter()))
-        applied = await inner(*given, **named)
-        marks.append(("transacted", time.perf_counter()))
-        return applied
+    def noted(inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def transact(*arguments: Any, **options: Any) -> Any:
+            marks.append(("transacts", time.perf_counter()))
+            applied = await inner(*arguments, **options)
+            marks.append(("transacted", time.perf_counter()))
+            return applied
 
-    engine.transact = transact
+        return transact
+
+    engine.transact = noted(engine.transact)
+    kernel = subject.store._context.kernel  # noqa: SLF001 - which has taken the method for commits of known kinds
+    if kernel.fill is not None:
+        kernel.fill = noted(kernel.fill)
 
 
 def split(marks: Marks, began: float, ended: float) -> list[float]:

@@ -58,4 +58,32 @@ FORMAT_BUGS = (
         "unfit = added - added",
         ("case:messages/usage-of-another-shape@memory",),
     ),
+    Bug(
+        "a browser is sent the fields of a provider",
+        "model/public_json.py",
+        "**nested, extra=NO_EXTRA)",
+        "**nested)",
+        ("test:tests/unit/test_public_json.py::test_a_page_has_what_people_may_see",),
+    ),
+    Bug(
+        "a browser is sent what the model thought",
+        "model/public_json.py",
+        'frozenset(("thinking",))',
+        'frozenset(("thoughts",))',
+        ("test:tests/unit/test_public_json.py::test_a_page_has_what_people_may_see",),
+    ),
+    Bug(
+        "a browser is sent the text of an exception",
+        "sse.py",
+        "isinstance(record, (MessageRecord, Run))",
+        "isinstance(record, MessageRecord)",
+        ("test:tests/unit/test_public_json.py::test_a_stream_of_events_sends_nothing_else",),
+    ),
+    Bug(
+        "half a character is shown by itself",
+        "model/halves.py",
+        '        if "\\ud800" <= text[-1:] <= "\\udbff":',
+        '        if "\\udc00" <= text[-1:] <= "\\udbff":',
+        ("test:tests/formats/test_streams.py::test_a_character_that_a_server_split_is_whole_again",),
+    ),
 )

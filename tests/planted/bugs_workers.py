@@ -344,4 +344,25 @@ WORKER_BUGS = (
         "            if error is not None:\n",
         ("test:tests/unit/test_sse.py::test_a_browser_reconnects_while_the_store_is_unavailable",),
     ),
+    Bug(
+        "a tab is not sent how the last answer on its branch ended",
+        "stores/run_following.py",
+        "        if self._branch is None:\n",
+        "        if self._branch is None or self._branch == 0:\n",
+        ("case:runs/follow-thread-branch@memory",),
+    ),
+    Bug(
+        "a function says which errors pass, and nobody asks it",
+        "workers/trouble.py",
+        "return isinstance(error, Exception) and retry_on(error) is True",
+        "return isinstance(error, Exception) and retry_on(error) is None",
+        ("test:tests/workers/test_holds.py::test_errors_that_the_caller_names_pass_too[function]",),
+    ),
+    Bug(
+        "a result that is too long is cut at the wrong place",
+        "workers/tool_calls.py",
+        "        low, high = (middle, high) if fits else (low, middle - 1)",
+        "        low, high = (middle, high) if not fits else (low, middle - 1)",
+        ("test:tests/workers/test_tool_calls.py::test_every_result_can_be_stored",),
+    ),
 )

@@ -18,7 +18,6 @@ import resource
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,10 +65,11 @@ class Digest:
         self.count = self.sum = self.ends = 0
 
     def add(self, record: MessageRecord) -> None:
-        line = f"{record.seq} {record.branch} {record.message_id} {record.parent_id} {record.text}"
-        self.sum = zlib.crc32(line.encode(), self.sum)
+        # Cheap, because ten thousand followers do it beside the writer whose speed is measured.
+        text = record.text
+        self.sum = hash((self.sum, record.seq, record.branch, record.message_id, record.parent_id, text))
         self.count += 1
-        self.ends += record.text == "end"
+        self.ends += text == "end"
 
     def of(self, records: Iterable[MessageRecord]) -> tuple[int, int]:
         for record in records:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from perdure.model.branch import Variant
 from perdure.model.message import MessageRecord
 from perdure.model.page import Page
@@ -29,8 +25,3 @@ class MessagePage(Page[MessageRecord], frozen=True, kw_only=True):
 
     "2 of 3": the place in this list of the variant that is `asked`, and the length of the list.
     """
-
-    def public_json(self) -> dict[str, Any]:
-        """The same data as `to_json`, each item as its `public_json`: for the browser of a user."""
-        items = [record.public_json() for record in self.items]
-        return {**msgspec.structs.replace(self, items=[]).to_json(), "items": items}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import msgspec
+
+from perdure.model.public_json import item_json
 from perdure.model.record import Record
 
 T = TypeVar("T")
@@ -28,3 +31,8 @@ class Page(Record, Generic[T], frozen=True):
     def __len__(self) -> int:
         """How many items this page has."""
         return len(self.items)
+
+    def public_json(self) -> dict[str, Any]:
+        """The same data as `to_json`, each item as its `public_json` if it has one: for the browser of a user."""
+        items = [item_json(item) for item in self.items]
+        return {**msgspec.structs.replace(self, items=[]).to_json(), "items": items}

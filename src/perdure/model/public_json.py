@@ -16,9 +16,22 @@ from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, to_json
 if TYPE_CHECKING:
     from perdure.model.message import MessageRecord
     from perdure.model.run import Outcome, Run
+    from perdure.model.thread import Thread
     from perdure.model.tickets import Waiting
 
 _HIDDEN = frozenset(("thinking",))
+
+
+def item_json(item: Any) -> Any:
+    """A record of a page: what it says itself, or all of it."""
+    own = getattr(item, "public_json", None) or getattr(item, "to_json", None)
+    return item if own is None else own()
+
+
+def thread_json(thread: Thread) -> dict[str, Any]:
+    """A conversation as a list shows it."""
+    names = ("id", "title", "parent_thread_id", "created_at", "updated_at", "branch", "open_run_id")
+    return {name: getattr(thread, name) for name in names}
 
 
 def message_json(record: MessageRecord) -> dict[str, Any]:

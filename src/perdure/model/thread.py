@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from perdure.model.faithful import NO_EXTRA, Extra, Faithful
+from perdure.model.public_json import thread_json
 from perdure.model.record import Record
 from perdure.model.stored_json import Reader, write
 
@@ -49,6 +50,10 @@ class Thread(Record, frozen=True):
     """The run that was created, or changed while running, most recently."""
     rev: int
     """Changes when title, custom, resource or parent do. `threads.update(if_rev=…)` guards on it."""
+
+    def public_json(self) -> dict[str, Any]:
+        """JSON data for the browser of a user: title and times, without your own metadata."""
+        return thread_json(self)
 
 
 class NewThread(Record, frozen=True, kw_only=True):

@@ -131,9 +131,8 @@ class ThreadRunsSource:
             now, latest, pages = await self._view(*scans)
             times.append(now)
             for index, page in ((None, latest), *zip([scan.index for scan in scans], pages, strict=True)):
-                runs = {str(row.key[0]): row for row in page if self._branch in (None, row["branch"])}
-                rows |= runs
-                current |= runs.keys() if index != "thread" else set()
+                rows |= {str(row.key[0]): row for row in page}
+                current |= {str(row.key[0]) for row in page if index != "thread"}
             scans = _rest(scans, pages)
         rows |= await self._get([run_id for run_id in self._open if run_id not in rows])
         return ThreadLook(min(times), rows, str(latest[0].key[0]) if latest else None, current)

@@ -234,7 +234,7 @@ class Runs:
         - `thread_id`: the runs of this thread that are open, oldest first, and its latest run even if it is done; then
           every run that starts or changes, without knowing its id. It does not end by itself.
 
-        With a thread, `branch` is the number of a branch: then only the runs on it, and the latest of those.
+        With a thread, `branch` is the number of a branch: then the latest run is that of this branch.
 
         Read it with `async for`. States that follow each other quickly may be merged: you see the latest, and each run
         that ends as done. It also ends when it is closed, from any task or thread, or after `timeout` seconds without a

@@ -109,7 +109,7 @@ class ThreadHandle:
     def follow_runs(self, *, branch: int | None = None, timeout: float | None = None) -> Follower[Run]:
         """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`.
 
-        `branch` is the number of a branch: then only the runs on it.
+        `branch` is the number of a branch, such as the one that a tab shows: then the latest run is the latest on it.
         """
         return self._store.runs.follow(
             thread_id=self._id, branch=branch, timeout=timeout, resource_id=self._resource

@@ -36,19 +36,19 @@ def statuses(runs: list[Run]) -> dict[str, str]:
 
 @case("runs", "follow-thread-branch", covers=FOLLOW)
 async def case_branch(kit: Kit) -> None:
-    """Of one branch: its open runs and its latest, whatever happens on others."""
+    """With a branch: the latest run is the latest on it, whatever happened on others since."""
     first = await kit.store.runs.start("t", "agent", messages=[Message.user("one", id="one")])
     first = await move(kit.store, first.fail("no"))
     fork = await kit.store.branches.fork("t", before="one", messages=[Message.user("two")])
+    second = await move(kit.store, (await kit.store.runs.start("t", "agent", branch=fork.id)).finish())
     async with kit.store.thread("t").follow_runs(branch=0) as follower:
-        second = await kit.store.runs.start("t", "agent", branch=fork.id)
-        equal(await anext(follower), first, "the latest of its branch")
-        second = await move(kit.store, second.step())
-        third = await kit.store.runs.start("t", "agent", branch=0)
-        equal(await anext(follower), third, "the next one on it")
-    for branch, expected in ((0, [third]), (fork.id, [second]), (7, []), (None, [second, third])):
+        equal(await anext(follower), first, "the latest on it")
+        third = await kit.store.runs.start("t", "agent", branch=fork.id)
+        equal(await anext(follower), third, "a new one on another")
+    for branch, expected in ((0, [first, third]), (fork.id, [third]), (7, [third]), (None, [third])):
         runs = await collect(kit.store.runs.follow(thread_id="t", branch=branch, timeout=0))
         equal(runs, expected, f"branch {branch}")
+    equal(await collect(kit.store.runs.follow(thread_id="t", branch=fork.id, timeout=0)), [third], second.id)
     for wrong in (-1, "main", True):
         _refuse_branch(kit, thread_id="t", branch=wrong)
     _refuse_branch(kit, run_id=first.id, branch=0)
