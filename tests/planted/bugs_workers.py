@@ -365,4 +365,11 @@ WORKER_BUGS = (
         "        low, high = (middle, high) if not fits else (low, middle - 1)",
         ("test:tests/workers/test_tool_calls.py::test_every_result_can_be_stored",),
     ),
+    Bug(
+        "a stop answers calls that nobody was asked about",
+        "stores/run_cancelling.py",
+        " for call_id in calls if call_id in asked]",
+        " for call_id in calls]",
+        ("case:runs/cancel-answers-calls@memory",),
+    ),
 )

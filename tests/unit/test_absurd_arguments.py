@@ -173,6 +173,7 @@ TAKES = {
     ("state.put", "value"): {"long text"},
     ("profiles.put", "value"): {"long text"},
     ("runs.cancel", "detail"): {"long text"},
+    ("runs.cancel", "answer_calls"): {"long text"},
     ("messages.history", "interrupted"): {"long text"},
     ("runs.decide", "value"): {"long text"},
 }

@@ -8,13 +8,15 @@ from perdure.errors import ConflictError, IllegalTransition, NotFoundError, Vers
 from perdure.kernel.ops import NOW, Get, Op, Patch, Ref, Scan
 from perdure.model.message import Message
 from perdure.model.run import DONE, RUNNING, WAITING, Run
+from perdure.rules import views
+from perdure.stores.branch_paths import PathQuery, read_path
 from perdure.stores.commit.execute import perform
 from perdure.stores.commit.receipt import with_run
 from perdure.stores.commit.request import Request, prepare
 from perdure.stores.commit.run_change import changed_columns, effect_of
 from perdure.stores.context import Context, require
 from perdure.stores.drafts import read_draft
-from perdure.stores.records import run_from
+from perdure.stores.records import path_records, run_from
 from perdure.stores.retry import Stale, retry
 
 POLITE_ATTEMPTS = 8
@@ -42,7 +44,13 @@ async def get_run(context: Context, run_id: str, thread_id: str | None = None) -
 
 
 async def cancel_run(
-    context: Context, run_id: str, detail: str | None, thread_id: str | None = None, *, keep_draft: bool = False
+    context: Context,
+    run_id: str,
+    detail: str | None,
+    thread_id: str | None = None,
+    *,
+    keep_draft: bool = False,
+    answer_calls: str | None = None,
 ) -> Run:
     """End a run however often its worker moves it meanwhile; one that is done is returned as it is."""
     attempts = 0
@@ -61,12 +69,27 @@ async def cancel_run(
                 words = ""  # its worker has finished that step
         try:
             messages = [Message.assistant(words, stop_reason="cancelled")] if words else []
+            messages += [] if answer_calls is None else await _results(context, run, answer_calls)
             request = Request(thread_id=run.thread_id, messages=messages, run=run.cancel(detail))
             return with_run(await perform(context, prepare(request))).run
         except (IllegalTransition, VersionConflict):
             raise Stale from None
 
     return await retry("run", run_id, attempt)
+
+
+async def _results(context: Context, run: Run, text: str) -> list[Message]:
+    """A result for each call that a waiting run asks people about: while it waits, none of them has been made."""
+    asked = {ticket.tool_call_id for ticket in run.tickets}
+    if run.status != WAITING or not asked:
+        return []
+    path = await read_path(context, run.thread_id, PathQuery(branch=run.branch))
+    calls = [
+        item.call.id
+        for item in views.unfinished(path_records(run.thread_id, path.entries, None))
+        if item.run_id == run.id
+    ]
+    return [Message.tool(call_id, text, is_error=True) for call_id in calls if call_id in asked]
 
 
 async def _overtake(context: Context, run: Run) -> Run:

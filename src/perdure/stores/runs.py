@@ -124,7 +124,13 @@ class Runs:
         return with_run(await perform(self._context, prepare(request))).run
 
     async def cancel(
-        self, run_id: str, detail: str | None = None, *, keep_draft: bool = False, thread_id: str | None = None
+        self,
+        run_id: str,
+        detail: str | None = None,
+        *,
+        keep_draft: bool = False,
+        answer_calls: str | None = None,
+        thread_id: str | None = None,
     ) -> Run:
         """End a run from outside, however often its worker changes it at the same time.
 
@@ -134,15 +140,23 @@ class Runs:
         - `detail`: says why.
         - `keep_draft`: store the words that the run shows now (`job.draft`) as a message of the assistant, in the same
           transaction, with the stop reason `"cancelled"`. Without such words, nothing is stored.
+        - `answer_calls`: if the run is waiting, each call that has a ticket gets this text as its result, in the same
+          transaction. For runs that ask before they make a call: it has not been made, and the model should know.
         - `thread_id`: the thread that the run must belong to; a run of another one raises `NotFoundError`.
         """
         _check_ids(run_id, thread_id)
         checks.check_flag(keep_draft, "keep_draft")
+        if answer_calls is not None:
+            if type(answer_calls) is not str:
+                raise InvalidError(f"answer_calls must be text, not {short_repr(answer_calls)}")
+            codec.encode_checked(answer_calls, "answer_calls", limits.RUN_BYTES)
         if detail is not None:
             if type(detail) is not str:
                 raise InvalidError(f"detail must be text, not {short_repr(detail)}")
             codec.encode_checked(detail, "detail", limits.RUN_BYTES)
-        return await cancel_run(self._context, run_id, detail, thread_id, keep_draft=keep_draft)
+        return await cancel_run(
+            self._context, run_id, detail, thread_id, keep_draft=keep_draft, answer_calls=answer_calls
+        )
 
     async def rerun(
         self,

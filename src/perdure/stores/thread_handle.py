@@ -318,13 +318,17 @@ class ThreadHandle:
             replace=replace, thread_id=self._id, new_run_id=new_run_id, fence=fence, key=key
         )
 
-    async def cancel(self, run_id: str, detail: str | None = None, *, keep_draft: bool = False) -> Run:
+    async def cancel(
+        self, run_id: str, detail: str | None = None, *, keep_draft: bool = False, answer_calls: str | None = None
+    ) -> Run:
         """End a run from outside, however often its worker changes it at the same time.
 
         The options are those of `store.runs.cancel`.
         """
         await self._check()
-        return await self._store.runs.cancel(run_id, detail, keep_draft=keep_draft, thread_id=self._id)
+        return await self._store.runs.cancel(
+            run_id, detail, keep_draft=keep_draft, answer_calls=answer_calls, thread_id=self._id
+        )
 
     async def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
         """Record the decision on a ticket of a waiting run, even while others change the run.

@@ -33,10 +33,13 @@ class Runs(Face[async_runs.Runs], of=async_runs.Runs):
         return self._driver.run(self._inner.start(thread_id, agent_id, **options))
 
     def cancel(
-        self, run_id: str, detail: str | None = None, *, keep_draft: bool = False, thread_id: str | None = None
+        self, run_id: str, detail: str | None = None, *, keep_draft: bool = False, answer_calls: str | None = None,
+        thread_id: str | None = None
     ) -> Run:
         """End a run from outside, however often its worker changes it at the same time."""
-        return self._driver.run(self._inner.cancel(run_id, detail, keep_draft=keep_draft, thread_id=thread_id))
+        return self._driver.run(self._inner.cancel(
+            run_id, detail, keep_draft=keep_draft, answer_calls=answer_calls, thread_id=thread_id
+        ))
 
     def rerun(
         self, run_id: str | None = None, *, message_id: str | None = None, messages: Sequence[Message] | None = None,

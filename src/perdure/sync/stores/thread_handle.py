@@ -204,9 +204,11 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
             replace=replace, new_run_id=new_run_id, fence=fence, key=key
         ))
 
-    def cancel(self, run_id: str, detail: str | None = None, *, keep_draft: bool = False) -> Run:
+    def cancel(
+        self, run_id: str, detail: str | None = None, *, keep_draft: bool = False, answer_calls: str | None = None
+    ) -> Run:
         """End a run from outside, however often its worker changes it at the same time."""
-        return self._driver.run(self._inner.cancel(run_id, detail, keep_draft=keep_draft))
+        return self._driver.run(self._inner.cancel(run_id, detail, keep_draft=keep_draft, answer_calls=answer_calls))
 
     def decide(self, run_id: str, ticket_id: str, value: Any) -> Run:
         """Record the decision on a ticket of a waiting run, even while others change the run."""

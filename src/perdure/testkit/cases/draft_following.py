@@ -7,8 +7,9 @@ from typing import Any
 
 from perdure.errors import InvalidError, NotFoundError
 from perdure.model.draft import Draft
-from perdure.model.message import Message
+from perdure.model.message import Message, ToolUse
 from perdure.model.run import Run
+from perdure.model.tickets import Ticket
 from perdure.stores.drafts import draft_key, draft_owner, draft_value
 from perdure.stores.store import Store
 from perdure.testkit.cases.following import TIMEOUTS_REFUSED
@@ -117,6 +118,30 @@ async def case_cancel_keeps(kit: Kit) -> None:
     history = await kit.store.messages.history("t")
     equal([record.text for record in history], ["Go.", "Half an ans", "Next."], "in order")
     equal((history[1].message.stop_reason, history[1].run_id), ("cancelled", run.id), "whose it is")
+
+
+@case("runs", "cancel-answers-calls", covers=("runs.cancel",))
+async def case_cancel_answers(kit: Kit) -> None:
+    """A run that is stopped while it asks: the calls that it asks about get a result, and only those."""
+    run = await kit.store.runs.start("t", "agent", messages=[Message.user("Pay.")])
+    calls = [ToolUse(f"c{n}", "pay", {}) for n in range(4)]
+    messages = [Message.assistant([*calls]), Message.tool("c0", "paid")]
+    run = await move(kit.store, run.wait([Ticket.for_call(call) for call in calls[:3]]), messages=messages)
+    await kit.store.runs.decide(run.id, "c1", True)
+    await kit.store.runs.cancel(run.id, answer_calls="Not made.")
+    results = [(record.message.tool_call_id, record.result_text) for record in await kit.store.messages.path("t")][2:]
+    equal(results, [("c0", "paid"), ("c1", "Not made."), ("c2", "Not made.")], "those with a ticket")
+    left = [item.call.id for item in await kit.store.messages.unfinished_calls("t")]
+    equal(left, ["c3"], "which nobody was asked about")
+    page = await kit.store.messages.page("t")
+    equal(page.items[-1].message.tool_call_id, "c2", "people see them")
+    other = await kit.store.runs.start("t", "agent")
+    await kit.store.commit("t", messages=[Message.assistant([ToolUse("d", "pay", {})])], run=other.step())
+    await kit.store.runs.cancel(other.id, answer_calls="Not made.")
+    equal(len(await kit.store.messages.path("t")), 6, "a running run may have made its calls")
+    for wrong in (1, b"x", "\ud800"):
+        text: Any = wrong
+        await raises(InvalidError, kit.store.runs.cancel(run.id, answer_calls=text), f"{wrong!r}")
 
 
 @case("runs", "cancel-keeps-own-draft", covers=("runs.cancel",))
