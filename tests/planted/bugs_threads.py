@@ -43,8 +43,8 @@ THREAD_BUGS = (
     Bug(
         "a key answers whoever repeats it, whosever the thread is",
         "stores/commit/refuse.py",
-        "if observed.head is not None and commit.resource not in",
-        "if observed.head is not None and observed.key is None and commit.resource not in",
+        "    check_resource(observed.head, commit.resource)\n",
+        "    check_resource(observed.head, None if observed.key else commit.resource)\n",
         ("case:runs/start-owned-key@memory",),
     ),
     Bug(
