@@ -372,4 +372,11 @@ WORKER_BUGS = (
         " for call_id in calls]",
         ("case:runs/cancel-answers-calls@memory",),
     ),
+    Bug(
+        "a late result on another branch is not looked for",
+        "workers/late_results.py",
+        "        if record.seq <= result.seq:\n",
+        "        if record.seq <= 10_000 + result.seq:\n",
+        ("test:tests/workers/test_late_results.py",),
+    ),
 )

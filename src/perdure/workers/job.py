@@ -16,6 +16,7 @@ from perdure.stores.options import AppendOptions
 from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
 from perdure.workers.hold import Hold
+from perdure.workers.late_results import with_late_results
 from perdure.workers.tool_calls import result_of
 
 INTERRUPTED = "The call was interrupted: it may or may not have taken effect."
@@ -57,12 +58,14 @@ class Job:
         """What the model should see of the run's branch.
 
         The options are those of `store.messages.history`. A call of an earlier run that never got a result, because the
-        run was stopped, is shown with the text `interrupted` as its result; None leaves such calls out.
+        run was stopped, is shown with the text `interrupted` as its result; None leaves such calls out. If its result
+        came late and is on the branch of the call only, it is shown instead of the text.
         """
         own = None if interrupted is None else self.run.id
-        return await self.thread.history(
+        history = await self.thread.history(
             branch=self.run.branch, upto=upto, limit=limit, interrupted=interrupted, run_id=own
         )
+        return history if interrupted is None else await with_late_results(self.thread, history)
 
     async def unfinished_calls(self) -> list[ToolUse]:
         """The tool calls of this run that have no result yet, in order."""
