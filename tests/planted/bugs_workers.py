@@ -368,7 +368,7 @@ WORKER_BUGS = (
     Bug(
         "a stop answers calls that nobody was asked about",
         "stores/run_cancelling.py",
-        " for call_id in calls if call_id in asked]",
+        " for call_id in calls if call_id in ticket_calls]",
         " for call_id in calls]",
         ("case:runs/cancel-answers-calls@memory",),
     ),

@@ -80,8 +80,8 @@ async def cancel_run(
 
 async def _results(context: Context, run: Run, text: str) -> list[Message]:
     """A result for each call that a waiting run asks people about: while it waits, none of them has been made."""
-    asked = {ticket.tool_call_id for ticket in run.tickets}
-    if run.status != WAITING or not asked:
+    ticket_calls = {ticket.tool_call_id for ticket in run.tickets}
+    if run.status != WAITING or not ticket_calls:
         return []
     path = await read_path(context, run.thread_id, PathQuery(branch=run.branch))
     calls = [
@@ -89,7 +89,7 @@ async def _results(context: Context, run: Run, text: str) -> list[Message]:
         for item in views.unfinished(path_records(run.thread_id, path.entries, None))
         if item.run_id == run.id
     ]
-    return [Message.tool(call_id, text, is_error=True) for call_id in calls if call_id in asked]
+    return [Message.tool(call_id, text, is_error=True) for call_id in calls if call_id in ticket_calls]
 
 
 async def _overtake(context: Context, run: Run) -> Run:

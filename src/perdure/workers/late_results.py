@@ -18,9 +18,9 @@ from perdure.stores.thread_handle import ThreadHandle
 
 async def with_late_results(thread: ThreadHandle, history: Sequence[MessageRecord]) -> list[MessageRecord]:
     """The history, with the real result of each interrupted call that has one elsewhere; mostly it reads nothing."""
-    made = [record for record in history if record.role == "tool" and record.message.id is None]
-    paths = {branch: await _path(thread, branch) for branch in {record.branch for record in made}}
-    late = {id(record): _late(record, paths[record.branch]) for record in made}
+    placeholders = [record for record in history if record.role == "tool" and record.message.id is None]
+    paths = {branch: await _path(thread, branch) for branch in {record.branch for record in placeholders}}
+    late = {id(record): _late(record, paths[record.branch]) for record in placeholders}
     return [late.get(id(record), record) for record in history]
 
 
