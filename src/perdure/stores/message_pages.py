@@ -16,14 +16,13 @@ import msgspec
 from perdure.errors import CursorExpired, InvalidError, NotFoundError
 from perdure.kernel.cursor import RESTART, decode_cursor, encode_cursor
 from perdure.kernel.ops import Get, Read, Row
-from perdure.model.branch import Variant
 from perdure.model.message import MessageRecord
 from perdure.model.message_page import MessagePage
 from perdure.rules import checks, views
 from perdure.stores.branch_paths import PathQuery, check_branch, read_path, resolve_branch
 from perdure.stores.context import Context
 from perdure.stores.newest import Tail, newest_shown
-from perdure.stores.page_variants import PageWindow, read_page_variants
+from perdure.stores.page_variants import PageVariants, PageWindow, read_page_variants
 from perdure.stores.records import MessageEntry, path_records
 from perdure.stores.retry import Stale, retry
 
@@ -111,16 +110,23 @@ async def _read_page(context: Context, request: PageRequest) -> MessagePage:
     more = encode_cursor(request.query, (part.branch, part.position)) if part.more else None
     run_id: str | None = part.head["open_run"]
     after_seq = _after_seq(part, hides_calls=request.view != "raw")
-    variants = await _variants(context, request, part) if request.variants else {}
+    variants = await _variants(context, request, part) if request.variants else PageVariants({}, [])
     return MessagePage(
-        part.records, more, branch=part.branch, after_seq=after_seq, open_run_id=run_id, variants=variants
+        part.records,
+        more,
+        branch=part.branch,
+        after_seq=after_seq,
+        open_run_id=run_id,
+        variants=variants.of_records,
+        next_variants=variants.after_newest,
     )
 
 
-async def _variants(context: Context, request: PageRequest, part: _Slice) -> dict[str, list[Variant]]:
+async def _variants(context: Context, request: PageRequest, part: _Slice) -> PageVariants:
     # Of the raw path nothing is hidden, so only what is on the page has its variants there.
     after = part.position - 1 if request.view == "raw" else part.previous
-    window = PageWindow(part.records, part.branch, after, part.head)
+    newest = request.cursor is None and request.before is None
+    window = PageWindow(part.records, part.branch, after, newest, part.head)
     return await read_page_variants(context, window, external=request.view == "external")
 
 

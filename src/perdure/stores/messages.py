@@ -204,7 +204,8 @@ class Messages:
           `branch` may be the number that the page returned.
         - `variants`: also return `page.variants`: for every message of the page that has some, the messages written in
           its place on other branches ("2 of 3"), as `branches.variants` describes them. Those that the view hides are
-          left out; a turn that begins with hidden messages is listed by its first visible one. Not for `history`.
+          left out; a turn that begins with hidden messages is listed by its first visible one. On the newest page,
+          `page.next_variants` lists what other branches have after its last record. Not for `history`.
 
         The cost follows the page, however long the branch is, with two exceptions. A page of `external` with tool
         calls also looks for retractions, and for missing results, among newer records. `history` is read from the

@@ -3,7 +3,8 @@
 The rows of the branches say where lines part, so a thread that never branched costs nothing, and a page costs one read
 per branch that forks on it. What hangs under the same message is one group. The page shows a group at the variant on
 its path or, if it hides that one, at the next record, if that is of the same run: a turn may begin with what people do
-not see.
+not see. What hangs under the newest record of a branch, on other branches only, is what comes next there: an answer
+that was regenerated and then stopped before its first word has no record of its own.
 """
 
 from __future__ import annotations
@@ -26,13 +27,21 @@ from perdure.stores.variants import Sibling, describe, first_visible, read_sibli
 class PageWindow(NamedTuple):
     """The records of a page, oldest first, the branch whose path they are of, and the seq after which the page begins.
 
-    `head` is the thread's hot row, as the page was read with it.
+    `newest`: it is the newest page of the branch. `head` is the thread's hot row, as the page was read with it.
     """
 
     records: Sequence[MessageRecord]
     branch: int
     after: int
+    newest: bool
     head: Row
+
+
+class PageVariants(NamedTuple):
+    """The variants by the id of the record that shows them, and those that come after the newest record elsewhere."""
+
+    of_records: dict[str, list[Variant]]
+    after_newest: list[Variant]
 
 
 class _Group(NamedTuple):
@@ -43,33 +52,38 @@ class _Group(NamedTuple):
     record: MessageRecord
 
 
-async def read_page_variants(context: Context, window: PageWindow, *, external: bool) -> dict[str, list[Variant]]:
-    """The variants by the id of the record that shows them; records without another variant are left out.
+async def read_page_variants(context: Context, window: PageWindow, *, external: bool) -> PageVariants:
+    """The variants of a page; records without another variant are left out.
 
     Raises `Stale` if another thread has the id by now.
     """
     head = window.head
-    if head["branches"] == 1 or not window.records:
-        return {}
+    if head["branches"] == 1 or not (window.records or window.newest):
+        return PageVariants({}, [])
     thread_id = str(head.key[0])
     rows = (await view_of(context, head, Scan("branches", eq=(thread_id,))))[0]
     branches = {int(row.key[1]): row for row in rows}
     path = reach(origins(branches), [window.branch], where=f"thread {thread_id!r}")
     points = _points(branches, path, window)
-    groups = _groups(await read_siblings(context, head, branches, points), path, window)
+    siblings = await read_siblings(context, head, branches, points)
+    # The last of them are under the newest record, which no group of the page is.
+    elsewhere = [sibling for sibling in siblings.pop() if way_to(path, sibling) is None] if window.newest else []
+    groups = _groups(siblings, path, window)
     if external:
+        elsewhere = list((await first_visible(context, head, elsewhere)).values())
         groups = await _visible(context, head, groups)
-    siblings = await _asked(context, head, groups)
+    asked_siblings = await _asked(context, head, groups)
     page: dict[str, list[Variant]] = {}
-    for group, asked in zip(groups, siblings, strict=True):
+    for group, asked in zip(groups, asked_siblings, strict=True):
         variants = describe(thread_id, [asked], group.others, branches, head["branch"])
         if len(variants) > 1:  # of two groups at one record, the later one counts
             page[group.record.message_id] = variants
-    return page
+    return PageVariants(page, describe(thread_id, [], elsewhere, branches, head["branch"]))
 
 
 def _points(branches: Mapping[int, Row], path: Mapping[int, Reach], window: PageWindow) -> list[Point | None]:
-    """The messages on the page's path under which lines part, from the one before the page on, oldest first."""
+    """The messages on the page's path under which lines part, from the one before the page on, oldest first; of the
+    newest page, its last record is always among them, at the end."""
     on_path: dict[int, Point | None] = {}
     for point in map(fork_point, branches.values()):
         if point is None:
@@ -78,8 +92,11 @@ def _points(branches: Mapping[int, Row], path: Mapping[int, Reach], window: Page
             on_path[point[1]] = point
     # Of those before the page, only the last one can have its next record on the page.
     before = max((seq for seq in on_path if seq <= window.after), default=0)
-    last = window.records[-1].seq
-    return [point for seq, point in sorted(on_path.items()) if before <= seq < last]
+    newest = window.records[-1] if window.records else None
+    last = 0 if newest is None else newest.seq
+    points = [point for seq, point in sorted(on_path.items()) if before <= seq < last]
+    end = None if newest is None else (newest.branch, newest.seq)
+    return [*points, end] if window.newest else points
 
 
 def _groups(siblings: Sequence[list[Sibling]], path: Mapping[int, Reach], window: PageWindow) -> list[_Group]:

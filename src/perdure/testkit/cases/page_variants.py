@@ -7,6 +7,7 @@ from typing import Any
 from perdure.errors import InvalidError
 from perdure.model.message import Message
 from perdure.model.message_page import MessagePage
+from perdure.model.tickets import Ticket
 from perdure.testkit.cases.reruns import answered, asks, first_turn, says
 from perdure.testkit.helpers import calling
 from perdure.testkit.kit import Kit, case, equal, raises
@@ -135,6 +136,40 @@ async def case_nothing(kit: Kit) -> None:
     await store.commit("t", messages=[Message.tool("c", "sun", id="result", run_id="r1")], branch=0)
     raw = await store.messages.page("t", view="raw", variants=True)
     equal(shown(raw), {"b": "call [b]"}, "raw")
+
+
+@case("messages", "page-next-variants", covers=PAGE)
+async def case_next(kit: Kit) -> None:
+    """A replaced answer can be reached from the newest page while the one that replaces it shows nothing."""
+    store = kit.store
+    await first_turn(kit, says("a"))
+    again = await store.runs.rerun("r1")
+
+    async def following(**options: Any) -> str:
+        page = await store.messages.page("t", variants=True, **options)
+        equal(shown(page), {}, "nothing is shown in two versions")
+        return " ".join(f"{v.message_id}@{v.branch}" for v in page.next_variants)
+
+    equal(await following(), "a@0", "while it is being written")
+    await store.commit("t", messages=[calling("c", id="call")], run=again.wait([Ticket(ticket_id="k")]))
+    equal(await following(), "a@0", "while it asks for approval without a word")
+    await store.runs.cancel(again.id)
+    equal(await following(), "a@0", "stopped before the first word")
+    equal(await following(branch=0), "", "on the branch of the old answer: people see nothing of the new one")
+    raw = await store.messages.page("t", branch=0, view="raw", variants=True)
+    equal([v.message_id for v in raw.next_variants], [], "raw: nothing comes after the answer")
+    third = await answered(store, await store.runs.rerun("r1"), says("b"))
+    await store.branches.switch("t", again.branch)
+    equal(await following(), "a@0 b@2", "two answers")
+    equal(third.branch, 2, "the third branch")
+    await store.branches.delete("t", third.branch)
+    equal(await following(), "a@0", "not what only a deleted branch leads to")
+    older = await store.messages.page("t", variants=True, before="q")
+    equal((len(older.items), older.next_variants), (1, []), "an older page has none")
+    root = await store.branches.fork("t", at=None, switch=True)
+    page = await store.messages.page("t", branch=root.id, variants=True)
+    equal([v.message_id for v in page.next_variants], ["hello"], "an empty root: the other beginning")
+    equal((await store.messages.page("t")).next_variants, [], "not asked for")
 
 
 @case("messages", "page-variants-deleted-and-refused", covers=PAGE)

@@ -243,7 +243,8 @@ def _describe_page(tokens: Tokens, page: Page[Any]) -> Json:
 
 def _describe_message_page(tokens: Tokens, page: MessagePage) -> Json:
     variants = {message_id: plain(tokens, group) for message_id, group in page.variants.items()}
-    return {**_fields(page), **_describe_page(tokens, page), "variants": variants}
+    following = plain(tokens, page.next_variants)
+    return {**_fields(page), **_describe_page(tokens, page), "variants": variants, "next_variants": following}
 
 
 def _describe_receipt(tokens: Tokens, receipt: Receipt) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.testkit.reference.records import Json, Message, Refusal, Thread, World
-from perdure.testkit.reference.reruns import page_variants
+from perdure.testkit.reference.reruns import next_variants, page_variants
 from perdure.testkit.reference.threads import page, refuse_page
 from perdure.testkit.reference.views import (
     branch_data,
@@ -118,6 +118,7 @@ def message_page(
     calls = [call for call in unfinished(read) if call["seq"] > previous] if view != "raw" else []
     records = [data for _, data in items[start:]]
     rest = [m for m in line if m.seq > previous] if variants else []
+    newest = variants and cursor is None and before is None
     return {
         "items": records,
         "next_cursor": more,
@@ -125,6 +126,7 @@ def message_page(
         "after_seq": min([read[-1].seq if read else 0, *(call["seq"] - 1 for call in calls)]),
         "open_run_id": thread.open_run_id,
         "variants": page_variants(world, thread, rest, records, external=view == "external"),
+        "next_variants": next_variants(world, thread, line, records, external=view == "external") if newest else [],
     }
 
 

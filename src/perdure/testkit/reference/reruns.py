@@ -139,6 +139,17 @@ def page_variants(world: World, thread: Thread, line: list[Message], records: li
     return groups
 
 
+def next_variants(
+    world: World, thread: Thread, line: list[Message], records: list[Json], *, external: bool
+) -> list[Json]:
+    """What other branches have after the last item of the newest page."""
+    parent = thread.log[records[-1]["seq"] - 1] if records else None
+    others: list[Any] = [m for m in thread.log if m.parent is parent and not any(m is own for own in line)]
+    if external:
+        others = [visible for m in others if (visible := _first_visible(world, thread, m)) is not None]
+    return described(thread, sorted(others, key=lambda m: m.seq), None)
+
+
 def _stands_for(message: Message, own: Message) -> bool:
     run_id = own.body.get("run_id")
     return message is own or (run_id is not None and message.body.get("run_id") == run_id)
