@@ -503,7 +503,7 @@ async def an_approval_is_for_one_call_only(kit: Kit) -> None:
     run = await kit.store.runs.start("t", "clerk")
     async with serving(kit.store, partial(ask_and_pay, amounts=amounts, paid=paid)):
         asked = await approving(kit.store, run.id)
-    names = ("functions.pay:0", "functions.pay:0#2", "functions.pay:0#3")
+    names = ("functions.pay:0", "functions.pay:0~2", "functions.pay:0~3")
     assert asked == [(name, {"amount": amount}) for name, amount in zip(names, amounts, strict=True)]
     assert paid == [(amount, True) for amount in amounts]
     history = [record.result_text for record in await kit.store.messages.history("t") if record.role == "tool"]
@@ -539,7 +539,7 @@ async def an_approval_outlives_the_worker_but_not_its_call(kit: Kit) -> None:
         await asyncio.gather(task, return_exceptions=True)
     paid: list[tuple[int, bool]] = []
     async with serving(await kit.second(), partial(ask_and_pay, amounts=(5, 5), paid=paid)):
-        assert await approving(store, run.id) == [("functions.pay:0#2", {"amount": 5})]
+        assert await approving(store, run.id) == [("functions.pay:0~2", {"amount": 5})]
     assert decisions == [(5, True, True), (5, True, True), None]
     assert paid == [(5, True)]
 

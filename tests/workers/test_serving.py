@@ -560,7 +560,7 @@ def test_a_ticket_that_lost_its_number_still_has_it_in_its_id() -> None:
     calls = Calls()
     calls.add(records)
     numbered = calls.numbered([Ticket.for_call(PAY, decision=True), Ticket.for_call(long, decision=True)])
-    assert [ticket.ticket_id for ticket in numbered] == ["c-1#2", "é" * 127 + "#2"]
+    assert [ticket.ticket_id for ticket in numbered] == ["c-1~2", "é" * 127 + "~2"]
     brief = [Ticket(ticket_id=t.ticket_id, tool_call_id=t.tool_call_id, decision=t.decision) for t in numbered]
     assert calls.decision(Waiting(reason="x", tickets=brief), PAY) is True
     assert calls.decision(Waiting(reason="x", tickets=[Ticket.for_call(PAY, decision=True)]), PAY) is None

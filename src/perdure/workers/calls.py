@@ -93,7 +93,7 @@ class Calls:
 def _with_number(ticket: Ticket, about: OpenCall) -> Ticket:
     if about.number == 1:
         return ticket
-    name, suffix = ticket.ticket_id, f"#{about.number}"
+    name, suffix = ticket.ticket_id, f"~{about.number}"
     if name == about.call.id:
         name = name.encode()[: limits.ID_BYTES - len(suffix)].decode(errors="ignore") + suffix
     return replace(ticket, ticket_id=name, extra=Extra({**ticket.extra, NUMBER: about.number}))
@@ -104,7 +104,7 @@ def _number(ticket: Ticket) -> int:
     if type(number) is int:
         return number
     # A run that is almost too large keeps nothing but the ids and the decision of a ticket.
-    suffix = ticket.ticket_id.removeprefix(f"{ticket.tool_call_id}#")
+    suffix = ticket.ticket_id.removeprefix(f"{ticket.tool_call_id}~")
     return int(suffix) if suffix != ticket.ticket_id and suffix.isdecimal() and len(suffix) < 10 else 1
 
 

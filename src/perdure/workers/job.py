@@ -164,7 +164,7 @@ class Job:
         Return from the handler right after this call. When all are decided, a worker calls the handler again.
 
         - `calls`: the tool calls that need a decision. The id of each is the id of its ticket. If the run has used the
-          id before, the ticket's id ends in `#2`, `#3` and so on.
+          id before, the ticket's id ends in `~2`, `~3` and so on.
         - `reason`: why the run waits, in a word.
         - `message`: a text for the person who is asked.
         """
