@@ -63,6 +63,7 @@ from perdure.model.run import (
     RunChange,
     RunInput,
     RunOutput,
+    Takeovers,
     Termination,
 )
 from perdure.model.run_snapshots import Decision, RunActivation, RunIntent, RunOptions, RunRequest, RunTrace, SeqRange
@@ -162,6 +163,7 @@ __all__ = [
     "StartOptions",
     "StateDoc",
     "Store",
+    "Takeovers",
     "Termination",
     "Text",
     "Thinking",

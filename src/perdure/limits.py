@@ -62,6 +62,8 @@ WORKER_JOBS: Final = 1_000
 """How many runs one `workers.serve` may work on at the same time."""
 WORKER_RETRIES: Final = 100
 """How often in a row a worker may call a handler again after an error that may pass."""
+WORKER_TAKEOVERS: Final = 100
+"""How many workers in a row may be lost with a run at most: the largest `max_takeovers`."""
 WORKER_MS: Final = 24 * 3600 * 1000
 """The longest `poll_ms`, `lease_ms` and `drain_ms` of a worker."""
 LEASE_LEAST_MS: Final = 500

@@ -10,6 +10,7 @@ HOLDS = "test:tests/workers/test_holds.py"
 ORDER = "test:tests/workers/test_in_order.py"
 FINDING = "test:tests/workers/test_finding.py"
 DAMAGE = "test:tests/workers/test_damage.py"
+TAKEOVERS = "test:tests/workers/test_takeovers.py"
 
 WORKER_BUGS = (
     Bug(
@@ -357,6 +358,36 @@ WORKER_BUGS = (
         "return isinstance(error, Exception) and retry_on(error) is True",
         "return isinstance(error, Exception) and retry_on(error) is None",
         ("test:tests/workers/test_holds.py::test_errors_that_the_caller_names_pass_too[function]",),
+    ),
+    Bug(
+        "a run that kills its workers is taken over for ever",
+        "workers/takeovers.py",
+        "1 if run.steps > said.steps else said.count + 1",
+        "1",
+        (f"{TAKEOVERS}::test_a_run_that_kills_its_workers_ends",),
+        hangs=True,
+    ),
+    Bug(
+        "a step does not begin the count of lost workers again",
+        "workers/takeovers.py",
+        "1 if run.steps > said.steps else said.count + 1",
+        "said.count + 1",
+        (f"{TAKEOVERS}::test_every_step_begins_the_count_again",),
+        hangs=True,
+    ),
+    Bug(
+        "a worker that ends in good order counts as lost",
+        "workers/takeovers.py",
+        "    if said.released:\n        return replace(said, released=False)\n",
+        "",
+        (f"{TAKEOVERS}::test_a_run_that_is_left_in_good_order_goes_on[cancelled-stored]",),
+    ),
+    Bug(
+        "a worker counts as lost while the store cannot be told that it is not",
+        "workers/driving.py",
+        "            self.own.note(hold.run)\n        elif",
+        "            pass\n        elif",
+        (f"{TAKEOVERS}::test_a_run_that_is_left_in_good_order_goes_on[trouble-remembered]",),
     ),
     Bug(
         "a result that is too long is cut at the wrong place",

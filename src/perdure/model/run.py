@@ -91,10 +91,23 @@ class RunOutput(Record, frozen=True, gc=False):
         return SeqRange(self.first, self.last) if self.last - self.first + 1 == self.count else None
 
 
+class Takeovers(Faithful, frozen=True, kw_only=True):
+    """How often in a row a worker took the run over from one that was lost, with no step in between."""
+
+    count: int = 0
+    """How often."""
+    steps: int = 0
+    """The steps of the run at that time: once it has more, the count begins again."""
+    released: bool = False
+    """Whether the last worker has left the run to the next one; then it was not lost."""
+    extra: Extra = NO_EXTRA
+    """Unknown fields, carried as they are."""
+
+
 class RunBody(Faithful, frozen=True, kw_only=True):
     """The stored JSON of a run; counters, times and status are columns."""
 
-    ADDED: ClassVar[frozenset[str]] = frozenset(("resumed_from",))
+    ADDED: ClassVar[frozenset[str]] = frozenset(("resumed_from", "takeovers"))
 
     resolution_id: str | None = None
     """Your id of the choice of agent."""
@@ -114,6 +127,8 @@ class RunBody(Faithful, frozen=True, kw_only=True):
     """What it waits for, while it waits."""
     resumed_from: Waiting | None = None
     """The wait that the last resume ended, with its decisions."""
+    takeovers: Takeovers | None = None
+    """How often workers were lost with it; None: never."""
     outcome: Outcome | None = None
     """How it ended, once done."""
     metadata: dict[str, Any] | None = None
@@ -316,9 +331,11 @@ class Run(Record, frozen=True, kw_only=True, gc=False):
             )
         return self._end(Outcome(Termination(termination), final_output), counters)
 
-    def fail(self, detail: str, *, error: Any = None, **counters: Unpack[Counters]) -> RunChange:
-        """End with an error: its text, and the payload if there is one."""
-        return self._end(Outcome(Termination("error", detail=detail), error=error), counters)
+    def fail(
+        self, detail: str, *, code: str | None = None, error: Any = None, **counters: Unpack[Counters]
+    ) -> RunChange:
+        """End with an error: its text, a stable word for the cause, and the payload if there is one."""
+        return self._end(Outcome(Termination("error", code, detail), error=error), counters)
 
     def cancel(self, detail: str | None = None, **counters: Unpack[Counters]) -> RunChange:
         """End because a person or program asked."""
@@ -370,6 +387,8 @@ class RunChange(Record, frozen=True, kw_only=True, gc=False):
     """How it ended, with the status `done`."""
     dispatch_id: str | None = None
     """Replaces the run's dispatch id."""
+    takeovers: Takeovers | None = None
+    """Replaces what the run says of workers that were lost."""
     only_from: tuple[str, ...] | None = None
     """The statuses it may start from, where the machine alone would allow more."""
 

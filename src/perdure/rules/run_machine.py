@@ -20,6 +20,7 @@ from perdure.model.run import (
     RunBody,
     RunChange,
     RunOutput,
+    Takeovers,
 )
 from perdure.model.run_snapshots import SeqRange
 from perdure.model.tickets import Waiting
@@ -59,6 +60,8 @@ def check_change(change: RunChange) -> None:
         raise InvalidError("a run has an outcome exactly when it is done")
     if change.dispatch_id is not None:
         check_id(change.dispatch_id, "dispatch_id")
+    if change.takeovers is not None:
+        _check_takeovers(change.takeovers)
     if change.waiting is not None:
         _check_waiting(change.waiting)
 
@@ -91,6 +94,11 @@ def _check_waiting(waiting: Waiting) -> None:
         raise InvalidError("a ticket id appears twice")
 
 
+def _check_takeovers(takeovers: Takeovers) -> None:
+    check_count(takeovers.count, "takeovers.count")
+    check_count(takeovers.steps, "takeovers.steps")
+
+
 def check_new(run: NewRun, thread_id: str) -> None:
     """Refuse a new run that is malformed in itself."""
     check_id(run.agent_id, "agent_id")
@@ -102,6 +110,8 @@ def check_new(run: NewRun, thread_id: str) -> None:
         raise InvalidError(f"a run begins as created or running, not as {short_repr(run.status)}")
     if run.body.waiting is not None or run.body.outcome is not None or run.body.resumed_from is not None:
         raise InvalidError("a new run neither waits nor has waited, and has no outcome")
+    if run.body.takeovers is not None:
+        raise InvalidError("no worker was lost with a new run")
     _check_body(run.body, thread_id)
 
 
@@ -111,6 +121,8 @@ def check_stored(run: Run) -> None:
     for waiting in (run.waiting, run.body.resumed_from):
         if waiting is not None:
             _check_waiting(waiting)
+    if run.body.takeovers is not None:
+        _check_takeovers(run.body.takeovers)
 
 
 def _check_body(body: RunBody, thread_id: str) -> None:

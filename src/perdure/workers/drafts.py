@@ -14,6 +14,7 @@ from perdure.errors import InvalidError, PerdureError
 from perdure.stores.drafts import draft_key, draft_owner, draft_value
 from perdure.stores.store import Store
 from perdure.workers.logs import LOGGER, brief
+from perdure.workers.trouble import to_its_end
 
 GAP_SECONDS = 0.2
 """The least time between two writes."""
@@ -71,12 +72,7 @@ class Drafts:
         self._news.set()
         if self._task is None:
             return
-        closing = asyncio.create_task(_finish(self._task))
-        try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError:
-            await closing
-            raise
+        await to_its_end(_finish(self._task))
 
     async def _work(self) -> None:
         while True:

@@ -8,16 +8,19 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from msgspec.structs import replace
+
 from perdure.errors import ConflictError, NotFoundError, PerdureError
 from perdure.model.receipt import RunReceipt
-from perdure.model.run import CREATED, RUNNING
+from perdure.model.run import CREATED, DONE, RUNNING
 from perdure.stores.store import Store
 from perdure.workers.calls import Calls
 from perdure.workers.hold import Hold, Stopped, may_have_begun, read_calls
 from perdure.workers.job import Job
 from perdure.workers.lease import Lease, claim
-from perdure.workers.logs import LOGGER, brief, described, log_end, log_pick_up, was_driven
-from perdure.workers.trouble import RetryOn, is_retryable, may_pass, until_stored
+from perdure.workers.logs import LOGGER, brief, described, log_end, log_given_up, log_pick_up, was_driven
+from perdure.workers.takeovers import OwnRuns, counted, given_up, in_a_row, release
+from perdure.workers.trouble import RetryOn, is_retryable, may_pass, to_its_end, until_stored
 
 Handler = Callable[[Job], Coroutine[Any, Any, None]]
 CHECK_SECONDS = 1.0
@@ -38,6 +41,8 @@ class Driver(NamedTuple):
     retries: int
     retry_on: RetryOn
     in_order: bool
+    max_takeovers: int
+    own: OwnRuns
 
     async def drive(self, run_id: str) -> bool:
         """Work on a run until the handler ends; False if it should be tried again later."""
@@ -63,14 +68,28 @@ class Driver(NamedTuple):
             async with asyncio.timeout_at(lease.deadline):
                 return await _settle(hold, error)
         finally:
-            await hold.drafts.close()
+            await to_its_end(self._let_go(hold, lease))
+
+    async def _let_go(self, hold: Hold, lease: Lease) -> None:
+        """Nothing is left to do: the draft goes, and the next worker is told that this one was not lost."""
+        # Whoever moved the run from outside was no worker if the lease was ours.
+        if hold.end is None or asyncio.get_running_loop().time() < lease.deadline:
+            self.own.note(hold.run)
+        elif hold.lost and hold.end.run is not None:
+            self.own.note(hold.end.run)
+        if hold.end is None:
+            await release(self.store, hold.run)
+        await hold.drafts.close()
 
     async def _pick_up(self, run_id: str) -> Hold | None:
         """Move the run, so that what an earlier worker still commits is rejected; None if there is nothing to do."""
         run = await self.store.runs.find(run_id)  # again: the list was read before the lease was ours
         if run is None or not (run.status in (CREATED, RUNNING) or run.ready):
             return None
+        takeovers = counted(run, own=self.own.includes(run))
+        lost = 0 if takeovers is None else takeovers.count
         change = run.resume() if run.ready else run.begin()
+        change = replace(given_up(run, lost) if lost > self.max_takeovers else change, takeovers=takeovers)
         key = uuid4().hex
 
         async def move() -> RunReceipt:
@@ -78,11 +97,16 @@ class Driver(NamedTuple):
 
         try:
             run_now = (await until_stored(move)).run
+            self.own.note(run_now)
+            if run_now.status == DONE:
+                log_given_up(run_now)
+                return None
             wait = run_now.body.resumed_from
             # Without tickets there are no decisions, and nothing to read.
             calls = await until_stored(lambda: read_calls(self.store, run_now)) if wait and wait.tickets else Calls()
             hold = Hold(self.store, run_now, recovered=may_have_begun(run), calls=calls)
-            log_pick_up(run, await self._doubts(hold) if hold.recovered and was_driven(run) else None)
+            doubts = await self._doubts(hold) if hold.recovered and was_driven(run) else None
+            log_pick_up(run, doubts, in_a_row(run_now))
         except (ConflictError, NotFoundError) as error:
             LOGGER.debug("run %r was moved while it was picked up: %s", run_id, type(error).__name__)
             return None

@@ -17,6 +17,7 @@ from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
 from perdure.workers.hold import Hold
 from perdure.workers.late_results import with_late_results
+from perdure.workers.takeovers import in_a_row
 from perdure.workers.tool_calls import result_of
 
 INTERRUPTED = "The call was interrupted: it may or may not have taken effect."
@@ -51,6 +52,11 @@ class Job:
     def stopped(self) -> bool:
         """Whether the run is known to be no longer this worker's."""
         return self._hold.end is not None
+
+    @property
+    def takeovers(self) -> int:
+        """How many workers in a row were lost while they worked on this run, since its last step; mostly 0."""
+        return in_a_row(self.run)
 
     async def history(
         self, *, upto: End | None = None, limit: int | None = None, interrupted: str | None = INTERRUPTED

@@ -15,7 +15,7 @@ from uuid import uuid4
 from perdure.errors import OutcomeUnknown, PerdureError, VersionConflict
 from perdure.model.profile import Profile
 from perdure.stores.store import Store
-from perdure.workers.trouble import until_stored
+from perdure.workers.trouble import to_its_end, until_stored
 
 LEASES = "perdure.leases"
 """The owner of the profiles that are leases."""
@@ -64,12 +64,7 @@ class Lease:
 
     async def release(self) -> None:
         """Give it back, if that is possible now; otherwise it expires. Whoever cancels this waits for its end."""
-        releasing = asyncio.create_task(self._release())
-        try:
-            await asyncio.shield(releasing)
-        except asyncio.CancelledError:
-            await releasing
-            raise
+        await to_its_end(self._release())
 
     async def _release(self) -> None:
         with suppress(PerdureError, TimeoutError):

@@ -61,14 +61,24 @@ def brief(error: BaseException) -> str:
     return one_line(described(error))
 
 
-def log_pick_up(before: Run, doubts: int | None) -> None:
-    """A run was picked up, from this state; `doubts` says how many of its calls another worker may have started."""
+def log_pick_up(before: Run, doubts: int | None, lost: int) -> None:
+    """A run was picked up, from this state.
+
+    `doubts` says how many of its calls another worker may have started, `lost` how many workers in a row were lost.
+    """
     if doubts is None:
         verb = "is resumed" if before.status == WAITING else "is picked up"
         LOGGER.info("run %r of agent %r %s", before.id, before.agent_id, verb)
         return
     cause = "resumed after a pause from outside" if before.status == WAITING else "taken over from an earlier worker"
-    LOGGER.warning("run %r is %s; %s uncertain", before.id, cause, _count(doubts, "call"))
+    again = f"; {lost} workers in a row were lost" if lost > 1 else ""
+    LOGGER.warning("run %r is %s; %s uncertain%s", before.id, cause, _count(doubts, "call"), again)
+
+
+def log_given_up(run: Run) -> None:
+    """A run was ended because too many workers were lost with it."""
+    detail = "" if run.outcome is None else run.outcome.termination.detail
+    LOGGER.error("run %r is not picked up again, and ends with an error: %s", run.id, detail)
 
 
 def log_end(run: Run) -> None:

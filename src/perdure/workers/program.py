@@ -35,6 +35,7 @@ class ServeOptions(TypedDict, total=False):
     retries: int
     retry_on: RetryOn
     in_order: bool
+    max_takeovers: int
     worker: str | None
 
 

@@ -16,6 +16,7 @@ from perdure.stores.store import Store
 from perdure.workers.driving import Driver, Handler
 from perdure.workers.finding import Finder
 from perdure.workers.logs import LOGGER, brief
+from perdure.workers.takeovers import OwnRuns
 from perdure.workers.trouble import RetryOn, may_pass
 
 _LONGEST_REST = 60.0
@@ -36,6 +37,7 @@ async def serve(
     retries: int = 3,
     retry_on: RetryOn = (),
     in_order: bool = False,
+    max_takeovers: int = 5,
     stop: asyncio.Event | None = None,
     worker: str | None = None,
 ) -> None:
@@ -61,6 +63,9 @@ async def serve(
     - `in_order`: your promise that the handlers of all workers run the tools of a run one at a time, in the order of
       `job.unfinished_calls()`, and commit each result before they start the next tool. Then after a crash only the
       first call without a result is uncertain; otherwise all of them are.
+    - `max_takeovers`: how many workers in a row may be lost with a run (killed, crashed, out of memory) with no step in
+      between. One more, and the run ends with `error` and the code `worker_lost`: otherwise a run that kills its
+      worker would do so for ever.
     - `stop`: set it, and `serve` takes no more work, lets the handlers end, and returns. Cancelling `serve` cancels
       them at once. What was cut off stays running, for the next worker.
     - `worker`: the name that its leases show; by default, the host, the process and a random part.
@@ -75,8 +80,9 @@ async def serve(
     _check_range("retries", retries, 0, limits.WORKER_RETRIES)
     _check_classes(retry_on)
     checks.check_flag(in_order, "in_order")
+    _check_range("max_takeovers", max_takeovers, 0, limits.WORKER_TAKEOVERS)
     worker = worker or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
-    driver = Driver(store, handler, worker, lease_ms, retries, retry_on, in_order)
+    driver = Driver(store, handler, worker, lease_ms, retries, retry_on, in_order, max_takeovers, OwnRuns())
     service = Service(driver, Finder(store, agent_id), concurrency, poll_ms / 1000)
     stop = asyncio.Event() if stop is None else stop
     stopping = asyncio.create_task(stop.wait())

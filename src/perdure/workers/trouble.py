@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from perdure.errors import ConflictError, OutcomeUnknown, PerdureError, UnavailableError
 
@@ -46,3 +46,13 @@ async def until_stored(attempt: Callable[[], Awaitable[T]]) -> T:
                 raise
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
+
+
+async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do what has a deadline of its own. Whoever cancels this waits for its end."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise

@@ -19,7 +19,7 @@ from perdure.ids import new_id
 from perdure.kernel import codec
 from perdure.model.faithful import Faithful, as_dict, carries_unknown, fields_of, to_json
 from perdure.model.message import ALL, Message
-from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange
+from perdure.model.run import NewRun, Outcome, Run, RunBody, RunChange, Takeovers
 from perdure.model.state import REMOVE, Doc
 from perdure.model.stored_json import Reader
 from perdure.model.thread import NewThread
@@ -31,7 +31,7 @@ from perdure.stores.thread_creation import Birth, birth_of
 
 _sorted = msgspec.json.Encoder(order="sorted")
 _MAPPED = {"state": "documents", "run_state": "documents", "expect_state": "revs"}
-_READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (RunBody, Waiting, Outcome)}
+_READERS: dict[type[Faithful], Reader[Any]] = {kind: Reader(kind) for kind in (RunBody, Waiting, Outcome, Takeovers)}
 
 
 class Fork(msgspec.Struct, frozen=True, gc=False):
@@ -238,6 +238,8 @@ def _check_run(run: Any, thread_id: str) -> str:
             _check_record(run.waiting, Waiting, "run.waiting")
         if run.outcome is not None:
             _check_record(run.outcome, Outcome, "run.outcome")
+        if run.takeovers is not None:
+            _check_record(run.takeovers, Takeovers, "run.takeovers")
         run_machine.check_change(run)
     return record.id
 
@@ -317,6 +319,8 @@ def _fingerprint(request: Request, documents: list[Any]) -> str:
         counters = [run.steps, run.input_tokens, run.output_tokens]
         parts = [canonical(part) if part is not None else None for part in (run.waiting, run.outcome)]
         move = ["change", run.id, run.status, counters, parts, run.dispatch_id]
+        if run.takeovers is not None:
+            move.append(canonical(run.takeovers))
     elif run is not None:
         move = ["same", run.id]
     # The run is named above, unless its id is minted; a document is only marked as the run's or the thread's.

@@ -1,7 +1,7 @@
-"""What a run's JSON keeps of the wait that its last resume ended: its tickets with their decisions.
+"""What a run's JSON keeps of its past: the wait that its last resume ended, and how often workers were lost with it.
 
-Only the last wait is kept, and never at the price of a move: a run whose JSON would be too large keeps the ids and the
-decisions alone, or nothing of it.
+Nothing of it is kept at the price of a move. A run whose JSON would be too large forgets the lost workers. Of the last
+wait it then keeps the ids and the decisions of the tickets alone, or nothing.
 """
 
 from __future__ import annotations
@@ -10,22 +10,34 @@ import msgspec
 
 from perdure import limits
 from perdure.model.faithful import NO_EXTRA, Extra
-from perdure.model.run import RunBody
+from perdure.model.run import RunBody, Takeovers
 from perdure.model.stored_json import write
 from perdure.model.tickets import Ticket, Waiting
 
 
 def resumed(body: RunBody, wait: Waiting) -> RunBody:
     """The JSON of a run that was resumed from this wait."""
-    extra = body.extra
-    if "resumed_from" in extra:  # of an older build's caller: it would hide the wait
-        extra = Extra({name: value for name, value in extra.items() if name != "resumed_from"}) or NO_EXTRA
-    return msgspec.structs.replace(body, resumed_from=wait, extra=extra)
+    return msgspec.structs.replace(body, resumed_from=wait, extra=_without(body.extra, "resumed_from"))
+
+
+def taken_over(body: RunBody, takeovers: Takeovers) -> RunBody:
+    """The JSON of a run with what it now says of lost workers."""
+    return msgspec.structs.replace(body, takeovers=takeovers, extra=_without(body.extra, "takeovers"))
+
+
+def _without(extra: Extra, field: str) -> Extra:
+    """The unknown fields without one that an older build's caller stored: it would hide the field of this name."""
+    if field not in extra:
+        return extra
+    return Extra({name: value for name, value in extra.items() if name != field}) or NO_EXTRA
 
 
 def within_limit(body: RunBody) -> RunBody:
-    """The JSON with as much of the ended wait as it has room for."""
+    """The JSON with as much of the past as it has room for."""
     wait = body.resumed_from
+    if (wait is None and body.takeovers is None) or _fits(body):
+        return body
+    body = msgspec.structs.replace(body, takeovers=None)
     if wait is None or _fits(body):
         return body
     tickets = [Ticket(ticket_id=t.ticket_id, tool_call_id=t.tool_call_id, decision=t.decision) for t in wait.tickets]

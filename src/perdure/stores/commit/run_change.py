@@ -15,7 +15,7 @@ from perdure.kernel.ops import NOW, Applied, Inc, Seq
 from perdure.model.faithful import to_json
 from perdure.model.message import ALL, Message
 from perdure.model.run import DONE, RUNNING, NewRun, Run, RunBody, RunChange, RunInput, RunOutput
-from perdure.stores.commit.resumption import most_bytes, resumed, within_limit
+from perdure.stores.commit.resumption import most_bytes, resumed, taken_over, within_limit
 
 LOG = "messages"
 _PRODUCERS = ("assistant", "tool")
@@ -48,6 +48,7 @@ def effect_of(change: RunChange, messages: Sequence[Message], *, inputs: bool) -
     status = change.status or run.status
     rewritten = run.body.waiting is not None or change.waiting is not None
     rewritten = rewritten or change.outcome is not None or change.dispatch_id is not None
+    rewritten = rewritten or change.takeovers is not None
     body = _changed_body(change) if rewritten else None
     positions = [] if inputs else produced(messages, run.id)
     newest = len(messages) - 1
@@ -77,6 +78,8 @@ def _changed_body(change: RunChange) -> RunBody:
         body = msgspec.structs.replace(body, outcome=change.outcome)
     if change.dispatch_id is not None:
         body = msgspec.structs.replace(body, dispatch_id=change.dispatch_id)
+    if change.takeovers is not None:
+        body = taken_over(body, change.takeovers)
     return within_limit(body)
 
 
