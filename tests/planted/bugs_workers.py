@@ -10,6 +10,7 @@ HOLDS = "test:tests/workers/test_holds.py"
 ORDER = "test:tests/workers/test_in_order.py"
 FINDING = "test:tests/workers/test_finding.py"
 DAMAGE = "test:tests/workers/test_damage.py"
+RETRY_AFTER = "test:tests/workers/test_retry_after.py"
 TAKEOVERS = "test:tests/workers/test_takeovers.py"
 
 WORKER_BUGS = (
@@ -355,8 +356,8 @@ WORKER_BUGS = (
     Bug(
         "a function says which errors pass, and nobody asks it",
         "workers/trouble.py",
-        "return isinstance(error, Exception) and retry_on(error) is True",
-        "return isinstance(error, Exception) and retry_on(error) is None",
+        "return passes(error) is True",
+        "return passes(error) is None",
         ("test:tests/workers/test_holds.py::test_errors_that_the_caller_names_pass_too[function]",),
     ),
     Bug(
@@ -388,6 +389,20 @@ WORKER_BUGS = (
         "            self.own.note(hold.run)\n        elif",
         "            pass\n        elif",
         (f"{TAKEOVERS}::test_a_run_that_is_left_in_good_order_goes_on[trouble-remembered]",),
+    ),
+    Bug(
+        "a worker does not wait as long as the server asks it to",
+        "workers/driving.py",
+        "min(max(FIRST_PAUSE * 2 ** (failures - 1), asked_pause(error)), LONGEST_PAUSE)",
+        "min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)",
+        (f"{RETRY_AFTER}::test_a_handler_is_called_again_when_the_server_allows_it",),
+    ),
+    Bug(
+        "a sentence of an error is shown to browsers as its code",
+        "workers/trouble.py",
+        "return word if _CODE.fullmatch(word) else None",
+        "return word or None",
+        (f"{RETRY_AFTER}::test_a_short_word_is_the_code_of_the_end",),
     ),
     Bug(
         "a result that is too long is cut at the wrong place",

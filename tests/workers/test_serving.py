@@ -367,6 +367,9 @@ def test_a_look_that_takes_long_reads_no_further_page(seconds: float, monkeypatc
         ({"retries": -1}, "retries"),
         ({"retry_on": OSError}, "retry_on must be a tuple of exception classes"),
         ({"retry_on": (KeyboardInterrupt,)}, "retry_on must be a tuple of exception classes"),
+        ({"retry_on": finish}, "retry_on must not be an async function"),
+        ({"max_takeovers": -1}, "max_takeovers"),
+        ({"max_takeovers": 101}, "max_takeovers must be at most"),
         ({"agent_id": ""}, "agent_id"),
         ({"worker": ""}, "worker"),
         ({"handler": print}, "asyncio.to_thread"),
@@ -464,7 +467,7 @@ def test_an_error_that_does_not_pass_fails_the_run(monkeypatch: pytest.MonkeyPat
             await ended(store, (await store.runs.start("none", "clerk", run_id="none")).id)
 
     on_memory(body)
-    assert calls == {"cut": 4, "bug": 1, "none": 1}
+    assert calls == {"cut": 7, "bug": 1, "none": 1}
 
 
 def test_a_lost_lease_lets_a_shielded_tool_end() -> None:

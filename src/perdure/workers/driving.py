@@ -19,8 +19,9 @@ from perdure.workers.hold import Hold, Stopped, may_have_begun, read_calls
 from perdure.workers.job import Job
 from perdure.workers.lease import Lease, claim
 from perdure.workers.logs import LOGGER, brief, described, log_end, log_given_up, log_pick_up, was_driven
+from perdure.workers.retry_after import asked_pause
 from perdure.workers.takeovers import OwnRuns, counted, given_up, in_a_row, release
-from perdure.workers.trouble import RetryOn, is_retryable, may_pass, to_its_end, until_stored
+from perdure.workers.trouble import RetryOn, code_of, is_retryable, may_pass, to_its_end, until_stored
 
 Handler = Callable[[Job], Coroutine[Any, Any, None]]
 CHECK_SECONDS = 1.0
@@ -28,7 +29,8 @@ CHECK_SECONDS = 1.0
 CLEANUP_SECONDS = 10.0
 """How long a handler may clean up after a commit has told it that its run was stopped."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""How many seconds pass before a handler is called again after an error that may pass; the pause doubles each time."""
+"""How many seconds pass before a handler is called again after an error that may pass; the pause doubles each time. It
+is longer, up to the longest, if a server asks for that."""
 
 
 class Driver(NamedTuple):
@@ -147,7 +149,7 @@ class Driver(NamedTuple):
                 over = hold.end is not None or hold.run.status != RUNNING or may_pass(error)
                 if over or not is_retryable(error, self.retry_on) or failures > self.retries:
                     raise
-                pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)
+                pause = min(max(FIRST_PAUSE * 2 ** (failures - 1), asked_pause(error)), LONGEST_PAUSE)
                 LOGGER.warning("the handler of run %r is called again in %g s: %s", hold.run.id, pause, brief(error))
             finally:
                 hold.drafts.end()
@@ -205,7 +207,7 @@ async def _settle(hold: Hold, error: BaseException | None) -> bool:
         log_end(run)
     if run.status == RUNNING:
         with suppress(Stopped):
-            await hold.commit((), run.fail(_describe(error)), {})
+            await hold.commit((), run.fail(_describe(error), code=code_of(error)), {})
     return _has_moved(hold)
 
 

@@ -34,7 +34,7 @@ async def serve(
     poll_ms: int = 200,
     lease_ms: int = 30_000,
     drain_ms: int = 30_000,
-    retries: int = 3,
+    retries: int = 6,
     retry_on: RetryOn = (),
     in_order: bool = False,
     max_takeovers: int = 5,
@@ -56,8 +56,9 @@ async def serve(
     - `lease_ms`: how long after the death of a worker another one picks up its runs. A live worker renews its leases.
     - `drain_ms`: how long handlers may continue after `stop` before they are cancelled.
     - `retries`: how often in a row the handler is called again after an error with a true `retryable`, such as a
-      model's stream that was cut off. The pause is a second at first, and doubles. A commit of the job resets the
-      count.
+      model's stream that was cut off. The pauses are 1, 2, 4, 8, 16 and 32 seconds, together about a minute, and at
+      least what a `retry-after` of the error's `response` asks for, up to a minute each. A commit of the job resets
+      the count.
     - `retry_on`: further errors after which the handler is called again, such as the connection errors of your model's
       SDK: a tuple of classes, or a function that is given the error and returns True.
     - `in_order`: your promise that the handlers of all workers run the tools of a run one at a time, in the order of
@@ -182,14 +183,18 @@ class Service:
 def _check(store: object, handler: object, worker: str | None) -> None:
     if not isinstance(store, Store):
         raise InvalidError(f"serve needs an async store, not {short_repr(store)}", hint="await perdure.open(url)")
-    call = getattr(handler, "__call__", None)  # noqa: B004 - an object may have an async __call__
-    if not (inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)):
+    if not _is_async(handler):
         raise InvalidError(
             f"handler must be an async function, not {short_repr(handler)}",
             hint="async def handler(job); call blocking code with asyncio.to_thread",
         )
     if worker is not None:
         checks.check_id(worker, "worker")
+
+
+def _is_async(function: object) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def _check_range(name: str, value: int, least: int, most: int) -> None:
@@ -199,6 +204,8 @@ def _check_range(name: str, value: int, least: int, most: int) -> None:
 
 def _check_classes(classes: Any) -> None:
     if callable(classes) and not isinstance(classes, type):
+        if _is_async(classes):
+            raise InvalidError(f"retry_on must not be an async function, as {short_repr(classes)} is")
         return
     if type(classes) is not tuple or not all(
         isinstance(each, type) and issubclass(each, Exception) for each in classes

@@ -1,12 +1,14 @@
-"""Which errors pass by themselves, and how long to wait between attempts."""
+"""Which errors pass by themselves, and what a worker does meanwhile; what an error says of its cause in a word."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from perdure.errors import ConflictError, OutcomeUnknown, PerdureError, UnavailableError
+from perdure.workers.logs import LOGGER, brief
 
 T = TypeVar("T")
 FIRST_PAUSE = 0.05
@@ -32,7 +34,29 @@ def is_retryable(error: BaseException, retry_on: RetryOn) -> bool:
         return True
     if isinstance(retry_on, tuple):
         return isinstance(error, retry_on)
-    return isinstance(error, Exception) and retry_on(error) is True
+    return isinstance(error, Exception) and _says_so(retry_on, error)
+
+
+def _says_so(passes: Callable[[Exception], bool], error: Exception) -> bool:
+    """What the caller's function says; if it fails, the error is the one that counts, not that of the function."""
+    try:
+        return passes(error) is True
+    except Exception as failure:  # noqa: BLE001 - a caller's function may raise anything
+        LOGGER.error("retry_on failed for %s, which is not retried: %s", type(error).__name__, brief(failure))
+        return False
+
+
+_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
+
+
+def code_of(error: object) -> str | None:
+    """The stable word for the cause that an error has as its `code`. Browsers are shown it, so it is no sentence."""
+    try:
+        code = getattr(error, "code", None)
+    except Exception:  # noqa: BLE001 - a property of the error may raise anything
+        return None
+    word = str.__str__(code) if isinstance(code, str) and isinstance(error, Exception) else ""
+    return word if _CODE.fullmatch(word) else None
 
 
 async def until_stored(attempt: Callable[[], Awaitable[T]]) -> T:
