@@ -405,6 +405,20 @@ WORKER_BUGS = (
         (f"{RETRY_AFTER}::test_a_short_word_is_the_code_of_the_end",),
     ),
     Bug(
+        "the model never learns of a result that came after another answer",
+        "workers/hold.py",
+        "return replace(message, extra=Extra({**message.extra, LATE: True}))",
+        "return message",
+        ("test:tests/workers/test_late_results.py",),
+    ),
+    Bug(
+        "a late result is shown as that of a newer call",
+        "rules/views.py",
+        "            shown[_answered(record)] = len(out)\n",
+        "            shown.setdefault(_answered(record), len(out))\n",
+        ("test:tests/workers/test_late_results.py",),
+    ),
+    Bug(
         "a result that is too long is cut at the wrong place",
         "workers/tool_calls.py",
         "        low, high = (middle, high) if fits else (low, middle - 1)",
@@ -421,8 +435,8 @@ WORKER_BUGS = (
     Bug(
         "a late result on another branch is not looked for",
         "workers/late_results.py",
-        "        if record.seq <= result.seq:\n",
-        "        if record.seq <= 10_000 + result.seq:\n",
+        "        if record.seq <= result.seq or",
+        "        if record.seq <= 10_000 + result.seq or",
         ("test:tests/workers/test_late_results.py",),
     ),
 )

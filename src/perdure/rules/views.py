@@ -25,9 +25,16 @@ from perdure.model.message import (
 )
 from perdure.rules.plain_paths import is_plain
 
+LATE = "late"
+"""The unknown field of a message that marks the real result of a call that somebody else had answered meanwhile."""
+_LATER = "\nLater, the call returned this result:\n"
+
 
 class Interruption(NamedTuple):
-    """What a history shows as the result of a call that has none; the calls of one run are left out all the same."""
+    """What a history shows as the result of a call that has none; the calls of one run are left out all the same.
+
+    With it, a late result is shown, too, behind the one that answered its call.
+    """
 
     text: str
     except_run: str | None = None
@@ -232,15 +239,21 @@ def _strip(
     paired.update((at, result.tool_use_id) for at, results in interrupted.items() for result in results)
     out: list[MessageRecord] = []
     visible_calls: set[str] = set()
+    shown: dict[str, int] = {}
     for at, record in enumerate(path):
         message = record.message
         role = message.role
         if role == "tool":
             if message.visibility == INTERNAL or (external and message.visibility != ALL):
                 continue
-            if record.seq in withdrawn.results or (not external and _answered(record) not in visible_calls):
+            if record.seq in withdrawn.results:
                 continue
-            visible_calls.discard(_answered(record))  # a second result: providers refuse it
+            if not external and _answered(record) not in visible_calls:  # a second result: providers refuse it
+                if interruption is not None and message.extra.get(LATE) is True and _answered(record) in shown:
+                    out[shown[_answered(record)]] = _with_late(out[shown[_answered(record)]], record)
+                continue
+            visible_calls.discard(_answered(record))
+            shown[_answered(record)] = len(out)
         elif external and message.visibility != ALL:
             continue
         elif role == "assistant" and _calls(message):
@@ -279,6 +292,17 @@ def _result_record(call: MessageRecord, result: ToolResult) -> MessageRecord:
     """A result that is not stored, as a record right after the call's."""
     message = Message(role="tool", content=[result], run_id=call.run_id)
     return msgspec.structs.replace(call, message=message, parent_id=call.message_id)
+
+
+def _with_late(record: MessageRecord, late: MessageRecord) -> MessageRecord:
+    """The result that answered a call first, with the late one behind it, which says whether the call failed."""
+    first, real = record.message.content[0], late.message.content[0]
+    if not isinstance(first, ToolResult) or not isinstance(real, ToolResult):
+        return record
+    result = msgspec.structs.replace(
+        first, content=[*first.content, Text(_LATER), *real.content], is_error=real.is_error
+    )
+    return msgspec.structs.replace(record, message=msgspec.structs.replace(record.message, content=[result]))
 
 
 def _calls(message: Message) -> list[ToolUse]:

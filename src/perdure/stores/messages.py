@@ -145,6 +145,7 @@ class Messages:
           call from its results, the results are left out as well.
         - `interrupted`: a call without a result is shown with this text as its result, an error that is not stored: the
           model should know that the call may have taken effect. By default, such a call is left out.
+          If a worker stored the real result late, when another one had answered the call, it is shown behind that one.
         - `run_id`: with `interrupted`, a run whose calls are left out all the same, because it is at work on them.
         """
         view = _history_view(interrupted, run_id)

@@ -19,12 +19,13 @@ from perdure.model.faithful import Extra
 from perdure.model.message import Message, ToolResult, ToolUse, UnfinishedCall
 from perdure.model.receipt import Receipt, RunReceipt
 from perdure.model.run import NATURAL_END, RUNNING, WAITING, Run, RunChange
+from perdure.rules.views import LATE, unfinished
 from perdure.stores.options import AppendOptions
 from perdure.stores.store import Store
 from perdure.stores.thread_handle import ThreadHandle
 from perdure.workers.calls import Calls
 from perdure.workers.drafts import Drafts
-from perdure.workers.logs import LOGGER
+from perdure.workers.logs import LOGGER, brief
 from perdure.workers.trouble import until_stored
 
 DOUBTS = "uncertain_calls"
@@ -180,18 +181,23 @@ class Hold:
         if results and end.run is not None:
             try:
                 await self._store_late(results)
-            except NotFoundError:
+            except NotFoundError as error:
+                LOGGER.warning("a late result of run %r is not stored: %s", self.run.id, brief(error))
                 return Stopped(f"run {self.run.id!r} was deleted", None)
         return end
 
     async def _store_late(self, results: Sequence[Message]) -> None:
         """Store results, except where a later call of another worker has the same id: it would answer that one."""
-        newer = {i.call.id for i in await until_stored(self.unfinished_calls) if i.seq > self._last_seq > 0}
+        path = await until_stored(lambda: self.thread.path(branch=self.run.branch))
+        last = self._last_seq or (path[-1].seq if path else 0)
+        newer = {item.call.id for item in unfinished(path) if item.run_id == self.run.id and item.seq > last}
+        again = {call.id for record in path if record.seq > last for call in record.message.tool_calls}
         late = [message for message in results if message.tool_call_id not in newer]
         if len(late) < len(results):
             LOGGER.warning("a late result of run %r is not stored: the id of its call was used again", self.run.id)
         if not late:
             return
+        late = [message if message.tool_call_id in again else _marked(message) for message in late]
         key = uuid4().hex
 
         async def write() -> Receipt:
@@ -257,6 +263,11 @@ def _key(run: Run) -> str:
     if len(key.encode()) <= limits.ID_BYTES:
         return key
     return f"{hashlib.sha256(run.id.encode()).hexdigest()}/{run.rev}"
+
+
+def _marked(message: Message) -> Message:
+    """A late result that says so: if another worker has answered the call meanwhile, the model is shown both."""
+    return replace(message, extra=Extra({**message.extra, LATE: True}))
 
 
 def _results(message: Message) -> list[ToolResult]:

@@ -65,13 +65,14 @@ class Job:
 
         The options are those of `store.messages.history`. A call of an earlier run that never got a result, because the
         run was stopped, is shown with the text `interrupted` as its result; None leaves such calls out. If its result
-        came late and is on the branch of the call only, it is shown instead of the text.
+        came late and is on the branch of the call only, it is shown instead of the text. If it came when another
+        worker had answered the call, for example with "may or may not", it is shown behind that answer.
         """
         own = None if interrupted is None else self.run.id
         history = await self.thread.history(
             branch=self.run.branch, upto=upto, limit=limit, interrupted=interrupted, run_id=own
         )
-        return history if interrupted is None else await with_late_results(self.thread, history)
+        return history if interrupted is None else await with_late_results(self.store, history)
 
     async def unfinished_calls(self) -> list[ToolUse]:
         """The tool calls of this run that have no result yet, in order."""
