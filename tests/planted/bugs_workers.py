@@ -419,6 +419,20 @@ WORKER_BUGS = (
         ("test:tests/workers/test_late_results.py",),
     ),
     Bug(
+        "a tool that cancels a part of itself ends the run",
+        "workers/tool_calls.py",
+        "if task is None or task.cancelling():",
+        "if task is not None:",
+        ("test:tests/workers/test_tool_calls.py",),
+    ),
+    Bug(
+        "the result of a tool that returns a word of an enum cannot be stored",
+        "workers/tool_calls.py",
+        "return str.__str__(value) if",
+        "return value if",
+        ("test:tests/workers/test_tool_calls.py",),
+    ),
+    Bug(
         "a result that is too long is cut at the wrong place",
         "workers/tool_calls.py",
         "        low, high = (middle, high) if fits else (low, middle - 1)",

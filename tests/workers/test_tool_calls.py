@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import threading
 from functools import partial
 from typing import Any
@@ -54,6 +55,69 @@ def test_what_a_tool_returns_is_its_result() -> None:
     )
     text, failed = ran(lambda city: city, {"town": "Kyoto"})
     assert (failed, "town" in text) == (True, True)
+
+
+class State(enum.StrEnum):
+    PAID = "paid"
+
+
+class Undescribed(Exception):
+    def __str__(self) -> str:
+        raise AttributeError("the response is gone")
+
+
+class Lazy(dict[str, int]):
+    def items(self) -> Any:
+        raise KeyError("the connection is closed")
+
+
+def test_no_tool_can_end_the_run_by_what_it_returns_or_raises() -> None:
+    def fails() -> None:
+        raise Undescribed
+
+    async def cancels_a_part_of_itself() -> None:
+        part = asyncio.create_task(asyncio.sleep(0))
+        part.cancel()
+        await part
+
+    def is_cancelled() -> None:
+        raise asyncio.CancelledError
+
+    assert ran(lambda: State.PAID) == ("paid", False)
+    assert type(ran(lambda: State.PAID)[0]) is str
+    assert ran(fails) == ("Undescribed: the error cannot be described", True)
+    assert ran(lambda: Lazy(a=1)) == (
+        "'tool' has run, but its result is not JSON: 'the connection is closed'",
+        True,
+    )
+    for cancelled in (cancels_a_part_of_itself, is_cancelled):
+        assert ran(cancelled) == ("CancelledError: a part of the tool was cancelled", True)
+
+
+def test_whoever_cancels_the_handler_cancels_its_tool() -> None:
+    async def story() -> None:
+        working = asyncio.Event()
+
+        async def works() -> None:
+            working.set()
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(result_of(call(), works))
+        await working.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(story())
+
+
+def test_a_word_of_an_enum_is_stored() -> None:
+    async def story() -> str:
+        async with perdure.open("memory://") as store:
+            await store.commit("t", messages=[await result_of(call(), lambda: State.PAID)])
+            return (await store.messages.list("t")).items[0].result_text
+
+    assert asyncio.run(story()) == "paid"
 
 
 def test_arguments_that_are_no_object_are_for_the_model_to_read() -> None:

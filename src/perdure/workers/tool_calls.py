@@ -34,14 +34,17 @@ async def result_of(call: ToolUse, function: Callable[..., Any] | None) -> Messa
         return _failure(call, f"the arguments of {call.name!r} must be a JSON object")
     try:
         value = await _run(function, arguments)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return _failure(call, "CancelledError: a part of the tool was cancelled")  # by the tool itself
     except Exception as error:  # noqa: BLE001 - the model reads about it
-        return _failure(call, f"{type(error).__name__}: {error}")
-    if value is None or isinstance(value, str):
-        return Message.tool(call.id, _storable(value or ""))
+        return _failure(call, f"{type(error).__name__}: {_said(error)}")
     try:
-        return Message.tool(call.id, _storable(json.dumps(value, ensure_ascii=False)))
-    except (TypeError, ValueError, RecursionError) as error:
-        return _failure(call, f"{call.name!r} has run, but its result is not JSON: {error}")
+        return Message.tool(call.id, _storable(_as_text(value)))
+    except Exception as error:  # noqa: BLE001 - a value may raise anything while it is converted
+        return _failure(call, f"{call.name!r} has run, but its result is not JSON: {_said(error)}")
 
 
 async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -61,6 +64,21 @@ def _caught(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[An
         return None, RuntimeError(f"the tool raised {error!r}")
     except Exception as error:  # noqa: BLE001 - raised again by the caller
         return None, error
+
+
+def _as_text(value: Any) -> str:
+    """Text as it is, as an exact `str`: an enum's word cannot be stored; other data as JSON."""
+    if value is None:
+        return ""
+    return str.__str__(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _said(error: Exception) -> str:
+    """The text of an error, whose `__str__` may raise anything."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - then its class has to do
+        return "the error cannot be described"
 
 
 def _failure(call: ToolUse, text: str) -> Message:
