@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Unpack, cast
 
 from perdure.errors import InvalidError, short_repr
-from perdure.model.message import Message, ToolUse
+from perdure.model.message import ALL, Message, ToolUse
 from perdure.model.receipt import RunReceipt
 from perdure.model.run import Run, RunChange
 from perdure.model.tickets import Ticket
@@ -153,7 +153,8 @@ class Job:
     async def answer(self, message: Message, **options: Unpack[AppendOptions]) -> RunReceipt:
         """Commit an answer from the model: a step if it calls tools, otherwise the end of the run.
 
-        - `message`: the answer. Its usage is added to the run; its text is the run's final output.
+        - `message`: the answer. Its usage is added to the run; its text is the run's final output, unless it is
+          internal.
         - The options are those of `commit`.
         """
         if type(cast(object, message)) is not Message or message.role != "assistant":
@@ -162,7 +163,8 @@ class Job:
                 hint="job.answer(stream.message())",
             )
         run, usage = self.run, message.usage
-        change = run.step(usage=usage) if message.tool_calls else run.finish(message.text or None, usage=usage)
+        words = message.text if message.visibility == ALL else ""  # the final output is for everybody
+        change = run.step(usage=usage) if message.tool_calls else run.finish(words or None, usage=usage)
         return await self.commit(message, run=change, **options)
 
     async def ask(self, *calls: ToolUse, reason: str = "tool_permission", message: str | None = None) -> RunReceipt:
