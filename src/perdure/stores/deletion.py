@@ -19,6 +19,7 @@ from perdure.kernel.engine import Conflict
 from perdure.kernel.ops import NOW, Check, Delete, Drop, Get, Heads, Op, Patch, Row, Scan
 from perdure.kernel.schema import Schema
 from perdure.stores.context import Context, require, thread_topic
+from perdure.stores.drafts import draft_owner
 from perdure.stores.ownership import erase_op, owned_logs, owned_tables, scan_of
 from perdure.stores.retry import retry
 from perdure.stores.thread_creation import child_flag, detach_parent_ops
@@ -219,11 +220,14 @@ async def erase_contents(
 ) -> None:
     """Remove what belongs to a thread, all but its own two rows, as long as its cold row has this rev.
 
-    Each piece is one view and one transaction, whatever the thread holds; `last` joins the piece that ends it.
+    Each piece is one view and one transaction, whatever the thread holds; `last` joins the piece that ends it: that of
+    a deletion, which also takes the drafts of the thread's runs.
     """
     guard: Op = Check("threads", (thread_id,), rev)
     schema = context.kernel.schema
     reads = _belongings(schema, thread_id)
+    if last is not None:  # not an import, which may bring drafts
+        reads.append(Scan("profiles", eq=(draft_owner(thread_id),), limit=limits.ERASE_ROWS))
     finished = False
     while not finished:
         answers = await context.view_keys(*reads)

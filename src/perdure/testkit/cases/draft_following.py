@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from perdure import failpoints
 from perdure.errors import InvalidError, NotFoundError
 from perdure.model.draft import Draft
 from perdure.model.message import Message, ToolUse
@@ -13,7 +14,7 @@ from perdure.model.tickets import Ticket
 from perdure.stores.drafts import draft_key, draft_owner, draft_value
 from perdure.stores.store import Store
 from perdure.testkit.cases.following import TIMEOUTS_REFUSED
-from perdure.testkit.helpers import REFUSED_IDS, move
+from perdure.testkit.helpers import REFUSED_IDS, Died, die, move, small_pieces
 from perdure.testkit.kit import Kit, case, collect, equal, raises
 
 DRAFTS = ("runs.follow_drafts",)
@@ -189,6 +190,37 @@ async def case_ends(kit: Kit) -> None:
         await kit.store.threads.create("t")
         await raises(NotFoundError, anext(follower), "another thread under its id")
     equal(await current(kit), [], "the new thread has no drafts")
+
+
+@case("threads", "delete-erases-drafts", covers=("threads.delete",))
+async def case_erased(kit: Kit) -> None:
+    """The drafts of a thread go with it, and those of its children with `cascade`; others stay."""
+    await kit.store.threads.create("child", parent_thread_id=(await kit.store.threads.create("t")).id)
+    long = "t" * 256
+    for thread in ("t", "child", "other", long):
+        for number in range(3):
+            await write(kit.store, await kit.store.runs.start(thread, "agent"), f"secret {number}")
+    await kit.store.profiles.put("draft", "t", "of the application")
+    with small_pieces():
+        for thread in ("t", long):
+            await kit.store.threads.delete(thread, strategy="cascade")
+    left = [len(await collect(kit.store.profiles.iter(draft_owner(name)))) for name in ("t", "child", long, "other")]
+    equal(left, [0, 0, 0, 3], "drafts")
+    equal(len(await collect(kit.store.profiles.iter("draft"))), 1, "another owner")
+
+
+@case("threads", "delete-erases-drafts-later", covers=("threads.delete",), needs=("durable",))
+async def case_erased_later(kit: Kit) -> None:
+    """Also if the process dies before it has erased them."""
+    await write(kit.store, await kit.store.runs.start("t", "agent"), "secret")
+    try:
+        failpoints.arm("delete.after_tombstone", die)
+        await raises(Died, kit.store.threads.delete("t"))
+    finally:
+        failpoints.disarm()
+    await kit.crash()
+    await kit.sweep()
+    equal(await collect(kit.store.profiles.iter(draft_owner("t"))), [], "drafts")
 
 
 @case("runs", "follow-drafts-refused", covers=DRAFTS)
