@@ -433,6 +433,28 @@ WORKER_BUGS = (
         ("test:tests/workers/test_tool_calls.py",),
     ),
     Bug(
+        "the drafts of a deleted thread stay",
+        "stores/deletion.py",
+        "    if last is not None:  # not an import",
+        "    if last is None:  # not an import",
+        ("case:threads/delete-erases-drafts@memory", "case:threads/delete-erases-drafts-later@sqlite"),
+    ),
+    Bug(
+        "a damaged draft blocks the stop",
+        "stores/drafts.py",
+        "        if len(revs) == 1:\n            return 0, [None]\n",
+        "        if len(revs) == 1:\n            raise\n",
+        ("test:tests/unit/test_damaged_drafts.py",),
+    ),
+    Bug(
+        "half a character ends the updates of a draft",
+        "workers/drafts.py",
+        "        words = self._halves.joined(words)\n",
+        "",
+        ("test:tests/workers/test_drafts.py::test_a_character_that_comes_in_halves_is_shown_as_one",),
+        hangs=True,
+    ),
+    Bug(
         "a result that is too long is cut at the wrong place",
         "workers/tool_calls.py",
         "        low, high = (middle, high) if fits else (low, middle - 1)",

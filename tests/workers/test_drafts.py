@@ -45,6 +45,30 @@ def test_words_are_shown_as_they_come_and_are_gone_with_the_answer(monkeypatch: 
     on_memory(scene)
 
 
+def test_a_character_that_comes_in_halves_is_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a half without the other does not end the updates."""
+    monkeypatch.setattr(drafts, "GAP_SECONDS", 0.0)
+
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent")
+        expected = ["Hello ", "Hello ", "Hello \U0001f600 and ", "Hello \U0001f600 and \ufffd more."]
+
+        async def handler(job: Job) -> None:
+            for words, shown in zip(("Hello ", "\ud83d", "\ude00 and \ud83d", " more."), expected, strict=True):
+                job.draft(words)
+                await until(partial(_shows, store, shown))
+            await job.answer(Message.assistant("Done."))
+
+        async with serving(store, handler):
+            await ended(store, run.id)
+
+    on_memory(scene)
+
+
+async def _shows(store: Store, text: str) -> bool:
+    return await texts(store) == [text]
+
+
 def test_each_answer_has_its_own_draft(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written before a commit is void after it, even while its profile is still there."""
     monkeypatch.setattr(drafts, "GAP_SECONDS", 0.0)

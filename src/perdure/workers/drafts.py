@@ -11,6 +11,7 @@ import asyncio
 from contextlib import suppress
 
 from perdure.errors import InvalidError, PerdureError
+from perdure.model.halves import Halves
 from perdure.stores.drafts import draft_key, draft_owner, draft_value
 from perdure.stores.store import Store
 from perdure.workers.logs import LOGGER, brief
@@ -34,6 +35,7 @@ class Drafts:
         self._key = ""
         """The key of the draft that words are added to."""
         self._words: list[str] = []
+        self._halves = Halves()
         self._text = ""
         """What was stored last of this draft."""
         self._full = False
@@ -49,6 +51,7 @@ class Drafts:
 
     def add(self, words: str, rev: int) -> None:
         """Append words to the draft, or begin one with them, for an answer to the run as it has this rev."""
+        words = self._halves.joined(words)
         if self._closed or self._full or not words:
             return
         if not self._words:
@@ -60,7 +63,7 @@ class Drafts:
 
     def end(self) -> None:
         """The draft is over: it is removed in the background, and the next words begin a new one."""
-        self._words, self._text, self._full = [], "", False
+        self._words, self._text, self._full, self._halves = [], "", False, Halves()
         if self._stored is not None:
             self._over.set()
             self._news.set()
