@@ -32,6 +32,8 @@ CUSTOM_BYTES: Final = 64 * 1024
 RUN_BYTES: Final = 1024 * 1024
 RUN_END_BYTES: Final = 64 * 1024
 """A reserve beyond `RUN_BYTES` that only the end of a run may use, so that every run can end."""
+CALL_ANSWER_BYTES: Final = 4_096
+"""The text of `answer_calls`, so that the results of a thousand calls fit into one commit."""
 JSON_DEPTH: Final = 64
 JSON_INTEGER_BITS: Final = 4_096
 

@@ -455,6 +455,20 @@ WORKER_BUGS = (
         hangs=True,
     ),
     Bug(
+        "a run that asks about a thousand calls cannot be stopped",
+        "stores/run_cancelling.py",
+        "            while len(results) > _PIECE:\n",
+        "            while not results:\n",
+        ("case:runs/cancel-answers-many-calls@memory",),
+    ),
+    Bug(
+        "a stop reads the whole branch",
+        "stores/run_cancelling.py",
+        "PathQuery(branch=run.branch, after=_start(run))",
+        "PathQuery(branch=run.branch)",
+        ("test:tests/unit/test_cancel_answers.py",),
+    ),
+    Bug(
         "a result that is too long is cut at the wrong place",
         "workers/tool_calls.py",
         "        low, high = (middle, high) if fits else (low, middle - 1)",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from perdure import limits
 from perdure.errors import ConflictError, IllegalTransition, NotFoundError, VersionConflict
 from perdure.kernel.ops import NOW, Get, Op, Patch, Ref, Scan
 from perdure.model.message import Message
-from perdure.model.run import DONE, RUNNING, WAITING, Run
+from perdure.model.run import DONE, RUNNING, WAITING, Run, RunChange
 from perdure.rules import views
 from perdure.stores.branch_paths import PathQuery, read_path
 from perdure.stores.commit.execute import perform
@@ -21,6 +22,8 @@ from perdure.stores.retry import Stale, retry
 
 POLITE_ATTEMPTS = 8
 """How often a worker that is faster may finish its step before it is overtaken."""
+_PIECE = limits.COMMIT_MESSAGES
+"""How many results one commit stores; more take several."""
 _MOST_OPEN = 100
 """Open runs of one thread that one transaction ends."""
 
@@ -69,27 +72,46 @@ async def cancel_run(
                 words = ""  # its worker has finished that step
         try:
             messages = [Message.assistant(words, stop_reason="cancelled")] if words else []
-            messages += [] if answer_calls is None else await _results(context, run, answer_calls)
-            request = Request(thread_id=run.thread_id, messages=messages, run=run.cancel(detail))
-            return with_run(await perform(context, prepare(request))).run
+            results = [] if answer_calls is None else await _results(context, run, answer_calls)
+            while len(results) > _PIECE:
+                # While it waits: if this process dies, the run can be stopped again, and nobody makes these calls.
+                run, results = await _move(context, RunChange(run=run), results[:_PIECE]), results[_PIECE:]
+            return await _move(context, run.cancel(detail), messages + results)
         except (IllegalTransition, VersionConflict):
             raise Stale from None
 
     return await retry("run", run_id, attempt)
 
 
+async def _move(context: Context, change: RunChange, messages: list[Message]) -> Run:
+    """Commit a change of a run with its messages; returns the run as it is then."""
+    request = Request(thread_id=change.run.thread_id, messages=messages, run=change)
+    return with_run(await perform(context, prepare(request))).run
+
+
 async def _results(context: Context, run: Run, text: str) -> list[Message]:
-    """A result for each call that a waiting run asks people about: while it waits, none of them has been made."""
+    """A result for each call that a waiting run asks people about: while it waits, none of them has been made.
+
+    Only what follows the run's input is read: its calls are there.
+    """
     ticket_calls = {ticket.tool_call_id for ticket in run.tickets}
     if run.status != WAITING or not ticket_calls:
         return []
-    path = await read_path(context, run.thread_id, PathQuery(branch=run.branch))
+    path = await read_path(context, run.thread_id, PathQuery(branch=run.branch, after=_start(run)))
     calls = [
         item.call.id
         for item in views.unfinished(path_records(run.thread_id, path.entries, None))
         if item.run_id == run.id
     ]
     return [Message.tool(call_id, text, is_error=True) for call_id in calls if call_id in ticket_calls]
+
+
+def _start(run: Run) -> int:
+    """The seq after which a run's own messages begin; 0 if nobody knows, because it was given none."""
+    given = None if run.input is None else run.input.range
+    if given is None or (run.output is not None and run.output.first <= given.to_seq):  # the caller's own numbers
+        return 0
+    return given.to_seq
 
 
 async def _overtake(context: Context, run: Run) -> Run:

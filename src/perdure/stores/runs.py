@@ -140,8 +140,9 @@ class Runs:
         - `detail`: says why.
         - `keep_draft`: store the words that the run shows now (`job.draft`) as a message of the assistant, in the same
           transaction, with the stop reason `"cancelled"`. Without such words, nothing is stored.
-        - `answer_calls`: if the run is waiting, each call that has a ticket gets this text as its result, in the same
-          transaction. For runs that ask before they make a call: it has not been made, and the model should know.
+        - `answer_calls`: if the run is waiting, each call that has a ticket gets this text (up to 4 KiB) as its result,
+          in the same transaction; beyond 1,000 calls, the first ones shortly before. For runs that ask before they make
+          a call: it has not been made, and the model should know.
         - `thread_id`: the thread that the run must belong to; a run of another one raises `NotFoundError`.
         """
         _check_ids(run_id, thread_id)
@@ -149,7 +150,7 @@ class Runs:
         if answer_calls is not None:
             if type(answer_calls) is not str:
                 raise InvalidError(f"answer_calls must be text, not {short_repr(answer_calls)}")
-            codec.encode_checked(answer_calls, "answer_calls", limits.RUN_BYTES)
+            codec.encode_checked(answer_calls, "answer_calls", limits.CALL_ANSWER_BYTES)
         if detail is not None:
             if type(detail) is not str:
                 raise InvalidError(f"detail must be text, not {short_repr(detail)}")

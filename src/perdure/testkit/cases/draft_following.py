@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from perdure import failpoints
+from perdure import failpoints, limits
 from perdure.errors import InvalidError, NotFoundError
 from perdure.model.draft import Draft
 from perdure.model.message import Message, ToolUse
@@ -140,9 +140,25 @@ async def case_cancel_answers(kit: Kit) -> None:
     await kit.store.commit("t", messages=[Message.assistant([ToolUse("d", "pay", {})])], run=other.step())
     await kit.store.runs.cancel(other.id, answer_calls="Not made.")
     equal(len(await kit.store.messages.path("t")), 6, "a running run may have made its calls")
-    for wrong in (1, b"x", "\ud800"):
+    for wrong in (1, b"x", "\ud800", "x" * limits.CALL_ANSWER_BYTES):
         text: Any = wrong
         await raises(InvalidError, kit.store.runs.cancel(run.id, answer_calls=text), f"{wrong!r}")
+
+
+@case("runs", "cancel-answers-many-calls", covers=("runs.cancel",))
+async def case_cancel_answers_many(kit: Kit) -> None:
+    """However many calls a run asks about, and whatever their answer, it ends, and each call has its result."""
+    run = await kit.store.runs.start("t", "agent", messages=[Message.user("Pay.")])
+    calls = [ToolUse(f"c{n}", "pay", {}) for n in range(limits.COMMIT_MESSAGES + 1)]
+    tickets = [Ticket.for_call(call) for call in calls]
+    await move(kit.store, run.wait(tickets), messages=[Message.assistant([*calls])])
+    text = "x" * (limits.CALL_ANSWER_BYTES - 2)
+    ended = await kit.store.runs.cancel(run.id, answer_calls=text)
+    equal(ended.outcome and ended.outcome.termination.type, "cancelled", "the run")
+    equal(ended.output and ended.output.count, len(calls) + 1, "its output")
+    path = await kit.store.messages.path("t")
+    equal([record.message.tool_call_id for record in path[2:]], [call.id for call in calls], "each once")
+    equal({record.result_text for record in path[2:]}, {text}, "the answer")
 
 
 @case("runs", "cancel-keeps-own-draft", covers=("runs.cancel",))
