@@ -363,7 +363,7 @@ WORKER_BUGS = (
     Bug(
         "a run that kills its workers is taken over for ever",
         "workers/takeovers.py",
-        "1 if run.steps > said.steps else said.count + 1",
+        "1 if run.steps > record.steps else record.count + 1",
         "1",
         (f"{TAKEOVERS}::test_a_run_that_kills_its_workers_ends",),
         hangs=True,
@@ -371,15 +371,15 @@ WORKER_BUGS = (
     Bug(
         "a step does not begin the count of lost workers again",
         "workers/takeovers.py",
-        "1 if run.steps > said.steps else said.count + 1",
-        "said.count + 1",
+        "1 if run.steps > record.steps else record.count + 1",
+        "record.count + 1",
         (f"{TAKEOVERS}::test_every_step_begins_the_count_again",),
         hangs=True,
     ),
     Bug(
         "a worker that ends in good order counts as lost",
         "workers/takeovers.py",
-        "    if said.released:\n        return replace(said, released=False)\n",
+        "    if record.released:\n        return replace(record, released=False)\n",
         "",
         (f"{TAKEOVERS}::test_a_run_that_is_left_in_good_order_goes_on[cancelled-stored]",),
     ),
@@ -414,8 +414,8 @@ WORKER_BUGS = (
     Bug(
         "a late result is shown as that of a newer call",
         "rules/views.py",
-        "            shown[_answered(record)] = len(out)\n",
-        "            shown.setdefault(_answered(record), len(out))\n",
+        "            result_index[_answered(record)] = len(out)\n",
+        "            result_index.setdefault(_answered(record), len(out))\n",
         ("test:tests/workers/test_late_results.py",),
     ),
     Bug(

@@ -587,18 +587,3 @@ def test_an_answer_is_a_step_or_the_end() -> None:
         assert (await store.state.get("t", "plan")).value == {"next": 1}
 
     on_memory(body)
-
-
-def test_an_internal_answer_is_no_final_output() -> None:
-    """Browsers are sent the final output."""
-
-    async def handler(job: Job) -> None:
-        await job.answer(Message.assistant("The plan.", visibility="internal"))
-
-    async def body(store: Store, _: ManualClock) -> None:
-        run = await store.runs.start("t", "clerk")
-        async with serving(store, handler):
-            run = await ended(store, run.id)
-        assert (run.final_output, await texts(store, "t")) == (None, ["The plan."])
-
-    on_memory(body)

@@ -239,7 +239,7 @@ def _strip(
     paired.update((at, result.tool_use_id) for at, results in interrupted.items() for result in results)
     out: list[MessageRecord] = []
     visible_calls: set[str] = set()
-    shown: dict[str, int] = {}
+    result_index: dict[str, int] = {}
     for at, record in enumerate(path):
         message = record.message
         role = message.role
@@ -249,11 +249,11 @@ def _strip(
             if record.seq in withdrawn.results:
                 continue
             if not external and _answered(record) not in visible_calls:  # a second result: providers refuse it
-                if interruption is not None and message.extra.get(LATE) is True and _answered(record) in shown:
-                    out[shown[_answered(record)]] = _with_late(out[shown[_answered(record)]], record)
+                if interruption is not None and message.extra.get(LATE) is True and _answered(record) in result_index:
+                    out[result_index[_answered(record)]] = _with_late(out[result_index[_answered(record)]], record)
                 continue
             visible_calls.discard(_answered(record))
-            shown[_answered(record)] = len(out)
+            result_index[_answered(record)] = len(out)
         elif external and message.visibility != ALL:
             continue
         elif role == "assistant" and _calls(message):

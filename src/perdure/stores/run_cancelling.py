@@ -108,10 +108,10 @@ async def _results(context: Context, run: Run, text: str) -> list[Message]:
 
 def _start(run: Run) -> int:
     """The seq after which a run's own messages begin; 0 if nobody knows, because it was given none."""
-    given = None if run.input is None else run.input.range
-    if given is None or (run.output is not None and run.output.first <= given.to_seq):  # the caller's own numbers
+    span = None if run.input is None else run.input.range
+    if span is None or (run.output is not None and run.output.first <= span.to_seq):  # the caller's own numbers
         return 0
-    return given.to_seq
+    return span.to_seq
 
 
 async def _overtake(context: Context, run: Run) -> Run:

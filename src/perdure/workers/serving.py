@@ -64,9 +64,8 @@ async def serve(
     - `in_order`: your promise that the handlers of all workers run the tools of a run one at a time, in the order of
       `job.unfinished_calls()`, and commit each result before they start the next tool. Then after a crash only the
       first call without a result is uncertain; otherwise all of them are.
-    - `max_takeovers`: how many workers in a row may be lost with a run (killed, crashed, out of memory) with no step in
-      between. One more, and the run ends with `error` and the code `worker_lost`: otherwise a run that kills its
-      worker would do so for ever.
+    - `max_takeovers`: how many workers in a row may be lost with a run (crashed, out of memory), with no step in
+      between. One more, and the run ends with `error` and the code `worker_lost`: it may be what kills them.
     - `stop`: set it, and `serve` takes no more work, lets the handlers end, and returns. Cancelling `serve` cancels
       them at once. What was cut off stays running, for the next worker.
     - `worker`: the name that its leases show; by default, the host, the process and a random part.

@@ -45,18 +45,18 @@ class OwnRuns:
 
 def counted(run: Run, *, own: bool) -> Takeovers | None:
     """What a run says of lost workers once it is picked up; None: the same as before."""
-    said = run.body.takeovers or Takeovers()
-    if said.released:
-        return replace(said, released=False)
+    record = run.body.takeovers or Takeovers()
+    if record.released:
+        return replace(record, released=False)
     if own or run.status != RUNNING or not was_driven(run):
         return None
-    return replace(said, count=1 if run.steps > said.steps else said.count + 1, steps=run.steps)
+    return replace(record, count=1 if run.steps > record.steps else record.count + 1, steps=run.steps)
 
 
 def in_a_row(run: Run) -> int:
     """How many workers were lost with a run since its last step."""
-    said = run.body.takeovers
-    return said.count if said is not None and said.steps == run.steps else 0
+    record = run.body.takeovers
+    return record.count if record is not None and record.steps == run.steps else 0
 
 
 def given_up(run: Run, count: int) -> RunChange:
@@ -68,8 +68,8 @@ async def release(store: Store, run: Run) -> None:
     """Say that this worker leaves a run to the next one, if that is possible now."""
     if run.status != RUNNING:
         return
-    said = replace(run.body.takeovers or Takeovers(), released=True)
-    change = RunChange(run=run, takeovers=said, only_from=(RUNNING,))
+    record = replace(run.body.takeovers or Takeovers(), released=True)
+    change = RunChange(run=run, takeovers=record, only_from=(RUNNING,))
     with suppress(PerdureError, TimeoutError):
         async with asyncio.timeout(_RELEASE_SECONDS):
             await store.commit(run.thread_id, run=change)
