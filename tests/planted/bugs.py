@@ -311,8 +311,8 @@ BUGS = (
     Bug(
         "a result without its call reaches the history",
         "rules/views.py",
-        "(not external and _answered(record) not in visible_calls)",
-        "(external and _answered(record) not in visible_calls)",
+        "if not external and _answered(record) not in visible_calls:",
+        "if external and _answered(record) not in visible_calls:",
         ("case:messages/strip-*@memory",),
     ),
     # The stores.

@@ -31,8 +31,8 @@ DECISION_BUGS = (
     Bug(
         "a resume forgets the decisions",
         "stores/commit/resumption.py",
-        "    return msgspec.structs.replace(body, resumed_from=wait, extra=extra)\n",
-        "    return msgspec.structs.replace(body, resumed_from=None, extra=extra)\n",
+        "return msgspec.structs.replace(body, resumed_from=wait,",
+        "return msgspec.structs.replace(body, resumed_from=None,",
         ("case:runs/resume-claims@memory", "machine:memory:3000"),
     ),
     Bug(
@@ -104,7 +104,7 @@ DECISION_BUGS = (
     Bug(
         "the model gets the second result of a call",
         "rules/views.py",
-        "            visible_calls.discard(_answered(record))  # a second result: providers refuse it\n",
+        "            visible_calls.discard(_answered(record))\n",
         "",
         ("case:messages/strip-second-result@memory", "machine:memory:3000"),
     ),
