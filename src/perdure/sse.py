@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import InvalidError, PerdureError, UnavailableError, short_repr
-from perdure.model.message import MessageRecord
+from perdure.model.message import ALL, MessageRecord
 from perdure.model.record import Record
 from perdure.model.run import Run
 from perdure.rules import checks
@@ -43,7 +43,8 @@ def stream(
     - `heartbeat`: seconds of silence after which a comment is sent, so that no proxy ends the response.
     - `retry_ms`: how long the browser waits before it reconnects.
     - `describe`: makes the JSON data of a record; None leaves the record out. By default it is `public_json()` of
-      messages and runs, which has nothing that a user should not see, and `to_json()` of anything else.
+      messages and runs, which has nothing that a user should not see, and `to_json()` of anything else; internal
+      messages are left out.
     """
     if type(heartbeat) not in (int, float) or not heartbeat > 0:
         raise InvalidError(f"heartbeat must be a number of seconds, not {short_repr(heartbeat)}")
@@ -87,6 +88,8 @@ def _begin(follower: Follower[Any]) -> asyncio.Task[Any]:
 
 
 def _to_json(record: Record) -> Any:
+    if isinstance(record, MessageRecord) and record.visibility != ALL:
+        return None
     return record.public_json() if isinstance(record, (MessageRecord, Run)) else record.to_json()
 
 

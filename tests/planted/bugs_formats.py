@@ -80,6 +80,27 @@ FORMAT_BUGS = (
         ("test:tests/unit/test_public_json.py::test_a_stream_of_events_sends_nothing_else",),
     ),
     Bug(
+        "a browser is sent what a tool says of its failure",
+        "model/public_json.py",
+        'and block.get("is_error") else block',
+        "and False else block",
+        ("test:tests/unit/test_public_json.py::test_what_a_tool_says_of_its_failure_is_not_sent",),
+    ),
+    Bug(
+        "a page for a browser has internal messages",
+        "model/message_page.py",
+        "for record in self.items if record.visibility == ALL]",
+        "for record in self.items]",
+        ("test:tests/unit/test_public_json.py::test_internal_messages_are_not_sent",),
+    ),
+    Bug(
+        "a browser is sent internal messages as they come",
+        "sse.py",
+        "if isinstance(record, MessageRecord) and record.visibility != ALL:",
+        "if isinstance(record, MessageRecord) and not record.visibility:",
+        ("test:tests/unit/test_public_json.py::test_internal_messages_are_not_sent",),
+    ),
+    Bug(
         "half a character is shown by itself",
         "model/halves.py",
         '        if "\\ud800" <= text[-1:] <= "\\udbff":',

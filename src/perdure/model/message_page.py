@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from perdure.model.branch import Variant
-from perdure.model.message import MessageRecord
+from perdure.model.message import ALL, MessageRecord
 from perdure.model.page import Page
 
 
@@ -31,3 +35,11 @@ class MessagePage(Page[MessageRecord], frozen=True, kw_only=True):
     So the earlier answers can be reached while the answer that replaces them is being written, or if it was stopped
     before its first word, or failed.
     """
+
+    def public_json(self) -> dict[str, Any]:
+        """The same data as `to_json`, for the browser of a user: without internal messages, and what none may see."""
+        shown = [record for record in self.items if record.visibility == ALL]
+        lists = {message_id: [item.public_json() for item in items] for message_id, items in self.variants.items()}
+        following = [item.public_json() for item in self.next_variants]
+        plain = msgspec.structs.replace(self, items=shown, variants={}, next_variants=[])
+        return {**Page.public_json(plain), "variants": lists, "next_variants": following}

@@ -189,6 +189,7 @@ def describe(
                 branch=via if here is None else here,
                 asked=sibling in asked,
                 current=here is not None,
+                visibility=sibling.visibility,
             )
         )
     return variants
