@@ -30,7 +30,8 @@ class MessagePage(Page[MessageRecord], frozen=True, kw_only=True):
     "2 of 3": the place in this list of the variant that is `asked`, and the length of the list.
     """
     next_variants: list[Variant] = []
-    """With `variants=True`, on the newest page: what other branches have after its last record, in order.
+    """With `variants=True`, on the newest page: what other branches have after its last record, or after what is hidden
+    behind it, in order.
 
     So the earlier answers can be reached while the answer that replaces them is being written, or if it was stopped
     before its first word, or failed.
