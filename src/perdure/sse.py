@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from perdure import limits
 from perdure.errors import InvalidError, PerdureError, UnavailableError, short_repr
 from perdure.model.message import ALL, MessageRecord
 from perdure.model.record import Record
@@ -126,6 +127,7 @@ def after_seq(last_event_id: str | None, default: int = 0) -> int:
     """
     if not last_event_id:
         return checks.check_count(default, "after_seq", least=0)
-    if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= 16):
+    digits = type(last_event_id) is str and last_event_id.isascii() and last_event_id.isdigit()
+    if not (digits and len(last_event_id) <= 16 and int(last_event_id) <= limits.INTEGER_MAX):
         raise InvalidError(f"Last-Event-ID must be a seq, not {short_repr(last_event_id)}", hint="load the page again")
     return int(last_event_id)

@@ -162,6 +162,20 @@ MESSAGE_BUGS = (
         ("case:messages/follow-merged-order@memory",),
     ),
     Bug(
+        "a follower waits for the seq of a deleted thread",
+        "stores/following.py",
+        'if seat.born is None and seat.position > head["version"]:',
+        'if seat.born and seat.position > head["version"]:',
+        ("case:messages/follow-beyond-the-end@memory",),
+    ),
+    Bug(
+        "help of a handle keeps the indentation of the source",
+        "stores/handle_help.py",
+        'rest = inspect.cleandoc(original).partition("\\n")[2].strip()',
+        'rest = original.partition("\\n")[2].strip()',
+        ("test:tests/unit/test_handle_help.py::test_help_is_the_same_however_python_keeps_a_docstring",),
+    ),
+    Bug(
         "the variants of a page begin with those of the page before",
         "stores/page_variants.py",
         "if own is None or own.seq <= window.after or len(together) == 1:",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Draft, Message, MessageRecord, sse
+from perdure import Draft, Message, MessageRecord, limits, sse
 from perdure.stores.follower import Follower
 
 
@@ -135,6 +135,21 @@ def test_an_error_is_told_to_the_browser() -> None:
     asyncio.run(story())
 
 
+def test_a_browser_learns_that_another_thread_has_the_id_now() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            chat = store.thread("t")
+            await chat.append(*[Message.user("old")] * 5)
+            await store.threads.delete("t")
+            await store.threads.create("t")
+            await chat.append(Message.user("new"))
+            follower = chat.follow_drafts().merge(chat.follow(after_seq=sse.after_seq("5")), chat.follow_runs())
+            (event,) = (await collected(sse.stream(follower)))[1:]
+            assert (event["event"], event["data"]["code"]) == ("failure", "cursor_expired")
+
+    asyncio.run(story())
+
+
 def test_a_browser_reconnects_while_the_store_is_unavailable() -> None:
     async def story() -> None:
         async with perdure.open("memory://") as store:
@@ -155,9 +170,10 @@ def test_what_is_refused() -> None:
                     sse.stream(follower, **options)  # type: ignore[arg-type]
 
     asyncio.run(story())
-    for header in ("x", "-1", "1.5", "٣", "9" * 17, "1\n2"):
+    for header in ("x", "-1", "1.5", "٣", "9" * 17, "9" * 16, str(limits.INTEGER_MAX + 1), "1\n2"):
         with pytest.raises(perdure.InvalidError):
             sse.after_seq(header)
+    assert sse.after_seq(str(limits.INTEGER_MAX)) == limits.INTEGER_MAX
     assert (sse.after_seq(None), sse.after_seq("", 7), sse.after_seq("12", 7)) == (0, 7, 12)
     for field in ({"name": "a\nb"}, {"event_id": "1\r"}, {"name": ""}):
         with pytest.raises(perdure.InvalidError):
