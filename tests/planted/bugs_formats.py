@@ -87,6 +87,28 @@ FORMAT_BUGS = (
         ("test:tests/unit/test_public_json.py::test_what_a_tool_says_of_its_failure_is_not_sent",),
     ),
     Bug(
+        "a draft that changed is added to what a tab shows",
+        "sse.py",
+        "str(text).startswith(before)",
+        "len(str(text)) > len(before)",
+        ("test:tests/unit/test_sse.py::test_a_browser_is_sent_each_word_of_a_draft_once",),
+    ),
+    Bug(
+        "a server that stops waits for its tabs",
+        "sse.py",
+        "if stopping.done():",
+        "if stopping.cancelled():",
+        ("test:tests/unit/test_sse.py::test_a_server_that_stops_ends_its_streams",),
+        hangs=True,
+    ),
+    Bug(
+        "a stream that never began leaves its follower open",
+        "sse.py",
+        "    def __del__(self) -> None:\n        self.follower.close()",
+        "    def __del__(self) -> None:\n        self.follower = self.follower",
+        ("test:tests/unit/test_sse.py::test_a_stream_that_is_closed_before_its_first_read_closes_its_follower",),
+    ),
+    Bug(
         "a page for a browser has internal messages",
         "model/message_page.py",
         "for record in self.items if record.visibility == ALL]",
