@@ -45,6 +45,27 @@ FORMAT_BUGS = (
         (f"{_TRIPS}::test_conversations_come_back_equal",),
     ),
     Bug(
+        "nobody sees that a model refused",
+        "formats/openai.py",
+        "        content += read_refusal(others)\n",
+        "        content += read_refusal({})\n",
+        (f"{_REQUESTS}::test_people_see_a_refusal_and_its_format_gets_it_back",),
+    ),
+    Bug(
+        "a refusal comes back as an answer",
+        "formats/openai_parts.py",
+        'get("type") == "refusal"',
+        'get("type") == "refused"',
+        (f"{_TRIPS}::test_conversations_come_back_equal",),
+    ),
+    Bug(
+        "arguments that are not JSON are sent as they are",
+        "formats/arguments.py",
+        "read_arguments(text) != text",
+        "read_arguments(text) is not None",
+        (f"{_REQUESTS}::test_arguments_that_are_not_json_are_sent_as_json",),
+    ),
+    Bug(
         "a commit loses the usage of a message",
         "stores/records.py",
         "message.usage,",
