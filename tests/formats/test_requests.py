@@ -230,9 +230,7 @@ def test_people_see_a_refusal_and_its_format_gets_it_back() -> None:
     assert openai.to_messages([read]) == [{**both, "content": "Hm."}]
     assert openai.from_message({"role": "assistant", "content": "Hi.", "refusal": ""}) == Message.assistant("Hi.")
     stored = Message.assistant([], extra=Extra(openai={"refusal": "No."}))
-    assert openai.to_messages([stored]) == [{"role": "assistant", "content": "", "refusal": "No."}], (
-        "by an older version"
-    )
+    assert openai.to_messages([stored]) == [{"role": "assistant", "content": "", "refusal": "No."}]
 
 
 def _called(arguments: str) -> dict[str, Any]:
