@@ -39,8 +39,8 @@ class MessagePage(Page[MessageRecord], frozen=True, kw_only=True):
 
     def public_json(self) -> dict[str, Any]:
         """The same data as `to_json`, for the browser of a user: without internal messages, and what none may see."""
-        shown = [record for record in self.items if record.visibility == ALL]
+        records = [record for record in self.items if record.visibility == ALL]
         lists = {message_id: [item.public_json() for item in items] for message_id, items in self.variants.items()}
         following = [item.public_json() for item in self.next_variants]
-        plain = msgspec.structs.replace(self, items=shown, variants={}, next_variants=[])
+        plain = msgspec.structs.replace(self, items=records, variants={}, next_variants=[])
         return {**Page.public_json(plain), "variants": lists, "next_variants": following}

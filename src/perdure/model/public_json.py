@@ -53,8 +53,8 @@ def message_json(record: MessageRecord) -> dict[str, Any]:
 
 def variant_json(variant: Variant) -> dict[str, Any]:
     """A version of a message; what it begins with only if people may see that."""
-    shown = variant.visibility == _ALL and variant.role != "tool"  # the preview of a result may be that of an error
-    return {**variant.to_json(), "preview": variant.preview if shown else ""}
+    visible = variant.visibility == _ALL and variant.role != "tool"  # the preview of a result may be that of an error
+    return {**variant.to_json(), "preview": variant.preview if visible else ""}
 
 
 def _content(blocks: Sequence[Block]) -> list[dict[str, Any]]:

@@ -76,10 +76,10 @@ async def read_page_variants(context: Context, window: PageWindow, *, external: 
     points = _points(lines, path, window)
     siblings = await read_siblings(context, head, lines, list(points.values()))
     last = window.records[-1].seq if window.records else 0
-    shown = [together for seq, together in zip(points, siblings, strict=True) if seq < last]
-    elsewhere = [sibling for together in siblings[len(shown) :] for sibling in together]
+    on_page = [together for seq, together in zip(points, siblings, strict=True) if seq < last]
+    elsewhere = [sibling for together in siblings[len(on_page) :] for sibling in together]
     elsewhere = [sibling for sibling in elsewhere if way_to(path, sibling) is None]
-    groups = _groups(shown, path, window)
+    groups = _groups(on_page, path, window)
     if external:
         elsewhere = list((await first_visible(context, head, elsewhere)).values())
         groups = await _visible(context, head, groups)

@@ -129,8 +129,8 @@ async def first_visible(context: Context, head: Row, siblings: Collection[Siblin
         reads = [_next_for_all(thread_id, sibling) for sibling in some]
         for sibling, entries in zip(some, await view_of(context, head, *reads), strict=True):
             # What a run wrote is no input: all of the input is hidden.
-            shown = [entry for entry in map(MessageEntry._make, entries) if entry.run is None]
-            visible.update((sibling, sibling_from(thread_id, entry)) for entry in shown)
+            firsts = [entry for entry in map(MessageEntry._make, entries) if entry.run is None]
+            visible.update((sibling, sibling_from(thread_id, entry)) for entry in firsts)
     others = [sibling for sibling in siblings if sibling not in visible and sibling.run_id is not None]
     for start in range(0, len(others), _READS):
         some = others[start : start + _READS]
