@@ -127,7 +127,10 @@ class HasChildren(ConflictError):
 
 
 class CursorExpired(PerdureError):
-    """A page cursor was valid once: another version of Perdure made it, or the branch it continues was deleted."""
+    """A page cursor was valid once: another version of Perdure made it, or the branch it continues was deleted.
+
+    Or a follower begins after a seq that the thread does not have: it was of another thread, which was deleted.
+    """
 
     code = "cursor_expired"
     http_status = 410

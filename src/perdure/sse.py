@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import msgspec
 
+from perdure import limits
 from perdure.errors import InvalidError, PerdureError, UnavailableError, short_repr
-from perdure.model.message import MessageRecord
+from perdure.model.draft import Draft
+from perdure.model.message import ALL, MessageRecord
+from perdure.model.plain import check_json
 from perdure.model.record import Record
 from perdure.model.run import Run
 from perdure.rules import checks
@@ -32,6 +36,7 @@ def stream(
     heartbeat: float = 15.0,
     retry_ms: int = 1_000,
     describe: Callable[[Any], Any] | None = None,
+    stop: asyncio.Event | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """What a follower yields, as server-sent events; the follower is closed with the stream.
 
@@ -43,40 +48,64 @@ def stream(
     - `heartbeat`: seconds of silence after which a comment is sent, so that no proxy ends the response.
     - `retry_ms`: how long the browser waits before it reconnects.
     - `describe`: makes the JSON data of a record; None leaves the record out. By default it is `public_json()` of
-      messages and runs, which has nothing that a user should not see, and `to_json()` of anything else.
+      messages and runs, which has nothing that a user should not see, and `to_json()` of anything else; internal
+      messages are left out. A draft that only grew has what is new as its `text`, and `append` is true.
+    - `stop`: set it when the server shuts down: the stream ends, and the browser reconnects, perhaps elsewhere.
     """
-    if type(heartbeat) not in (int, float) or not heartbeat > 0:
+    if not isinstance(cast(object, follower), Follower):
+        hint = "pass chat.follow(), or several of them merged, of the asynchronous store"
+        raise InvalidError(f"follower must be a follower, not {short_repr(follower)}", hint=hint)
+    if type(heartbeat) not in (int, float) or not 0 < heartbeat <= limits.INTEGER_MAX:
         raise InvalidError(f"heartbeat must be a number of seconds, not {short_repr(heartbeat)}")
-    checks.check_count(retry_ms, "retry_ms")
-    return _stream(follower, heartbeat, b"retry: %d\n\n" % retry_ms, describe or _to_json)
+    if describe is not None and not callable(describe):
+        raise InvalidError(f"describe must be a function, not {short_repr(describe)}")
+    if stop is not None and not isinstance(cast(object, stop), asyncio.Event):
+        raise InvalidError(f"stop must be an asyncio.Event, not {short_repr(stop)}")
+    first = b"retry: %d\n\n" % checks.check_count(retry_ms, "retry_ms")
+    return _stream(_Owner(follower), heartbeat, first, describe or _Public(), stop or asyncio.Event())
+
+
+class _Owner:
+    """Closes a follower when its stream is gone, even one that was closed before its first read and so never began."""
+
+    def __init__(self, follower: Follower[Any]) -> None:
+        self.follower: Follower[Any] = follower
+
+    def __del__(self) -> None:
+        self.follower.close()
 
 
 async def _stream(
-    follower: Follower[Any], heartbeat: float, first: bytes, describe: Callable[[Any], Any]
+    owner: _Owner, heartbeat: float, first: bytes, describe: Callable[[Any], Any], stop: asyncio.Event
 ) -> AsyncGenerator[bytes, None]:
-    async with follower:
+    async with owner.follower as follower:
         yield first
-        reading = _begin(follower)
+        reading, stopping = _begin(follower), asyncio.create_task(stop.wait(), name="perdure sse")
         try:
-            while True:
+            while not stop.is_set():
                 # The read goes on during a heartbeat: a slow one would never end, nor the follower's timeout.
-                done, _ = await asyncio.wait({reading}, timeout=heartbeat)
-                if not done:
+                await asyncio.wait({reading, stopping}, timeout=heartbeat, return_when=asyncio.FIRST_COMPLETED)
+                if stopping.done():
+                    return
+                if not reading.done():
                     yield _HEARTBEAT
                     continue
-                record = reading.result()
+                try:
+                    record = reading.result()
+                except PerdureError as error:
+                    # The end alone makes the browser try again, here or, if the store is closed, at another process.
+                    if not (error.retryable or isinstance(error, UnavailableError)):
+                        yield event(error.to_json(), name="failure")
+                    return
                 if record is None:
                     return
                 if (data := describe(record)) is not None:
                     yield _event(record, data)
                 reading = _begin(follower)
-        except PerdureError as error:
-            # The end alone makes the browser try again, at this process or, if its store is closed, at another.
-            if not (error.retryable or isinstance(error, UnavailableError)):
-                yield event(error.to_json(), name="failure")
         finally:
             reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            stopping.cancel()
+            await asyncio.gather(reading, stopping, return_exceptions=True)
 
 
 def _begin(follower: Follower[Any]) -> asyncio.Task[Any]:
@@ -86,8 +115,26 @@ def _begin(follower: Follower[Any]) -> asyncio.Task[Any]:
     return asyncio.create_task(read(), name="perdure sse")
 
 
-def _to_json(record: Record) -> Any:
-    return record.public_json() if isinstance(record, (MessageRecord, Run)) else record.to_json()
+class _Public:
+    """The data of records for one browser; of a draft, only the words that are new to it."""
+
+    def __init__(self) -> None:
+        self._drafts: dict[str, str] = {}
+        """What the browser shows, by run."""
+
+    def __call__(self, record: Record) -> Any:
+        if isinstance(record, MessageRecord) and record.visibility != ALL:
+            return None
+        if isinstance(record, Draft):
+            return self._draft(record)
+        return record.public_json() if isinstance(record, (MessageRecord, Run)) else record.to_json()
+
+    def _draft(self, draft: Draft) -> dict[str, Any]:
+        before, text = self._drafts.pop(draft.run_id, ""), draft.text
+        if text is not None:
+            self._drafts[draft.run_id] = text
+        grew = bool(text and before) and str(text).startswith(before)
+        return {**draft.to_json(), "text": str(text)[len(before) :] if grew else text, "append": grew}
 
 
 def _event(record: Any, data: Any) -> bytes:
@@ -106,13 +153,19 @@ def event(data: Any, *, name: str | None = None, event_id: str | None = None) ->
     lines = b""
     for field, value in (("id", event_id), ("event", name)):
         if value is not None:
-            if not value or any(character in value for character in "\r\n\0"):
-                raise InvalidError(f"{field} must be one line of text, not {short_repr(value)}")
-            lines += f"{field}: {value}\n".encode()
+            lines += b"%b: %b\n" % (field.encode(), _one_line(field, value))
+    check_json(data, "data", limits.COMMIT_BYTES)
     text = _encode(data)  # JSON on one line, though some clients take these three characters for line breaks, too
     for character in "\x85\u2028\u2029":
         text = text.replace(character.encode(), b"\\u%04x" % ord(character))
     return b"%bdata: %b\n\n" % (lines, text)
+
+
+def _one_line(field: str, value: str) -> bytes:
+    if type(value) is str and value and not any(character in value for character in "\r\n\0"):
+        with suppress(UnicodeEncodeError):
+            return value.encode()
+    raise InvalidError(f"{field} must be one line of text, not {short_repr(value)}")
 
 
 def after_seq(last_event_id: str | None, default: int = 0) -> int:
@@ -121,8 +174,9 @@ def after_seq(last_event_id: str | None, default: int = 0) -> int:
     - `last_event_id`: the header `Last-Event-ID` of the request, or None.
     - `default`: what a browser that has seen no event yet begins after.
     """
-    if not last_event_id:
+    if last_event_id is None or (type(last_event_id) is str and not last_event_id):
         return checks.check_count(default, "after_seq", least=0)
-    if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= 16):
+    digits = type(last_event_id) is str and last_event_id.isascii() and last_event_id.isdigit()
+    if not (digits and len(last_event_id) <= 16 and int(last_event_id) <= limits.INTEGER_MAX):
         raise InvalidError(f"Last-Event-ID must be a seq, not {short_repr(last_event_id)}", hint="load the page again")
     return int(last_event_id)

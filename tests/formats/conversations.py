@@ -53,6 +53,7 @@ class Abilities:
     text_first: bool = False
     several_answers: bool = True
     blank_text: bool = True
+    refuses: bool = False
 
 
 def image(random: Random) -> Block:
@@ -101,6 +102,7 @@ OPENAI = Abilities(
     call_extras=({"arguments": '{"city": "Kyoto"}'},),
     message_extras=({"name": "ann"},),
     text_first=True,
+    refuses=True,
 )
 ANTHROPIC = Abilities(
     "anthropic",
@@ -191,7 +193,10 @@ class Maker:
         return [answer, *(self._result(call.id) for call in answer.tool_calls)]
 
     def _answer(self, calls: int) -> Message:
-        content = self._some(self._answer_block, 0 if calls else 1, 3) + [self._call() for _ in range(calls)]
+        content = self._some(self._answer_block, 0 if calls else 1, 3)
+        if self._can.refuses and self._random.random() < 0.1:  # after the text, and once
+            content.append(Text("I cannot help with that.", extra=Extra({self._can.form: {"type": "refusal"}})))
+        content += [self._call() for _ in range(calls)]
         if not self._can.text_first:
             self._random.shuffle(content)
         if content and _is_thought(content[-1]):

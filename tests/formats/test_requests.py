@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -214,6 +215,44 @@ def test_what_another_provider_ran_or_hid_is_left_out() -> None:
     assert turns([gpt]) == openai.to_messages([gpt]) == [{"role": "assistant", "content": "No."}]
     assert openai_responses.to_input([gpt]) == [search, said]
     insist(ITEMS, [search, said])
+
+
+def test_people_see_a_refusal_and_its_format_gets_it_back() -> None:
+    said = {"role": "assistant", "content": None, "refusal": "No."}
+    gpt = openai.from_response({"choices": [{"message": said, "finish_reason": "stop"}]})
+    assert gpt.text == "No."
+    assert openai.to_messages([gpt]) == [{"role": "assistant", "content": "", "refusal": "No."}]
+    assert openai_responses.to_input([gpt]) == [{"role": "assistant", "content": "No."}]
+    assert turns([gpt]) == [{"role": "assistant", "content": "No."}]
+    both = {"role": "assistant", "content": "Hm.", "refusal": "No.", "tool_calls": [_called("{}")]}
+    read = openai.from_message(both)
+    assert [type(block).__name__ for block in read.content] == ["Text", "Text", "ToolUse"]
+    assert openai.to_messages([read]) == [{**both, "content": "Hm."}]
+    assert openai.from_message({"role": "assistant", "content": "Hi.", "refusal": ""}) == Message.assistant("Hi.")
+    stored = Message.assistant([], extra=Extra(openai={"refusal": "No."}))
+    assert openai.to_messages([stored]) == [{"role": "assistant", "content": "", "refusal": "No."}]
+
+
+def _called(arguments: str) -> dict[str, Any]:
+    return {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+@pytest.mark.parametrize("arguments", ["", " ", '{"seats": 2', "{'seats': 2}", '{"a": NaN}', "[" * 2_000])
+def test_arguments_that_are_not_json_are_sent_as_json(arguments: str) -> None:
+    """Many servers read the arguments of earlier calls, and refuse the whole conversation."""
+    (read,) = openai.from_messages([{"role": "assistant", "content": None, "tool_calls": [_called(arguments)]}])
+    item = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": arguments}
+    (other,) = openai_responses.from_input([item])
+    expected: Any = arguments if arguments.strip() else {}
+    assert read.tool_calls[0].input == other.tool_calls[0].input == expected
+    (call,) = openai.to_messages([read])[0]["tool_calls"]
+    (called,) = openai_responses.to_input([other])
+    assert json.loads(call["function"]["arguments"]) == json.loads(called["arguments"]) == expected
+    (spelled,) = openai.from_messages([{"role": "assistant", "content": None, "tool_calls": [_called('{"a" : 1}')]}])
+    assert openai.to_messages([spelled])[0]["tool_calls"][0]["function"]["arguments"] == '{"a" : 1}'
+    stored = ToolUse("c1", "f", expected, extra=Extra(openai={"arguments": arguments}))
+    (call,) = openai.to_messages([Message.assistant([stored])])[0]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == expected
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -244,4 +244,15 @@ def test_text_is_not_joined_at_every_chunk(field: str) -> None:
     stream.add({"choices": [{"delta": {}, "finish_reason": "stop"}]})
     message = stream.message()
     assert _Counted.joined == 0
-    assert (message.text or message.extra["openai"]["refusal"]) == "ab" * 50
+    assert message.text == "ab" * 50
+
+
+def test_the_words_of_a_refusal_are_shown_as_they_come() -> None:
+    stream = openai.Stream()
+    deltas = [{"role": "assistant", "content": "", "refusal": None}, {"refusal": "I can"}, {"refusal": "not."}, {}]
+    chunks = [{"choices": [{"delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks[-1]["choices"][0]["finish_reason"] = "stop"
+    assert [stream.add(chunk) for chunk in chunks] == [None, "I can", "not.", None]
+    message = stream.message()
+    assert message.text == "I cannot."
+    assert openai.to_messages([message]) == [{"role": "assistant", "content": "", "refusal": "I cannot."}]

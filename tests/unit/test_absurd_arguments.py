@@ -31,6 +31,7 @@ from perdure import (
     ToolUse,
     UrlSource,
     limits,
+    sse,
 )
 from perdure.engines.memory import MemoryEngine
 from perdure.errors import InvalidError, short_repr
@@ -260,6 +261,42 @@ def refusals(name: str, parameter: str) -> list[str]:
         else:
             wrong.append(f"{what}: accepted: {type(result).__name__}")
     return wrong
+
+
+EVENTS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "stream": (sse.stream, {}),
+    "event": (sse.event, {"data": {}}),
+    "after_seq": (sse.after_seq, {"last_event_id": None}),
+}
+TAKES_IN_EVENTS = {
+    ("stream", "describe"): {"nothing"},
+    ("stream", "stop"): {"nothing"},
+    ("event", "data"): {"nothing", "long text", "a long list"},
+    ("event", "name"): {"nothing", "long text"},
+    ("event", "event_id"): {"nothing", "long text"},
+    ("after_seq", "last_event_id"): {"nothing"},
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_server_sent_events_refuse_absurd_arguments(name: str) -> None:
+    function, required = EVENTS[name]
+    store = Store(ClosedEngine())  # type: ignore[arg-type]
+    given = {"follower": store.thread("t").follow()} if name == "stream" else required
+    wrong = []
+    for parameter in inspect.signature(function).parameters:
+        for what, value in {**ABSURD, "nothing": None}.items():
+            try:
+                function(**{**given, parameter: value})
+            except InvalidError as error:
+                if len(str(error)) > 1_000:
+                    wrong.append(f"{parameter}, {what}: a message of {len(str(error)):,} characters")
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is wrong
+                wrong.append(f"{parameter}, {what}: {type(error).__name__}: {str(error)[:80]}")
+            else:
+                if what not in TAKES_IN_EVENTS.get((name, parameter), ()):
+                    wrong.append(f"{parameter}, {what}: accepted")
+    assert wrong == []
 
 
 RECORDS: dict[type, dict[str, Any]] = {

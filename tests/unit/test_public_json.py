@@ -90,3 +90,41 @@ def test_a_stream_of_events_sends_nothing_else() -> None:
             assert SECRET.encode() not in body
 
     asyncio.run(story())
+
+
+def test_what_a_tool_says_of_its_failure_is_not_sent() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            call, failed = Message.assistant([ToolUse("c", "look", {})]), f"refused: {SECRET}"
+            result = Message.tool("c", failed, is_error=True, id="result")
+            await store.commit("t", messages=[Message.user("q"), call, result])
+            again = Message.tool("c", failed, is_error=True)
+            await store.branches.fork("t", before="result", messages=[again], switch=True)
+            page = (await store.messages.page("t", variants=True)).public_json()
+            assert SECRET not in json.dumps(page)
+            (sent,) = page["items"][2]["message"]["content"]
+            assert sent == {"type": "tool_result", "tool_use_id": "c", "content": [], "is_error": True}
+            assert len(page["variants"]) == 1
+
+    asyncio.run(story())
+
+
+def test_internal_messages_are_not_sent() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            hidden = Message.system(SECRET, visibility="internal")
+            await store.commit("t", messages=[Message.user("q", id="q"), hidden])
+            await store.branches.fork("t", at="q", messages=[hidden])
+            chat = store.thread("t")
+            for view in ("raw", "history"):
+                page = await chat.page(view=view, variants=view == "raw")  # type: ignore[arg-type]
+                assert SECRET not in json.dumps(page.public_json()), view
+                assert [item["seq"] for item in page.public_json()["items"]] == [1]
+                assert page.items[1].public_json()["message"]["content"] == []
+            versions = [variant.public_json() for variant in await chat.variants(page.items[1].message_id)]
+            assert [(variant["preview"], variant["visibility"]) for variant in versions] == [("", "internal")] * 2
+            assert [variant.preview for variant in await chat.variants("q")] == ["q"]
+            chunks = [chunk async for chunk in sse.stream(chat.follow(timeout=0))]
+            assert [chunk.split(b"\n")[0] for chunk in chunks] == [b"retry: 1000", b"id: 1"]
+
+    asyncio.run(story())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Draft, Message, MessageRecord, sse
+from perdure import Draft, Message, MessageRecord, limits, sse
 from perdure.stores.follower import Follower
 
 
@@ -125,12 +125,111 @@ def test_a_read_that_is_slower_than_the_heartbeat_comes_through() -> None:
     asyncio.run(story())
 
 
+class Shown:
+    """A source of drafts, one per read."""
+
+    behind = False
+
+    def __init__(self, *drafts: tuple[str, str | None]) -> None:
+        self._drafts = [Draft(run_id=run_id, branch=0, text=text) for run_id, text in drafts]
+
+    @property
+    def ended(self) -> bool:
+        return not self._drafts
+
+    async def read(self, *, fresh: bool) -> list[Draft]:
+        return [self._drafts.pop(0)]
+
+
+def test_a_browser_is_sent_each_word_of_a_draft_once() -> None:
+    words = (("r", "a"), ("r", "a b"), ("s", "x"), ("r", "a b 😀"), ("r", "a B, c"), ("r", None), ("r", "a B c"))
+    sent = [("r", "a", False), ("r", " b", True), ("s", "x", False), ("r", " 😀", True), ("r", "a B, c", False)]
+    sent += [("r", None, False), ("r", "a B c", False)]
+
+    async def story() -> None:
+        events = (await collected(sse.stream(Follower(Never(), Shown(*words), None))))[1:]
+        assert {event["event"] for event in events} == {"draft"}
+        assert [tuple(event["data"][name] for name in ("run_id", "text", "append")) for event in events] == sent
+        assert events[0]["data"] == {"run_id": "r", "branch": 0, "text": "a", "append": False}
+        shown: dict[str, str | None] = {}
+        for data, (run_id, text) in zip([event["data"] for event in events], words, strict=True):
+            shown[data["run_id"]] = (shown[data["run_id"]] or "") + data["text"] if data["append"] else data["text"]
+            assert shown[run_id] == text
+        whole: list[Draft] = []
+        described = sse.stream(Follower(Never(), Shown(*words), None), describe=whole.append)
+        assert len(await collected(described)) == 1
+        assert [(draft.run_id, draft.text) for draft in whole] == list(words), "whoever describes has all of them"
+
+    asyncio.run(story())
+
+
+def test_a_server_that_stops_ends_its_streams() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            chat, stop = store.thread("t"), asyncio.Event()
+            await chat.append(Message.user("hello"))
+            followers = [chat.follow() for _ in range(3)]
+            bodies = [sse.stream(follower, stop=stop) for follower in followers]
+            assert [parsed([await anext(body) for _ in range(2)][1])["id"] for body in bodies] == ["1"] * 3
+            tabs = [asyncio.ensure_future(anext(body, "the end")) for body in bodies]
+            await asyncio.sleep(0)
+            stop.set()
+            async with asyncio.timeout(30):
+                assert await asyncio.gather(*tabs) == ["the end"] * 3
+                assert await collected(sse.stream(chat.follow(), stop=stop)) == [{"retry": "1000"}], "a late one"
+            assert all(follower.closed for follower in followers)
+            assert [task for task in asyncio.all_tasks() if task.get_name() == "perdure sse"] == []
+
+    asyncio.run(story())
+
+
+def test_a_stream_that_is_closed_before_its_first_read_closes_its_follower() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            follower = store.thread("t").follow()
+            body = sse.stream(follower)
+            await body.aclose()
+            assert follower.closed
+            dropped = store.thread("t").follow()
+            sse.stream(dropped)
+            assert dropped.closed
+
+    asyncio.run(story())
+
+
+def test_a_describe_that_fails_is_an_error_of_the_server() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            chat = store.thread("t")
+            await chat.append(Message.user("hello"))
+            for describe in (lambda record: record.nothing, lambda record: b"bytes"):
+                with pytest.raises((AttributeError, perdure.InvalidError)):
+                    await collected(sse.stream(chat.follow(timeout=0), describe=describe))
+
+    asyncio.run(story())
+
+
 def test_an_error_is_told_to_the_browser() -> None:
     async def story() -> None:
         async with perdure.open("memory://") as store:
             events = await collected(sse.stream(store.thread("none").follow()))
             assert events[1]["event"] == "failure"
             assert events[1]["data"]["code"] == "not_found"
+
+    asyncio.run(story())
+
+
+def test_a_browser_learns_that_another_thread_has_the_id_now() -> None:
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            chat = store.thread("t")
+            await chat.append(*[Message.user("old")] * 5)
+            await store.threads.delete("t")
+            await store.threads.create("t")
+            await chat.append(Message.user("new"))
+            follower = chat.follow_drafts().merge(chat.follow(after_seq=sse.after_seq("5")), chat.follow_runs())
+            (event,) = (await collected(sse.stream(follower)))[1:]
+            assert (event["event"], event["data"]["code"]) == ("failure", "cursor_expired")
 
     asyncio.run(story())
 
@@ -155,9 +254,10 @@ def test_what_is_refused() -> None:
                     sse.stream(follower, **options)  # type: ignore[arg-type]
 
     asyncio.run(story())
-    for header in ("x", "-1", "1.5", "٣", "9" * 17, "1\n2"):
+    for header in ("x", "-1", "1.5", "٣", "9" * 17, "9" * 16, str(limits.INTEGER_MAX + 1), "1\n2"):
         with pytest.raises(perdure.InvalidError):
             sse.after_seq(header)
+    assert sse.after_seq(str(limits.INTEGER_MAX)) == limits.INTEGER_MAX
     assert (sse.after_seq(None), sse.after_seq("", 7), sse.after_seq("12", 7)) == (0, 7, 12)
     for field in ({"name": "a\nb"}, {"event_id": "1\r"}, {"name": ""}):
         with pytest.raises(perdure.InvalidError):

@@ -26,11 +26,16 @@ def _no_constant(name: str) -> Any:
 
 
 def write_arguments(value: Any, text: Any = None) -> str:
-    """Arguments as JSON text: the very text that the model sent, if it still says the same."""
+    """Arguments as JSON text: the very text that the model sent, if it is JSON and still says the same."""
     spelled = compact(value)
-    if isinstance(text, str) and compact(read_arguments(text)) == spelled:
+    if isinstance(text, str) and _is_json(text) and compact(read_arguments(text)) == spelled:
         return text
     return "{}" if value is None else spelled
+
+
+def _is_json(text: str) -> bool:
+    """Many servers read the arguments of earlier calls, and refuse the whole conversation for what is not JSON."""
+    return bool(text.strip()) and read_arguments(text) != text
 
 
 def compact(value: Any) -> str:
@@ -43,4 +48,4 @@ def compact(value: Any) -> str:
 
 def odd_spelling(text: str) -> dict[str, Any]:
     """The text of arguments as a field to carry, if writing them again would give another text."""
-    return {} if compact(read_arguments(text)) == text else {"arguments": text}
+    return {} if not _is_json(text) or compact(read_arguments(text)) == text else {"arguments": text}

@@ -1,7 +1,7 @@
 """OpenAI's Chat Completions, which many other servers speak too.
 
-Both ways: text, images, audio, files, tool calls with their arguments, tool results as text, names, refusals, the
-developer role, and unknown parts, which go back only to this format.
+Both ways: text, images, audio, files, tool calls with their arguments, tool results as text, names, refusals (as text
+that says what it is), the developer role, and unknown parts, which go back only to this format.
 
 Not carried: `is_error` (say it in the text), the order of text and calls within a message (text goes first), thinking
 and what another provider ran or hid (left out), a source as URL of audio or files, video, anything but text in a tool
@@ -23,10 +23,12 @@ from perdure.formats.openai_parts import (
     FORM,
     read_call,
     read_part,
+    read_refusal,
     write_answered,
     write_call,
     write_instruction,
     write_part,
+    write_refusal,
     write_text,
 )
 from perdure.formats.openai_usage import read_usage
@@ -122,7 +124,7 @@ class Stream(Collector):
                 delta = part_of(choice, "delta")
                 merge(self._message, delta)
                 self._finish = choice.get("finish_reason") or self._finish
-                texts.append(delta.get("content"))
+                texts += [delta.get("content"), delta.get("refusal")]
         return "".join(text for text in texts if isinstance(text, str)) or None
 
     def _missing(self) -> str | None:
@@ -155,7 +157,7 @@ def _write(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
     if message.role == "tool":
         return {**others, **_write_result(message, path, skip=skip)}
     if message.role == "assistant":
-        written = {**_write_assistant(message, path, skip=skip), **_sent_audio(others)}
+        written = {**_sent_audio(others), **_write_assistant(message, path, skip=skip)}
         nothing = message.content and written == {"role": "assistant", "content": []}
         content = written["content"]
         return {} if nothing else {**written, "content": None if content is None else short(content)}
@@ -167,9 +169,10 @@ def _write(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
 def _write_assistant(message: Message, path: str, *, skip: bool) -> dict[str, Any]:
     parts = write_blocks(message.content, write_answered, FORM, path, skip=skip)
     calls = [write_call(call) for call in message.tool_calls]
+    refused = write_refusal(message.content)
     if not calls:
-        return {"role": "assistant", "content": parts}
-    return {"role": "assistant", "content": parts or None, "tool_calls": calls}
+        return {"role": "assistant", "content": parts, **refused}
+    return {"role": "assistant", "content": parts or None, **refused, "tool_calls": calls}
 
 
 def _sent_audio(others: dict[str, Any]) -> dict[str, Any]:
@@ -202,6 +205,8 @@ def _read(data: dict[str, Any], path: str, fields: MessageFields) -> Message:
     if role not in ("user", "system", "assistant"):
         raise InvalidError(f"unknown role {short_repr(role)}", path=path)
     content = read_parts(data.get("content"), path, read_part)
+    if role == "assistant":
+        content += read_refusal(others)
     if data.get("tool_calls") is not None:
         calls = list_at(data["tool_calls"], f"{path}.tool_calls")
         if calls and role != "assistant":

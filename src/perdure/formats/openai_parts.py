@@ -34,10 +34,29 @@ def write_instruction(block: Block) -> dict[str, Any] | None:
 
 
 def write_answered(block: Block) -> dict[str, Any] | None:
-    """A block of an answer: its calls have a place of their own; what another provider hid or ran is left out."""
-    if isinstance(block, ToolUse):
+    """A block of an answer: calls and refusals have a place of their own; what others hid or ran is left out."""
+    if isinstance(block, ToolUse) or is_refusal(block):
         return {}
     return unwrap(block, FORM) or {} if isinstance(block, Opaque) else write_text(block)
+
+
+def is_refusal(block: Block) -> bool:
+    """Is this the text of a refusal of this format?"""
+    return isinstance(block, Text) and carried(block, FORM, ("type",)).get("type") == "refusal"
+
+
+def read_refusal(fields: dict[str, Any]) -> list[Block]:
+    """Take the refusal, which stands beside the content, out of an answer's fields: as text, people see it."""
+    if not isinstance(fields.get("refusal"), str):
+        return []
+    words = fields.pop("refusal")
+    return [Text(words, extra=carry(FORM, {"type": "refusal"}))] if words else []
+
+
+def write_refusal(blocks: list[Block]) -> dict[str, Any]:
+    """The refusal of an answer, as a field of its own."""
+    words = [block.text for block in blocks if isinstance(block, Text) and is_refusal(block)]
+    return {"refusal": "".join(words)} if words else {}
 
 
 def write_part(block: Block) -> dict[str, Any] | None:

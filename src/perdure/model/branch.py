@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from perdure.model.public_json import variant_json
 from perdure.model.record import Record
 
 MAIN = 0
@@ -59,6 +62,12 @@ class Variant(Record, frozen=True, kw_only=True):
     """Whether it is the message that was asked about, or the turn of the run that was."""
     current: bool
     """Whether it is on the path of the current branch."""
+    visibility: str
+    """Who may see it."""
+
+    def public_json(self) -> dict[str, Any]:
+        """JSON data for the browser of a user: without the preview of what is internal, or of a tool's result."""
+        return variant_json(self)
 
 
 class Label(Record, frozen=True):

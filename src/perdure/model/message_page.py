@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from perdure.model.branch import Variant
-from perdure.model.message import MessageRecord
+from perdure.model.message import ALL, MessageRecord
 from perdure.model.page import Page
 
 
@@ -26,8 +30,17 @@ class MessagePage(Page[MessageRecord], frozen=True, kw_only=True):
     "2 of 3": the place in this list of the variant that is `asked`, and the length of the list.
     """
     next_variants: list[Variant] = []
-    """With `variants=True`, on the newest page: what other branches have after its last record, in order.
+    """With `variants=True`, on the newest page: what other branches have after its last record, or after what is hidden
+    behind it, in order.
 
     So the earlier answers can be reached while the answer that replaces them is being written, or if it was stopped
     before its first word, or failed.
     """
+
+    def public_json(self) -> dict[str, Any]:
+        """The same data as `to_json`, for the browser of a user: without internal messages, and what none may see."""
+        records = [record for record in self.items if record.visibility == ALL]
+        lists = {message_id: [item.public_json() for item in items] for message_id, items in self.variants.items()}
+        following = [item.public_json() for item in self.next_variants]
+        plain = msgspec.structs.replace(self, items=records, variants={}, next_variants=[])
+        return {**Page.public_json(plain), "variants": lists, "next_variants": following}

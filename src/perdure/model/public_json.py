@@ -1,12 +1,13 @@
 """What the browser of a user may be sent of messages and runs: an allow-list, unlike `to_json`, which has everything.
 
-It leaves out what may hold secrets or is nobody else's business: the details of errors (the text of an exception may
-name a server, or a key), metadata, thinking, usage, blocks of unknown types and fields that Perdure does not know, such
-as what a provider added.
+It leaves out what may hold secrets or is nobody else's business: the details of errors, also of a tool that failed (the
+text of an exception may name a server, or a key), the content of internal messages, metadata, thinking, usage, blocks
+of unknown types and fields that Perdure does not know, such as what a provider added.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,11 +15,13 @@ import msgspec
 from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, to_json
 
 if TYPE_CHECKING:
-    from perdure.model.message import MessageRecord
+    from perdure.model.branch import Variant
+    from perdure.model.message import Block, MessageRecord
     from perdure.model.run import Outcome, Run
     from perdure.model.thread import Thread
     from perdure.model.tickets import Waiting
 
+_ALL = "all"  # `message.ALL`: that module imports this one
 _HIDDEN = frozenset(("thinking",))
 
 
@@ -37,16 +40,31 @@ def thread_json(thread: Thread) -> dict[str, Any]:
 def message_json(record: MessageRecord) -> dict[str, Any]:
     """A message in its place: its id, who spoke, and the blocks that people may see."""
     message = record.message
-    content = [_known(block) for block in message.content if not isinstance(block, Opaque)]
     fields = {
         "id": message.id,
         "role": message.role,
-        "content": [block for block in map(to_json, content) if block["type"] not in _HIDDEN],
+        "content": _content(message.content) if message.visibility == _ALL else [],
         "run_id": message.run_id,
         "stop_reason": message.stop_reason,
     }
     position = {"seq": record.seq, "branch": record.branch, "parent_id": record.parent_id, "at": record.at}
     return {"thread_id": record.thread_id, **position, "message": fields}
+
+
+def variant_json(variant: Variant) -> dict[str, Any]:
+    """A version of a message; what it begins with only if people may see that."""
+    visible = variant.visibility == _ALL and variant.role != "tool"  # the preview of a result may be that of an error
+    return {**variant.to_json(), "preview": variant.preview if visible else ""}
+
+
+def _content(blocks: Sequence[Block]) -> list[dict[str, Any]]:
+    known = [to_json(_known(block)) for block in blocks if not isinstance(block, Opaque)]
+    return [_without_error(block) for block in known if block["type"] not in _HIDDEN]
+
+
+def _without_error(block: dict[str, Any]) -> dict[str, Any]:
+    """Of a tool that failed, the flag alone: what it says may be the text of an exception."""
+    return {**block, "content": []} if block["type"] == "tool_result" and block.get("is_error") else block
 
 
 def run_json(run: Run) -> dict[str, Any]:

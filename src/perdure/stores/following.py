@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from perdure import limits
-from perdure.errors import NotFoundError
+from perdure.errors import CursorExpired, NotFoundError
 from perdure.kernel.ops import Get, LogEntry, Read, Row
 from perdure.model.message import ALL, MessageRecord
 from perdure.stores.branch_paths import PathQuery, read_path, resolve_branch
@@ -143,10 +143,17 @@ class BranchReader:
 
 
 def check_thread(wait: SharedWait, head: Row) -> None:
-    """Raise `NotFoundError` if the thread is another one than before, or belongs to another resource."""
-    check_resource(head, wait.seat.resource)
-    if wait.seat.born not in (None, head["born"]):
+    """Raise `NotFoundError` if the thread is another one than before, or belongs to another resource.
+
+    At the first read, only its length can tell: a seq that was handed out is never beyond the end of its thread.
+    """
+    seat = wait.seat
+    check_resource(head, seat.resource)
+    if seat.born not in (None, head["born"]):
         raise reborn(wait.thread_id)
+    if seat.born is None and seat.position > head["version"]:
+        error = f"after_seq is {seat.position}, but thread {wait.thread_id!r} has {head['version']} messages"
+        raise CursorExpired(error, hint="the thread that it was of was deleted: read the newest page again")
 
 
 def advance(seat: Seat, head: Row, entries: Sequence[LogEntry]) -> None:

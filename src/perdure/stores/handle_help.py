@@ -11,19 +11,21 @@ import re
 from collections.abc import Collection, Mapping
 
 _POINTER = re.compile(r"The options are those of `(?:store\.)?(\w+)\.(\w+)`\.")
-_FILLED_IN = re.compile(r"^ *- `(thread_id|resource_id)`:.*\n(?: {10,}\S.*\n)*", re.MULTILINE)
+_FILLED_IN = re.compile(r"^- `(thread_id|resource_id)`:.*\n?(?: +\S.*\n?)*", re.MULTILINE)
 
 
 def fill_help(handle: type, stores: Mapping[str, type]) -> None:
     """Complete the docstrings of a handle class. `stores`: the classes by the names that its docstrings use."""
     for method in vars(handle).values():
-        text: object = getattr(method, "__doc__", None)
-        pointer = _POINTER.search(text) if isinstance(text, str) else None
-        if pointer is None or not isinstance(text, str):
+        written: object = getattr(method, "__doc__", None)
+        # As Python 3.13 and later keep it: without the indentation of the source.
+        text = inspect.cleandoc(written) if isinstance(written, str) else ""
+        pointer = _POINTER.search(text)
+        if pointer is None:
             continue
         original: str = getattr(stores[pointer[1]], pointer[2]).__doc__ or ""
-        rest = original.partition("\n")[2].strip()
-        options = _without_filled_in(f"        {rest}\n", inspect.signature(method).parameters)
+        rest = inspect.cleandoc(original).partition("\n")[2].strip()
+        options = _without_filled_in(rest, inspect.signature(method).parameters)
         method.__doc__ = text[: pointer.start()] + options + text[pointer.end() :]
 
 

@@ -267,7 +267,8 @@ class Messages:
         Read it with `async for`. It ends when it is closed, from any task or thread, or by `timeout`. It raises
         `NotFoundError` when the thread or the branch is deleted, and `UnavailableError` when the store is closed.
 
-        - `after_seq`: the last seq that you have; 0 begins with the first record.
+        - `after_seq`: the last seq that you have; 0 begins with the first record. If the thread is not that long, the
+          first read raises `CursorExpired`: the seq is of a thread that was deleted.
         - `branch`: only records on this branch's path, those from before its fork point included. Without it, the
           records of all branches.
         - `view`: `raw` yields everything. `external` leaves out what is not for all, retraction markers included; it

@@ -18,10 +18,20 @@ from perdure.model.message import MessageRecord
 from perdure.rules.branch_path import Reach, reach
 from perdure.stores.commit.run_change import LOG
 from perdure.stores.context import Context
-from perdure.stores.path_lengths import Point, fork_point
+from perdure.stores.path_lengths import Point
 from perdure.stores.records import MessageEntry
-from perdure.stores.tree_reading import origins
-from perdure.stores.variants import Sibling, describe, first_visible, read_siblings, sibling_from, view_of, way_to
+from perdure.stores.variants import (
+    Lines,
+    Sibling,
+    begins_input,
+    describe,
+    first_visible,
+    lines_of,
+    read_siblings,
+    sibling_from,
+    view_of,
+    way_to,
+)
 
 
 class PageWindow(NamedTuple):
@@ -61,42 +71,40 @@ async def read_page_variants(context: Context, window: PageWindow, *, external: 
     if head["branches"] == 1 or not (window.records or window.newest):
         return PageVariants({}, [])
     thread_id = str(head.key[0])
-    rows = (await view_of(context, head, Scan("branches", eq=(thread_id,))))[0]
-    branches = {int(row.key[1]): row for row in rows}
-    path = reach(origins(branches), [window.branch], where=f"thread {thread_id!r}")
-    points = _points(branches, path, window)
-    siblings = await read_siblings(context, head, branches, points)
-    # The last of them are under the newest record, which no group of the page is.
-    elsewhere = [sibling for sibling in siblings.pop() if way_to(path, sibling) is None] if window.newest else []
-    groups = _groups(siblings, path, window)
+    lines = lines_of(head, (await view_of(context, head, Scan("branches", eq=(thread_id,))))[0])
+    path = reach(lines.origins, [window.branch], where=f"thread {thread_id!r}")
+    points = _points(lines, path, window)
+    siblings = await read_siblings(context, head, lines, list(points.values()))
+    last = window.records[-1].seq if window.records else 0
+    on_page = [together for seq, together in zip(points, siblings, strict=True) if seq < last]
+    elsewhere = [sibling for together in siblings[len(on_page) :] for sibling in together]
+    elsewhere = [sibling for sibling in elsewhere if way_to(path, sibling) is None]
+    groups = _groups(on_page, path, window)
     if external:
         elsewhere = list((await first_visible(context, head, elsewhere)).values())
         groups = await _visible(context, head, groups)
     asked_siblings = await _asked(context, head, groups)
     page: dict[str, list[Variant]] = {}
     for group, asked in zip(groups, asked_siblings, strict=True):
-        variants = describe(thread_id, [asked], group.others, branches, head["branch"])
+        variants = describe([asked], group.others, lines)
         if len(variants) > 1:  # of two groups at one record, the later one counts
             page[group.record.message_id] = variants
-    return PageVariants(page, describe(thread_id, [], elsewhere, branches, head["branch"]))
+    return PageVariants(page, describe([], elsewhere, lines))
 
 
-def _points(branches: Mapping[int, Row], path: Mapping[int, Reach], window: PageWindow) -> list[Point | None]:
-    """The messages on the page's path under which lines part, from the one before the page on, oldest first; of the
-    newest page, its last record is always among them, at the end."""
+def _points(lines: Lines, path: Mapping[int, Reach], window: PageWindow) -> dict[int, Point | None]:
+    """The messages on the page's path under which lines part, by seq: from the one before the page to the last before
+    its end or, of the newest page, to the end of the path."""
     on_path: dict[int, Point | None] = {}
-    for point in map(fork_point, branches.values()):
+    for point in lines.forks:
         if point is None:
             on_path[0] = None
         elif point[0] in path and point[1] <= path[point[0]].upto:
             on_path[point[1]] = point
     # Of those before the page, only the last one can have its next record on the page.
     before = max((seq for seq in on_path if seq <= window.after), default=0)
-    newest = window.records[-1] if window.records else None
-    last = 0 if newest is None else newest.seq
-    points = [point for seq, point in sorted(on_path.items()) if before <= seq < last]
-    end = None if newest is None else (newest.branch, newest.seq)
-    return [*points, end] if window.newest else points
+    last = window.records[-1].seq if window.records else 0
+    return {seq: point for seq, point in sorted(on_path.items()) if before <= seq and (window.newest or seq < last)}
 
 
 def _groups(siblings: Sequence[list[Sibling]], path: Mapping[int, Reach], window: PageWindow) -> list[_Group]:
@@ -113,8 +121,10 @@ def _groups(siblings: Sequence[list[Sibling]], path: Mapping[int, Reach], window
 
 
 def _shows(record: MessageRecord, own: Sibling) -> bool:
-    """Whether a record stands for a variant: it is this one, or a later one of the same run."""
-    return record.seq == own.seq or (own.run_id is not None and record.run_id == own.run_id)
+    """Whether a record stands for a variant: it is this one, or a later one of the same run, or of the same input."""
+    if record.seq == own.seq:
+        return True
+    return record.run_id == own.run_id and (own.run_id is not None or begins_input(own))
 
 
 async def _visible(context: Context, head: Row, groups: Sequence[_Group]) -> list[_Group]:

@@ -7,7 +7,7 @@ import gc
 from random import Random
 from typing import Any
 
-from perdure.errors import InvalidError, NotFoundError, UnavailableError
+from perdure.errors import CursorExpired, InvalidError, NotFoundError, UnavailableError
 from perdure.model.message import Message, MessageRecord
 from perdure.stores.follower import Follower
 from perdure.stores.store import Store
@@ -46,7 +46,7 @@ async def case_branch(kit: Kit) -> None:
     await kit.store.branches.fork("t", at="d", name="deep", switch=True)
     for branch in ("main", "side", "deep", 1):
         path = await kit.store.messages.path("t", branch=branch)
-        for after in range(7):
+        for after in range(6):
             expected = [record for record in path if record.seq > after]
             equal(await caught_up(kit.store, branch=branch, after_seq=after), expected, f"{branch} after {after}")
     equal(seqs(await caught_up(kit.store)), [1, 2, 3, 4, 5], "all branches")
@@ -66,15 +66,16 @@ async def case_branch(kit: Kit) -> None:
 
 @case("messages", "follow-branch-ahead", covers=FOLLOW)
 async def case_ahead(kit: Kit) -> None:
-    """A follower that begins beyond the end waits for that seq, and knows the parent of what it yields."""
+    """A follower that begins beyond the end of its branch knows the parent of what it yields."""
     await say(kit.store, "t", "a")
     await kit.store.branches.fork("t", at="a", name="side")
+    await say(kit.store, "t", "b", "c", branch="main")
     follower = kit.store.messages.follow("t", branch="side", after_seq=3)
     waiting = asyncio.ensure_future(anext(follower))
-    for text in "bcde":
+    for text in "de":
         await say(kit.store, "t", text, branch="side")
     record = await waiting
-    equal((record.seq, record.message_id, record.parent_id), (4, "d", "c"), "the first after 3")
+    equal((record.seq, record.message_id, record.parent_id), (4, "d", "a"), "the first after 3")
     await follower.aclose()
 
 
@@ -245,6 +246,24 @@ async def case_store_closed(kit: Kit) -> None:
     for follower in (*followers, idle):
         follower.close()
         await raises(StopAsyncIteration, anext(follower), "and it has ended")
+
+
+@case("messages", "follow-beyond-the-end", covers=FOLLOW)
+async def case_beyond(kit: Kit) -> None:
+    """A seq beyond the end is of another thread, which was deleted: no record of the new one is skipped in silence."""
+    await say(kit.store, "t", "a", "b", "c")
+    await kit.store.branches.fork("t", at="a", name="side")
+    for query in LINES:
+        await raises(CursorExpired, caught_up(kit.store, after_seq=4, **query), f"{query}")
+        equal(await caught_up(kit.store, after_seq=3, **query), [], f"at the end, {query}")
+    drafts, runs = kit.store.runs.follow_drafts("t"), kit.store.runs.follow(thread_id="t")
+    merged = drafts.merge(kit.store.messages.follow("t", after_seq=4), runs)
+    await raises(CursorExpired, anext(merged), "as one of several")
+    follower = kit.store.messages.follow("t", after_seq=3)
+    waiting = asyncio.ensure_future(anext(follower))
+    await say(kit.store, "t", "d")
+    equal((await waiting).seq, 4, "the next one")
+    follower.close()
 
 
 @case("messages", "follow-reborn", covers=FOLLOW)

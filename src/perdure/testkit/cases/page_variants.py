@@ -115,6 +115,34 @@ async def case_stopped(kit: Kit) -> None:
     equal(shown(raw), {"call": "[call] b", "n": "q-next [n]"}, "raw")
 
 
+@case("messages", "page-variants-of-hidden-input", covers=PAGE)
+async def case_hidden_input(kit: Kit) -> None:
+    """An input that begins or ends with an internal message is one place, for its own versions and for the answers."""
+    store = kit.store
+    note = {"role": "system", "content": "note", "visibility": "internal"}
+
+    async def following(**options: Any) -> str:
+        page = await store.messages.page("t", variants=True, **options)
+        return " ".join(f"{v.message_id}@{v.branch}" for v in page.next_variants)
+
+    await store.commit("t", messages=asks("hello"))
+    around = [Message.from_json({**note, "id": "n1"}), *asks("q"), Message.from_json({**note, "id": "n2"})]
+    run = await answered(store, await store.runs.start("t", "agent", messages=around), says("a"))
+    again = await store.runs.rerun(run.id)
+    equal(await following(), "a@0", "while the answer is written again: what hangs under the hidden end of the input")
+    await answered(store, again, says("b"))
+    equal(shown(await store.messages.page("t", variants=True)), {"b": "a [b]"}, "two answers")
+    edit = [Message.from_json({**note, "id": "n3"}), *asks("q2")]
+    await answered(store, await store.runs.rerun(run.id, messages=edit), says("c"))
+    silent = Message.from_json({**note, "id": "n4"})
+    await answered(store, await store.runs.rerun(run.id, messages=[silent]), says("d"))
+    for branch, expected in ((0, {"q": "[q] q2", "a": "[a] b"}), (2, {"q2": "q [q2]"}), (3, {})):
+        page = await store.messages.page("t", branch=branch, variants=True)
+        equal(shown(page), expected, f"external, branch {branch}")
+    raw = await store.messages.page("t", branch=2, view="raw", variants=True)
+    equal(shown(raw), {"n3": "n1 [n3] n4"}, "raw")
+
+
 @case("messages", "page-variants-in-the-middle", covers=PAGE)
 async def case_middle(kit: Kit) -> None:
     """A fork beside a hidden message in the middle of a turn: the next visible message of the turn stands for it."""

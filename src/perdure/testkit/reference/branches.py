@@ -116,6 +116,7 @@ def described(thread: Thread, siblings: list[Message], asked: Message | None) ->
             "leads": any(m in path for path in paths.values()),
             "asked": m is asked,
             "current": m in paths[thread.branch],
+            "visibility": m.visibility,
         }
         for m in siblings
         if m is asked or any(m in path for path in paths.values())

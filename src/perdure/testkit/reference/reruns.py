@@ -142,9 +142,12 @@ def page_variants(world: World, thread: Thread, line: list[Message], records: li
 def next_variants(
     world: World, thread: Thread, line: list[Message], records: list[Json], *, external: bool
 ) -> list[Json]:
-    """What other branches have after the last item of the newest page."""
-    parent = thread.log[records[-1]["seq"] - 1] if records else None
-    others: list[Any] = [m for m in thread.log if m.parent is parent and not any(m is own for own in line)]
+    """What other branches have after the last item of the newest page, or after what is hidden behind it."""
+    last = records[-1]["seq"] if records else 0
+    parents = [*([] if records else [None]), *(m for m in line if m.seq >= last)]
+    others: list[Any] = [
+        m for m in thread.log if any(m.parent is p for p in parents) and not any(m is own for own in line)
+    ]
     if external:
         others = [visible for m in others if (visible := _first_visible(world, thread, m)) is not None]
     return described(thread, sorted(others, key=lambda m: m.seq), None)
@@ -152,7 +155,7 @@ def next_variants(
 
 def _stands_for(message: Message, own: Message) -> bool:
     run_id = own.body.get("run_id")
-    return message is own or (run_id is not None and message.body.get("run_id") == run_id)
+    return message is own or (message.body.get("run_id") == run_id and (run_id is not None or own.visibility != "all"))
 
 
 def _first_visible(world: World, thread: Thread, first: Message) -> Message | None:
@@ -162,7 +165,10 @@ def _first_visible(world: World, thread: Thread, first: Message) -> Message | No
     calls = "tool_use" in kinds and kinds <= {"tool_use", "thinking"}
     if first.visibility == "all" and (run_id is None or not calls):
         return first
-    run = world.runs.get(run_id or "")
+    if run_id is None:
+        behind = [m for m in thread.written_on(first.branch) if m.seq > first.seq and m.visibility == "all"]
+        return behind[0] if behind and behind[0].body.get("run_id") is None else None
+    run = world.runs.get(run_id)
     last = run.output[2] if run is not None and run.output else 0
     later = [m for m in thread.written_on(first.branch) if first.seq < m.seq <= last and m.body.get("run_id") == run_id]
     message = next((m for m in later if m.visibility == "all"), None)
