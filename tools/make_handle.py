@@ -1,7 +1,7 @@
 """Write `src/perdure/stores/thread_handle.py` from the stores: their methods on one thread, without its id.
 
-The methods in `CLASS` are written here: `append`, `follow_runs`, and those that treat the resource in their own way.
-Run this before tools/make_sync.py, which makes the blocking twin.
+The methods in `CLASS` are written here: `append`, `follow_runs`, `follow_all`, and those that treat the resource in
+their own way. Run this before tools/make_sync.py, which makes the blocking twin.
 
     tools/make_handle.py            write the file
     tools/make_handle.py --check    only report whether it is up to date
@@ -129,11 +129,28 @@ CLASS = '''class ThreadHandle:
             thread_id=self._id, branch=branch, timeout=timeout, resource_id=self._resource
         )
 
+    def follow_all(
+        self, *, branch: int | None = None, after_seq: int = 0, timeout: float | None = None
+    ) -> Follower[Draft | MessageRecord | Run]:
+        """All that a tab shows, in one follower: words as they come, messages that people may see, and runs.
+
+        A draft ends before its answer comes, and a run is done after its answer. It is `follow_drafts`, `follow` with
+        the view `external`, and `follow_runs`, merged.
+
+        - `branch`: the number of the branch that the tab shows, such as `page.branch`; by default, all branches.
+        - `after_seq`: the last seq that the tab has, such as `page.after_seq`.
+        - `timeout`: end after so many seconds without a record.
+        """
+        messages = self.follow(branch=branch, view="external", after_seq=after_seq)
+        drafts, runs = self.follow_drafts(branch=branch), self.follow_runs(branch=branch)
+        return drafts.merge(messages, runs, timeout=timeout)
+
 '''
 NEEDED = (
     "from typing import TYPE_CHECKING, Unpack, overload",
     "from perdure.errors import InvalidError",
-    "from perdure.model.message import Message",
+    "from perdure.model.draft import Draft",
+    "from perdure.model.message import Message, MessageRecord",
     "from perdure.model.receipt import Receipt, RunReceipt",
     "from perdure.model.run import NewRun, Run, RunChange",
     "from perdure.model.thread import Thread, ThreadOptions",

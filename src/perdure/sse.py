@@ -7,8 +7,12 @@ seq, which the browser sends back when it reconnects: `after_seq(header)` reads 
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from functools import partial
+from types import FrameType
 from typing import Any, cast
 
 import msgspec
@@ -59,8 +63,8 @@ def stream(
         raise InvalidError(f"heartbeat must be a number of seconds, not {short_repr(heartbeat)}")
     if describe is not None and not callable(describe):
         raise InvalidError(f"describe must be a function, not {short_repr(describe)}")
-    if stop is not None and not isinstance(cast(object, stop), asyncio.Event):
-        raise InvalidError(f"stop must be an asyncio.Event, not {short_repr(stop)}")
+    if stop is not None:
+        _check_event(stop)
     first = b"retry: %d\n\n" % checks.check_count(retry_ms, "retry_ms")
     return _stream(_Owner(follower), heartbeat, first, describe or _Public(), stop or asyncio.Event())
 
@@ -166,6 +170,41 @@ def _one_line(field: str, value: str) -> bytes:
         with suppress(UnicodeEncodeError):
             return value.encode()
     raise InvalidError(f"{field} must be one line of text, not {short_repr(value)}")
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Set `stop` when the process gets SIGTERM or SIGINT, and then let the server do what it does on this signal.
+
+    Servers wait for open responses before they shut the application down, and the stream of a tab has no end of its
+    own. Call this once the server has its own handlers, in the `lifespan` of FastAPI or Starlette. In any other thread
+    than the main one, as under a test client, it does nothing.
+
+    - `stop`: the event that every `stream(stop=…)` gets.
+    """
+    _check_event(stop)
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, partial(_stop, loop, stop, signal.getsignal(number)))
+
+
+def _check_event(stop: object) -> None:
+    if not isinstance(stop, asyncio.Event):
+        raise InvalidError(f"stop must be an asyncio.Event, not {short_repr(stop)}")
+
+
+def _stop(
+    loop: asyncio.AbstractEventLoop, stop: asyncio.Event, then: Any, number: int, frame: FrameType | None
+) -> None:
+    """React to a signal; `then` is the handler that was there before."""
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(stop.set)
+    if callable(then):
+        then(number, frame)
+    elif then == signal.SIG_DFL:
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
 
 
 def after_seq(last_event_id: str | None, default: int = 0) -> int:

@@ -1,31 +1,29 @@
-"""A server that is told to stop ends the streams of its tabs: the recipe of the page on chat UIs, in a real process."""
+"""A server that is told to stop ends the streams of its tabs, in a real process."""
 
 from __future__ import annotations
 
-import re
+import asyncio
 import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
+import threading
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "chat-ui.md"
+from perdure import InvalidError, sse
+
 SERVER = """
 import asyncio, signal
-from typing import Any
 import perdure
 from perdure import sse
-
-RECIPE
 
 async def main() -> None:
     told, closing = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):        # like uvicorn, before the application starts
         signal.signal(number, lambda number, frame: loop.call_soon_threadsafe(told.set))
     loop = asyncio.get_running_loop()
-    end_tabs_on_signals(closing)
+    sse.stop_on_signals(closing)
     async with perdure.open("memory://") as store:
         await store.threads.create("t")
 
@@ -50,10 +48,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_tabs_do_not_delay_a_server_that_stops(number: signal.Signals) -> None:
-    recipe = re.search(r"^def end_tabs_on_signals.*?(?=^```)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert recipe is not None
-    program = SERVER.replace("RECIPE", recipe[0])
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             address = ("127.0.0.1", int(process.stdout.readline()))
@@ -66,3 +61,43 @@ def test_tabs_do_not_delay_a_server_that_stops(number: signal.Signals) -> None:
             assert process.communicate(timeout=30)[0] == "stopped\n"
         finally:
             process.kill()
+
+
+ALONE = """
+import asyncio, signal
+from perdure import sse
+
+async def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sse.stop_on_signals(stop := asyncio.Event())
+    signal.raise_signal(signal.SIGINT)
+    await stop.wait()
+    print("ignored", flush=True)
+    signal.raise_signal(signal.SIGTERM)
+    print("still there", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_without_handlers_does_what_it_did_before() -> None:
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode, done.stderr) == ("ignored\n", -signal.SIGTERM, "")
+
+
+def test_in_another_thread_nothing_is_changed() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    async def lifespan() -> None:
+        sse.stop_on_signals(asyncio.Event())
+
+    thread = threading.Thread(target=lambda: asyncio.run(lifespan()))
+    thread.start()
+    thread.join()
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_what_is_no_event_is_refused() -> None:
+    with pytest.raises(InvalidError, match=r"stop must be an asyncio\.Event"):
+        sse.stop_on_signals(None)  # type: ignore[arg-type]

@@ -115,6 +115,22 @@ class ThreadHandle:
             thread_id=self._id, branch=branch, timeout=timeout, resource_id=self._resource
         )
 
+    def follow_all(
+        self, *, branch: int | None = None, after_seq: int = 0, timeout: float | None = None
+    ) -> Follower[Draft | MessageRecord | Run]:
+        """All that a tab shows, in one follower: words as they come, messages that people may see, and runs.
+
+        A draft ends before its answer comes, and a run is done after its answer. It is `follow_drafts`, `follow` with
+        the view `external`, and `follow_runs`, merged.
+
+        - `branch`: the number of the branch that the tab shows, such as `page.branch`; by default, all branches.
+        - `after_seq`: the last seq that the tab has, such as `page.after_seq`.
+        - `timeout`: end after so many seconds without a record.
+        """
+        messages = self.follow(branch=branch, view="external", after_seq=after_seq)
+        drafts, runs = self.follow_drafts(branch=branch), self.follow_runs(branch=branch)
+        return drafts.merge(messages, runs, timeout=timeout)
+
     async def get(self, *, resource_id: str | None = None) -> Thread:
         """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource.
 

@@ -13,5 +13,6 @@ from perdure.workers.job import Job
 from perdure.workers.lease import LEASES
 from perdure.workers.program import ServeOptions, run
 from perdure.workers.serving import serve
+from perdure.workers.transient import transient
 
-__all__ = ["Handler", "Job", "LEASES", "ServeOptions", "Stopped", "run", "serve"]
+__all__ = ["Handler", "Job", "LEASES", "ServeOptions", "Stopped", "run", "serve", "transient"]

@@ -19,6 +19,7 @@ from perdure.workers.hold import Hold
 from perdure.workers.late_results import with_late_results
 from perdure.workers.takeovers import in_a_row
 from perdure.workers.tool_calls import result_of
+from perdure.workers.tool_loop import CUT_OFF, DENIED, Choice, ToolLoop, Tools
 
 INTERRUPTED = "The call was interrupted: it may or may not have taken effect."
 """What the model reads as the result of a call that never got one."""
@@ -128,6 +129,33 @@ class Job:
         - `function`: the tool, such as `TOOLS.get(call.name)`; None if the model named one that does not exist.
         """
         return await result_of(_checked(call), function)
+
+    async def use_tools(
+        self,
+        tools: Tools,
+        *,
+        ask: Choice = (),
+        repeatable: Choice = (),
+        denied: str = DENIED,
+        cut_off: str = CUT_OFF,
+    ) -> bool:
+        """Answer the open calls of the run with the results of tools, and commit each result before the next tool.
+
+        Returns True if the model is to be asked next, and False if the run waits for a person now, or is over: then
+        return from the handler. So the loop of an agent is `while await job.use_tools(TOOLS): …`, with a call of the
+        model and `job.answer(message)` inside. A stop from outside does not cut off a tool halfway.
+
+        - `tools`: the functions by name. Each is run as by `call_tool`.
+        - `ask`: the calls that need the approval of a person: the names of tools, or a function that is given a call
+          and returns True for these. The run waits until `runs.decide` has a decision on each, and no tool runs before.
+        - `repeatable`: the calls that may be made again if they are `uncertain`, because a tool does no harm when it
+          runs twice: names or a function, too. Any other uncertain call is not made.
+        - `denied`: what the model reads as the result of a call that was not approved.
+        - `cut_off`: what it reads as the result of an uncertain call that was not made again.
+        """
+        loop = ToolLoop(tools, ask, repeatable, denied, cut_off)
+        loop.check()
+        return await loop.answer(self)
 
     async def commit(
         self, *messages: Message, run: RunChange | None = None, **options: Unpack[AppendOptions]

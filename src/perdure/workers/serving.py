@@ -17,6 +17,7 @@ from perdure.workers.driving import Driver, Handler
 from perdure.workers.finding import Finder
 from perdure.workers.logs import LOGGER, brief
 from perdure.workers.takeovers import OwnRuns
+from perdure.workers.transient import transient
 from perdure.workers.trouble import RetryOn, may_pass
 
 _LONGEST_REST = 60.0
@@ -35,7 +36,7 @@ async def serve(
     lease_ms: int = 30_000,
     drain_ms: int = 30_000,
     retries: int = 6,
-    retry_on: RetryOn = (),
+    retry_on: RetryOn = transient,
     in_order: bool = False,
     max_takeovers: int = 5,
     stop: asyncio.Event | None = None,
@@ -59,8 +60,8 @@ async def serve(
       model's stream that was cut off. The pauses are 1, 2, 4, 8, 16 and 32 seconds, together about a minute, and at
       least what a `retry-after` of the error's `response` asks for, up to a minute each. A commit of the job resets
       the count.
-    - `retry_on`: further errors after which the handler is called again, such as the connection errors of your model's
-      SDK: a tuple of classes, or a function that is given the error and returns True.
+    - `retry_on`: further errors after which the handler is called again: a tuple of classes, or a function that is
+      given the error and returns True; by default `transient`: lost connections, and servers that are busy.
     - `in_order`: your promise that the handlers of all workers run the tools of a run one at a time, in the order of
       `job.unfinished_calls()`, and commit each result before they start the next tool. Then after a crash only the
       first call without a result is uncertain; otherwise all of them are.

@@ -76,6 +76,12 @@ class ThreadHandle(Face[async_thread_handle.ThreadHandle], of=async_thread_handl
         """Its open runs and its latest, then each run that starts or changes: `store.runs.follow(thread_id=…)`."""
         return Follower(self._inner.follow_runs(branch=branch, timeout=timeout), self._driver)
 
+    def follow_all(
+        self, *, branch: int | None = None, after_seq: int = 0, timeout: float | None = None
+    ) -> Follower[Draft | MessageRecord | Run]:
+        """All that a tab shows, in one follower: words as they come, messages that people may see, and runs."""
+        return Follower(self._inner.follow_all(branch=branch, after_seq=after_seq, timeout=timeout), self._driver)
+
     def get(self, *, resource_id: str | None = None) -> Thread:
         """The thread; raises `NotFoundError`. With `resource_id`, also for a thread of another resource."""
         return self._driver.read(self._inner.get(resource_id=resource_id))

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from perdure.errors import InvalidError, NotFoundError
+from perdure.model.draft import Draft
 from perdure.model.message import Message, MessageRecord
 from perdure.model.profile import ProfileChange
 from perdure.model.run import Run
@@ -23,8 +24,10 @@ def tab(kit: Kit, timeout: float | None = None) -> Follower[Any]:
     return chat.follow(view="external").merge(chat.follow_runs(), kit.store.profiles.follow("draft:t"), timeout=timeout)
 
 
-def brief(change: MessageRecord | Run | ProfileChange) -> str:
+def brief(change: MessageRecord | Run | Draft | ProfileChange) -> str:
     """What came, in a word."""
+    if isinstance(change, Draft):
+        return f"draft {change.text}"
     if isinstance(change, MessageRecord):
         return change.text
     if isinstance(change, Run):
@@ -53,6 +56,23 @@ async def case_merged(kit: Kit) -> None:
         follower.close()
         equal(await waiting, None, "closed while it waits")
     equal(await collect(follower), [], "it stays closed")
+
+
+@case("messages", "follow-all", covers=(*FOLLOWS[:2], "runs.follow_drafts"))
+async def case_follow_all(kit: Kit) -> None:
+    """One call follows all that a tab shows of a branch: what people may see, its runs, and no other branch's."""
+    run = await kit.store.runs.start("t", "agent", messages=[Message.user("q", id="q")])
+    chat = kit.store.thread("t", resource_id=None)
+    page = await chat.page()
+    await chat.append(Message.user("note", visibility="internal"))
+    async with chat.follow_all(branch=page.branch, after_seq=page.after_seq) as follower:
+        equal(brief(await anext(follower)), "running", "the open run")
+        await chat.append(Message.assistant("a"), run=run.finish())
+        equal([brief(await anext(follower)) for _ in range(2)], ["a", "done"], "the answer, then the end")
+    await chat.fork(before="q", messages=[Message.user("other")])
+    records = {branch: await collect(chat.follow_all(branch=branch, timeout=0)) for branch in (0, 1)}
+    equal([brief(each) for each in records[1]], ["q", "a", "done"], "the branch that was asked for")
+    equal([brief(each) for each in records[0] if isinstance(each, MessageRecord)], ["other"], "the other one")
 
 
 @case("messages", "follow-merged-complete", covers=FOLLOWS)

@@ -79,6 +79,7 @@ async def case_handle_owned(kit: Kit) -> None:
         "follow": lambda: collect(theirs.follow(timeout=0)),
         "follow_runs": lambda: collect(theirs.follow_runs(timeout=0)),
         "follow_drafts": lambda: collect(theirs.follow_drafts(timeout=0)),
+        "follow_all": lambda: collect(theirs.follow_all(timeout=0)),
     }
     calls = {name for name in vars(ThreadHandle) if not name.startswith("_")} - {"id", "resource_id"}
     equal(calls - set(refused), {"find", "buffered"}, "calls that this case leaves out")
