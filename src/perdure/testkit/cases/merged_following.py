@@ -69,10 +69,12 @@ async def case_follow_all(kit: Kit) -> None:
         equal(brief(await anext(follower)), "running", "the open run")
         await chat.append(Message.assistant("a"), run=run.finish())
         equal([brief(await anext(follower)) for _ in range(2)], ["a", "done"], "the answer, then the end")
-    await chat.fork(before="q", messages=[Message.user("other")])
-    records = {branch: await collect(chat.follow_all(branch=branch, timeout=0)) for branch in (0, 1)}
-    equal([brief(each) for each in records[1]], ["q", "a", "done"], "the branch that was asked for")
-    equal([brief(each) for each in records[0] if isinstance(each, MessageRecord)], ["other"], "the other one")
+    fork = await chat.fork(before="q", messages=[Message.user("other")])
+    for branch, words in ((page.branch, ["q", "a", "done"]), (fork.id, ["other"])):
+        records = await collect(chat.follow_all(branch=branch, timeout=0))
+        equal([brief(each) for each in records], words, f"branch {branch}")
+    records = await collect(chat.follow_all(timeout=0))
+    equal([brief(each) for each in records], ["q", "a", "other", "done"], "all branches")
 
 
 @case("messages", "follow-merged-complete", covers=FOLLOWS)
