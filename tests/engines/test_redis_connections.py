@@ -17,6 +17,7 @@ from tests.support.servers import server
 from perdure import limits
 from perdure.engines.redis import open_engine
 from perdure.engines.redis.connections import pool
+from perdure.engines.redis.connections.connection import Connection
 from perdure.errors import UnavailableError
 from perdure.kernel.engine import Watch
 from perdure.kernel.ops import Read
@@ -125,6 +126,26 @@ def test_a_subscription_that_was_dropped_without_a_word_is_made_again(
             await until(_true(lambda: proxy.accepted > accepted))
             await _hears_others(url, watch)
             watch.close()
+
+    asyncio.run(main())
+
+
+def test_a_listener_to_which_nothing_is_said_stays_connected() -> None:
+    """The deadline of its login is not its own: otherwise it would be lost, and made again, every few seconds."""
+
+    async def main() -> None:
+        place, loop = urlsplit(await empty()), asyncio.get_running_loop()
+        connection = Connection("here", 0.05)
+        await loop.create_connection(lambda: connection, place.hostname, place.port)
+        assert await connection.is_alive(DEADLINE)
+        listening = asyncio.create_task(connection.listen(lambda reply: None))
+        overdue = asyncio.Event()
+        loop.call_later(0.2, overdue.set)  # timers fire in their order
+        await overdue.wait()
+        assert not listening.done()
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        connection.abort()
 
     asyncio.run(main())
 

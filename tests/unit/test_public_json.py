@@ -109,6 +109,28 @@ def test_what_a_tool_says_of_its_failure_is_not_sent() -> None:
     asyncio.run(story())
 
 
+def test_the_parts_of_a_result_and_of_a_medium_are_chosen_as_well() -> None:
+    """A sub-agent's message may be the result of a tool: it has thinking and media of its own."""
+    thinking = {"type": "thinking", "thinking": SECRET}
+    image = {"type": "image", "source": {"type": "file", "file_id": SECRET}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [thinking, {"type": "text", "text": "ok"}, image]}
+    empty = {"type": "tool_result", "tool_use_id": "d", "content": [thinking]}
+
+    async def story() -> None:
+        async with perdure.open("memory://") as store:
+            question = Message.from_json({"role": "user", "content": [image]})
+            calls = Message.assistant([ToolUse("c", "ask_agent", {}), ToolUse("d", "ask_agent", {})])
+            results = [Message.from_json({"role": "tool", "content": [each]}) for each in (result, empty)]
+            await store.commit("t", messages=[question, calls, *results])
+            page = (await store.messages.page("t")).public_json()
+            assert SECRET not in json.dumps(page)
+            asked, _, *answered = (item["message"]["content"] for item in page["items"])
+            assert asked == [{"type": "image", "source": {"type": "file"}}]
+            assert [block["content"] for (block,) in answered] == [[{"type": "text", "text": "ok"}, *asked], []]
+
+    asyncio.run(story())
+
+
 def test_internal_messages_are_not_sent() -> None:
     async def story() -> None:
         async with perdure.open("memory://") as store:

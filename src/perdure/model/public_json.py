@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, to_json
+from perdure.model.faithful import NO_EXTRA, Faithful, Opaque, Untyped, to_json
 
 if TYPE_CHECKING:
     from perdure.model.branch import Variant
@@ -58,13 +58,14 @@ def variant_json(variant: Variant) -> dict[str, Any]:
 
 
 def _content(blocks: Sequence[Block]) -> list[dict[str, Any]]:
-    known = [to_json(_known(block)) for block in blocks if not isinstance(block, Opaque)]
-    return [_without_error(block) for block in known if block["type"] not in _HIDDEN]
+    return [_without_error(to_json(block)) for block in _public(blocks)]
 
 
 def _without_error(block: dict[str, Any]) -> dict[str, Any]:
     """Of a tool that failed, the flag alone: what it says may be the text of an exception."""
-    return {**block, "content": []} if block["type"] == "tool_result" and block.get("is_error") else block
+    if block["type"] != "tool_result":
+        return block
+    return {**block, "content": [] if block.get("is_error") else block.get("content", [])}
 
 
 def run_json(run: Run) -> dict[str, Any]:
@@ -93,11 +94,17 @@ def _outcome(outcome: Outcome | None) -> dict[str, Any] | None:
     }
 
 
-def _known(value: Any) -> Any:
-    """A block without the fields that Perdure does not know, at every level."""
+def _public(value: Any) -> Any:
+    """Blocks with what people may see, also in the result of a tool: that may be what a sub-agent said."""
     if isinstance(value, list):
-        return [_known(item) for item in value if not isinstance(item, Opaque)]
+        return [_public(item) for item in value if _is_visible(item)]
+    if isinstance(value, Opaque):  # not a block, but where the content of one is
+        return Opaque(Untyped(type=value.kind))
     if not isinstance(value, Faithful):
         return value
-    nested = {name: _known(getattr(value, name)) for name in value.__struct_fields__ if name not in ("extra", "input")}
+    nested = {name: _public(getattr(value, name)) for name in value.__struct_fields__ if name not in ("extra", "input")}
     return msgspec.structs.replace(value, **nested, extra=NO_EXTRA)
+
+
+def _is_visible(block: Any) -> bool:
+    return not isinstance(block, Opaque) and type(block).__struct_config__.tag not in _HIDDEN

@@ -105,6 +105,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._parser.room = SMALL
         self._on_reply = on_reply
+        if self._watchdog is not None:  # of the login: nobody owes this connection a reply any more
+            self._watchdog.cancel()
+            self._watchdog = None
         while True:
             if not await self._receives_within(limits.IDLE_CHECK_MS / 1000):
                 self.send(_PING)
