@@ -66,7 +66,8 @@ def stream(
     if stop is not None:
         _check_event(stop)
     first = b"retry: %d\n\n" % checks.check_count(retry_ms, "retry_ms")
-    return _stream(_Owner(follower), heartbeat, first, describe or _Public(), stop or asyncio.Event())
+    described = _Public() if describe is None else partial(_checked, describe)
+    return _stream(_Owner(follower), heartbeat, first, described, stop or asyncio.Event())
 
 
 class _Owner:
@@ -119,6 +120,13 @@ def _begin(follower: Follower[Any]) -> asyncio.Task[Any]:
     return asyncio.create_task(read(), name="perdure sse")
 
 
+def _checked(describe: Callable[[Any], Any], record: Any) -> Any:
+    """What the caller's function says of a record, if that is JSON."""
+    data = describe(record)
+    check_json(data, "data", limits.COMMIT_BYTES)
+    return data
+
+
 class _Public:
     """The data of records for one browser; of a draft, only the words that are new to it."""
 
@@ -142,9 +150,10 @@ class _Public:
 
 
 def _event(record: Any, data: Any) -> bytes:
+    """The event of a record; `data` is JSON, and may nest deeper than what callers may pass: it is around theirs."""
     if isinstance(record, MessageRecord):
-        return event(data, event_id=str(record.seq))
-    return event(data, name=type(record).__name__.lower())
+        return _written(data, None, str(record.seq))
+    return _written(data, type(record).__name__.lower(), None)
 
 
 def event(data: Any, *, name: str | None = None, event_id: str | None = None) -> bytes:
@@ -154,11 +163,15 @@ def event(data: Any, *, name: str | None = None, event_id: str | None = None) ->
     - `name`: its type; without one, the browser calls `onmessage`.
     - `event_id`: what the browser sends back as `Last-Event-ID` when it reconnects.
     """
+    check_json(data, "data", limits.COMMIT_BYTES)
+    return _written(data, name, event_id)
+
+
+def _written(data: Any, name: str | None, event_id: str | None) -> bytes:
     lines = b""
     for field, value in (("id", event_id), ("event", name)):
         if value is not None:
             lines += b"%b: %b\n" % (field.encode(), _one_line(field, value))
-    check_json(data, "data", limits.COMMIT_BYTES)
     text = _encode(data)  # JSON on one line, though some clients take these three characters for line breaks, too
     for character in "\x85\u2028\u2029":
         text = text.replace(character.encode(), b"\\u%04x" % ord(character))

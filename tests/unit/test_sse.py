@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 
 import perdure
-from perdure import Draft, Message, MessageRecord, limits, sse
+from perdure import Draft, InvalidError, Message, MessageRecord, ToolUse, limits, sse
 from perdure.stores.follower import Follower
 
 
@@ -40,6 +41,32 @@ def test_messages_have_their_seq_as_id_and_a_browser_goes_on_after_it() -> None:
             assert [event.get("id") for event in await collected(again)] == [None, "2"]
 
     asyncio.run(story())
+
+
+def test_what_can_be_stored_can_be_sent_however_deeply_it_nests() -> None:
+    """A message that no browser could be sent would end every stream of the thread, again and again."""
+
+    async def deepest() -> tuple[Any, list[dict[str, Any]]]:
+        async with perdure.open("memory://") as store:
+            chat, value = store.thread("t"), cast(Any, "deep")
+            with suppress(InvalidError):
+                for _ in range(2 * limits.JSON_DEPTH):
+                    await chat.append(Message.assistant([ToolUse("c", "look", {"value": value})]))
+                    value = [value]
+            return value[0], await collected(sse.stream(chat.follow(timeout=0)))
+
+    value, sent = asyncio.run(deepest())
+    assert len(sent) > limits.JSON_DEPTH - 4
+    assert sent[-1]["data"]["message"]["content"][0]["input"] == {"value": value}
+
+    async def described() -> None:
+        async with perdure.open("memory://") as store:
+            chat = store.thread("t")
+            await chat.append(Message.user("hello"))
+            await collected(sse.stream(chat.follow(timeout=0), describe=lambda record: {1: record}))
+
+    with pytest.raises(InvalidError, match="data"):
+        asyncio.run(described())
 
 
 def test_other_records_are_events_of_their_own_type() -> None:
