@@ -18,6 +18,7 @@ from perdure.clock import ManualClock
 from perdure.model.faithful import Extra
 from perdure.model.run import BODY_READER
 from perdure.workers import Job, serve, takeovers
+from perdure.workers.lease import Lease
 
 DEADLY = """
 import asyncio, os, sys
@@ -146,6 +147,79 @@ def test_a_run_that_is_left_in_good_order_goes_on(cause: str, memory: bool, monk
 
 async def _nothing(store: Store, run: Run) -> None:
     """Instead of the release: the store cannot be told."""
+
+
+def test_a_worker_that_lost_its_lease_but_not_its_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not reach the store for too long. When it can, before another worker comes, it was not lost."""
+    seen: list[int] = []
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        monkeypatch.setattr(takeovers.OwnRuns, "includes", lambda self, run: False)
+        run = await store.runs.start("t", "clerk")
+        clock.advance(1)  # or the run would look as if nobody had picked it up yet
+
+        async def unreachable(lease: Lease) -> None:
+            raise UnavailableError("down")
+
+        async def handler(job: Job) -> None:
+            seen.append(job.takeovers)
+            if len(seen) == 3:
+                await finish(job)
+            else:
+                await asyncio.Event().wait()
+
+        stop = asyncio.Event()
+        with monkeypatch.context() as patch:
+            patch.setattr(Lease, "_renew", unreachable)
+            task = asyncio.create_task(
+                serve(store, handler, poll_ms=5, lease_ms=500, max_takeovers=0, stop=stop, drain_ms=0)
+            )
+            while len(seen) < 3:  # noqa: ASYNC110 - each time, its lease ends
+                await asyncio.sleep(0.005)
+            assert (await ended(store, run.id)).final_output == "Done."
+        stop.set()
+        await task
+
+    on_memory(body)
+    assert seen == [0, 0, 0]
+
+
+def test_the_release_of_a_replaced_worker_does_not_disturb_its_successor() -> None:
+    """A tool hangs beyond the lease; its late result is stored, and the run is left to who has it now."""
+    ends: list[str] = []
+
+    async def body(store: Store, clock: ManualClock) -> None:
+        run = await begun(store, "t")
+        hanging, goes_on, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def slow(job: Job) -> None:
+            hanging.set()
+            with job.shield():
+                await goes_on.wait()
+                while not job.stopped:  # noqa: ASYNC110 - its lease is lost
+                    await asyncio.sleep(0.005)
+                await job.commit(Message.tool("c-1", "Paid 40."))
+
+        async def quick(job: Job) -> None:
+            await job.commit(Message.tool("c-1", "Unknown."))
+            answered.set()
+            await first  # it stores its late result, and does whatever it does at its end
+            assert len(await store.messages.path("t")) == 4
+            await finish(job)
+            ends.append("done")
+
+        stop = asyncio.Event()
+        first = asyncio.create_task(serve(store, slow, poll_ms=5, lease_ms=500, stop=stop))
+        await hanging.wait()
+        clock.advance(500)
+        async with serving(store, quick):
+            await answered.wait()
+            stop.set()
+            goes_on.set()
+            await ended(store, run.id)
+
+    on_memory(body)
+    assert ends == ["done"]
 
 
 def test_after_a_release_the_next_lost_worker_counts() -> None:

@@ -16,6 +16,7 @@ from perdure.errors import PerdureError
 from perdure.model.run import DONE, RUNNING, Run, RunChange, Takeovers
 from perdure.stores.store import Store
 from perdure.workers.logs import was_driven
+from perdure.workers.trouble import until_stored
 
 LOST = "worker_lost"
 """The code of a run that ends because too many workers were lost with it."""
@@ -65,11 +66,15 @@ def given_up(run: Run, count: int) -> RunChange:
 
 
 async def release(store: Store, run: Run) -> None:
-    """Say that this worker leaves a run to the next one, if that is possible now."""
+    """Say that this worker leaves a run to the next one, if that is possible soon and no other one has it yet."""
     if run.status != RUNNING:
         return
     record = replace(run.body.takeovers or Takeovers(), released=True)
     change = RunChange(run=run, takeovers=record, only_from=(RUNNING,))
+
+    async def write() -> None:
+        await store.commit(run.thread_id, run=change)
+
     with suppress(PerdureError, TimeoutError):
         async with asyncio.timeout(_RELEASE_SECONDS):
-            await store.commit(run.thread_id, run=change)
+            await until_stored(write)
