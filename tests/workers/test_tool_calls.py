@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import os
 import threading
+from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -15,7 +18,7 @@ from tests.workers.test_serving import on_memory
 import perdure
 from perdure import InvalidError, Message, Store, ToolUse
 from perdure.clock import ManualClock
-from perdure.workers import Job
+from perdure.workers import Job, Stopped
 from perdure.workers.tool_calls import result_of
 
 
@@ -166,3 +169,72 @@ def test_a_job_runs_tools() -> None:
         assert [record.result_text for record in history if record.role == "tool"] == ['{"a": 1}']
 
     on_memory(scene)
+
+
+def test_tools_that_block_do_not_wait_for_each_other() -> None:
+    """Nor does the process with its host names: the default threads of asyncio are few, and shared."""
+    together = min(32, (os.cpu_count() or 1) + 4) + 2
+    barrier = threading.Barrier(together)
+
+    async def story() -> None:
+        async with asyncio.timeout(60):
+            results = await asyncio.gather(*[result_of(call(), lambda: barrier.wait(60) >= 0) for _ in range(together)])
+        assert {outcome(result) for result in results} == {("true", False)}
+
+    asyncio.run(story())
+
+
+def test_a_tool_in_a_thread_has_the_context_of_its_handler() -> None:
+    user: ContextVar[str] = ContextVar("user")
+
+    async def story() -> Message:
+        user.set("ann")
+        return await result_of(call(), user.get)
+
+    assert outcome(asyncio.run(story())) == ("ann", False)
+
+
+def test_what_comes_of_a_tool_is_dropped_when_nobody_waits_any_more() -> None:
+    begun, ends = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        ends.wait(60)
+
+    async def story() -> None:
+        task = asyncio.create_task(result_of(call(), slow))
+        while not begun.is_set():  # noqa: ASYNC110 - set by a thread
+            await asyncio.sleep(0.005)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    asyncio.run(story())
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "perdure tool"]
+    ends.set()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_no_tool_is_run_once_the_run_is_stopped() -> None:
+    ran: list[str] = []
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run, ends = await store.runs.start("t", "clerk"), asyncio.Event()
+
+        async def handler(job: Job) -> None:
+            try:
+                with job.shield():
+                    await store.runs.cancel(run.id)
+                    with suppress(Stopped):
+                        await job.commit(Message.assistant("x"))
+                    await job.call_tool(call(), partial(ran.append, "ran"))
+            except Stopped:
+                ends.set()
+                raise
+
+        async with serving(store, handler):
+            await ends.wait()
+
+    on_memory(body)
+    assert ran == []

@@ -59,6 +59,7 @@ class Hold:
     another worker may have started any of its calls.
     `calls`: the calls of the run, which tell what its decisions are about.
     `committed`: whether this hold has moved the run on since.
+    `lost`: whether it ended because the lease was lost; as far as this worker knows, nobody else has moved the run.
     """
 
     def __init__(self, store: Store, run: Run, *, recovered: bool, calls: Calls) -> None:
@@ -168,11 +169,11 @@ class Hold:
         self._take(await self.store.runs.find(self.run.id))
 
     def _take(self, current: Run | None) -> None:
-        """Take note of the run as it is now; if another process moved it, the hold ends."""
+        """Take note of the run as it is now; if another process moved it, the hold ends, whatever ended it before."""
         if current is None:
-            self.end = Stopped(f"run {self.run.id!r} was deleted", None)
+            self.lost, self.end = False, Stopped(f"run {self.run.id!r} was deleted", None)
         elif current.rev != self.run.rev:
-            self.run, self.end = current, Stopped(_cause(current), current)
+            self.lost, self.run, self.end = False, current, Stopped(_cause(current), current)
 
     async def _rescued(self, messages: Sequence[Message]) -> Stopped:
         """Store the results among the messages without the run, and return the reason why the hold ended."""

@@ -120,15 +120,18 @@ class Job:
     async def call_tool(self, call: ToolUse, function: Callable[..., Any] | None) -> Message:
         """Run a tool with the arguments of a call; returns the result for `commit`, whatever comes of it.
 
-        An async function is awaited, any other runs in a thread. Text is the result as it is, other JSON data as JSON.
-        If the tool raises an error, does not exist or does not take the arguments, the model reads about it. A result
-        that is too long to be stored is cut. Nothing is committed here, and nothing keeps a tool from being run twice:
-        ask `uncertain` before.
+        An async function is awaited, any other runs in a separate thread. Text is the result as it is, other JSON
+        data as JSON. If the tool raises an error, does not exist or does not take the arguments, the model reads about
+        it. A result that is too long to be stored is cut. Nothing is committed here, and nothing keeps a tool from
+        being run twice: ask `uncertain` before. Raises `Stopped`, and does not run the tool, if `stopped` is true.
 
         - `call`: a call of `unfinished_calls()`.
         - `function`: the tool, such as `TOOLS.get(call.name)`; None if the model named one that does not exist.
         """
-        return await result_of(_checked(call), function)
+        _checked(call)
+        if self._hold.end is not None:
+            raise self._hold.end
+        return await result_of(call, function)
 
     async def use_tools(
         self,

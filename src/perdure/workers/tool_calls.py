@@ -10,12 +10,14 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from perdure import limits
 from perdure.errors import InvalidError, short_repr
 from perdure.model.halves import with_whole_characters
 from perdure.model.message import Message, ToolUse
+from perdure.workers.threads import in_thread
 
 _CUT = " […] The result was cut here: it was too long to be stored."
 _MOST = limits.MESSAGE_BYTES - 64 * 1024
@@ -51,7 +53,7 @@ async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """What the function returns; a blocking one runs in a thread."""
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
-    value, error = await asyncio.to_thread(_caught, function, arguments)
+    value, error = await in_thread(partial(_caught, function, arguments))
     if error is not None:
         raise error
     return await value if inspect.isawaitable(value) else value

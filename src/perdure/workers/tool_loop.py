@@ -21,7 +21,7 @@ Tools = Mapping[str, Callable[..., Any]]
 Choice = Collection[str] | Callable[[ToolUse], bool]
 """Some of the calls: those of the tools with these names, or those of which a function says so."""
 DENIED = "The user did not approve this call: it was not made."
-CUT_OFF = "The call was cut off: it may or may not have taken effect. Do not repeat it without asking."
+CUT_OFF = "The call was cut off. It may or may not have taken effect: ask before you repeat it."
 
 
 class ToolLoop(NamedTuple):
