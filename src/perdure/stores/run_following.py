@@ -94,6 +94,9 @@ class ThreadRunsSource:
         self._since: int | None = None
         self._revs: dict[str, int] = {}
         self._open: set[str] = set()
+        self._latest_id: str | None = None
+        """The latest run of the branch. A scan looks for it once; a later one is among the runs that are new."""
+        self._scanned = False
 
     async def read(self, *, fresh: bool = True) -> list[Run]:
         """The runs that are new or have changed, oldest first; raises `NotFoundError` when the thread is deleted."""
@@ -135,7 +138,11 @@ class ThreadRunsSource:
                 current |= {str(row.key[0]) for row in page if index != "thread"}
             scans = _rest(scans, pages)
         rows |= await self._get([run_id for run_id in self._open if run_id not in rows])
-        return ThreadLook(min(times), rows, str(latest[0].key[0]) if latest else None, current)
+        if self._branch is not None:  # of a whole thread, its row names the latest
+            latest = sorted(self._of_branch([*latest, *rows.values()]), key=_place)[-1:]
+        self._latest_id = str(latest[0].key[0]) if latest else None
+        current |= {str(row.key[0]) for row in latest}
+        return ThreadLook(min(times), rows, self._latest_id, current)
 
     async def _get(self, run_ids: list[str]) -> dict[str, Row]:
         """Runs by id: those that were open and have ended, unless they are new or the latest."""
@@ -148,9 +155,11 @@ class ThreadRunsSource:
 
     def _latest(self) -> ReadOp:
         """The latest run, of the branch if there is one."""
-        if self._branch is None:
+        if self._branch is not None and not self._scanned:
+            return Scan("runs", "thread", (self._thread_id,), limit=1, desc=True, where={"branch": self._branch})
+        if self._branch is None or self._latest_id is None:
             return Get("runs", Ref(1, ("latest_run",)))
-        return Scan("runs", "thread", (self._thread_id,), limit=1, desc=True, where={"branch": self._branch})
+        return Get("runs", [(self._latest_id,)])
 
     async def _view(self, *reads: ReadOp) -> tuple[int, list[Row], list[list[Any]]]:
         """The engine's time, the latest run if there is one, and the answers, all of the thread that is followed."""
@@ -162,7 +171,19 @@ class ThreadRunsSource:
         if self._born not in (None, born):
             raise reborn(self._thread_id)
         self._born = born
+        latest = self._of_branch(latest)
+        if not self._scanned:
+            self._scanned, self._latest_id = True, str(latest[0].key[0]) if latest else None
         return now, latest, pages
+
+    def _of_branch(self, rows: Sequence[Row | None]) -> list[Row]:
+        """Those that exist and are on the branch, if there is one."""
+        return [row for row in rows if row is not None and self._branch in (None, row["branch"])]
+
+
+def _place(row: Row) -> tuple[int, str]:
+    """Where a run stands among those of its thread."""
+    return row["created_at"], str(row.key[0])
 
 
 def _rest(scans: Sequence[Scan], pages: Sequence[Sequence[Row]]) -> list[Scan]:
@@ -174,6 +195,6 @@ def _rest(scans: Sequence[Scan], pages: Sequence[Sequence[Row]]) -> list[Scan]:
     ends: dict[str | None, tuple[int, str]] = {}
     for scan, page in zip(scans, pages, strict=True):
         if len(page) == limits.PAGE_MAX:
-            end = (page[-1]["created_at"], str(page[-1].key[0]))
+            end = _place(page[-1])
             ends[scan.index] = min(end, ends.get(scan.index, end))
     return [msgspec.structs.replace(scan, after=ends[scan.index]) for scan in scans if scan.index in ends]
