@@ -78,4 +78,11 @@ REDIS_BUGS = (
             "test:tests/engines/test_redis_direct.py::test_a_log_that_was_rewritten_between_script_and_fetch_is_read_again",
         ),
     ),
+    Bug(
+        "redis: a listener is held to the deadline of its login",
+        "engines/redis/connections/connection.py",
+        "            self._watchdog.cancel()\n            self._watchdog = None\n        while",
+        "            pass\n        while",
+        ("test:tests/engines/test_redis_connections.py::test_a_listener_to_which_nothing_is_said_stays_connected",),
+    ),
 )

@@ -113,6 +113,32 @@ def test_a_stop_keeps_what_people_have_read() -> None:
     on_memory(scene)
 
 
+def test_a_commit_without_messages_cuts_nothing_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another task of the handler may store state while the model writes."""
+    monkeypatch.setattr(drafts, "GAP_SECONDS", 0.0)
+
+    async def scene(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "agent")
+
+        async def handler(job: Job) -> None:
+            job.draft("First half. ")
+            await until(partial(_shows, store, "First half. "))
+            await job.commit(state={"plan": 1})
+            follower = store.thread("t").follow_drafts()
+            assert (await anext(follower)).text == "First half. "
+            job.draft("Second half.")
+            await until(partial(_shows, store, "First half. Second half."))
+            await store.runs.cancel(run.id, keep_draft=True)
+            await job.commit(Message.assistant("late"))
+
+        async with serving(store, handler):
+            await ended(store, run.id)
+        assert [record.text for record in await store.messages.path("t")] == ["First half. Second half."]
+        assert await texts(store) == []
+
+    on_memory(scene)
+
+
 def test_writes_are_few_and_the_last_words_are_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[str] = []
     put = Profiles.put

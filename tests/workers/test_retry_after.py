@@ -127,6 +127,7 @@ class Cause(enum.StrEnum):
         (Coded(429), None),
         (Coded("the key sk-123 is wrong"), None),
         (Coded("x" * 65), None),
+        (Coded("db-1.prod.internal:5432"), None),
         (Coded(""), None),
         (ValueError("no code"), None),
         (SystemExit("busy"), None),

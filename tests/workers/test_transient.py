@@ -27,6 +27,8 @@ class Odd(Exception):
     def status_code(self) -> int:
         raise RuntimeError("not read yet")
 
+    retryable = code = response = status_code
+
 
 def sdk_error(sdk: Any, status: int, body: object = None) -> Exception:
     """The error that a real SDK raises for this status."""
@@ -115,5 +117,19 @@ def test_by_default_a_worker_asks_again(monkeypatch: pytest.MonkeyPatch) -> None
             done = await ended(store, run.id)
         assert done.outcome is not None
         assert done.outcome.termination.type == "error"
+
+    on_memory(body)
+
+
+def test_an_error_whose_properties_raise_is_the_cause_all_the_same() -> None:
+    async def handler(job: Job) -> None:
+        raise Odd("the handler failed")
+
+    async def body(store: Store, _: ManualClock) -> None:
+        run = await store.runs.start("t", "clerk")
+        async with serving(store, handler):
+            outcome = (await ended(store, run.id)).outcome
+        assert outcome is not None
+        assert outcome.termination.detail == "Odd: the handler failed"
 
     on_memory(body)

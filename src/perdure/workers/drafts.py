@@ -68,6 +68,12 @@ class Drafts:
             self._over.set()
             self._news.set()
 
+    def move(self, rev: int) -> None:
+        """The run got this rev in the middle of the answer: the draft goes on under it once it is stored again."""
+        if self._words:
+            self._key = draft_key(rev)
+            self._news.set()
+
     async def close(self) -> None:
         """Remove the draft, if that is possible now, and end the task. Whoever cancels this waits for its end."""
         self._closed = True
@@ -94,7 +100,7 @@ class Drafts:
 
     async def _show(self) -> None:
         """Store the text so far. If it is too long, what is shown stays, without more words."""
-        self._stored, text = self._key, "".join(self._words)
+        before, self._stored, text = self._stored, self._key, "".join(self._words)
         try:
             await self._profiles.put(self._owner, self._stored, draft_value(self._run_id, text), ttl_ms=TTL_MS)
         except InvalidError as error:
@@ -105,9 +111,14 @@ class Drafts:
             self._log(error)
         else:
             self._text = "" if self._over.is_set() else text
+        if before != self._stored:
+            await self._delete(before)
 
     async def _remove(self) -> None:
         key, self._stored = self._stored, None
+        await self._delete(key)
+
+    async def _delete(self, key: str | None) -> None:
         try:
             if key is not None:
                 await self._profiles.delete(self._owner, key)

@@ -9,7 +9,7 @@ from typing import Any, Unpack, cast
 from perdure.errors import InvalidError, short_repr
 from perdure.model.message import ALL, Message, ToolUse
 from perdure.model.receipt import RunReceipt
-from perdure.model.run import Run, RunChange
+from perdure.model.run import RUNNING, Run, RunChange
 from perdure.model.tickets import Ticket
 from perdure.stores.messages import End, Records
 from perdure.stores.options import AppendOptions
@@ -106,8 +106,9 @@ class Job:
         """Show words of an answer before it is committed: `job.draft(stream.add(chunk))`.
 
         It returns at once: a task of the job stores the text so far, a few times per second, where `follow_drafts` of
-        the thread finds it. The next commit of the job, and the end of the handler, remove the draft; words that come
-        later begin a new one. A draft that cannot be stored never fails or delays the run. Call it in the event loop.
+        the thread finds it. The next commit of the job with messages, a wait, and the end of the handler remove the
+        draft; words that come later begin a new one. A draft that cannot be stored never fails or delays the run, and
+        one of more than 256 KiB no longer grows. Call it in the event loop.
 
         - `delta`: the new words, which people may see. None and `""` add nothing.
         """
@@ -178,7 +179,10 @@ class Job:
                 f"run must be a change to run {self.run.id!r}, not {short_repr(change)}", hint="run=job.run.step()"
             )
         receipt = await self._hold.commit(messages, run, options)
-        self._hold.drafts.end()
+        if messages or self.run.status != RUNNING:
+            self._hold.drafts.end()
+        else:
+            self._hold.drafts.move(self.run.rev)
         return receipt
 
     async def answer(self, message: Message, **options: Unpack[AppendOptions]) -> RunReceipt:

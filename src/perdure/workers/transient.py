@@ -5,7 +5,7 @@ No SDK is imported. An error is recognised by its HTTP status, or by its class a
 
 from __future__ import annotations
 
-from typing import Any
+from perdure.workers.trouble import attribute
 
 _BUSY = frozenset({408, 409, 425, 429})
 """The statuses below 500 that ask the client to try again."""
@@ -41,9 +41,9 @@ def transient(error: Exception) -> bool:
         return True
     if not _LOST.isdisjoint(map(_name, type(error).__mro__)):
         return True
-    status = _attribute(error, "status_code")
+    status = attribute(error, "status_code")
     if status is None:
-        status = _attribute(_attribute(error, "response"), "status_code")
+        status = attribute(attribute(error, "response"), "status_code")
     if type(status) is int and status >= 400:
         return status in _BUSY or status >= 500
     return _is_of_a_stream(error, status) and _kind(error) not in ("invalid_request_error", "authentication_error")
@@ -57,16 +57,8 @@ def _is_of_a_stream(error: Exception, status: object) -> bool:
 
 def _kind(error: Exception) -> object:
     """The word by which the server names the sort of error."""
-    return _attribute(error, "type")
+    return attribute(error, "type")
 
 
 def _name(kind: type) -> tuple[str, str]:
     return kind.__module__.partition(".")[0], kind.__name__
-
-
-def _attribute(value: object, name: str) -> Any:
-    """An attribute, or None; a property of a foreign class may raise anything."""
-    try:
-        return getattr(value, name, None)
-    except Exception:  # noqa: BLE001
-        return None

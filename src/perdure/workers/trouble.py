@@ -30,7 +30,7 @@ def is_retryable(error: BaseException, retry_on: RetryOn) -> bool:
     """May the error pass: does the caller say so, or the error itself? Of a group, all of them must."""
     if isinstance(error, BaseExceptionGroup):
         return all(is_retryable(each, retry_on) for each in error.exceptions)
-    if getattr(error, "retryable", False) is True:
+    if attribute(error, "retryable") is True:
         return True
     if isinstance(retry_on, tuple):
         return isinstance(error, retry_on)
@@ -46,15 +46,21 @@ def _says_so(passes: Callable[[Exception], bool], error: Exception) -> bool:
         return False
 
 
-_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
+def attribute(value: object, name: str) -> Any:
+    """An attribute of another library's object, or None: a property may raise anything."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001 - it says nothing then
+        return None
+
+
+_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+"""A word as APIs have it. With dots and colons, it might be the name of a server."""
 
 
 def code_of(error: object) -> str | None:
     """The stable word for the cause that an error has as its `code`. Browsers are shown it, so it is no sentence."""
-    try:
-        code = getattr(error, "code", None)
-    except Exception:  # noqa: BLE001 - a property of the error may raise anything
-        return None
+    code = attribute(error, "code")
     word = str.__str__(code) if isinstance(code, str) and isinstance(error, Exception) else ""
     return word if _CODE.fullmatch(word) else None
 
