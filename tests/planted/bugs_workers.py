@@ -465,8 +465,8 @@ WORKER_BUGS = (
     Bug(
         "a stop reads the whole branch",
         "stores/run_cancelling.py",
-        "PathQuery(branch=run.branch, after=_start(run))",
-        "PathQuery(branch=run.branch)",
+        "PathQuery(branch=run.branch, after=_start(run), decode=True)",
+        "PathQuery(branch=run.branch, decode=True)",
         ("test:tests/unit/test_cancel_answers.py",),
     ),
     Bug(

@@ -59,7 +59,10 @@ _STAMPS: dict[ColumnType, frozenset[type]] = {"text": frozenset(), "int": frozen
 
 
 Fill = Callable[[str, Filled, Sequence[str]], Awaitable[Applied]]
-Join = Callable[[str, Joined], Awaitable[list[list[Values]]]]
+Join = Callable[[str, Joined, Callable[[list[list[Values]]], Any]], Awaitable[Any]]
+Build = Callable[[list[Any]], Any]
+"""A pure function of the answers to a view; it may be called in another thread."""
+Through = Callable[[str, Sequence[ReadOp], Build], Awaitable[Any]]
 Pause = Callable[[], Awaitable[None]]
 
 
@@ -70,11 +73,15 @@ class Kernel:
         self.engine = engine
         self.schema: Schema = engine.schema
         # By its class: a wrapper that delegates what it does not know must see every transaction.
-        takes_kinds, joins = (hasattr(type(engine), name) for name in ("transact_filled", "view_joined"))
+        takes_kinds, joins, builds = (
+            hasattr(type(engine), name) for name in ("transact_filled", "view_joined", "view_through")
+        )
         self.fill: Fill | None = getattr(engine, "transact_filled", None) if takes_kinds else None
         """`transact_unchecked` for a transaction of a known kind; None if the engine takes operations only."""
         self.join: Join | None = getattr(engine, "view_joined", None) if joins else None
-        """Answers a `Joined` whose scans were built from checked values; None if the engine cannot join."""
+        """What a function makes of the answers to a `Joined` whose scans were built from checked values, as by
+        `view_through`; None if the engine cannot join."""
+        self._through: Through | None = getattr(engine, "view_through", None) if builds else None
         self._trimmed = trimmed_logs(engine.schema)
 
     async def transact(self, scope: str, ops: Sequence[Op], hints: Sequence[str] = ()) -> Applied:
@@ -101,6 +108,14 @@ class Kernel:
         if self._trimmed:
             return await view_whole(self.engine, self._trimmed, scope, reads)
         return await self.engine.view(scope, reads)
+
+    async def view_through(self, scope: str, reads: Sequence[ReadOp], build: Build) -> Any:
+        """What `build` makes of the answers of `view`: in the thread that read them, if the engine has one, so that
+        decoding a long answer does not hold up the event loop."""
+        if self._through is None or any(type(read) is Read and read.log in self._trimmed for read in reads):
+            return build(await self.view(scope, *reads))
+        check_reads(self.schema, reads)
+        return await self._through(scope, reads, build)
 
     async def bases(self, scope: str, log: str, partitions: Sequence[str]) -> list[int]:
         """The seq after which each partition of a log begins: 0 unless it was trimmed."""

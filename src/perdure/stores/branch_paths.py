@@ -7,6 +7,7 @@ that never branched is always guessed right.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,10 +16,11 @@ from perdure import limits
 from perdure.errors import CorruptError, InvalidError, NotFoundError, short_repr
 from perdure.kernel.ops import Get, LogEntry, Read, ReadOp, Row, Scan
 from perdure.model.branch import MAIN
+from perdure.model.message import MessageRecord
 from perdure.rules import checks
 from perdure.rules.branch_path import beyond, bounded, stretches
 from perdure.stores.context import MAIN_LINE, Context, Line, require
-from perdure.stores.records import MessageEntry
+from perdure.stores.records import MessageEntry, path_records
 from perdure.stores.retry import Stale, retry
 
 NO_SUCH_BRANCH = limits.BRANCHES_PER_THREAD
@@ -26,7 +28,7 @@ NO_SUCH_BRANCH = limits.BRANCHES_PER_THREAD
 
 
 class PathRead(msgspec.Struct, frozen=True):
-    """A path as one snapshot saw it. `entries` ascend.
+    """A path as one snapshot saw it. `entries` ascend, and `records` are the same as records, if the query wants them.
 
     `parent_id` is what the first of them hangs under, if the newest were asked for: None where the path begins.
     """
@@ -36,12 +38,14 @@ class PathRead(msgspec.Struct, frozen=True):
     entries: list[LogEntry]
     parent_id: str | None
     also: list[Any]
+    records: list[MessageRecord] = []
 
 
 class PathQuery(msgspec.Struct, frozen=True):
     """Which path, how much of it, and what else to read from the same snapshot.
 
-    `limit` keeps the newest entries, or with `oldest` the oldest; `where` filters them by column.
+    `limit` keeps the newest entries, or with `oldest` the oldest; `where` filters them by column. With `decode`, they
+    become records, each under the one before it.
     """
 
     branch: int | None = None
@@ -52,6 +56,7 @@ class PathQuery(msgspec.Struct, frozen=True):
     where: Mapping[str, Any] = {}
     even_deleted: bool = False
     with_branch: bool = False
+    decode: bool = False
     also: tuple[ReadOp, ...] = ()
 
 
@@ -60,20 +65,31 @@ async def read_path(context: Context, thread_id: str, query: PathQuery) -> PathR
 
     async def attempt() -> PathRead:
         line = _guess(context, thread_id, query.branch) or await _look_up(context, thread_id, query.branch)
-        head, *results = await context.view(*_reads(thread_id, line, query))
-        row = require(head[0], f"thread {thread_id!r}")
-        if _stale(row, line, query.branch):
+        path = await context.view_through(partial(_read, thread_id, line, query), *_reads(thread_id, line, query))
+        if path is None:
             context.forget(thread_id)
             await _look_up(context, thread_id, query.branch)
             raise Stale
-        if not _asks_branch(query):
-            return _finish(thread_id, row, None, query, results)
+        return path
+
+    return await retry("thread", thread_id, attempt)
+
+
+def _read(thread_id: str, line: Line, query: PathQuery, answers: list[Any]) -> PathRead | None:
+    """The path from the answers to `_reads`, None if the guessed line is not the one that is meant."""
+    head, *results = answers
+    row = require(head[0], f"thread {thread_id!r}")
+    if _stale(row, line, query.branch):
+        return None
+    branch_row = None
+    if _asks_branch(query):
         branch_row = results.pop(0)[0]
         if branch_row is None or (branch_row["deleted_at"] is not None and not query.even_deleted):
             raise NotFoundError(f"branch {line.branch} of thread {thread_id!r} does not exist")
-        return _finish(thread_id, row, branch_row, query, results)
-
-    return await retry("thread", thread_id, attempt)
+    path = _finish(thread_id, row, branch_row, query, results)
+    if not query.decode:
+        return path
+    return msgspec.structs.replace(path, records=path_records(thread_id, path.entries, path.parent_id))
 
 
 def _asks_branch(query: PathQuery) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from perdure.rules.checks import check_scope
 from perdure.stores.answer_checks import answer_check
 from perdure.stores.patience import Patience
 
+T = TypeVar("T")
 _CACHE_MOST = 20_000
 
 
@@ -101,18 +102,42 @@ class Context:
         self.clean_up()
         return answers
 
-    async def view_joined(self, joined: Joined) -> list[list[Values]] | None:
-        """Read rows of two tables as tuples, checked like those of `view`; None if the engine cannot join."""
+    async def view_through(self, build: Callable[[list[Any]], T], *reads: ReadOp) -> T:
+        """What `build` makes of the answers of `view`, without holding up the event loop for it if possible.
+
+        `build` may be called in another thread: it is a function of the answers alone.
+        """
+
+        def checked(answers: list[Any]) -> T:
+            self._check(reads, answers)
+            return build(answers)
+
+        if self.patience.ms:
+            built: T = await self.patience.repeat(partial(self.kernel.view_through, self.scope, reads, checked))
+        else:
+            built = await self.kernel.view_through(self.scope, reads, checked)
+        self.clean_up()
+        return built
+
+    async def view_joined(self, joined: Joined, build: Callable[[list[list[Values]]], T]) -> T | None:
+        """What `build` makes of rows of two tables, read as tuples and checked; None if the engine cannot join.
+
+        `build` is called as by `view_through`.
+        """
         join = self.kernel.join
         if join is None:
             return None
+
+        def checked(answers: list[list[Values]]) -> T:
+            self._check.joined(joined, answers)
+            return build(answers)
+
         if self.patience.ms:
-            answers = await self.patience.repeat(partial(join, self.scope, joined))
+            built: T = await self.patience.repeat(partial(join, self.scope, joined, checked))
         else:
-            answers = await join(self.scope, joined)
-        self._check.joined(joined, answers)
+            built = await join(self.scope, joined, checked)
         self.clean_up()
-        return answers
+        return built
 
     async def view_keys(self, *reads: Scan | Heads) -> list[Any]:
         """Read in this scope for the keys of rows alone: their columns may be damaged."""

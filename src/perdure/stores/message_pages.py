@@ -23,7 +23,7 @@ from perdure.stores.branch_paths import PathQuery, check_branch, read_path, reso
 from perdure.stores.context import Context
 from perdure.stores.newest import Tail, newest_shown
 from perdure.stores.page_variants import PageVariants, PageWindow, read_page_variants
-from perdure.stores.records import MessageEntry, path_records
+from perdure.stores.records import MessageEntry
 from perdure.stores.retry import Stale, retry
 
 View = Literal["external", "history", "raw"]
@@ -175,8 +175,9 @@ async def _read_slice(context: Context, request: PageRequest, end: _End) -> _Sli
 
 
 async def _raw_slice(context: Context, request: PageRequest, end: _End) -> _Slice:
-    path = await read_path(context, request.thread_id, _path_query(end, limit=request.limit))
-    records = path_records(request.thread_id, path.entries, path.parent_id)
+    query = msgspec.structs.replace(_path_query(end, limit=request.limit), decode=True)
+    path = await read_path(context, request.thread_id, query)
+    records = path.records
     branch = int(path.head["branch"]) if end.branch is None else end.branch
     position = records[0].seq if records else 0
     return _Slice(records, path.parent_id is not None, position, 0, branch, path.head, records)

@@ -29,8 +29,7 @@ from perdure.stores.following import BranchReader, FollowView, LogReader, Messag
 from perdure.stores.message_pages import PageRequest, View, read_page
 from perdure.stores.newest import Tail, newest_shown
 from perdure.stores.paging import every
-from perdure.stores.parents import LOG, records_with_parents
-from perdure.stores.records import path_records
+from perdure.stores.parents import LOG, records_in_line, records_with_parents
 from perdure.stores.waker import SharedWait, Wakers
 
 Direction = Literal["asc", "desc"]
@@ -39,6 +38,7 @@ Records = list[MessageRecord]
 End = int | str
 """Where a path ends: at a seq, or at a message."""
 UnfinishedCalls = list[UnfinishedCall]
+_WHOLE = slice(None)
 
 
 class Messages:
@@ -77,16 +77,26 @@ class Messages:
         # An extra entry shows whether there is a next page; one on the far side of the first is its parent.
         lead = 1 if low and not desc and not where else 0
         read = Read(LOG, thread_id, after=low - lead, upto=high, limit=limit + 1 + lead, desc=desc, where=where)
-        entries = await self._entries(thread_id, read)
-        page = entries[lead : limit + lead]
-        more = encode_cursor(query, (page[-1][0],)) if len(entries) > limit + lead else None
-        return Page(await self._records(thread_id, page, gapless=not where, around=entries), more)
+        records, count = await self._read(thread_id, read, slice(lead, limit + lead))
+        more = encode_cursor(query, (records[-1].seq,)) if count > limit + lead else None
+        return Page(records, more)
 
-    async def _entries(self, thread_id: str, read: Read) -> Sequence[LogEntry]:
-        heads, entries = await self._context.view(Get("thread_heads", [(thread_id,)]), read)
-        require(heads[0], f"thread {thread_id!r}")
-        answer: Sequence[LogEntry] = entries
-        return answer
+    async def _read(self, thread_id: str, read: Read, part: slice = _WHOLE) -> tuple[Records, int]:
+        """A part of the entries of a read, as records with their parents, and the number of all these entries."""
+        gapless = not read.where
+
+        def build(answers: list[Any]) -> tuple[Sequence[LogEntry], Records | None]:
+            heads, entries = answers
+            require(heads[0], f"thread {thread_id!r}")
+            return entries, records_in_line(thread_id, entries[part], entries) if gapless and entries else None
+
+        entries, records = await self._context.view_through(build, Get("thread_heads", [(thread_id,)]), read)
+        if records is None:
+            around = entries if gapless else ()
+            records = await records_with_parents(
+                self._context, thread_id, entries[part], gapless=gapless, around=around
+            )
+        return records, len(entries)
 
     async def iter(
         self,
@@ -107,8 +117,7 @@ class Messages:
         """The record with this message id, or None."""
         checks.check_id(thread_id, "thread id")
         checks.check_id(message_id, "message id")
-        entries = await self._entries(thread_id, Read(LOG, thread_id, where={"id": message_id}))
-        records = await self._records(thread_id, entries, gapless=False)
+        records, _ = await self._read(thread_id, Read(LOG, thread_id, where={"id": message_id}))
         return records[0] if records else None
 
     async def get(self, thread_id: str, message_id: str) -> MessageRecord:
@@ -124,8 +133,7 @@ class Messages:
         checks.check_count(from_seq, "from_seq", least=1)
         if checks.check_count(to_seq, "to_seq", least=1) < from_seq:
             raise InvalidError(f"the range {from_seq}..{to_seq} must not be empty")
-        entries = await self._entries(thread_id, Read(LOG, thread_id, after=from_seq - 1, upto=to_seq))
-        return await self._records(thread_id, entries, gapless=True)
+        return (await self._read(thread_id, Read(LOG, thread_id, after=from_seq - 1, upto=to_seq)))[0]
 
     async def history(
         self,
@@ -222,11 +230,10 @@ class Messages:
             checks.check_count(limit, "limit", least=1)
         number, end = await self._target(thread_id, branch, upto)
         by_message = isinstance(upto, str)  # A message outlives the branch that it was written on.
-        return PathQuery(branch=number, upto=end, even_deleted=by_message)
+        return PathQuery(branch=number, upto=end, even_deleted=by_message, decode=True)
 
     async def _path(self, thread_id: str, query: PathQuery) -> Records:
-        path = await read_path(self._context, thread_id, query)
-        return path_records(thread_id, path.entries, path.parent_id)
+        return (await read_path(self._context, thread_id, query)).records
 
     async def _target(
         self, thread_id: str, branch: int | str | None, upto: int | str | None
@@ -248,8 +255,8 @@ class Messages:
         if run_id is not None:
             checks.check_id(run_id, "run id")
         number = await resolve_branch(self._context, thread_id, branch)
-        path = await read_path(self._context, thread_id, PathQuery(branch=number))
-        calls = views.unfinished(path_records(thread_id, path.entries, None))
+        path = await read_path(self._context, thread_id, PathQuery(branch=number, decode=True))
+        calls = views.unfinished(path.records)
         return [call for call in calls if run_id is None or call.run_id == run_id]
 
     def follow(
@@ -286,11 +293,6 @@ class Messages:
         wait = SharedWait(self._wakers, self._context, thread_id, after_seq, resource)
         reader = LogReader(wait) if branch is None else BranchReader(wait, branch)
         return Follower(wait, MessageSource(wait, reader, view), timeout)
-
-    async def _records(
-        self, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool, around: Sequence[LogEntry] = ()
-    ) -> Records:
-        return await records_with_parents(self._context, thread_id, entries, gapless=gapless, around=around)
 
 
 def _history_view(interrupted: str | None, run_id: str | None) -> Callable[[Sequence[MessageRecord]], Records]:

@@ -21,7 +21,6 @@ from perdure.model.message import INTERNAL, MessageRecord
 from perdure.rules.views import has_open_calls, is_settled, uses_tools
 from perdure.stores.branch_paths import PathQuery, read_path
 from perdure.stores.context import Context
-from perdure.stores.records import path_records
 from perdure.stores.retry import Stale, retry
 
 Records = list[MessageRecord]
@@ -69,7 +68,7 @@ async def _read_backwards(context: Context, thread_id: str, query: PathQuery, ta
     later: _Later | None = None
     records: Records = []
     while True:
-        path = await read_path(context, thread_id, msgspec.structs.replace(query, limit=size))
+        path = await read_path(context, thread_id, msgspec.structs.replace(query, limit=size, decode=True))
         head = path.head
         first = head if first is None else first
         if head["born"] != first["born"]:
@@ -77,7 +76,7 @@ async def _read_backwards(context: Context, thread_id: str, query: PathQuery, ta
         branch = int(head["branch"] if query.branch is None else query.branch)
         if later is None and end is not None:
             later = _Later(context, thread_id, branch, end)
-        records = path_records(thread_id, path.entries, path.parent_id) + records
+        records = path.records + records
         visible = tail.view(records) if later is None else await later.view(tail.view, records, head)
         if path.parent_id is None or is_settled(records, visible, tail.limit, folded=tail.folded):
             return Shown(visible, branch, first, records)
@@ -120,8 +119,8 @@ class _Later:
 
     async def _read(self, head: Row, query: PathQuery) -> Records:
         after = max(query.after, self._after)
-        query = msgspec.structs.replace(query, branch=self._branch, after=after, even_deleted=True)
+        query = msgspec.structs.replace(query, branch=self._branch, after=after, even_deleted=True, decode=True)
         path = await read_path(self._context, self._thread_id, query)
         if path.head["born"] != head["born"]:
             raise Stale
-        return path_records(self._thread_id, path.entries, None)
+        return path.records

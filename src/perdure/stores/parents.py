@@ -23,18 +23,27 @@ async def records_with_parents(
     context: Context, thread_id: str, entries: Sequence[LogEntry], *, gapless: bool, around: Sequence[LogEntry] = ()
 ) -> list[MessageRecord]:
     """Records with their parents. `around` are the entries with their neighbours, where those were read as well."""
-    ordered = sorted(around or entries, key=_SEQ)
     if gapless:
-        refuse_gaps(thread_id, ordered)
-        in_line = _parents_in_line(entries, ordered)
-        if in_line is not None:
-            return message_records(thread_id, entries, in_line)
-        parents = await parents_of(context, thread_id, entries, ordered, {})
+        around = around or entries
+        records = records_in_line(thread_id, entries, around)
+        if records is not None:
+            return records
+        parents = await parents_of(context, thread_id, entries, sorted(around, key=_SEQ), {})
     else:
         unknown = [MessageEntry._make(entry) for entry in sorted(entries, key=_SEQ) if entry[0] != 1]
         parents = await _look_up_parents(context, thread_id, unknown) if unknown else {}
         parents[1] = None
     return message_records(thread_id, entries, [parents[entry[0]] for entry in entries])
+
+
+def records_in_line(
+    thread_id: str, entries: Sequence[LogEntry], around: Sequence[LogEntry]
+) -> list[MessageRecord] | None:
+    """The same of entries without a gap, if `around` shows all parents. None if they have to be looked up."""
+    ordered = sorted(around, key=_SEQ)
+    refuse_gaps(thread_id, ordered)
+    in_line = _parents_in_line(entries, ordered)
+    return None if in_line is None else message_records(thread_id, entries, in_line)
 
 
 async def parents_of(

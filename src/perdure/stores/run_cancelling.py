@@ -17,7 +17,7 @@ from perdure.stores.commit.request import Request, prepare
 from perdure.stores.commit.run_change import changed_columns, effect_of
 from perdure.stores.context import Context, require
 from perdure.stores.drafts import read_draft
-from perdure.stores.records import path_records, run_from
+from perdure.stores.records import run_from
 from perdure.stores.retry import Stale, retry
 
 POLITE_ATTEMPTS = 8
@@ -97,12 +97,8 @@ async def _results(context: Context, run: Run, text: str) -> list[Message]:
     ticket_calls = {ticket.tool_call_id for ticket in run.tickets}
     if run.status != WAITING or not ticket_calls:
         return []
-    path = await read_path(context, run.thread_id, PathQuery(branch=run.branch, after=_start(run)))
-    calls = [
-        item.call.id
-        for item in views.unfinished(path_records(run.thread_id, path.entries, None))
-        if item.run_id == run.id
-    ]
+    path = await read_path(context, run.thread_id, PathQuery(branch=run.branch, after=_start(run), decode=True))
+    calls = [item.call.id for item in views.unfinished(path.records) if item.run_id == run.id]
     return [Message.tool(call_id, text, is_error=True) for call_id in calls if call_id in ticket_calls]
 
 

@@ -34,7 +34,7 @@ from perdure.stores.options import CommitOptions
 from perdure.stores.patience import Patience
 from perdure.stores.pending import Pending
 from perdure.stores.profiles import Profiles
-from perdure.stores.records import branch_from, path_records, run_from, state_from, thread_from
+from perdure.stores.records import branch_from, run_from, state_from, thread_from
 from perdure.stores.runs import Runs
 from perdure.stores.state import State
 from perdure.stores.thread_handle import ThreadHandle
@@ -210,14 +210,16 @@ class Store:
             Scan("state", eq=(thread_id, "")),
             Scan("state", eq=(thread_id, Ref(0, ("latest_run",)))),
         )
-        path = await read_path(self._context, thread_id, PathQuery(branch=number, with_branch=True, also=also))
+        path = await read_path(
+            self._context, thread_id, PathQuery(branch=number, with_branch=True, decode=True, also=also)
+        )
         colds, runs, docs, run_docs = path.also
         head = path.head
         branch_row = require(path.branch_row, f"the branch of thread {thread_id!r}")
         return Snapshot(
             thread=thread_from(require(colds[0], f"thread {thread_id!r}"), head),
             branch=branch_from(branch_row, head["branch"], len(path.entries) - branch_row["length"]),
-            messages=views.history(path_records(thread_id, path.entries, None)),
+            messages=views.history(path.records),
             version=head["version"],
             run=run_from(runs[0]) if runs else None,
             state={doc.name: doc for doc in map(state_from, docs)},

@@ -17,7 +17,7 @@ from perdure.errors import AlreadyExists, CorruptError, InvalidError, NotFoundEr
 from perdure.ids import new_id
 from perdure.kernel.cursor import decode_cursor, encode_cursor
 from perdure.kernel.engine import Conflict
-from perdure.kernel.joined import Joined
+from perdure.kernel.joined import Joined, Values
 from perdure.kernel.ops import NOW, PRESENT, Get, Inc, Op, Patch, Put, Ref, Row, Scan
 from perdure.model import thread as thread_model
 from perdure.model.page import Page
@@ -215,13 +215,8 @@ class Threads:
     async def _page(self, threads: ThreadList, limit: int, cursor: str | None) -> Page[Thread]:
         after = None if cursor is None else decode_cursor(cursor, threads.query, (int, str))
         scans = threads.scans(limit + 1, after)
-        joined = await self._context.view_joined(Joined(scans, COLUMNS))
-        if joined is None:
-            return await self._page_of_rows(threads, scans, limit)
-        rows = threads.merged_values(joined)
-        page = rows[:limit]
-        more = encode_cursor(threads.query, threads.keyset_of(page[-1])) if len(rows) > limit else None
-        return Page(listed_threads(page), more)
+        page = await self._context.view_joined(Joined(scans, COLUMNS), partial(_joined_page, threads, limit))
+        return await self._page_of_rows(threads, scans, limit) if page is None else page
 
     async def _page_of_rows(self, threads: ThreadList, scans: Scans, limit: int) -> Page[Thread]:
         """The same on an engine that cannot join."""
@@ -289,6 +284,13 @@ def _changes(row: Row, cold: dict[str, Any], body: bytes | None) -> tuple[Patch,
     if "parent" in cold:
         hot["child"] = child_flag(cold["parent"])
     return Patch("threads", row.key, cold, row.rev, body), Patch("thread_heads", row.key, hot, PRESENT)
+
+
+def _joined_page(threads: ThreadList, limit: int, groups: list[list[Values]]) -> Page[Thread]:
+    rows = threads.merged_values(groups)
+    page = rows[:limit]
+    more = encode_cursor(threads.query, threads.keyset_of(page[-1])) if len(rows) > limit else None
+    return Page(listed_threads(page), more)
 
 
 def _cold_of(hot: Row, cold: Row | None) -> Row:

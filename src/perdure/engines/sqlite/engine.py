@@ -77,10 +77,15 @@ class DatabaseEngine(ABC):
         readers = self._database.readers
         return await self._read(lambda stop: readers.view(scope, reads, stop))
 
-    def view_joined(self, scope: str, joined: Joined) -> Awaitable[list[list[Values]]]:
-        """Answer all scans from one snapshot, each row with columns of another table."""
+    def view_through(self, scope: str, reads: Sequence[ReadOp], build: Callable[[list[Any]], T]) -> Awaitable[T]:
+        """What `build` makes of the answers of `view`, in the thread that read them."""
         readers = self._database.readers
-        return self._read(lambda stop: readers.view_joined(scope, joined, stop))
+        return self._read(lambda stop: build(readers.view(scope, reads, stop)))
+
+    def view_joined(self, scope: str, joined: Joined, build: Callable[[list[list[Values]]], T]) -> Awaitable[T]:
+        """The same for scans whose rows each have columns of another table."""
+        readers = self._database.readers
+        return self._read(lambda stop: build(readers.view_joined(scope, joined, stop)))
 
     def watch(self, scope: str | None, topics: Sequence[str]) -> Watch:
         """Subscribe to hints."""
